@@ -1,0 +1,1 @@
+"""What happened: Slurm's vocabulary, sacct, labels and the store."""

@@ -1,0 +1,54 @@
+"""A decision about one submission, as the service journals it and the store keeps it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from accounting.request import Dimension, Grant, JobRequest
+
+Mode = Literal["observe", "advise", "enforce"]
+
+
+class DimensionReason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why one dimension was set as it was. `asked`, `predicted`, `granted` are totals of the job.
+
+    Memory is in MiB; cores and GPUs are counts. `predicted` is None where there is not enough evidence.
+    """
+
+    dimension: Dimension
+    asked: float | None
+    predicted: float | None
+    granted: float | None
+    reason: str
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided for one submission.
+
+    `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is.
+    """
+
+    id: str
+    time_s: float
+    mode: Mode
+    applied: bool
+    reason: str
+    request: JobRequest
+    grant: Grant = Grant()
+    model: str = ""
+    dimensions: tuple[DimensionReason, ...] = ()
+
+
+def encode_decision(decision: Decision) -> bytes:
+    """Return the journal line of a decision, with its newline."""
+    return msgspec.json.encode(decision) + b"\n"
+
+
+def decode_decision(line: bytes) -> Decision | None:
+    """Return the decision of a journal line; None where the line is damaged."""
+    try:
+        return msgspec.json.decode(line, type=Decision)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

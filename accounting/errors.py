@@ -1,0 +1,44 @@
+"""The one root of every error this project raises on purpose.
+
+    RightsizerError            one line: what is wrong and what to do next (exit code 1)
+    ├── ConfigError            the configuration cannot be used (exit code 2)
+    ├── StoreError             the accounting store cannot be used
+    ├── SlurmError             a Slurm command is missing, failed or answered rubbish
+    ├── ModelError             no model, or one that is damaged
+    ├── ServiceError           the service cannot start
+    └── SandboxError           the private cluster cannot be started or used
+
+Expected outcomes (a job that is left alone, a row that is quarantined) are values with reasons, not errors.
+"""
+
+
+class RightsizerError(Exception):
+    """What is wrong and what to do next, in one line; the command line prints it and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class ConfigError(RightsizerError):
+    """The configuration cannot be used."""
+
+    exit_code = 2
+
+
+class StoreError(RightsizerError):
+    """The accounting store cannot be used."""
+
+
+class SlurmError(RightsizerError):
+    """A Slurm command is missing, failed, or answered something this program cannot read."""
+
+
+class ModelError(RightsizerError):
+    """There is no model, or the one there is cannot be trusted."""
+
+
+class ServiceError(RightsizerError):
+    """The service cannot start or is not there."""
+
+
+class SandboxError(RightsizerError):
+    """The private cluster cannot be started or used."""

@@ -1,0 +1,45 @@
+"""The decision journal: files that the service appends to and ingest reads on from where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from accounting.decisions import Decision, decode_decision
+from accounting.records import Quarantined
+
+PATTERN = "decisions-*.jsonl"
+
+
+class JournalPart(msgspec.Struct):
+    """What one journal file held beyond `offset`: its decisions, and how far it was read, in bytes."""
+
+    file: str
+    read_bytes: int
+    decisions: list[Decision]
+    quarantined: list[Quarantined]
+
+
+def read_journal(folder: Path, offsets: dict[str, int]) -> list[JournalPart]:
+    """Return what is new in the journal files of a folder, given how far each was read before.
+
+    A last line without its newline is still being written and waits for the next time.
+    """
+    return [_read_on(file, offsets.get(file.name, 0)) for file in sorted(folder.glob(PATTERN))]
+
+
+def _read_on(file: Path, offset: int) -> JournalPart:
+    with file.open("rb") as journal:
+        journal.seek(offset)
+        complete, newline, _ = journal.read().rpartition(b"\n")
+    part = JournalPart(file.name, offset + len(complete) + len(newline), [], [])
+    for line in filter(None, complete.split(b"\n")):
+        decision = decode_decision(line)
+        if decision is None:
+            part.quarantined.append(
+                Quarantined(line=line.decode(errors="replace"), reason=f"{file.name}: not a decision")
+            )
+        else:
+            part.decisions.append(decision)
+    return part

@@ -1,0 +1,133 @@
+"""What an attempt really used, concluded from sacct's rows. Pure: no clock, no database.
+
+Where each figure comes from, and why it is not simply MaxRSS, is written beside the function that decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accounting.records import Attempt, GpuUse, JobRow, MemoryQuality, Step, Use
+from accounting.states import outcome_of
+from accounting.token import asked_fields, find_token
+
+# A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
+BUSY_GPU_PCT = 1.0
+# Elapsed time has whole seconds: below this many, CPU time over elapsed time is mostly rounding error.
+MIN_SECONDS_FOR_CORES = 2
+
+
+def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = ()) -> Attempt:
+    """Join sacct's job row, its steps, our token and the GPU samples into one attempt."""
+    token = find_token(row.admin_comment)
+    asked = asked_fields(token) if token else {}
+    num_tasks = asked.get("num_tasks") or max(
+        (step.tasks for step in steps if step.step_id.isdigit()), default=1
+    )
+    asked_cpus, asked_mem_mib, asked_gpus = _asked_totals(row, asked, num_tasks)
+    return Attempt(
+        row=row,
+        num_tasks=num_tasks,
+        asked_cpus=asked_cpus,
+        asked_mem_mib=asked_mem_mib,
+        asked_gpus=asked_gpus,
+        decision_id=token.decision_id if token else "",
+        script_signature=token.signature if token else "",
+        use=measure_use(row, steps, num_tasks, gpu_use),
+    )
+
+
+def _asked_totals(
+    row: JobRow, asked: dict[str, int], num_tasks: int
+) -> tuple[int | None, int | None, int | None]:
+    """Return CPUs, MiB and GPUs as the user asked; sacct's ReqTRES is what was left after our own rewrite."""
+    if not asked:
+        return row.req_cpus, row.req_mem_mib, row.req_gpus
+    cpus = num_tasks * asked.get("cpus_per_task", 1)
+    per_cpu = asked.get("mem_per_cpu_mib")
+    mem_mib = asked.get("mem_per_node_mib", row.req_mem_mib) if per_cpu is None else per_cpu * cpus
+    return cpus, mem_mib, asked.get("gpus_per_node", row.req_gpus)
+
+
+def measure_use(row: JobRow, steps: Sequence[Step], num_tasks: int, gpu_use: Sequence[GpuUse] = ()) -> Use:
+    """Return what the attempt used.
+
+    A job that was killed for memory needed at least what it had: sacct may show 0 for it, because the kill came
+    between two samples. Such a label is `censored`, a lower bound.
+    """
+    outcome = outcome_of(row.state)
+    if outcome == "cut_short" and any(outcome_of(step.state) == "out_of_memory" for step in steps):
+        outcome = "out_of_memory"
+    peak_mem_mib = peak_memory_mib(steps)
+    quality: MemoryQuality = "absent" if peak_mem_mib is None else "sampled"
+    if outcome == "out_of_memory":
+        peak_mem_mib = max(peak_mem_mib or 0.0, float(row.alloc_mem_mib or 0))
+        quality = "censored"
+    cores = busy_cores(steps, row.elapsed_s)
+    gpus, gpu_source = gpus_used(gpu_use)
+    return Use(
+        outcome=outcome,
+        peak_mem_mib=peak_mem_mib,
+        memory_quality=quality,
+        cores=cores,
+        cores_per_task=None if cores is None else max(cores / num_tasks, busiest_task_cores(steps)),
+        wall_s=row.elapsed_s,
+        gpus=gpus,
+        gpu_source=gpu_source,
+    )
+
+
+def peak_memory_mib(steps: Sequence[Step]) -> float | None:
+    """Return the highest sum of peaks over steps that ran at the same time, in MiB; None where none was sampled.
+
+    The job row carries no memory. Steps in sequence do not add up, concurrent ones do, and within a step
+    MaxRSS is one task's peak while the job's limit covers all of them.
+    """
+    measured = [(step, memory) for step in steps if (memory := step_memory_mib(step)) is not None]
+    if not any(memory for _, memory in measured):
+        return None
+    return max(
+        sum(other_mib for other, other_mib in measured if other.start_s <= step.start_s <= other.end_s)
+        for step, _ in measured
+    )
+
+
+def step_memory_mib(step: Step) -> float | None:
+    """Return the memory of all tasks of a step in MiB; None where Slurm recorded none."""
+    recorded = [value for value in (step.mem_total_mib, step.mem_max_task_mib) if value is not None]
+    return max(recorded, default=None)
+
+
+def busy_cores(steps: Sequence[Step], elapsed_s: int) -> float | None:
+    """Return the mean number of busy cores: CPU time of all steps over the job's elapsed time."""
+    recorded = [step.cpu_s for step in steps if step.cpu_s is not None]
+    if not recorded or elapsed_s < MIN_SECONDS_FOR_CORES:
+        return None
+    return sum(recorded) / elapsed_s
+
+
+def busiest_task_cores(steps: Sequence[Step]) -> float:
+    """Return the mean number of busy cores of the busiest task that srun started; 0 where there was none.
+
+    The batch step is left out: it is one task to Slurm, whatever an MPI launcher started inside it.
+    """
+    return max(
+        (
+            step.cpu_max_task_s / (step.end_s - step.start_s)
+            for step in steps
+            if step.step_id.isdigit()
+            and step.cpu_max_task_s is not None
+            and step.end_s - step.start_s >= MIN_SECONDS_FOR_CORES
+        ),
+        default=0.0,
+    )
+
+
+def gpus_used(gpu_use: Sequence[GpuUse]) -> tuple[int | None, str]:
+    """Return the most GPUs that were busy on one node, and the source of the samples; None without samples."""
+    if not gpu_use:
+        return None, ""
+    busy: dict[str, int] = {}
+    for use in gpu_use:
+        busy[use.node] = busy.get(use.node, 0) + (use.util_max_pct >= BUSY_GPU_PCT)
+    return max(busy.values()), "+".join(sorted({use.source for use in gpu_use}))

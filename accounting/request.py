@@ -1,0 +1,61 @@
+"""What a job asks for, in the kind of request its user chose. Shared by the hook's service and accounting."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Dimension = Literal["memory", "cores", "gpus"]
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is known at submit time; None where the user did not ask.
+
+    `num_tasks` is 1 where `-n` was not given. At most one of the two memory fields is set: a request is kept
+    in the kind the user used, because Slurm ignores or misreads the other.
+    """
+
+    user: str
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    job_name: str = ""
+    script_signature: str = ""
+    num_tasks: int = 1
+    cpus_per_task: int | None = None
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    gpus_per_node: int | None = None
+    wall_s: int | None = None
+
+    @property
+    def cpus(self) -> int:
+        """CPUs asked for in all."""
+        return self.num_tasks * (self.cpus_per_task or 1)
+
+    @property
+    def mem_mib(self) -> int | None:
+        """Memory asked for in all, in MiB, the job being on one node; None where it did not ask."""
+        if self.mem_per_node_mib is not None:
+            return self.mem_per_node_mib
+        return None if self.mem_per_cpu_mib is None else self.mem_per_cpu_mib * self.cpus
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job gets instead; None where its request stands. Never above what was asked."""
+
+    cpus_per_task: int | None = None
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    gpus_per_node: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything is changed at all."""
+        return self != Grant()
+
+
+def granted(request: JobRequest, grant: Grant) -> JobRequest:
+    """Return the request as it stands after the grant."""
+    changed = {name: value for name, value in msgspec.structs.asdict(grant).items() if value is not None}
+    return msgspec.structs.replace(request, **changed)

@@ -1,0 +1,177 @@
+"""Attempts, steps and decisions into the store and out of it. Every write is idempotent by its primary key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Table, and_, insert, select, tuple_, update
+
+from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step, Use
+from accounting.store import schema
+
+Row = dict[str, Any]
+KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
+
+
+class Counts(msgspec.Struct):
+    """How many rows a write added, changed, and found as they were."""
+
+    new: int = 0
+    changed: int = 0
+    same: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Add count by count."""
+        return Counts(self.new + other.new, self.changed + other.changed, self.same + other.same)
+
+
+def write_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> Counts:
+    """Insert the rows whose key is new, update those that differ, leave the rest."""
+    columns = tuple(table.primary_key.columns)
+    by_key = {tuple(row[column.name] for column in columns): row for row in rows}
+    present = dict(_present(connection, table, list(by_key)))
+    counts = Counts()
+    fresh = [row for key, row in by_key.items() if key not in present]
+    if fresh:
+        connection.execute(insert(table), fresh)
+        counts.new = len(fresh)
+    for key, row in by_key.items():
+        if key not in present:
+            continue
+        if all(present[key][name] == value for name, value in row.items()):
+            counts.same += 1
+            continue
+        same_key = and_(*(column == value for column, value in zip(columns, key, strict=True)))
+        connection.execute(update(table).where(same_key).values(row))
+        counts.changed += 1
+    return counts
+
+
+def _present(
+    connection: Connection, table: Table, keys: Sequence[tuple[Any, ...]]
+) -> Iterator[tuple[Any, Row]]:
+    columns = tuple(table.primary_key.columns)
+    for begin in range(0, len(keys), KEYS_A_QUERY):
+        chunk = keys[begin : begin + KEYS_A_QUERY]
+        wanted = (
+            columns[0].in_([key[0] for key in chunk]) if len(columns) == 1 else tuple_(*columns).in_(chunk)
+        )
+        for found in connection.execute(select(table).where(wanted)).mappings():
+            yield tuple(found[column.name] for column in columns), dict(found)
+
+
+def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
+    """Store attempts; the counts are of attempts."""
+    return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))
+
+
+def write_steps(connection: Connection, steps: Iterable[tuple[JobRow, Step]]) -> Counts:
+    """Store the steps of attempts."""
+    return write_rows(connection, schema.steps, (_step_row(row, step) for row, step in steps))
+
+
+def write_gpu_use(connection: Connection, uses: Iterable[GpuUse]) -> Counts:
+    """Store what the GPU meters saw."""
+    return write_rows(connection, schema.gpu_use, (msgspec.structs.asdict(use) for use in uses))
+
+
+def write_decisions(connection: Connection, decisions: Iterable[Decision]) -> Counts:
+    """Store decisions by their id."""
+    return write_rows(connection, schema.decisions, (_decision_row(decision) for decision in decisions))
+
+
+def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:
+    """Keep lines that were not taken, each once, with the time it was first seen."""
+    rows = {hashlib.sha256(item.line.encode(errors="replace")).hexdigest(): item for item in lines}
+    known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
+    fresh = [
+        {"digest": digest, "seen_s": seen_s, "reason": item.reason, "line": item.line}
+        for digest, item in rows.items()
+        if digest not in known
+    ]
+    return write_rows(connection, schema.quarantine, fresh)
+
+
+def _attempt_row(attempt: Attempt) -> Row:
+    flat = {**msgspec.structs.asdict(attempt.row), **msgspec.structs.asdict(attempt.use)}
+    own = {
+        name: value for name, value in msgspec.structs.asdict(attempt).items() if name not in ("row", "use")
+    }
+    return {**flat, **own}
+
+
+def _step_row(row: JobRow, step: Step) -> Row:
+    key = {
+        "cluster": row.cluster,
+        "job_id": row.job_id,
+        "submit_s": row.submit_s,
+        "attempt_start_s": row.start_s,
+    }
+    return {**key, **msgspec.structs.asdict(step)}
+
+
+def _decision_row(decision: Decision) -> Row:
+    return {
+        "id": decision.id,
+        "time_s": decision.time_s,
+        "mode": decision.mode,
+        "applied": int(decision.applied),
+        "reason": decision.reason,
+        "user": decision.request.user,
+        "job_name": decision.request.job_name,
+        "model": decision.model,
+        "document": encode_decision(decision).decode().rstrip("\n"),
+    }
+
+
+def read_attempts(engine: Engine, job_id: int | None = None) -> list[Attempt]:
+    """Return all attempts, or those of one job, in the order of their submission."""
+    query = select(schema.attempts).order_by(schema.attempts.c.submit_s, schema.attempts.c.job_id)
+    if job_id is not None:
+        query = query.where(schema.attempts.c.job_id == job_id)
+    with engine.connect() as connection:
+        return [_attempt(dict(found)) for found in connection.execute(query).mappings()]
+
+
+def _attempt(found: Row) -> Attempt:
+    def part(names: Iterable[str]) -> Row:
+        return {name: found[name] for name in names}
+
+    own = [name for name in Attempt.__struct_fields__ if name not in ("row", "use")]
+    return Attempt(
+        row=JobRow(**part(JobRow.__struct_fields__)), use=Use(**part(Use.__struct_fields__)), **part(own)
+    )
+
+
+def read_decision(engine: Engine, decision_id: str) -> Decision | None:
+    """Return a stored decision by its id; None where there is none."""
+    query = select(schema.decisions.c.document).where(schema.decisions.c.id == decision_id)
+    with engine.connect() as connection:
+        document = connection.execute(query).scalar()
+    return None if document is None else decode_decision(str(document).encode())
+
+
+def read_gpu_use(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[GpuUse]]:
+    """Return the GPU use of the given jobs, by job id."""
+    table, found = schema.gpu_use, dict[int, list[GpuUse]]()
+    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+        query = select(table).where(table.c.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY]))
+        for row in connection.execute(query).mappings():
+            found.setdefault(int(row["job_id"]), []).append(GpuUse(**row))
+    return found
+
+
+def read_offsets(connection: Connection) -> dict[str, int]:
+    """Return how many bytes of each journal file were read."""
+    return {row.file: row.read_bytes for row in connection.execute(select(schema.journals))}
+
+
+def read_until_s(connection: Connection, source: str) -> int | None:
+    """Return the end of the last window read from a source, in unix seconds; None before the first."""
+    query = select(schema.windows.c.read_until_s).where(schema.windows.c.source == source)
+    until_s = connection.execute(query).scalar()
+    return None if until_s is None else int(until_s)

@@ -1,0 +1,121 @@
+"""The tables of the store. Times are unix seconds, memory is MiB; the migrations create exactly these."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+NAME = String(191)  # as long a key column as every supported database indexes
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("cluster", NAME, primary_key=True),
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("submit_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("start_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("end_s", BigInteger, nullable=False, index=True),
+    Column("elapsed_s", BigInteger, nullable=False),
+    Column("display_id", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("qos", Text, nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("admin_comment", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("limit_s", BigInteger),
+    Column("nodes", Integer, nullable=False),
+    Column("req_cpus", Integer),
+    Column("req_mem_mib", BigInteger),
+    Column("req_gpus", Integer),
+    Column("alloc_cpus", Integer),
+    Column("alloc_mem_mib", BigInteger),
+    Column("alloc_gpus", Integer),
+    Column("num_tasks", Integer, nullable=False),
+    Column("asked_cpus", Integer),
+    Column("asked_mem_mib", BigInteger),
+    Column("asked_gpus", Integer),
+    Column("decision_id", NAME, nullable=False, index=True),
+    Column("script_signature", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("peak_mem_mib", Float),
+    Column("memory_quality", Text, nullable=False),
+    Column("cores", Float),
+    Column("cores_per_task", Float),
+    Column("wall_s", BigInteger, nullable=False),
+    Column("gpus", Integer),
+    Column("gpu_source", Text, nullable=False),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("cluster", NAME, primary_key=True),
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("submit_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt_start_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("step_id", NAME, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("start_s", BigInteger, nullable=False),
+    Column("end_s", BigInteger, nullable=False),
+    Column("tasks", Integer, nullable=False),
+    Column("mem_max_task_mib", Float),
+    Column("mem_total_mib", Float),
+    Column("cpu_s", Float),
+    Column("cpu_max_task_s", Float),
+)
+
+gpu_use = Table(
+    "gpu_use",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("node", NAME, primary_key=True),
+    Column("gpu", Integer, primary_key=True, autoincrement=False),
+    Column("source", NAME, primary_key=True),
+    Column("first_s", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_s", BigInteger, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("util_max_pct", Float, nullable=False),
+    Column("util_mean_pct", Float, nullable=False),
+    Column("mem_max_mib", Float, nullable=False),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("time_s", Float, nullable=False, index=True),
+    Column("mode", Text, nullable=False),
+    Column("applied", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("document", Text, nullable=False),  # the whole decision as its journal line
+)
+
+journals = Table(
+    "journals",
+    metadata,
+    Column("file", NAME, primary_key=True),
+    Column("read_bytes", BigInteger, nullable=False),
+)
+
+windows = Table(
+    "windows",
+    metadata,
+    Column("source", NAME, primary_key=True),
+    Column("read_until_s", BigInteger, nullable=False),
+)
+
+quarantine = Table(
+    "quarantine",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("seen_s", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("line", Text, nullable=False),
+)

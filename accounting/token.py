@@ -1,0 +1,94 @@
+"""The audit token: one word in a job's admin comment that says what was asked, granted, why and by which model.
+
+    rightsizer/1;id=9f2c4d;mode=enforce;why=history;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;model=…;sig=…
+
+`mem` is MiB per node, `mem-per-cpu` MiB per CPU, `gpus` per node. Other tools write in the same comment, so the
+token has no spaces and is found wherever it stands; slurmctld is the only other place that knows what the user
+asked for, and it forgets.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from accounting.decisions import Decision
+from accounting.request import Grant, JobRequest
+
+PREFIX = "rightsizer/1"
+_TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
+_ASKED = {
+    "tasks": "num_tasks",
+    "cpus": "cpus_per_task",
+    "mem": "mem_per_node_mib",
+    "mem-per-cpu": "mem_per_cpu_mib",
+    "gpus": "gpus_per_node",
+}
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token holds. `asked` and `granted` map the words of the token to whole numbers."""
+
+    decision_id: str
+    mode: str
+    reason: str
+    asked: dict[str, int]
+    granted: dict[str, int]
+    model: str = ""
+    signature: str = ""
+
+
+def format_token(decision: Decision) -> str:
+    """Return the token of a decision, printable ASCII without white space."""
+    parts = {
+        "id": decision.id,
+        "mode": decision.mode,
+        "why": decision.reason,
+        "asked": _amounts(decision.request),
+        "granted": _amounts(decision.grant) if decision.applied else "",
+        "would": "" if decision.applied else _amounts(decision.grant),
+        "model": decision.model,
+        "sig": decision.request.script_signature,
+    }
+    return ";".join([PREFIX, *(f"{key}={value}" for key, value in parts.items() if value)])
+
+
+def _amounts(source: JobRequest | Grant) -> str:
+    values = ((word, getattr(source, field, None)) for word, field in _ASKED.items())
+    return ",".join(f"{word}:{value}" for word, value in values if value is not None)
+
+
+def find_token(comment: str) -> Token | None:
+    """Return the last token in a comment; None where there is none or it cannot be read."""
+    found = _TOKEN.findall(comment)
+    if not found:
+        return None
+    parts = dict(part.split("=", 1) for part in found[-1].split(";") if "=" in part)
+    asked, grant = _numbers(parts.get("asked", "")), _numbers(parts.get("granted", ""))
+    if "id" not in parts or asked is None or grant is None:
+        return None
+    return Token(
+        decision_id=parts["id"],
+        mode=parts.get("mode", ""),
+        reason=parts.get("why", ""),
+        asked=asked,
+        granted=grant,
+        model=parts.get("model", ""),
+        signature=parts.get("sig", ""),
+    )
+
+
+def _numbers(text: str) -> dict[str, int] | None:
+    numbers: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        word, _, value = part.partition(":")
+        if word not in _ASKED or not (value.isascii() and value.isdigit()):
+            return None
+        numbers[word] = int(value)
+    return numbers
+
+
+def asked_fields(token: Token) -> dict[str, int]:
+    """Return what was asked under the field names of JobRequest."""
+    return {_ASKED[word]: value for word, value in token.asked.items()}

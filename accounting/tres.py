@@ -1,0 +1,49 @@
+"""Trackable resources (TRES) as Slurm writes them: `billing=8,cpu=8,gres/gpu=4,mem=8000M,node=1`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from accounting.units import parse_duration_s, parse_memory_mib
+
+
+class Tres(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a TRES list this project reads; None where the list does not name one."""
+
+    cpus: int | None = None
+    mem_mib: int | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+
+
+def split_tres(text: str) -> dict[str, str]:
+    """Return the `name=value` pairs of a TRES list; parts that are not pairs are left out."""
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def parse_tres(text: str) -> Tres:
+    """Read a requested or allocated TRES list; memory without a suffix is MiB."""
+    parts = split_tres(text)
+    mem_mib = parse_memory_mib(parts.get("mem", ""))
+    return Tres(
+        cpus=whole(parts.get("cpu")),
+        mem_mib=None if mem_mib is None else round(mem_mib),
+        gpus=whole(parts.get("gres/gpu")),
+        nodes=whole(parts.get("node")),
+    )
+
+
+def usage_mem_mib(text: str) -> float | None:
+    """Return the memory of a TRESUsage list in MiB (`--noconvert` prints bytes); None where it is absent."""
+    return parse_memory_mib(split_tres(text).get("mem", ""), bare_unit="B")
+
+
+def usage_cpu_s(text: str) -> float | None:
+    """Return the CPU time of a TRESUsage list in seconds; None where it is absent."""
+    return parse_duration_s(split_tres(text).get("cpu", ""))
+
+
+def whole(text: str | None) -> int | None:
+    """Return a non-negative whole number, or None where the text is none."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

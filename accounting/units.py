@@ -1,0 +1,80 @@
+"""Slurm's ways of writing memory and time, and ours. Memory is MiB, time is seconds, everywhere inside."""
+
+from __future__ import annotations
+
+import math
+import re
+
+KIB_IN_BYTES = 1024
+MIB_IN_BYTES = 1024**2
+
+_MEMORY = re.compile(r"^(\d+(?:\.\d+)?)([KMGTPE]?)(?:i?B)?$", re.IGNORECASE)
+_BYTES_PER = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
+_DURATION = re.compile(
+    r"^(?:(?P<days>\d+)-)?(?:(?:(?P<hours>\d+):)?(?P<minutes>\d+):)?(?P<seconds>\d+(?:\.\d+)?)$"
+)
+
+
+def parse_memory_mib(text: str, *, bare_unit: str = "M") -> float | None:
+    """Return MiB for Slurm's `3000M`, `2G`, `204800K`; None where it is not an amount of memory.
+
+    `bare_unit` is the unit of a number without a suffix: `M` in requests, `B` (bytes) in usage that was
+    printed with `--noconvert`.
+    """
+    match = _MEMORY.match(text.strip())
+    if match is None:
+        return None
+    number, suffix = float(match[1]), match[2].upper() or bare_unit
+    return number * _BYTES_PER.get(suffix, 1) / MIB_IN_BYTES
+
+
+def parse_duration_s(text: str) -> float | None:
+    """Return seconds for `[D-][[HH:]MM:]SS[.mmm]`; None where it is not a duration."""
+    match = _DURATION.match(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes = (int(match[part] or 0) for part in ("days", "hours", "minutes"))
+    return days * 86400 + hours * 3600 + minutes * 60 + float(match["seconds"])
+
+
+def format_mib(mib: float) -> str:
+    """Return an amount of memory for people: `640 MiB`, `7.8 GiB`."""
+    if mib < 1024:
+        return f"{mib:.0f} MiB"
+    gib = mib / 1024
+    return f"{gib:.0f} GiB" if gib >= 100 or gib == int(gib) else f"{gib:.1f} GiB"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration for people: `45 s`, `12 min`, `3.5 h`, `2.0 d`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 86400 else f"{seconds / 86400:.1f} d"
+
+
+def round_up(value: float, step: int) -> int:
+    """Return the smallest multiple of `step` (> 0) that is not below `value`."""
+    # 512.0000001 is 512 that went through a logarithm: it must not cost another step.
+    return step * math.ceil(value / step - 1e-6)
+
+
+def parse_time_limit_min(text: str) -> int | None:
+    """Return minutes for sbatch's `--time`: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None where it is no limit.
+
+    Slurm rounds seconds up to a whole minute; 0 and UNLIMITED ask for no limit.
+    """
+    days, dash, clock = text.strip().rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isascii() and part.isdigit() for part in [*parts, days or "0"]) or len(parts) > 3:
+        return None
+    numbers = [int(part) for part in parts]
+    if dash:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
+    total_s = int(days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    return math.ceil(total_s / 60) or None

@@ -1,0 +1,1 @@
+"""What will happen: features, demand predictors, and the artefacts that serve them."""

@@ -1,0 +1,174 @@
+"""A trained model on disk: how it is checked and loaded. What the service needs, and nothing heavier.
+
+    <version>/manifest.json     what it is, what it was trained on, the SHA-256 of every other file
+    <version>/history.json      the recent past of every family
+    <version>/<dimension>.onnx  the growth model of a dimension, as it is served
+    <version>/<dimension>.ubj   the same model in XGBoost's own format, for analysts
+    <version>/golden.json       inputs with the outputs that training saw: the self-test
+
+A model is loaded only if every digest holds and the self-test passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy
+import onnxruntime
+
+from accounting.errors import ModelError
+from models.demand.chain import GrowthModel
+from models.demand.prediction import ChainSettings, Predictor
+from models.families import Family
+from models.features import FEATURES, Learned
+from models.history import History, PastJob
+
+FORMAT = 1
+MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"
+# ONNX Runtime adds tree outputs in float32, XGBoost too, in another order.
+SELF_TEST_TOLERANCE = 1e-4
+
+Decoded = TypeVar("Decoded")
+
+
+class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
+    """A growth model: the rows it learned from, and the quantile it predicts."""
+
+    rows: int
+    quantile: float
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an artefact is. Times are unix seconds; `attempts` were learned from, of `families`."""
+
+    format: int
+    version: str
+    created_s: int
+    first_submit_s: int
+    last_end_s: int
+    attempts: int
+    families: int
+    recent_jobs: int
+    gpu_sources: tuple[str, ...]
+    features: tuple[str, ...]
+    growth: dict[Learned, TrainedOn]
+    libraries: dict[str, str]
+    digests: dict[str, str]
+
+
+class Golden(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the self-test; None stands for NaN."""
+
+    dimension: Learned
+    features: tuple[float | None, ...]
+    log_growth: float
+
+
+class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
+    """One family of the history file."""
+
+    family: Family
+    jobs: tuple[PastJob, ...]
+
+
+class OnnxGrowth:
+    """A growth model served by ONNX Runtime."""
+
+    def __init__(self, content: bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        # One row at a time: a thread pool would cost more than it computes.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self._input = self._session.get_inputs()[0].name
+
+    def __call__(self, features: Sequence[float]) -> float:
+        """Return the logarithm of next use over the family's maximum, at the trained quantile."""
+        row = numpy.asarray([features], dtype=numpy.float32)
+        return float(self._session.run(None, {self._input: row})[0].reshape(-1)[0])
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of an artefact; ModelError where it is missing, damaged or of another format."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    except OSError as error:
+        raise ModelError(f"{folder} is no model: {error.strerror}; run `rightsizer train`") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"the model in {folder} is damaged: {MANIFEST}: {error}; run `rightsizer train`"
+        ) from None
+    if manifest.format != FORMAT or manifest.features != FEATURES:
+        raise ModelError(f"the model in {folder} was made by another version; run `rightsizer train`")
+    return manifest
+
+
+def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
+    """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
+    manifest = read_manifest(folder)
+    content = {name: _checked(folder / name, digest) for name, digest in manifest.digests.items()}
+    try:
+        history = _history(content[HISTORY], manifest.recent_jobs)
+        growth = {dimension: _growth(content[f"{dimension}.onnx"]) for dimension in manifest.growth}
+        golden = _decode(content[GOLDEN], tuple[Golden, ...])
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"the model in {folder} is damaged: {error}; run `rightsizer train`") from None
+    _self_test(folder, golden, growth)
+    return Predictor(manifest.version, history, growth, settings)
+
+
+def _checked(file: Path, digest: str) -> bytes:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"the model file {file} cannot be read: {error.strerror}; run `rightsizer train`"
+        ) from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ModelError(f"the model file {file} differs from its digest; run `rightsizer train`")
+    return content
+
+
+def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
+    return msgspec.json.decode(content, type=kind)
+
+
+def _history(content: bytes, recent_jobs: int) -> History:
+    history = History(recent_jobs)
+    for stored in _decode(content, tuple[StoredFamily, ...]):
+        history.load(stored.family, stored.jobs)
+    return history
+
+
+def _growth(content: bytes) -> GrowthModel:
+    failures: Any = onnxruntime.capi.onnxruntime_pybind11_state
+    try:
+        return OnnxGrowth(content)
+    except (
+        failures.Fail,
+        failures.InvalidProtobuf,
+        failures.InvalidGraph,
+        failures.InvalidArgument,
+    ) as error:
+        raise ModelError(
+            f"ONNX Runtime refuses the model: {str(error)[:120]}; run `rightsizer train`"
+        ) from None
+
+
+def _self_test(folder: Path, golden: Sequence[Golden], growth: dict[Learned, GrowthModel]) -> None:
+    if {row.dimension for row in golden} != set(growth):
+        raise ModelError(
+            f"the model in {folder} has no self-test for each of its parts; run `rightsizer train`"
+        )
+    for row in golden:
+        answer = growth[row.dimension]([math.nan if value is None else value for value in row.features])
+        if not math.isclose(answer, row.log_growth, abs_tol=SELF_TEST_TOLERANCE):
+            raise ModelError(
+                f"the model in {folder} fails its self-test ({row.dimension}: {answer} instead of "
+                f"{row.log_growth}); run `rightsizer train`"
+            )

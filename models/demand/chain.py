@@ -1,0 +1,129 @@
+"""The whole of a prediction, in one place: what each estimator adds, and in which order.
+
+    history  → the most that any comparable job of the family used
+    growth   → times what the quantile model expects the next one to exceed that by, never below it
+    margin   → plus the site's margin, wider while few jobs have been seen
+    evidence → nothing at all, where fewer jobs were seen than the site wants
+
+Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from accounting.request import JobRequest
+from models.features import Learned, features, use_of
+from models.history import Evidence, PastJob
+
+# A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
+# the Vertical Pod Autoscaler's OOM bump.
+KILLED_BUMP = 1.2
+# Margin shrinks as jobs / n: five jobs widen it by 10 %, fifty by 1 %.
+SMALL_SAMPLE_MARGIN = 0.5
+
+GrowthModel = Callable[[Sequence[float]], float]
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """All that an estimator may see: the request, its family's comparable jobs, and its cohorts' jobs."""
+
+    request: JobRequest
+    evidence: Evidence
+    cohorts: tuple[tuple[PastJob, ...], ...]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a job will need: `likely` (median of the past) and `upper`, which almost no job like it should exceed.
+
+    Units are those of the dimension: MiB, cores per task, seconds, GPUs per node. `jobs` is how many past jobs
+    it rests on.
+    """
+
+    likely: float
+    upper: float
+    jobs: int
+
+
+Estimator = Callable[[Sight], Estimate | None]
+
+
+def demand_chain(dimension: Learned, growth: GrowthModel | None, margin: float, enough: int) -> Estimator:
+    """Return the chain for memory, cores or wall time; without a growth model history alone speaks."""
+    estimator = from_history(dimension)
+    if growth is not None:
+        estimator = with_growth(estimator, dimension, growth)
+    return with_evidence(with_margin(estimator, margin), enough)
+
+
+def gpu_chain(enough: int) -> Estimator:
+    """Return the chain for GPUs: the most that were ever busy, once enough metered jobs say so."""
+    return with_evidence(from_busy_gpus, enough)
+
+
+def from_history(dimension: Learned) -> Estimator:
+    """Estimate by the family's maximum; jobs that were killed for memory count for more than they show."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        uses: list[float] = []
+        complete = 0
+        for job in sight.evidence.jobs:
+            use = use_of(job, dimension)
+            if use is None:
+                continue
+            killed = dimension == "memory" and job.mem_at_least
+            uses.append(use * KILLED_BUMP if killed else use)
+            complete += job.complete or killed
+        if not uses:
+            return None
+        return Estimate(sorted(uses)[len(uses) // 2], max(uses), complete)
+
+    return estimate
+
+
+def from_busy_gpus(sight: Sight) -> Estimate | None:
+    """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one."""
+    busy = [job.gpus for job in sight.evidence.jobs if job.gpus is not None and job.complete]
+    if not busy:
+        return None
+    return Estimate(sorted(busy)[len(busy) // 2], max(1, *busy), len(busy))
+
+
+def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel) -> Estimator:
+    """Raise the upper bound by the quantile model's logarithm of next use over the family's maximum."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base = inner(sight)
+        if base is None:
+            return None
+        log_growth = growth(features(sight.request, sight.evidence, sight.cohorts, dimension))
+        # What has been used once can be used again: the model may only add.
+        return msgspec.structs.replace(base, upper=base.upper * math.exp(max(0.0, log_growth)))
+
+    return estimate
+
+
+def with_margin(inner: Estimator, margin: float) -> Estimator:
+    """Widen the upper bound by `margin` (0.15 is 15 %), and by more while few jobs have been seen."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base = inner(sight)
+        if base is None:
+            return None
+        widened = 1 + margin + SMALL_SAMPLE_MARGIN / max(1, base.jobs)
+        return msgspec.structs.replace(base, upper=base.upper * widened)
+
+    return estimate
+
+
+def with_evidence(inner: Estimator, enough: int) -> Estimator:
+    """Say nothing on fewer than `enough` jobs."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base = inner(sight)
+        return base if base is not None and base.jobs >= enough else None
+
+    return estimate

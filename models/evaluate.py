@@ -1,0 +1,183 @@
+"""What sizing would have saved, and whom it would have failed: past jobs, split by time.
+
+A model is trained on what had ended before the split and sizes what was submitted after it, as it would have in
+production; nothing is split at random, since that lets a job learn from its own future. A failed job counts whole,
+and is run again with what its user asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import pandas
+
+from accounting.errors import ModelError
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.demand.chain import GrowthModel
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.training import train
+from models.features import Learned
+from models.history import History, past_job, request_of
+
+USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
+PEER_MARGIN = 1.15
+SECONDS_AN_HOUR = 3600.0
+DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
+
+Sizing = Callable[[JobRequest], JobRequest]
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one dimension. Amounts are in `unit`; `failed` counts jobs that got less than they used.
+
+    `saved` is against the user's request, the second run of failed jobs included; below 0 it cost more.
+    """
+
+    dimension: str
+    method: str
+    unit: str
+    jobs: int
+    resized: int
+    requested: float
+    granted: float
+    used: float
+    saved_share: float
+    failed: int
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """A time split: how many attempts were learned from and judged, and the scores."""
+
+    split_s: int
+    learned_from: int
+    judged: int
+    scores: tuple[Score, ...]
+
+
+def evaluate(
+    attempts: Sequence[Attempt],
+    settings: ChainSettings,
+    recent_jobs: int,
+    sizing: Callable[[Predictor], Sizing],
+    train_share: float = 0.7,
+) -> Evaluation:
+    """Train on the first `train_share` of the attempts' time and judge on the rest.
+
+    `sizing` turns a predictor into what production would grant (the site's policy, which lives above this
+    package). ModelError where either side of the split is empty.
+    """
+    split_s = _split(attempts, train_share)
+    before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.row.start_s]
+    after = [a for a in attempts if a.row.submit_s >= split_s and a.use.outcome in ("completed", "timeout")]
+    if not before or not after:
+        raise ModelError(
+            f"{len(attempts)} attempts are too few to split by time ({len(before)} ended before, {len(after)} came "
+            "after); ingest more accounting"
+        )
+    trained = train(before, recent_jobs)
+    growth: Mapping[Learned, GrowthModel] = trained.growth_models()
+    methods: dict[str, Sizing] = {
+        USER_REQUEST: lambda request: request,
+        PEER: _history_peer(trained.history),
+        OURS: sizing(Predictor("evaluated", trained.history, dict(growth), settings)),
+    }
+    table = pandas.DataFrame(_judge(after, methods))
+    return Evaluation(
+        split_s=split_s,
+        learned_from=len(before),
+        judged=len(after),
+        scores=tuple(_scores(table, list(methods))),
+    )
+
+
+def _split(attempts: Sequence[Attempt], train_share: float) -> int:
+    submits = sorted(attempt.row.submit_s for attempt in attempts)
+    if not submits:
+        raise ModelError("the store holds no attempts; run `rightsizer ingest` first")
+    return submits[min(len(submits) - 1, int(len(submits) * train_share))]
+
+
+def _history_peer(history: History) -> Sizing:
+    """Return the rule that sites write by hand and KRR applies to pods: the maximum seen, and 15 % on top."""
+
+    def size(request: JobRequest) -> JobRequest:
+        evidence = history.evidence(request, enough=1)
+        jobs = evidence.jobs if evidence else ()
+        memory = max((job.mem_mib for job in jobs if job.mem_mib is not None), default=None)
+        cores = max((job.cores_per_task for job in jobs if job.cores_per_task is not None), default=None)
+        gpus = max((job.gpus for job in jobs if job.gpus is not None), default=None)
+        return msgspec.structs.replace(
+            request,
+            mem_per_node_mib=_least(request.mem_per_node_mib, memory),
+            cpus_per_task=_least(request.cpus_per_task, cores),
+            gpus_per_node=_least(request.gpus_per_node, gpus, 1.0),
+        )
+
+    return size
+
+
+def _least(asked: int | None, seen: float | None, margin: float = PEER_MARGIN) -> int | None:
+    return asked if asked is None or seen is None else min(asked, max(1, math.ceil(seen * margin)))
+
+
+def _judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[dict[str, object]]:
+    """Return one row for each attempt, method and dimension whose real use is known and that was asked for."""
+    rows: list[dict[str, object]] = []
+    for attempt in attempts:
+        job, request = past_job(attempt), request_of(attempt)
+        used: dict[str, float | None] = {"memory": job.mem_mib, "cores": job.cores_per_task, "gpus": job.gpus}
+        for method, size in methods.items():
+            sized = size(request)
+            for dimension, amount in used.items():
+                asked, given = _amount(request, dimension), _amount(sized, dimension)
+                if amount is None or asked is None or given is None:
+                    continue
+                hours = attempt.use.wall_s / SECONDS_AN_HOUR
+                scale = hours / 1024 if dimension == "memory" else hours
+                scale *= request.num_tasks if dimension == "cores" else 1
+                # A label above the request is a measuring error, not a job that nothing could have run.
+                failed = min(amount, asked) > given
+                rows.append(
+                    {
+                        "dimension": dimension,
+                        "method": method,
+                        "resized": given < asked,
+                        "requested": asked * scale,
+                        "granted": (given + asked if failed else given) * scale,
+                        "used": amount * scale,
+                        "failed": failed,
+                    }
+                )
+    return rows
+
+
+def _amount(request: JobRequest, dimension: str) -> float | None:
+    amounts = {"memory": request.mem_mib, "cores": request.cpus_per_task, "gpus": request.gpus_per_node}
+    return amounts[dimension]
+
+
+def _scores(table: pandas.DataFrame, methods: Sequence[str]) -> list[Score]:
+    if table.empty:
+        raise ModelError("none of the judged jobs has a known use; set JobAcctGatherType in slurm.conf")
+    scores: list[Score] = []
+    for (dimension, method), group in table.groupby(["dimension", "method"], sort=False):
+        requested, granted = float(group["requested"].sum()), float(group["granted"].sum())
+        scores.append(
+            Score(
+                dimension=str(dimension),
+                method=str(method),
+                unit=DIMENSIONS[str(dimension)],
+                jobs=len(group),
+                resized=int(group["resized"].sum()),
+                requested=requested,
+                granted=granted,
+                used=float(group["used"].sum()),
+                saved_share=1 - granted / requested if requested else 0.0,
+                failed=int(group["failed"].sum()),
+            )
+        )
+    order = list(DIMENSIONS)
+    return sorted(scores, key=lambda score: (order.index(score.dimension), methods.index(score.method)))

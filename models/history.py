@@ -1,0 +1,148 @@
+"""The recent past of every family: what a predictor may look back on at a moment. No clock, no database."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.families import Family, cohort_keys, family_keys
+
+# A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
+# memory knows something about the input that no history does.
+COMPARABLE_REQUEST = 2.0
+
+
+class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
+
+    `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
+    and needed more than it shows.
+    """
+
+    end_s: int
+    num_tasks: int
+    asked_cpus: int | None
+    asked_mem_mib: int | None
+    asked_gpus: int | None
+    complete: bool
+    mem_mib: float | None
+    mem_at_least: bool
+    cores_per_task: float | None
+    wall_s: int
+    gpus: int | None
+    gpu_source: str
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """The comparable past jobs of the family that was found for a request, the oldest first."""
+
+    family: Family
+    jobs: tuple[PastJob, ...]
+
+
+class History:
+    """The last `recent_jobs` attempts of each family and cohort."""
+
+    def __init__(self, recent_jobs: int) -> None:
+        self.recent_jobs = recent_jobs
+        self._jobs: dict[Family, deque[PastJob]] = {}
+
+    def add(self, request: JobRequest, job: PastJob) -> None:
+        """Count a finished job under every family and cohort of its request."""
+        for key in (*family_keys(request), *cohort_keys(request)):
+            self.load(key, (job,))
+
+    def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
+        """Append jobs, oldest first, to one family."""
+        self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
+
+    def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
+        """Yield every family with its jobs, in the order of its first one."""
+        for family, jobs in self._jobs.items():
+            yield family, tuple(jobs)
+
+    def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
+        """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
+        found = [Evidence(key, self._comparable(key, request)) for key in family_keys(request)]
+        for evidence in found:
+            if sum(job.complete for job in evidence.jobs) >= enough:
+                return evidence
+        fullest = max(found, key=lambda evidence: len(evidence.jobs), default=None)
+        return fullest if fullest and fullest.jobs else None
+
+    def _comparable(self, family: Family, request: JobRequest) -> tuple[PastJob, ...]:
+        return tuple(job for job in self._jobs.get(family, ()) if is_comparable(job, request))
+
+    def cohorts(self, request: JobRequest) -> tuple[tuple[PastJob, ...], ...]:
+        """Return the recent jobs of the request's user, account and partition, in this order."""
+        return tuple(tuple(self._jobs.get(key, ())) for key in cohort_keys(request))
+
+
+def is_comparable(job: PastJob, request: JobRequest) -> bool:
+    """Whether a past job tells about this request: as many tasks, and not asking for far less."""
+
+    def reaches(asked_then: int | None, asked_now: int | None) -> bool:
+        return asked_then is None or asked_now is None or asked_then * COMPARABLE_REQUEST >= asked_now
+
+    return (
+        job.num_tasks == request.num_tasks
+        and reaches(job.asked_mem_mib, request.mem_mib)
+        and reaches(job.asked_cpus, request.cpus)
+        and reaches(job.asked_gpus, request.gpus_per_node)
+    )
+
+
+def request_of(attempt: Attempt) -> JobRequest:
+    """Return what the user of a past attempt asked for, memory per node."""
+    row = attempt.row
+    return JobRequest(
+        user=row.user,
+        account=row.account,
+        partition=row.partition,
+        qos=row.qos,
+        job_name=row.job_name,
+        script_signature=attempt.script_signature,
+        num_tasks=attempt.num_tasks,
+        cpus_per_task=None if attempt.asked_cpus is None else max(1, attempt.asked_cpus // attempt.num_tasks),
+        mem_per_node_mib=attempt.asked_mem_mib,
+        gpus_per_node=attempt.asked_gpus,
+        wall_s=row.limit_s,
+    )
+
+
+def past_job(attempt: Attempt) -> PastJob:
+    """Return an attempt as a past job. One that was cut short shows a lower bound, not its need."""
+    use = attempt.use
+    return PastJob(
+        end_s=attempt.row.end_s,
+        num_tasks=attempt.num_tasks,
+        asked_cpus=attempt.asked_cpus,
+        asked_mem_mib=attempt.asked_mem_mib,
+        asked_gpus=attempt.asked_gpus,
+        complete=use.outcome in ("completed", "timeout"),
+        mem_mib=use.peak_mem_mib,
+        mem_at_least=use.memory_quality == "censored",
+        cores_per_task=use.cores_per_task,
+        wall_s=use.wall_s,
+        gpus=use.gpus,
+        gpu_source=use.gpu_source,
+    )
+
+
+def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:
+    """Yield each attempt as it is submitted, `history` then holding just the attempts that had ended before.
+
+    A job that ends in the very second of a submission is not known to it.
+    """
+    submits = [(attempt.row.submit_s, 0, index) for index, attempt in enumerate(attempts)]
+    ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.row.start_s]
+    for _, is_end, index in sorted(submits + ends):
+        attempt = attempts[index]
+        if is_end:
+            history.add(request_of(attempt), past_job(attempt))
+        else:
+            yield attempt, request_of(attempt)

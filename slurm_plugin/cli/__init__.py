@@ -1,0 +1,51 @@
+"""The `rightsizer` command: plain functions behind click, heavy imports only where they are used."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from accounting.errors import RightsizerError
+from slurm_plugin.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "config": "slurm_plugin.cli.config:config_group",
+    "demo": "slurm_plugin.cli.demo:demo",
+    "disable": "slurm_plugin.cli.switch:disable",
+    "enable": "slurm_plugin.cli.switch:enable",
+    "evaluate": "slurm_plugin.cli.learn:evaluate",
+    "explain": "slurm_plugin.cli.explain:explain",
+    "ingest": "slurm_plugin.cli.ingest:ingest",
+    "models": "slurm_plugin.cli.registry:models",
+    "predict": "slurm_plugin.cli.predict:predict",
+    "promote": "slurm_plugin.cli.registry:promote",
+    "rollback": "slurm_plugin.cli.registry:rollback",
+    "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
+    "serve": "slurm_plugin.cli.serve:serve",
+    "train": "slurm_plugin.cli.learn:train",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    commands_in=COMMANDS,
+)
+@click.version_option(package_name="slurm-rightsizer", prog_name="rightsizer")
+def rightsizer() -> None:
+    """Make a Slurm cluster hand out what jobs need instead of what people ask for.
+
+    \b
+    Example:
+      rightsizer demo
+    """
+
+
+def main() -> None:
+    """Run the command line; an expected failure is one line on stderr, never a traceback."""
+    try:
+        rightsizer()
+    except RightsizerError as error:
+        click.echo(f"rightsizer: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,170 @@
+"""The site's one configuration file, read strictly: a typo is an error that names the key and the nearest one.
+
+Defaults live here and equal `etc/rightsizer.toml` (a test holds them together). Where the file is looked for:
+the path given, else $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml, else the defaults alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from accounting.decisions import Mode as Mode
+from accounting.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG_VARIABLE = "RIGHTSIZER_CONFIG"
+SYSTEM_CONFIG = Path("/etc/rightsizer/rightsizer.toml")
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the file; unknown keys are refused."""
+
+
+class Service(Section, frozen=True, kw_only=True):
+    """`rightsizer serve`: where it answers, and who may connect."""
+
+    socket: str = "/run/rightsizer/rightsizer.sock"
+    socket_mode: str = "0660"
+    journal: str = "/var/lib/rightsizer/journal"
+
+
+class Hook(Section, frozen=True, kw_only=True):
+    """What the Lua hook is told (`rightsizer config hook` prints it as the file that Lua reads)."""
+
+    deadline_ms: int = 25
+    kill_switch: str = "/var/lib/rightsizer/disabled"
+
+
+class Store(Section, frozen=True, kw_only=True):
+    """The accounting store: an SQLAlchemy URL."""
+
+    url: str = "sqlite:////var/lib/rightsizer/store.db"
+
+
+class Accounting(Section, frozen=True, kw_only=True):
+    """What `rightsizer ingest` reads."""
+
+    sacct: str = "sacct"
+    overlap_s: int = 3600
+    first_days: int = 30
+    gpu_spool: str = "/var/lib/rightsizer/gpu-spool"
+
+
+class Models(Section, frozen=True, kw_only=True):
+    """Where artefacts are kept, and what training may conclude from how little."""
+
+    directory: str = "/var/lib/rightsizer/models"
+    min_evidence: int = 5
+    recent_jobs: int = 50
+
+
+class Policy(Section, frozen=True, kw_only=True):
+    """How far a request may be cut, whatever is predicted."""
+
+    memory_margin: float = 0.15
+    memory_floor_mib: int = 128
+    memory_step_mib: int = 32
+    cores_margin: float = 0.25
+    min_saving: float = 0.1
+    def_mem_per_cpu_mib: int | None = None
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole file."""
+
+    mode: Mode = "observe"
+    service: Service = Service()
+    hook: Hook = Hook()
+    store: Store = Store()
+    accounting: Accounting = Accounting()
+    models: Models = Models()
+    policy: Policy = Policy()
+
+
+def config_path(given: str | None = None) -> Path | None:
+    """Return the file that will be read: `given`, $RIGHTSIZER_CONFIG, the system's, or None for defaults alone."""
+    named = given or os.environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named)
+    return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
+
+
+def load_config(given: str | None = None) -> Config:
+    """Read and check the configuration.
+
+    Raises ConfigError, naming file and key, where it is unreadable, malformed, or holds a key that is not known.
+    """
+    path = config_path(given)
+    if path is None:
+        return Config()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the configuration {path}: {error.strerror}; give another with --config or ${CONFIG_VARIABLE}"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text; compare it with etc/rightsizer.toml") from None
+    return parse_config(text, source=str(path))
+
+
+def parse_config(text: str, source: str = "configuration") -> Config:
+    """Check TOML text against the schema; `source` names it in errors."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{source} is not valid TOML: {error}; mend that line and run `rightsizer config check`"
+        ) from None
+    refuse_unknown_keys(document, source)
+    try:
+        return msgspec.convert(document, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{source}: {error}; `rightsizer config show` prints every key with a valid value"
+        ) from None
+
+
+def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
+    """Raise ConfigError on the first key that the schema does not know, naming the nearest one it does."""
+    sections = {name: table for name, table in document.items() if isinstance(table, dict)}
+    known = known_keys()
+    given = list(document) + [f"{name}.{key}" for name, table in sections.items() for key in table]
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"did you mean `{near[0]}`?" if near else "`rightsizer config show` lists the keys"
+            raise ConfigError(f"{source}: unknown key `{key}`; {hint}")
+
+
+def known_keys() -> list[str]:
+    """List every key of the schema as `key` or `section.key`."""
+    keys: list[str] = []
+    for field in msgspec.structs.fields(Config):
+        keys.append(field.name)
+        if isinstance(field.type, type) and issubclass(field.type, Section):
+            keys.extend(f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(field.type))
+    return keys
+
+
+def render_config(config: Config) -> str:
+    """Return a configuration as the TOML file that gives it; a key without a value is left as a comment."""
+    lines = [f'mode = "{config.mode}"']
+    for section, table in msgspec.structs.asdict(config).items():
+        if not isinstance(table, Section):
+            continue
+        lines += ["", f"[{section}]"]
+        for key, value in msgspec.structs.asdict(table).items():
+            # JSON's strings, numbers and booleans are TOML's too.
+            lines.append(f"# {key} =" if value is None else f"{key} = {msgspec.json.encode(value).decode()}")
+    return "\n".join(lines) + "\n"

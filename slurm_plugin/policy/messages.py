@@ -1,0 +1,38 @@
+"""The one line a user reads at submit, and the words for a decision."""
+
+from __future__ import annotations
+
+from accounting.decisions import Decision
+from accounting.request import Grant, JobRequest
+from accounting.units import format_mib
+
+OPT_OUT = "--comment=rightsize=off"
+
+
+def user_line(decision: Decision, basis: str) -> str:
+    """Return what the user is told; '' where nothing is worth a line (nothing to cut, or only observed)."""
+    if not decision.grant or decision.mode == "observe":
+        return ""
+    changes = ", ".join(changes_in_words(decision.request, decision.grant))
+    if decision.applied:
+        return f"rightsizer: this job gets {changes}, from {basis}. To keep your request: sbatch {OPT_OUT}"
+    return f"rightsizer: {changes} would do for this job, from {basis}. Nothing was changed."
+
+
+def changes_in_words(request: JobRequest, grant: Grant) -> list[str]:
+    """Return each change as words: `640 MiB per node (you asked for 7.8 GiB)`."""
+    words: list[str] = []
+    if grant.cpus_per_task is not None:
+        unit = "CPU" if grant.cpus_per_task == 1 else "CPUs"
+        each = " per task" if request.num_tasks > 1 else ""
+        words.append(f"{grant.cpus_per_task} {unit}{each} (you asked for {request.cpus_per_task})")
+    for given, asked, where in (
+        (grant.mem_per_node_mib, request.mem_per_node_mib, "per node"),
+        (grant.mem_per_cpu_mib, request.mem_per_cpu_mib, "per CPU"),
+    ):
+        if given is not None and asked is not None:
+            words.append(f"{format_mib(given)} {where} (you asked for {format_mib(asked)})")
+    if grant.gpus_per_node is not None:
+        unit = "GPU" if grant.gpus_per_node == 1 else "GPUs"
+        words.append(f"{grant.gpus_per_node} {unit} (you asked for {request.gpus_per_node})")
+    return words

@@ -1,0 +1,61 @@
+"""The wire, version 1: one JSON line from the hook, one back.
+
+The frames that both sides are tested with are in tests/contract/wire_v1.json.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from accounting.request import Grant
+from slurm_plugin.policy.submission import Submission
+
+VERSION = 1
+MAX_REQUEST_BYTES = 64 * 1024
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question of the hook; `id` comes back in the reply."""
+
+    v: int
+    id: str
+    kind: str
+    job: Submission
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer: what to change, the token to leave, the line to show. Whatever is missing is not done."""
+
+    v: int = msgspec.field()
+    id: str = msgspec.field()
+    grant: Grant = Grant()
+    token: str = ""
+    message: str = ""
+
+
+def decode_request(line: bytes) -> Request | str:
+    """Return the request in a line, or in words why it is none."""
+    if len(line) > MAX_REQUEST_BYTES:
+        return f"longer than {MAX_REQUEST_BYTES} bytes"
+    try:
+        request = msgspec.json.decode(line, type=Request)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return str(error)
+    if request.v != VERSION:
+        return f"version {request.v}, this service speaks {VERSION}"
+    return request if request.kind == "submit" else f"unknown kind {request.kind!r}"
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the line of a request."""
+    return msgspec.json.encode(request) + b"\n"
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Return the line of a reply."""
+    return msgspec.json.encode(reply) + b"\n"
+
+
+def decode_reply(line: bytes) -> Reply:
+    """Return the reply in a line; raises msgspec.DecodeError where it is none."""
+    return msgspec.json.decode(line, type=Reply)
