@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -19,13 +20,16 @@ from accounting.records import GpuUse, Quarantined
 ATTEMPT_GAP_S = 30
 
 
+Whole = Annotated[int, msgspec.Meta(ge=0)]  # and of 64 bits at most, which is what a store holds
+
+
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of one GPU. Utilisation in per cent, memory in MiB."""
 
-    job_id: int
+    job_id: Whole
     node: str
-    time_s: int
-    gpu: int
+    time_s: Whole
+    gpu: Whole
     util_pct: float
     mem_mib: float
     source: str
@@ -40,12 +44,13 @@ def read_spool(folder: Path) -> tuple[list[GpuUse], list[Quarantined]]:
 
 def _samples(file: Path, quarantined: list[Quarantined]) -> Iterator[GpuSample]:
     try:
-        lines = file.read_bytes().splitlines()
+        complete, _, _ = file.read_bytes().rpartition(b"\n")
     except OSError as error:
         raise StoreError(
             f"cannot read the GPU spool file {file}: {error.strerror}; mend its permissions"
         ) from None
-    for line in lines:
+    # A last line without its newline is still being written and waits for the next time.
+    for line in filter(None, complete.split(b"\n")):
         try:
             yield msgspec.json.decode(line, type=GpuSample, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -35,6 +35,7 @@ SACCT = "sacct"
 DAY_S = 86400
 
 Window = tuple[int, int]
+Query = Callable[[str, int, int], list[str]]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,15 +65,19 @@ def ingest(
     now_s: int,
     since_s: int | None = None,
     progress: Callable[[float], None] = lambda _done: None,
+    query: Query = query_sacct,
 ) -> IngestReport:
-    """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1)."""
+    """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
+
+    `query` answers for a window what sacct printed about it: sacct itself, or a recording.
+    """
     report = IngestReport(Counts(), Counts(), Counts(), Counts())
     with engine.begin() as connection:
         _ingest_spools(connection, settings, now_s, report)
         until_s = read_until_s(connection, SACCT)
     windows = list(plan_windows(until_s, now_s, settings, since_s))
     for number, (begin_s, end_s) in enumerate(windows, start=1):
-        reading = read_sacct(query_sacct(settings.sacct, begin_s, end_s))
+        reading = read_sacct(query(settings.sacct, begin_s, end_s))
         with engine.begin() as connection:
             _write_reading(connection, reading, now_s, report)
             write_rows(

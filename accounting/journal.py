@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.decisions import Decision, decode_decision
+from accounting.errors import StoreError
 from accounting.records import Quarantined
 
 PATTERN = "decisions-*.jsonl"
@@ -24,15 +25,21 @@ class JournalPart(msgspec.Struct):
 def read_journal(folder: Path, offsets: dict[str, int]) -> list[JournalPart]:
     """Return what is new in the journal files of a folder, given how far each was read before.
 
-    A last line without its newline is still being written and waits for the next time.
+    A last line without its newline is still being written and waits for the next time. StoreError where a file
+    cannot be read.
     """
     return [_read_on(file, offsets.get(file.name, 0)) for file in sorted(folder.glob(PATTERN))]
 
 
 def _read_on(file: Path, offset: int) -> JournalPart:
-    with file.open("rb") as journal:
-        journal.seek(offset)
-        complete, newline, _ = journal.read().rpartition(b"\n")
+    try:
+        with file.open("rb") as journal:
+            journal.seek(offset)
+            complete, newline, _ = journal.read().rpartition(b"\n")
+    except OSError as error:
+        raise StoreError(
+            f"cannot read the journal file {file}: {error.strerror}; mend its permissions"
+        ) from None
     part = JournalPart(file.name, offset + len(complete) + len(newline), [], [])
     for line in filter(None, complete.split(b"\n")):
         decision = decode_decision(line)

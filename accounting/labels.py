@@ -60,9 +60,9 @@ def measure_use(row: JobRow, steps: Sequence[Step], num_tasks: int, gpu_use: Seq
         outcome = "out_of_memory"
     peak_mem_mib = peak_memory_mib(steps)
     quality: MemoryQuality = "absent" if peak_mem_mib is None else "sampled"
-    if outcome == "out_of_memory":
-        peak_mem_mib = max(peak_mem_mib or 0.0, float(row.alloc_mem_mib or 0))
-        quality = "censored"
+    least_mib = max(peak_mem_mib or 0.0, float(row.alloc_mem_mib or 0))
+    if outcome == "out_of_memory" and least_mib:
+        peak_mem_mib, quality = least_mib, "censored"
     cores = busy_cores(steps, row.elapsed_s)
     gpus, gpu_source = gpus_used(gpu_use)
     return Use(
@@ -87,9 +87,13 @@ def peak_memory_mib(steps: Sequence[Step]) -> float | None:
     if not any(memory for _, memory in measured):
         return None
     return max(
-        sum(other_mib for other, other_mib in measured if other.start_s <= step.start_s <= other.end_s)
-        for step, _ in measured
+        sum(other_mib for other, other_mib in measured if _runs_at(other, step.start_s)) for step, _ in measured
     )
+
+
+def _runs_at(step: Step, time_s: int) -> bool:
+    """Whether a step ran at a moment; sacct knows no end (0) of one that was cut off with its node."""
+    return step.start_s <= time_s and (time_s <= step.end_s or step.end_s < step.start_s)
 
 
 def step_memory_mib(step: Step) -> float | None:
@@ -127,7 +131,8 @@ def gpus_used(gpu_use: Sequence[GpuUse]) -> tuple[int | None, str]:
     """Return the most GPUs that were busy on one node, and the source of the samples; None without samples."""
     if not gpu_use:
         return None, ""
-    busy: dict[str, int] = {}
+    # A GPU comes more than once where its meter paused, or where two meters watch it.
+    busy: dict[str, set[int]] = {}
     for use in gpu_use:
-        busy[use.node] = busy.get(use.node, 0) + (use.util_max_pct >= BUSY_GPU_PCT)
-    return max(busy.values()), "+".join(sorted({use.source for use in gpu_use}))
+        busy.setdefault(use.node, set()).update({use.gpu} if use.util_max_pct >= BUSY_GPU_PCT else ())
+    return max(len(gpus) for gpus in busy.values()), "+".join(sorted({use.source for use in gpu_use}))

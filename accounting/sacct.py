@@ -16,8 +16,8 @@ import msgspec
 from accounting.errors import SlurmError
 from accounting.records import JobRow, Quarantined, Step
 from accounting.states import outcome_of
-from accounting.tres import parse_tres, usage_cpu_s, usage_mem_mib, whole
-from accounting.units import parse_duration_s, parse_memory_mib
+from accounting.tres import parse_tres, usage_cpu_s, usage_mem_mib
+from accounting.units import parse_duration_s, parse_memory_mib, whole
 
 DELIMITER = "\x1f"
 COLUMNS = (

@@ -15,9 +15,11 @@ import msgspec
 
 from accounting.decisions import Decision
 from accounting.request import Grant, JobRequest
+from accounting.units import whole
 
 PREFIX = "rightsizer/1"
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
+_UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
 _ASKED = {
     "tasks": "num_tasks",
     "cpus": "cpus_per_task",
@@ -51,7 +53,7 @@ def format_token(decision: Decision) -> str:
         "model": decision.model,
         "sig": decision.request.script_signature,
     }
-    return ";".join([PREFIX, *(f"{key}={value}" for key, value in parts.items() if value)])
+    return ";".join([PREFIX, *(f"{key}={_UNSAFE.sub('_', value)}" for key, value in parts.items() if value)])
 
 
 def _amounts(source: JobRequest | Grant) -> str:
@@ -83,9 +85,10 @@ def _numbers(text: str) -> dict[str, int] | None:
     numbers: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         word, _, value = part.partition(":")
-        if word not in _ASKED or not (value.isascii() and value.isdigit()):
+        number = whole(value)
+        if word not in _ASKED or number is None:
             return None
-        numbers[word] = int(value)
+        numbers[word] = number
     return numbers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from accounting.units import parse_duration_s, parse_memory_mib
+from accounting.units import parse_duration_s, parse_memory_mib, whole
 
 
 class Tres(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +42,3 @@ def usage_mem_mib(text: str) -> float | None:
 def usage_cpu_s(text: str) -> float | None:
     """Return the CPU time of a TRESUsage list in seconds; None where it is absent."""
     return parse_duration_s(split_tres(text).get("cpu", ""))
-
-
-def whole(text: str | None) -> int | None:
-    """Return a non-negative whole number, or None where the text is none."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -8,11 +8,15 @@ import re
 KIB_IN_BYTES = 1024
 MIB_IN_BYTES = 1024**2
 
-_MEMORY = re.compile(r"^(\d+(?:\.\d+)?)([KMGTPE]?)(?:i?B)?$", re.IGNORECASE)
+# Eighteen digits are an exabyte in bytes; more are damage, and would not fit the store.
+_MEMORY = re.compile(r"^(\d{1,18}(?:\.\d{1,18})?)([KMGTPE]?)(?:i?B)?$", re.IGNORECASE | re.ASCII)
 _BYTES_PER = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
 _DURATION = re.compile(
-    r"^(?:(?P<days>\d+)-)?(?:(?:(?P<hours>\d+):)?(?P<minutes>\d+):)?(?P<seconds>\d+(?:\.\d+)?)$"
+    r"^(?:(?P<days>\d{1,9})-)?(?:(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d{1,9}):)?"
+    r"(?P<seconds>\d{1,18}(?:\.\d{1,18})?)$",
+    re.ASCII,
 )
+_WHOLE = re.compile(r"^[0-9]{1,18}\Z")
 
 
 def parse_memory_mib(text: str, *, bare_unit: str = "M") -> float | None:
@@ -35,6 +39,11 @@ def parse_duration_s(text: str) -> float | None:
         return None
     days, hours, minutes = (int(match[part] or 0) for part in ("days", "hours", "minutes"))
     return days * 86400 + hours * 3600 + minutes * 60 + float(match["seconds"])
+
+
+def whole(text: str | None) -> int | None:
+    """Return a non-negative whole number of at most 18 digits (what a store holds); None where it is none."""
+    return int(text) if text is not None and _WHOLE.match(text) else None
 
 
 def format_mib(mib: float) -> str:
@@ -67,7 +76,8 @@ def parse_time_limit_min(text: str) -> int | None:
     """
     days, dash, clock = text.strip().rpartition("-")
     parts = clock.split(":")
-    if not all(part.isascii() and part.isdigit() for part in [*parts, days or "0"]) or len(parts) > 3:
+    counted = [*parts, days] if dash else parts
+    if not all(_WHOLE.match(part) for part in counted) or len(parts) > 3:
         return None
     numbers = [int(part) for part in parts]
     if dash:

@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config as AlembicConfig
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, inspect
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
@@ -50,13 +50,21 @@ def _engine(url: str, *, create: bool) -> Engine:
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _tune_sqlite)
+    event.listen(engine, "handle_error", _refuse)
     return engine
 
 
+def _refuse(context: ExceptionContext) -> None:
+    """Whatever the database refuses, now or later, is one line for the caller: damage, a lock, a full disk."""
+    url = context.engine.url.render_as_string() if context.engine else "store"
+    reason = str(context.original_exception).splitlines() or [type(context.original_exception).__name__]
+    raise StoreError(f"cannot use the store {url}: {reason[0]}; check store.url and the database behind it")
+
+
 def _prepare_folder(file: Path, *, create: bool) -> None:
-    if not create and not file.exists():
-        raise StoreError(f"there is no store at {file}; run `rightsizer ingest` first")
     try:
+        if not create and not file.exists():
+            raise StoreError(f"there is no store at {file}; run `rightsizer ingest` first")
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(

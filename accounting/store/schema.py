@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
 
 metadata = MetaData()
 
@@ -41,10 +41,10 @@ attempts = Table(
     Column("decision_id", NAME, nullable=False, index=True),
     Column("script_signature", Text, nullable=False),
     Column("outcome", Text, nullable=False),
-    Column("peak_mem_mib", Float),
+    Column("peak_mem_mib", Double),
     Column("memory_quality", Text, nullable=False),
-    Column("cores", Float),
-    Column("cores_per_task", Float),
+    Column("cores", Double),
+    Column("cores_per_task", Double),
     Column("wall_s", BigInteger, nullable=False),
     Column("gpus", Integer),
     Column("gpu_source", Text, nullable=False),
@@ -62,10 +62,10 @@ steps = Table(
     Column("start_s", BigInteger, nullable=False),
     Column("end_s", BigInteger, nullable=False),
     Column("tasks", Integer, nullable=False),
-    Column("mem_max_task_mib", Float),
-    Column("mem_total_mib", Float),
-    Column("cpu_s", Float),
-    Column("cpu_max_task_s", Float),
+    Column("mem_max_task_mib", Double),
+    Column("mem_total_mib", Double),
+    Column("cpu_s", Double),
+    Column("cpu_max_task_s", Double),
 )
 
 gpu_use = Table(
@@ -78,16 +78,16 @@ gpu_use = Table(
     Column("first_s", BigInteger, primary_key=True, autoincrement=False),
     Column("last_s", BigInteger, nullable=False),
     Column("samples", Integer, nullable=False),
-    Column("util_max_pct", Float, nullable=False),
-    Column("util_mean_pct", Float, nullable=False),
-    Column("mem_max_mib", Float, nullable=False),
+    Column("util_max_pct", Double, nullable=False),
+    Column("util_mean_pct", Double, nullable=False),
+    Column("mem_max_mib", Double, nullable=False),
 )
 
 decisions = Table(
     "decisions",
     metadata,
     Column("id", NAME, primary_key=True),
-    Column("time_s", Float, nullable=False, index=True),
+    Column("time_s", Double, nullable=False, index=True),
     Column("mode", Text, nullable=False),
     Column("applied", Integer, nullable=False),
     Column("reason", Text, nullable=False),

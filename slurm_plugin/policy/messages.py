@@ -6,6 +6,8 @@ from accounting.decisions import Decision
 from accounting.request import Grant, JobRequest
 from accounting.units import format_mib
 
+# The hook takes lines of 512 bytes at most, and refuses the whole reply beyond.
+BASIS_CHARS = 160
 OPT_OUT = "--comment=rightsize=off"
 
 
@@ -13,10 +15,16 @@ def user_line(decision: Decision, basis: str) -> str:
     """Return what the user is told; '' where nothing is worth a line (nothing to cut, or only observed)."""
     if not decision.grant or decision.mode == "observe":
         return ""
-    changes = ", ".join(changes_in_words(decision.request, decision.grant))
+    changes, shown = ", ".join(changes_in_words(decision.request, decision.grant)), printable(basis)
     if decision.applied:
-        return f"rightsizer: this job gets {changes}, from {basis}. To keep your request: sbatch {OPT_OUT}"
-    return f"rightsizer: {changes} would do for this job, from {basis}. Nothing was changed."
+        return f"rightsizer: this job gets {changes}, from {shown}. To keep your request: sbatch {OPT_OUT}"
+    return f"rightsizer: {changes} would do for this job, from {shown}. Nothing was changed."
+
+
+def printable(text: str) -> str:
+    """Return text for a terminal: plain ASCII and short, because users choose the names of their jobs."""
+    shown = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return shown if len(shown) <= BASIS_CHARS else shown[: BASIS_CHARS - 3] + "..."
 
 
 def changes_in_words(request: JobRequest, grant: Grant) -> list[str]:

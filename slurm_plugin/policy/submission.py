@@ -9,6 +9,8 @@ import msgspec
 from accounting.request import JobRequest
 from models.families import script_signature
 
+REASON_CHARS = 160  # it travels in the token, which the hook takes up to 512 bytes
+
 _OPT_OUT = re.compile(r"(?:^|[\s,;])rightsize=off(?:$|[\s,;])", re.IGNORECASE)
 
 
@@ -62,7 +64,7 @@ def why_left_alone(submission: Submission) -> str | None:
     if not submission.batch:
         return "not-a-batch-job"
     if submission.other:
-        return f"form-not-handled:{'+'.join(submission.other)}"
+        return f"form-not-handled:{'+'.join(submission.other)}"[:REASON_CHARS]
     asks = (
         submission.cpus_per_task,
         submission.mem_per_node_mib,

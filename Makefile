@@ -1,0 +1,37 @@
+# The two commands of a newcomer are `make demo` and `make test`; each installs what it needs (see tools/setup).
+
+BIN := .venv/bin
+
+.PHONY: help setup demo test check lint bench clean
+
+help:
+	@echo 'make demo    the whole story on a private Slurm, in under five minutes'
+	@echo 'make test    all tests; what needs a real Slurm runs where Debian packages can be installed'
+	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
+	@echo 'make bench   the benchmarks, each against a named floor in the same run'
+	@echo 'make clean   remove the virtual environment and caches'
+
+setup:
+	@tools/setup packages
+	@tools/setup venv
+
+demo: setup
+	@$(BIN)/rightsizer demo
+
+test: setup
+	@$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if command -v luacheck >/dev/null; then luacheck --quiet lua tests/lua; else echo 'luacheck is not installed (Debian: lua-check): skipped'; fi
+
+check: lint test
+
+bench: setup
+	$(BIN)/python bench/submit_rpc.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

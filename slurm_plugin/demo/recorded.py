@@ -1,0 +1,178 @@
+"""The demo without a Slurm: accounting recorded on a private Slurm, then the real training, service and Lua hook."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import ServiceError
+from accounting.ingest import IngestSettings, ingest
+from accounting.records import Attempt
+from accounting.store.database import open_store
+from accounting.store.records import read_attempts
+from slurm_plugin.config import CONFIG_VARIABLE, Config, render_config
+from slurm_plugin.config import Models as ModelsSection
+from slurm_plugin.config import Store as StoreSection
+from slurm_plugin.config_hook import hook_settings
+from slurm_plugin.demo.lua_hook import JobFields, LuaHook
+from slurm_plugin.demo.table import cores, size
+from slurm_plugin.demo.workload import FAMILIES, JOBS
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.sbatch_script import read_submission
+
+RECORDED = Path(__file__).parent / "recorded_accounting"
+RECORDED_SACCT = RECORDED / "sacct.txt"
+START_PATIENCE_S = 20.0
+# The recording is of root's jobs.
+USER = "root"
+
+Say = Callable[[str], None]
+
+
+def tell_recorded(say: Say) -> list[dict[str, object]]:
+    """Ingest and train from the recording, then submit each family to the real hook; one row a family."""
+    with tempfile.TemporaryDirectory(prefix="rightsizer-demo-") as name:
+        folder = Path(name)
+        config = _configure(folder)
+        attempts = _ingest(config, folder)
+        say(f"{len(attempts)} recorded attempts ingested into {config.store.url.rpartition('/')[2]}")
+        say(f"model {_train(config, attempts)} trained")
+        with _service(folder, config):
+            say("the service answers; the Lua hook asks it, as slurmctld's would")
+            hook = LuaHook(folder)
+            return [_submit(family, hook, attempts) for family in FAMILIES]
+
+
+def _configure(folder: Path) -> Config:
+    """Write a configuration and the hook's settings into a folder of the demo's own."""
+    config = msgspec.structs.replace(
+        Config(),
+        mode="enforce",
+        service=msgspec.structs.replace(
+            Config().service, socket=str(folder / "rightsizer.sock"), journal=str(folder / "journal")
+        ),
+        hook=msgspec.structs.replace(Config().hook, kill_switch=str(folder / "disabled"), deadline_ms=1000),
+        store=StoreSection(url=f"sqlite:///{folder}/store.db"),
+        models=ModelsSection(directory=str(folder / "models")),
+    )
+    (folder / "rightsizer.toml").write_text(render_config(config), encoding="utf-8")
+    (folder / "rightsizer_site.lua").write_text(hook_settings(config), encoding="utf-8")
+    return config
+
+
+def _ingest(config: Config, folder: Path) -> list[Attempt]:
+    # Copied, because ingest keeps track of the journals and spools that it has read.
+    shutil.copytree(RECORDED, folder, dirs_exist_ok=True)
+    lines = RECORDED_SACCT.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    settings = IngestSettings(
+        sacct=str(RECORDED_SACCT),
+        overlap_s=0,
+        first_days=1,
+        gpu_spool=folder / "gpu-spool",
+        journal=folder / "journal",
+    )
+    engine = open_store(config.store.url, create=True)
+    try:
+        ingest(engine, settings, int(time.time()), query=lambda *_window: lines)
+        return read_attempts(engine)
+    finally:
+        engine.dispose()
+
+
+def _train(config: Config, attempts: list[Attempt]) -> str:
+    from models import registry
+    from models.demand import training
+
+    directory = Path(config.models.directory)
+    version = training.save(
+        training.train(attempts, config.models.recent_jobs), attempts, directory, time.time()
+    )
+    registry.promote(directory, version)
+    return version
+
+
+@contextlib.contextmanager
+def _service(folder: Path, config: Config) -> Iterator[None]:
+    """Run `rightsizer serve` for as long as the block lasts."""
+    command = [sys.executable, "-m", "slurm_plugin.cli", "serve"]
+    environment = {**os.environ, CONFIG_VARIABLE: str(folder / "rightsizer.toml")}
+    with (folder / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        _wait_for(process, config.service.socket, folder / "serve.log")
+        yield
+    finally:
+        process.terminate()
+        process.wait(START_PATIENCE_S)
+
+
+def _wait_for(process: subprocess.Popen[bytes], path: str, log: Path) -> None:
+    deadline_s = time.monotonic() + START_PATIENCE_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if probe.connect_ex(path) == 0:
+                return
+        time.sleep(0.05)
+    raise ServiceError(
+        f"`rightsizer serve` does not answer: {log.read_text(errors='replace').strip()[-300:]}"
+    )
+
+
+def _submit(family: str, hook: LuaHook, attempts: list[Attempt]) -> dict[str, object]:
+    """Submit a family's script through the hook; what was asked, what was granted, what such jobs had used."""
+    script = (JOBS / f"{family}.sbatch").read_text(encoding="utf-8")
+    submission = read_submission(script, f"{family}.sbatch", USER)
+    before = job_fields(submission)
+    after, _ = hook.submit(before)
+    used = [attempt.use for attempt in attempts if attempt.row.job_name == family]
+    memory = "min_mem_per_cpu" if submission.mem_per_cpu_mib else "min_mem_per_node"
+    per = "/CPU" if submission.mem_per_cpu_mib else "/node"
+    return {
+        "family": family,
+        "tasks": submission.num_tasks or 1,
+        "CPUs/task": _arrow(before, after, "cpus_per_task"),
+        "cores used": cores(max((use.cores for use in used if use.cores is not None), default=None)),
+        "memory": f"{size(_number(before, memory))} → {size(_number(after, memory))} {per}",
+        "peak used": size(
+            max((use.peak_mem_mib for use in used if use.peak_mem_mib is not None), default=None)
+        ),
+        "gres": f"{before['gres']} → {after['gres']}" if "gres" in before else "-",
+    }
+
+
+def _arrow(before: JobFields, after: JobFields, field: str) -> str:
+    return f"{before.get(field, '-')} → {after.get(field, '-')}"
+
+
+def _number(fields: JobFields, name: str) -> float | None:
+    value = fields.get(name)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def job_fields(submission: Submission) -> JobFields:
+    """Return the job description that slurmctld would show Lua for a submission; unset fields are left out."""
+    tasks, cpus = submission.num_tasks or 1, submission.cpus_per_task
+    fields: JobFields = {
+        "user_name": submission.user,
+        "user_id": submission.uid,
+        "name": submission.name,
+        "script": submission.script,
+        "num_tasks": submission.num_tasks,
+        "cpus_per_task": cpus,
+        "min_cpus": None if cpus is None else tasks * cpus,
+        "pn_min_cpus": cpus,
+        "min_mem_per_node": submission.mem_per_node_mib,
+        "min_mem_per_cpu": submission.mem_per_cpu_mib,
+        "gres": None if submission.gpus_per_node is None else f"gres:gpu:{submission.gpus_per_node}",
+    }
+    return {name: value for name, value in fields.items() if value is not None}

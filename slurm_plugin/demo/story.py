@@ -1,0 +1,94 @@
+"""The demo on a real Slurm: history, training, the same jobs again with the hook enforcing, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import RightsizerError
+from slurm_plugin.demo.workload import FAMILIES, Queue, install_work, read_queue, submit, wait_until_ended
+from slurm_plugin.sandbox import cluster
+
+HISTORY_ROUNDS = 14
+HISTORY_GAP_S = 2.0
+HISTORY_JOB_S = 2.5
+QUEUE_ROUNDS = 10
+QUEUE_JOB_S = 5.0
+PATIENCE_S = 240.0
+
+Say = Callable[[str], None]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the demo shows: the same queue before and after, and the line that one user read."""
+
+    before: Queue
+    after: Queue
+    user_line: str
+
+
+def tell(directory: Path, say: Say) -> Outcome:
+    """Run the whole story in a sandbox at `directory`, which is left running for the caller to end.
+
+    Raises SandboxError, SlurmError or RightsizerError where a step fails.
+    """
+    say("starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and our service")
+    sandbox = cluster.start(cluster.Options(directory=directory))
+    os.environ.update(sandbox.environment())
+    install_work(sandbox.layout.bin)
+    enforcement = sandbox.manifest.enforcement
+    enforced = "enforced" if enforcement.memory else "not enforced"
+    say(f"{sandbox.manifest.release}; memory limits {enforced}: {enforcement.reason}")
+    say(
+        f"mode observe: {HISTORY_ROUNDS} rounds of {len(FAMILIES)} job families, so that there is a past to learn from"
+    )
+    run_history(say)
+    say(f"the queue as people ask for it: {QUEUE_ROUNDS * len(FAMILIES)} jobs at once")
+    before, _ = run_queue(say)
+    for command in ("ingest", "train", "evaluate"):
+        say(f"$ rightsizer {command}")
+        for line in run_command(command).splitlines():
+            say(f"    {line}")
+    cluster.set_mode(directory, "enforce")
+    say("mode enforce: the same scripts, the same sbatch, the same queue")
+    after, user_line = run_queue(say)
+    return Outcome(before=before, after=after, user_line=user_line)
+
+
+def run_history(say: Say) -> None:
+    """Submit the families round by round, so that later jobs find earlier ones ended, and wait for all."""
+    os.environ["PRETEND_SECONDS"] = str(HISTORY_JOB_S)
+    job_ids: list[int] = []
+    for _ in range(HISTORY_ROUNDS):
+        job_ids += [submit(family)[0] for family in FAMILIES]
+        time.sleep(HISTORY_GAP_S)
+    wait_until_ended(job_ids, lambda _left: None, PATIENCE_S)
+    say(f"{len(job_ids)} jobs have run")
+
+
+def run_queue(say: Say) -> tuple[Queue, str]:
+    """Submit the whole queue at once and wait for its end; the queue, and the first line that a user was told."""
+    os.environ["PRETEND_SECONDS"] = str(QUEUE_JOB_S)
+    since_s = int(time.time())
+    submitted = [submit(family) for _ in range(QUEUE_ROUNDS) for family in FAMILIES]
+    job_ids = [job_id for job_id, _ in submitted]
+    wait_until_ended(job_ids, lambda _left: None, PATIENCE_S)
+    queue = read_queue(job_ids, since_s)
+    say(f"{len(job_ids)} jobs took {queue.span_s} s, at most {queue.side_by_side} side by side")
+    return queue, next((line for _, line in submitted if line), "")
+
+
+def run_command(*words: str) -> str:
+    """Run a `rightsizer` command as its user would; its output, RightsizerError where it fails."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "slurm_plugin.cli", *words], capture_output=True, text=True, check=False
+    )
+    if finished.returncode != 0:
+        raise RightsizerError(f"`rightsizer {' '.join(words)}` failed: {finished.stderr.strip()}")
+    return (finished.stdout + finished.stderr).strip()

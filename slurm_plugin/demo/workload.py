@@ -1,0 +1,94 @@
+"""The demo's jobs: five families, four of which ask for far more than they use. The scripts lie in jobs/."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import SlurmError
+from accounting.labels import label_attempt
+from accounting.records import Attempt
+from accounting.sacct import query_sacct, read_sacct
+
+JOBS = Path(__file__).parent / "jobs"
+FAMILIES = ("align", "assemble", "ensemble", "train-net", "modest")
+POLL_S = 0.5
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stretch of jobs did: `span_s` from the first submission to the last end, `side_by_side` at most."""
+
+    attempts: tuple[Attempt, ...]
+    span_s: int
+    side_by_side: int
+
+
+def submit(family: str) -> tuple[int, str]:
+    """Submit one job of a family with plain sbatch; its id, and what sbatch told its user."""
+    command = ["sbatch", "--parsable", "--output=/dev/null", str(JOBS / f"{family}.sbatch")]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode != 0:
+        raise SlurmError(
+            f"sbatch refused {family}: {finished.stderr.strip()}; look into the sandbox's log folder"
+        )
+    return int(finished.stdout.split(";")[0]), finished.stderr.strip()
+
+
+def wait_until_ended(job_ids: Sequence[int], progress: Callable[[int], None], patience_s: float) -> None:
+    """Wait until none of the jobs is queued or running, telling `progress` how many are left.
+
+    Raises SlurmError after `patience_s`.
+    """
+    wanted, deadline_s = set(job_ids), time.monotonic() + patience_s
+    while True:
+        listing = subprocess.run(
+            ["squeue", "--noheader", "--format=%A"], capture_output=True, text=True, check=True
+        )
+        left = wanted & {int(word) for word in listing.stdout.split()}
+        progress(len(left))
+        if not left:
+            return
+        if time.monotonic() > deadline_s:
+            raise SlurmError(f"{len(left)} jobs have not ended after {patience_s:.0f} s; look at `squeue`")
+        time.sleep(POLL_S)
+
+
+def read_queue(job_ids: Sequence[int], since_s: int, patience_s: float = 30) -> Queue:
+    """Return what sacct says of jobs that have ended; waits for slurmdbd to hear of the last one.
+
+    Raises SlurmError where it has not after `patience_s`.
+    """
+    wanted, deadline_s = set(job_ids), time.monotonic() + patience_s
+    while True:
+        reading = read_sacct(query_sacct("sacct", since_s, int(time.time()) + 60))
+        attempts = tuple(label_attempt(row, steps) for row, steps in reading.jobs if row.job_id in wanted)
+        if len(attempts) >= len(wanted):
+            return summarise(attempts)
+        if time.monotonic() > deadline_s:
+            raise SlurmError(
+                f"sacct knows {len(attempts)} of {len(wanted)} ended jobs; look at slurmdbd's log"
+            )
+        time.sleep(POLL_S)
+
+
+def summarise(attempts: Sequence[Attempt]) -> Queue:
+    """Return the span and the most jobs that ran at one time."""
+    starts = [attempt.row.start_s for attempt in attempts]
+    most = max(sum(a.row.start_s <= start_s < a.row.end_s for a in attempts) for start_s in starts)
+    first_s = min(attempt.row.submit_s for attempt in attempts)
+    last_s = max(attempt.row.end_s for attempt in attempts)
+    return Queue(attempts=tuple(attempts), span_s=last_s - first_s, side_by_side=most)
+
+
+def install_work(folder: Path) -> None:
+    """Put `pretend-work` into a folder on the jobs' PATH."""
+    program = folder / "pretend-work"
+    work = Path(__file__).parent / "pretend_work.py"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(work))} "$@"\n')
+    program.chmod(0o755)
