@@ -44,9 +44,9 @@ def tell_recorded(say: Say) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="rightsizer-demo-") as name:
         folder = Path(name)
         config = _configure(folder)
-        attempts = _ingest(config, folder)
+        attempts = ingest_recording(config, folder)
         say(f"{len(attempts)} recorded attempts ingested into {config.store.url.rpartition('/')[2]}")
-        say(f"model {_train(config, attempts)} trained")
+        say(f"model {train_current(config, attempts)} trained")
         with _service(folder, config):
             say("the service answers; the Lua hook asks it, as slurmctld's would")
             hook = LuaHook(folder)
@@ -70,7 +70,8 @@ def _configure(folder: Path) -> Config:
     return config
 
 
-def _ingest(config: Config, folder: Path) -> list[Attempt]:
+def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
+    """Ingest the recording into the configured store and return its attempts; `folder` is for a copy of it."""
     # Copied, because ingest keeps track of the journals and spools that it has read.
     shutil.copytree(RECORDED, folder, dirs_exist_ok=True)
     lines = RECORDED_SACCT.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -89,7 +90,8 @@ def _ingest(config: Config, folder: Path) -> list[Attempt]:
         engine.dispose()
 
 
-def _train(config: Config, attempts: list[Attempt]) -> str:
+def train_current(config: Config, attempts: list[Attempt]) -> str:
+    """Train on attempts, make the model the current one, and return its version."""
     from models import registry
     from models.demand import training
 

@@ -1,0 +1,75 @@
+--- What slurmctld's job_submit/lua plugin loads: copy or link it next to slurm.conf.
+--
+-- Next to it belong the folder `rightsizer` and the file `rightsizer_site.lua`, for example
+--
+--    return {
+--       socket = "/run/slurm-rightsizer/service.sock",
+--       deadline_ms = 25,
+--       kill_switch = "/etc/slurm/rightsizer.off",
+--    }
+--
+-- (links do as well; without them package.path is searched). A site that has a job_submit.lua of its own
+-- keeps it, names the two folders once at its top,
+--
+--    package.path = "/usr/local/share/slurm-rightsizer/lua/?.lua;/etc/slurm/?.lua;" .. package.path
+--
+-- and calls from its slurm_job_submit, after its own rules and before it returns slurm.SUCCESS:
+--
+--    require("rightsizer.hook").submit(job_desc, part_list, submit_uid)
+--
+-- which answers true, or nil and a reason, never raises, and leaves the job alone when anything is wrong.
+-- Its settings come from `rightsizer_site.lua` on package.path, or from
+-- `require("rightsizer.hook").configure{ socket = … }`.
+--
+-- This file rejects no job, and loads whatever is missing: a broken script at start would stop slurmctld.
+
+local SUCCESS = slurm and slurm.SUCCESS or 0
+
+local function own_folder()
+   return debug.getinfo(1, "S").source:match("^@(.*)/[^/]*$") or "."
+end
+
+local function is_readable(path)
+   local file = io.open(path, "r")
+   if file then
+      file:close()
+   end
+   return file ~= nil
+end
+
+local function load_hook()
+   local folder = own_folder()
+   if is_readable(folder .. "/rightsizer/hook.lua") then
+      package.path = folder .. "/?.lua;" .. package.path
+   end
+   local found, settings = pcall(require, "rightsizer.settings")
+   if not found then
+      error("no folder `rightsizer` next to " .. folder .. "/job_submit.lua nor on package.path", 0)
+   end
+   local site, message = settings.load(folder)
+   if not site then
+      error(message, 0)
+   end
+   local hook = require("rightsizer.hook")
+   hook.configure(site)
+   return hook
+end
+
+local loaded, hook = pcall(load_hook)
+if not loaded then
+   pcall(function()
+      slurm.log_error("%s", "rightsizer: every job passes unchanged: " .. tostring(hook):match("[^\n]*"))
+   end)
+end
+
+function slurm_job_submit(job_desc, part_list, submit_uid)
+   if loaded then
+      pcall(hook.submit, job_desc, part_list, submit_uid)
+   end
+   return SUCCESS
+end
+
+--- Runs for every `scontrol update`, once per array record, under write locks: it does nothing.
+function slurm_job_modify(_job_desc, _job_rec, _part_list, _modify_uid)
+   return SUCCESS
+end

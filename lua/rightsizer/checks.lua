@@ -1,0 +1,99 @@
+--- Checks a reply before anything is written: the service is trusted with nothing.
+-- Pure: it sees the decoded reply and what was asked, and answers with a decision or a named reason.
+local text = require("rightsizer.text")
+
+local checks = {}
+
+local MAX_TEXT_BYTES = 512
+local MEMBERS = { v = true, id = true, grant = true, token = true, message = true }
+local OTHER_KIND = { mem_per_node_mib = "mem_per_cpu_mib", mem_per_cpu_mib = "mem_per_node_mib" }
+local BATCH_ONLY = { cpus_per_task = true, gpus_per_node = true }
+local DIMENSIONS = {
+   cpus_per_task = true,
+   gpus_per_node = true,
+   mem_per_node_mib = true,
+   mem_per_cpu_mib = true,
+}
+
+--- NaN and the infinities fail one of the three comparisons.
+local function is_whole(value)
+   return type(value) == "number" and value == value and value - value == 0 and value == math.floor(value)
+end
+
+--- Why `value` may not be granted for `dimension`; nil when it may.
+local function refusal(dimension, value, ask)
+   local asked = ask[dimension]
+   if not is_whole(value) then
+      return "not_an_integer"
+   elseif value < 1 then
+      return "below_one"
+   elseif not asked then
+      local other = OTHER_KIND[dimension]
+      return other and ask[other] and "wrong_kind" or "not_asked"
+   elseif BATCH_ONLY[dimension] and not ask.batch then
+      return "not_batch"
+   elseif value > asked then
+      return "above_request"
+   end
+   return nil
+end
+
+local function check_grant(grant, ask)
+   if grant == nil then
+      return {}
+   elseif type(grant) ~= "table" then
+      return nil, "grant_not_an_object"
+   end
+   for dimension, value in pairs(grant) do
+      local reason = DIMENSIONS[dimension] and refusal(dimension, value, ask)
+      if not DIMENSIONS[dimension] then
+         return nil, "unknown_grant"
+      elseif reason then
+         return nil, reason
+      end
+   end
+   return grant
+end
+
+local function is_short_text(value, is_allowed)
+   return type(value) == "string" and #value <= MAX_TEXT_BYTES and is_allowed(value)
+end
+
+local function check_envelope(reply, id)
+   if type(reply) ~= "table" then
+      return nil, "not_an_object"
+   elseif reply.v ~= 1 then
+      return nil, "wrong_version"
+   elseif reply.id ~= id then
+      return nil, "wrong_id"
+   end
+   for member in pairs(reply) do
+      if not MEMBERS[member] then
+         return nil, "unknown_member"
+      end
+   end
+   return true
+end
+
+local function unless_empty(value)
+   return value ~= "" and value or nil
+end
+
+--- `{ grant = {...}, token = ..., message = ... }`, or nil and the reason why the reply counts for nothing.
+function checks.decision(reply, id, ask)
+   local fits, reason = check_envelope(reply, id)
+   if not fits then
+      return nil, reason
+   end
+   local grant, grant_reason = check_grant(reply.grant, ask)
+   if not grant then
+      return nil, grant_reason
+   elseif reply.token ~= nil and not is_short_text(reply.token, text.is_printable_ascii) then
+      return nil, "bad_token"
+   elseif reply.message ~= nil and not is_short_text(reply.message, text.is_displayable) then
+      return nil, "bad_message"
+   end
+   return { grant = grant, token = unless_empty(reply.token), message = unless_empty(reply.message) }
+end
+
+return checks

@@ -1,0 +1,138 @@
+--- Asks the service: one connection, one line out, one line back, within one deadline.
+-- `exchange` keeps no state; a circuit breaker is a function of the same shape around it.
+-- slurmctld waits while this runs: nothing here may wait past the deadline, and nothing may leak a socket.
+local client = {}
+
+client.MAX_REPLY_BYTES = 16384
+
+local DRAIN_BYTES = 8192
+--- A double holds today's time to a quarter of a microsecond: a sum and its difference may disagree by that.
+local CLOCK_ROUNDING_S = 0.001
+
+--- A function that tells how many seconds are left: never negative (a negative timeout waits for ever).
+-- The wall clock is the only fine clock here; when it is set back the time counts as used up.
+local function countdown(gettime, budget_s)
+   local deadline_s = gettime() + budget_s
+   return function()
+      local left_s = deadline_s - gettime()
+      if left_s <= 0 or left_s > budget_s + CLOCK_ROUNDING_S then
+         return nil
+      end
+      return left_s
+   end
+end
+
+--- Why a socket call failed: LuaSocket's words, mapped to the names in our log.
+local function failure(message, otherwise)
+   if message == "timeout" then
+      return "deadline"
+   end
+   return message == "closed" and "closed" or otherwise
+end
+
+local function send(socket, line, time_left)
+   local sent = 0
+   while sent < #line do
+      local left_s = time_left()
+      if not left_s then
+         return nil, "deadline"
+      end
+      socket:settimeout(left_s, "t")
+      local last, message, partial = socket:send(line, sent + 1)
+      if not last and message ~= "timeout" then
+         return nil, failure(message, "send_failed")
+      end
+      sent = last or partial or sent
+   end
+   return true
+end
+
+--- What has arrived: waits for one byte, then takes what lies in the buffer without waiting.
+-- LuaSocket's own line reader knows no limit, so that an endless line would be read for ever.
+local function receive_some(socket, left_s)
+   socket:settimeout(left_s, "t")
+   local first, message = socket:receive(1)
+   if not first then
+      return nil, failure(message, "receive_failed")
+   end
+   socket:settimeout(0, "t")
+   local rest, _, partial = socket:receive(DRAIN_BYTES)
+   return first .. (rest or partial or "")
+end
+
+local function receive_line(socket, time_left)
+   local received = ""
+   while #received <= client.MAX_REPLY_BYTES do
+      local left_s = time_left()
+      if not left_s then
+         return nil, "deadline"
+      end
+      local chunk, reason = receive_some(socket, left_s)
+      if not chunk then
+         return nil, reason
+      end
+      received = received .. chunk
+      local newline = received:find("\n", 1, true)
+      if newline and newline <= client.MAX_REPLY_BYTES then
+         return received:sub(1, newline - 1)
+      end
+   end
+   return nil, "reply_too_long"
+end
+
+local function converse(socket, path, line, time_left)
+   local left_s = time_left()
+   if not left_s then
+      return nil, "deadline"
+   end
+   socket:settimeout(left_s, "t")
+   local connected, message = socket:connect(path)
+   if not connected then
+      return nil, failure(message, "connect_failed")
+   end
+   local sent, reason = send(socket, line, time_left)
+   if not sent then
+      return nil, reason
+   end
+   return receive_line(socket, time_left)
+end
+
+--- LuaSocket 2 gives a function that makes the socket, LuaSocket 3 a table of them.
+local function libraries()
+   local has_time, time = pcall(require, "socket")
+   local has_unix, unix = pcall(require, "socket.unix")
+   if not has_time or not has_unix then
+      return nil, "no_socket_library"
+   end
+   return time, type(unix) == "table" and (unix.stream or unix.tcp) or unix
+end
+
+--- Seconds since the epoch as a fraction; nil and a reason without LuaSocket.
+function client.now_s()
+   local time, reason = libraries()
+   if not time then
+      return nil, reason
+   end
+   return time.gettime()
+end
+
+--- Sends `line` (with its newline) to the socket at `path`: the line that comes back, or nil and a reason.
+function client.exchange(path, line, deadline_ms)
+   local time, new_socket = libraries()
+   if not time then
+      return nil, new_socket
+   end
+   local time_left = countdown(time.gettime, deadline_ms / 1000)
+   local socket = new_socket()
+   if not socket then
+      return nil, "no_socket"
+   end
+   local completed, reply, reason = pcall(converse, socket, path, line, time_left)
+   socket:close()
+   if not completed then
+      return nil, "socket_error"
+   end
+   return reply, reason
+end
+
+return client

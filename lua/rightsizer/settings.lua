@@ -1,0 +1,40 @@
+--- The site's settings: a Lua file that returns { socket = "…", deadline_ms = 25, kill_switch = "…" }.
+local settings = {}
+
+settings.FILE = "rightsizer_site"
+
+local DEFAULT_DEADLINE_MS = 25
+local MAX_DEADLINE_MS = 1000
+
+--- A copy of `site` with defaults; nil and a message when it cannot be used.
+function settings.checked(site)
+   if type(site) ~= "table" then
+      return nil, "the site file does not return a table"
+   elseif type(site.socket) ~= "string" or site.socket == "" then
+      return nil, "socket must be the path of the service's socket"
+   elseif site.kill_switch ~= nil and type(site.kill_switch) ~= "string" then
+      return nil, "kill_switch must be a path"
+   end
+   local deadline_ms = site.deadline_ms == nil and DEFAULT_DEADLINE_MS or site.deadline_ms
+   if type(deadline_ms) ~= "number" or not (deadline_ms >= 1 and deadline_ms <= MAX_DEADLINE_MS) then
+      return nil, "deadline_ms must lie between 1 and 1000"
+   end
+   return { socket = site.socket, deadline_ms = deadline_ms, kill_switch = site.kill_switch }
+end
+
+--- The settings in `rightsizer_site.lua` of `folder`, else of package.path; nil and a message without any.
+function settings.load(folder)
+   local chunk = folder and loadfile(folder .. "/" .. settings.FILE .. ".lua")
+   local loaded, site
+   if chunk then
+      loaded, site = pcall(chunk)
+   else
+      loaded, site = pcall(require, settings.FILE)
+   end
+   if not loaded then
+      return nil, "no readable " .. settings.FILE .. ".lua"
+   end
+   return settings.checked(site)
+end
+
+return settings

@@ -1,0 +1,135 @@
+--- Small checks of the pure parts, in plain Lua. Usage: lua parts.lua HERE LUA_FOLDER
+package.path = arg[1] .. "/?.lua;" .. arg[2] .. "/?.lua;" .. package.path
+local fake_slurm = require("fake_slurm")
+local frame = require("rightsizer.frame")
+local job_desc = require("rightsizer.job_desc")
+local text = require("rightsizer.text")
+local tres = require("rightsizer.tres")
+
+local function same(got, wanted, what)
+   assert(got == wanted, string.format("%s: got %s, wanted %s", what, tostring(got), tostring(wanted)))
+end
+
+for request, count in pairs({ ["gres:gpu:2"] = 2, ["gres/gpu=3"] = 3, ["gpu"] = 1 }) do
+   same(tres.plain_gpus(request), count, request)
+end
+for _, request in ipairs({ "gpu:x", "gpu:0", "gpu:99999999", "shard:1", "", "gres:gpu:1,gres:gpu:1" }) do
+   same(tres.plain_gpus(request), nil, request)
+end
+same(tres.with_cpus("gres/gpu:1,cpu=8,license/a:1", 2), "gres/gpu:1,cpu=2,license/a:1", "cpus in the middle")
+same(tres.cpus("gres/gpu:1"), nil, "no cpus")
+same(tres.cpus("CPU=8"), 0, "cpus not understood")
+
+same(text.clean("a\128b", 10), "a?b", "a lone continuation")
+same(text.clean("\244\143\191\191", 10), "\244\143\191\191", "the last code point")
+same(text.clean("\237\160\128", 10), "???", "a surrogate")
+same(text.clean("xx\240\159\152\128", 5), "xx", "cut inside a character")
+same(text.clean("\128\128\128\128\128\128", 3), "", "nothing but continuations")
+same(text.is_displayable("a\0b"), false, "NUL")
+same(text.is_displayable("größe"), true, "letters")
+
+local seen = {}
+for _ = 1, 1000 do
+   local id = frame.new_id(1700000000.25)
+   assert(#id == 16 and not seen[id], "an id came twice")
+   seen[id] = true
+end
+
+--- Every write may be the one that fails: whatever was written before it is put back.
+local JOB = {
+   cpus_per_task = 8, num_tasks = 2, min_cpus = 16, pn_min_cpus = 8, min_mem_per_node = 8000, script = "x",
+   gres = "gres:gpu:4", tres_per_task = "cpu=8", environment = { SLURM_TRES_PER_TASK = "cpu=8" },
+}
+local DECISION = {
+   grant = { cpus_per_task = 2, mem_per_node_mib = 512, gpus_per_node = 1 },
+   token = "t",
+}
+for failing = 1, 9 do
+   local count = 0
+   local proxy, values = fake_slurm.job_desc(JOB, function()
+      count = count + 1
+      assert(count ~= failing, "this write fails")
+   end)
+   local ask = job_desc.read(proxy, {})
+   local writes = assert(job_desc.plan(proxy, {}, ask, DECISION))
+   local applied, reason = job_desc.apply(proxy, writes)
+   local changed = fake_slurm.differences(JOB, values)
+   if failing <= 7 then
+      same(reason, "write_failed", "write " .. failing)
+      same(next(changed), nil, "left over after write " .. failing)
+   else
+      same(applied, true, "no write failed")
+      same(changed.environment.SLURM_TRES_PER_TASK, "cpu=2", "environment")
+      same(changed.gres, "gpu:1", "gres")
+   end
+end
+
+--- The client over a socket made of tables: `clock` gives the times, `peer` what each call returns.
+local function exchange_with(clock, peer)
+   package.loaded["socket"] = { gettime = clock }
+   package.loaded["socket.unix"] = function()
+      local socket = { sent = "", closed = false }
+      function socket.settimeout(_, seconds, kind)
+         assert(seconds >= 0 and kind == "t", "a timeout that waits for ever")
+      end
+      function socket.connect()
+         return peer.connect == nil and 1 or nil, peer.connect
+      end
+      function socket.send(self, line, first)
+         local last = math.min(#line, first + 2)
+         self.sent = self.sent .. line:sub(first, last)
+         if last < #line then
+            return nil, "timeout", last
+         end
+         same(self.sent, line, "what was sent in pieces")
+         return last
+      end
+      function socket.receive(_, count)
+         return peer.receive(count)
+      end
+      function socket.close()
+         peer.closed = true
+      end
+      return socket
+   end
+   package.loaded["rightsizer.client"] = nil
+   local reply, reason = require("rightsizer.client").exchange("/s", "a request\n", 25)
+   same(peer.closed, true, "closed")
+   return reply, reason
+end
+
+local function byte_then_rest(text_to_give)
+   return function(count)
+      if count == 1 then
+         return text_to_give:sub(1, 1)
+      end
+      return nil, "timeout", text_to_give:sub(2)
+   end
+end
+
+--- A clock that stands still between two calls must not look as if it had been set back.
+for tick = 1, 2000 do
+   local reply = exchange_with(function()
+      return 1763667141.123457 + tick * 1e-6
+   end, { receive = byte_then_rest("yes\n") })
+   same(reply, "yes", "a clock that stands still")
+end
+
+local function clock_with_steps(...)
+   local times, calls = { ... }, 0
+   return function()
+      calls = calls + 1
+      return times[math.min(calls, #times)]
+   end
+end
+
+local _, set_back = exchange_with(clock_with_steps(1000, 1000, 900), { receive = byte_then_rest("yes\n") })
+same(set_back, "deadline", "a clock set back by 100 s")
+local _, late = exchange_with(clock_with_steps(1000, 1000.03), { receive = byte_then_rest("yes\n") })
+same(late, "deadline", "no time left to connect")
+local _, raised = exchange_with(clock_with_steps(1000), { receive = error })
+same(raised, "socket_error", "a library that raises")
+local _, endless = exchange_with(clock_with_steps(1000), { receive = byte_then_rest(string.rep("x", 8000)) })
+same(endless, "reply_too_long", "a line without an end")
+local _, refused = exchange_with(clock_with_steps(1000), { connect = "connection refused" })
+same(refused, "connect_failed", "refused")

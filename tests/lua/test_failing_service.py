@@ -1,0 +1,130 @@
+"""A service that is absent, refuses, stalls or talks rubbish: the job passes as it was, within the deadline."""
+
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lua.conftest import (
+    HERE,
+    ORDINARY,
+    Answer,
+    Service,
+    Slurmctld,
+    install,
+    reply_with,
+    unchanged,
+)
+
+NOBODY = 65534
+DEADLINE_MS = 60
+LIMIT_MS = 1000
+
+
+def fall_silent(connection: socket.socket, _line: bytes) -> None:
+    connection.recv(1)
+
+
+def drip(connection: socket.socket, _line: bytes) -> None:
+    for byte in b'{"v":1,"id":"' + b"0" * 500:
+        connection.sendall(bytes([byte]))
+        time.sleep(0.01)
+
+
+def half_then_silent(connection: socket.socket, line: bytes) -> None:
+    connection.sendall(b'{"v":1,"id":"')
+    fall_silent(connection, line)
+
+
+def half_then_close(connection: socket.socket, _line: bytes) -> None:
+    connection.sendall(b'{"v":1,"id":"')
+
+
+def close(_connection: socket.socket, _line: bytes) -> None:
+    return
+
+
+def ten_megabytes(connection: socket.socket, _line: bytes) -> None:
+    connection.sendall(b"x" * 10_000_000)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (fall_silent, "deadline"),
+        (drip, "deadline"),
+        (half_then_silent, "deadline"),
+        (half_then_close, "closed"),
+        (close, "closed"),
+        (ten_megabytes, "reply_too_long"),
+        (reply_with("not json {id}"), "bad_json"),
+        (reply_with('{"v":1,"id":"0000000000000000"}'), "wrong_id"),
+    ],
+    ids=["silent", "drip", "half_silent", "half_closed", "closed", "10MB", "bad_json", "wrong_id"],
+)
+def test_a_failing_service_changes_nothing(lua: str, folder: Path, answer: Answer, reason: str) -> None:
+    # Only a service that stalls meets a short deadline: on a busy machine any other may need longer to fail.
+    script = install(folder, deadline_ms=DEADLINE_MS if reason == "deadline" else LIMIT_MS)
+    with Service(folder / "s", answer), Slurmctld(lua, script) as ctld:
+        result = ctld.submit(ORDINARY)
+    assert unchanged(result, reason)
+    assert result["took_ms"] < 2 * LIMIT_MS
+    assert reason != "deadline" or result["took_ms"] > DEADLINE_MS * 0.8
+
+
+def test_no_socket(lua: str, folder: Path) -> None:
+    with Slurmctld(lua, install(folder)) as ctld:
+        assert unchanged(ctld.submit(ORDINARY), "connect_failed")
+
+
+def test_a_socket_that_nobody_listens_on(lua: str, folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(folder / "s"))
+    with Slurmctld(lua, install(folder)) as ctld:
+        assert unchanged(ctld.submit(ORDINARY), "connect_failed")
+
+
+def test_a_path_too_long_for_a_socket(lua: str, folder: Path) -> None:
+    script = install(folder, f'return {{ socket = "/{"x" * 200}" }}')
+    with Slurmctld(lua, script) as ctld:
+        assert unchanged(ctld.submit(ORDINARY), "connect_failed")
+
+
+def test_a_socket_that_may_not_be_used(lua: str, folder: Path) -> None:
+    script = install(folder)
+    user = NOBODY if os.geteuid() == 0 else None
+    with Service(folder / "s", close) as service:
+        service.path.chmod(0)
+        if user is not None and not os.access(HERE, os.X_OK):
+            pytest.skip("another user cannot read the tests")
+        with Slurmctld(lua, script, user=user) as ctld:
+            assert unchanged(ctld.submit(ORDINARY), "connect_failed")
+        assert service.requests == []
+
+
+@pytest.mark.parametrize("backlog", [8, 0], ids=["never_accepts", "full_backlog"])
+def test_a_service_that_never_accepts(lua: str, folder: Path, backlog: int) -> None:
+    script = install(folder, deadline_ms=DEADLINE_MS)
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(folder / "s"))
+        listener.listen(backlog)
+        for _ in range(0 if backlog else 3):
+            queued = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            queued.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                queued.connect(str(folder / "s"))
+        with Slurmctld(lua, script) as ctld:
+            result = ctld.submit(ORDINARY)
+    assert unchanged(result, "deadline" if backlog else None)
+    assert result["took_ms"] < LIMIT_MS
+
+
+def test_the_service_comes_back(lua: str, folder: Path) -> None:
+    grant = reply_with('{"v":1,"id":"{id}","grant":{"mem_per_node_mib":512}}')
+    with Slurmctld(lua, install(folder)) as ctld:
+        assert unchanged(ctld.submit(ORDINARY), "connect_failed")
+        with Service(folder / "s", grant):
+            assert ctld.submit(ORDINARY)["writes"] == {"min_mem_per_node": 512}

@@ -1,0 +1,198 @@
+"""What the hook asks and does under each Lua interpreter: golden frames, odd users, careless admins."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.lua.conftest import (
+    HERE,
+    ORDINARY,
+    REPOSITORY,
+    WIRE,
+    Fields,
+    Service,
+    Slurmctld,
+    install,
+    reply_with,
+    unchanged,
+)
+
+# --- golden frames --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
+def test_requests_are_the_golden_ones(lua: str, folder: Path, hidden: str) -> None:
+    script = install(folder)
+    with (
+        Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
+        Slurmctld(lua, script, hidden) as ctld,
+    ):
+        for case in WIRE["requests"]:
+            result = ctld.submit(case["job_desc"])
+            assert (result["rc"], result["writes"], result["lines"]) == (0, {}, []), case["name"]
+            request = json.loads(service.requests[-1])
+            assert request["job"] == case["job"], case["name"]
+            assert {key: request[key] for key in ("v", "kind")} == {"v": 1, "kind": "submit"}
+            assert not any(isinstance(value, float) for value in request["job"].values()), case["name"]
+    ids = [json.loads(line)["id"] for line in service.requests]
+    assert len(set(ids)) == len(ids) == len(WIRE["requests"])
+    assert all(len(name) == 16 and not set(name) - set("0123456789abcdef") for name in ids)
+
+
+@pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
+def test_replies_do_what_the_golden_ones_say(lua: str, folder: Path, hidden: str) -> None:
+    script = install(folder)
+    with Service(folder / "s", reply_with("")) as service, Slurmctld(lua, script, hidden) as ctld:
+        for case in WIRE["replies"]:
+            pad_bytes = case.get("pad_bytes", 0)
+            service.answer = reply_with(case["reply"], pad_bytes, newline=case.get("newline", True))
+            result = ctld.submit(case["job_desc"])
+            if not case["accept"]:
+                assert unchanged(result, case["reason"]), case["name"]
+                continue
+            writes = json.loads(json.dumps(case["writes"]).replace("{pad}", "x" * pad_bytes))
+            assert (result["rc"], result["writes"], result["lines"]) == (0, writes, []), case["name"]
+            assert result["shown"] == ([case["user_message"]] if "user_message" in case else []), case["name"]
+
+
+# --- what users may write -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        {"hex": bytes(range(256)).hex()},
+        {"hex": b"\xff\xfe\xc0\x80\xed\xa0\x80\xf4\x90\x80\x80ok\xc3\xa9".hex()},
+        {"hex": b'";}\n{\\"v":1}\r\n\'$(reboot)`'.hex()},
+        {"fill": "\x01", "times": 4_000_000},
+        {"fill": "\xe9\U0001f600", "times": 500_000},
+        {"fill": "/", "times": 100_000},
+    ],
+    ids=["every_byte", "invalid_utf8", "quotes", "4MB_of_controls", "long_utf8", "slashes"],
+)
+def test_hostile_text(lua: str, folder: Path, text: Fields) -> None:
+    script = install(folder)
+    job = ORDINARY | dict.fromkeys(("name", "comment", "account", "partition", "qos", "script"), text)
+    with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service, Slurmctld(lua, script) as ctld:
+        result = ctld.submit(job)
+    assert (result["rc"], result["writes"], result["lines"]) == (0, {}, [])
+    (line,) = service.requests
+    assert len(line) <= 65536
+    assert line.count(b"\n") == 1
+    request = json.loads(line.decode("utf-8"))
+    assert set(request) == {"v", "id", "kind", "job"}
+    assert all(len(request["job"][name].encode()) <= 1024 for name in ("name", "comment", "qos"))
+    assert 0 < len(request["job"]["script"].encode()) <= 8192
+
+
+def test_invalid_bytes_become_question_marks(lua: str, folder: Path) -> None:
+    script = install(folder)
+    with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service, Slurmctld(lua, script) as ctld:
+        ctld.submit({"name": {"hex": b"a\xffb\xc3\xa9\xc3".hex()}, "comment": {"fill": "\xe9", "times": 513}})
+        ctld.submit({"comment": {"hex": (b"x" + "é".encode() * 512).hex()}})
+    first, second = (json.loads(line)["job"] for line in service.requests)
+    assert (first["name"], first["comment"]) == ("a?bé?", "é" * 512)
+    assert second["comment"] == "x" + "é" * 511
+
+
+# --- what an admin may get wrong ------------------------------------------------------------------------
+
+
+def test_a_missing_module_folder(lua: str, folder: Path) -> None:
+    script = install(folder)
+    shutil.rmtree(folder / "rightsizer")
+    with Slurmctld(lua, script) as ctld:
+        assert ctld.start["loaded"]
+        assert len(ctld.start["lines"]) == 1
+        result = ctld.submit(ORDINARY)
+    assert (result["rc"], result["writes"], result["lines"]) == (0, {}, [])
+
+
+@pytest.mark.parametrize(
+    "site",
+    ["return {", "return 7", "error('x')", "return {}", "return { socket = 7 }",
+     'return { socket = "/s", deadline_ms = 0 }', 'return { socket = "/s", deadline_ms = 0/0 }',
+     'return { socket = "/s", kill_switch = 7 }'],
+)  # fmt: skip
+def test_an_unusable_site_file(lua: str, folder: Path, site: str) -> None:
+    with Slurmctld(lua, install(folder, site)) as ctld:
+        assert ctld.start["loaded"]
+        assert len(ctld.start["lines"]) == 1
+        result = ctld.submit(ORDINARY)
+    assert (result["rc"], result["writes"], result["lines"]) == (0, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("hidden", "reason"),
+    [
+        ("socket.unix", "no_socket_library"),
+        ("socket", "no_socket_library"),
+        ("cjson,dkjson", "no_json_library"),
+    ],
+)
+def test_a_missing_library(lua: str, folder: Path, hidden: str, reason: str) -> None:
+    with Slurmctld(lua, install(folder), hidden) as ctld:
+        assert ctld.start["lines"] == []
+        assert unchanged(ctld.submit(ORDINARY), reason)
+
+
+def test_the_kill_switch_asks_nobody(lua: str, folder: Path) -> None:
+    script = install(folder)
+    grant = reply_with('{"v":1,"id":"{id}","grant":{"mem_per_node_mib":512}}')
+    with Service(folder / "s", grant) as service, Slurmctld(lua, script) as ctld:
+        (folder / "off").touch()
+        result = ctld.submit(ORDINARY)
+        assert (result["rc"], result["writes"], result["lines"]) == (0, {}, [])
+        assert service.requests == []
+        (folder / "off").unlink()
+        assert ctld.submit(ORDINARY)["writes"] == {"min_mem_per_node": 512}
+
+
+def test_modify_does_nothing(lua: str, folder: Path) -> None:
+    with Slurmctld(lua, install(folder)) as ctld:
+        assert ctld.start["modify"] == 0
+
+
+def test_links_and_a_script_of_the_sites_own(lua: str, folder: Path) -> None:
+    grant = reply_with('{"v":1,"id":"{id}","grant":{"mem_per_node_mib":512}}')
+    linked = folder / "linked"
+    linked.mkdir()
+    (linked / "job_submit.lua").symlink_to(REPOSITORY / "lua" / "job_submit.lua")
+    (linked / "rightsizer").symlink_to(REPOSITORY / "lua" / "rightsizer")
+    (linked / "rightsizer_site.lua").write_text(f'return {{ socket = "{folder}/s", deadline_ms = 1000 }}')
+    own = folder / "own.lua"
+    own.write_text(
+        f'package.path = "{REPOSITORY}/lua/?.lua;{linked}/?.lua;" .. package.path\n'
+        "function slurm_job_submit(job_desc, part_list, submit_uid)\n"
+        '   assert(require("rightsizer.hook").submit(job_desc, part_list, submit_uid) == true)\n'
+        "   return slurm.SUCCESS\nend\n"
+        "function slurm_job_modify() return slurm.SUCCESS end\n"
+    )
+    with Service(folder / "s", grant):
+        for script in (linked / "job_submit.lua", own):
+            with Slurmctld(lua, script) as ctld:
+                result = ctld.submit(ORDINARY)
+            assert (result["rc"], result["writes"]) == (0, {"min_mem_per_node": 512})
+
+
+# --- fuzz and unit specs --------------------------------------------------------------------------------
+
+
+def test_random_jobs_and_random_replies(lua: str) -> None:
+    command = [lua, "fuzz.lua", ".", str(REPOSITORY / "lua"), "20261120", "4000"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_parts_by_themselves(lua: str) -> None:
+    done = subprocess.run(
+        [lua, "parts.lua", ".", str(REPOSITORY / "lua")],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
