@@ -1,0 +1,183 @@
+"""`rightsizer sandbox`: a private Slurm in one folder, for trying things out and for tests."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from accounting.decisions import Mode
+from slurm_plugin.sandbox import cluster, files
+from slurm_plugin.sandbox.environment import SANDBOX_VARIABLE
+from slurm_plugin.sandbox.status import Status, status_of
+
+MODES = click.Choice(["observe", "advise", "enforce"])
+EXIT_CHECK_FOUND_PROBLEMS = 3
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def dir_option(function: Command) -> Command:
+    """Add --dir, the folder that is the sandbox."""
+    return click.option(
+        "--dir",
+        "directory",
+        required=True,
+        envvar=SANDBOX_VARIABLE,
+        type=click.Path(file_okay=False, path_type=Path),
+        help=f"The sandbox's folder; else ${SANDBOX_VARIABLE}.",
+    )(function)
+
+
+def say(line: str) -> None:
+    """Tell the person at the terminal how far things are; stdout is for data."""
+    click.echo(line, err=True)
+
+
+@click.group("sandbox")
+def sandbox_group() -> None:
+    """Run a private Slurm in one folder, with accounting, the hook and the service.
+
+    \b
+    Example:
+      rightsizer sandbox up --dir /tmp/sandbox
+      eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
+      sbatch --wrap hostname && sacct
+      rightsizer sandbox down --dir /tmp/sandbox
+    """
+
+
+@sandbox_group.command()
+@dir_option
+@click.option(
+    "--nodes", default=4, show_default=True, type=click.IntRange(1, cluster.NODES_MAX), help="How many nodes."
+)
+@click.option(
+    "--slurm-prefix",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Run the Slurm under this folder (./configure --prefix, or a debootstrap) instead of the system's.",
+)
+@click.option("--no-hook", is_flag=True, help="Leave slurmctld without our submission hook.")
+@click.option(
+    "--mode", type=MODES, help="What the service does about a prediction (observe in a new folder)."
+)
+@click.option("--no-serve", is_flag=True, help="Do not start `rightsizer serve`.")
+def up(
+    directory: Path, nodes: int, slurm_prefix: Path | None, no_hook: bool, mode: Mode | None, no_serve: bool
+) -> None:
+    """Start the private Slurm, making its folder where there is none.
+
+    Each node poses as 16 CPUs, 64 GB, 4 GPUs and 16 shards. Earlier accounting in the folder is kept.
+
+    \b
+    Example:
+      rightsizer sandbox up --dir /tmp/sandbox --nodes 2
+    """
+    options = cluster.Options(
+        directory=directory,
+        nodes=nodes,
+        slurm_prefix=slurm_prefix,
+        hook=not no_hook,
+        mode=mode,
+        serve=not no_serve,
+    )
+    sandbox = cluster.start(options, say)
+    enforcement = sandbox.manifest.enforcement
+    say(f"memory enforcement {'on' if enforcement.memory else 'off'}: {enforcement.reason}")
+    note_closed_parent(files.closed_parent(sandbox.directory))
+    say(f'{sandbox.manifest.release} is up; next: eval "$(rightsizer sandbox env --dir {directory})"')
+
+
+@sandbox_group.command()
+@dir_option
+def env(directory: Path) -> None:
+    """Print the export lines with which plain sbatch, sacct and rightsizer work on the sandbox.
+
+    \b
+    Example:
+      eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
+    """
+    for name, value in cluster.load(directory).environment().items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@sandbox_group.command()
+@dir_option
+@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def status(context: click.Context, directory: Path, style: str) -> None:
+    """Show which daemons run and which nodes take jobs; exit 3 where something that should run does not.
+
+    \b
+    Example:
+      rightsizer sandbox status --dir /tmp/sandbox
+    """
+    found = status_of(cluster.load(directory))
+    if style == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        click.echo(status_table(found))
+    if not found.healthy:
+        context.exit(EXIT_CHECK_FOUND_PROBLEMS)
+
+
+@sandbox_group.command()
+@dir_option
+@click.argument("mode", type=MODES)
+def mode(directory: Path, mode: Mode) -> None:
+    """Make the sandbox's service observe, advise or enforce.
+
+    \b
+    Example:
+      rightsizer sandbox mode --dir /tmp/sandbox enforce
+    """
+    cluster.set_mode(directory, mode)
+    say(f"mode {mode}")
+
+
+@sandbox_group.command()
+@dir_option
+@click.option("--remove", is_flag=True, help="Remove the folder too.")
+def down(directory: Path, remove: bool) -> None:
+    """End every process of the sandbox, jobs included; its files stay for the next `up`.
+
+    \b
+    Example:
+      rightsizer sandbox down --dir /tmp/sandbox --remove
+    """
+    cluster.stop(directory, remove=remove, progress=say)
+    say(f"{directory} is down")
+
+
+def note_closed_parent(folder: Path | None) -> None:
+    """Say plainly that other users cannot submit, where that is so."""
+    if folder is not None and os.geteuid() == 0:
+        say(
+            f"note: other users cannot enter {folder}, so only root can submit; `chmod o+x {folder}` lets them"
+        )
+
+
+def status_table(found: Status) -> str:
+    """Lay out a status as lines of text."""
+    rows = [("NAME", "PID", "STATE")]
+    rows += [
+        (one.name, str(one.pid or "-"), "running" if one.running else "not running") for one in found.daemons
+    ]
+    rows += [("", "", ""), ("NODE", "", "STATE")]
+    rows += [(node, "", state) for node, state in found.node_states.items()]
+    width = max(len(row[0]) for row in rows)
+    lines = [f"{name:<{width}}  {pid:>7}  {state}".rstrip() for name, pid, state in rows]
+    enforced = "on" if found.memory_enforced else "off"
+    lines += [
+        "",
+        f"release             {found.release}",
+        f"memory enforcement  {enforced} ({found.memory_reason})",
+    ]
+    if found.closed_parent:
+        lines.append(f"other users         cannot submit (they may not enter {found.closed_parent})")
+    return "\n".join(lines)

@@ -1,0 +1,253 @@
+"""A sandbox as a whole: start it, load it, change its mode, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from accounting.decisions import Mode
+from accounting.errors import SandboxError
+from slurm_plugin.sandbox import daemons, files, processes, teardown
+from slurm_plugin.sandbox.daemons import Cluster, Daemon
+from slurm_plugin.sandbox.enforcement import memory_enforcement
+from slurm_plugin.sandbox.environment import marks, user_environment
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.manifest import Manifest, read_manifest, write_manifest
+from slurm_plugin.sandbox.ports import free_ports
+from slurm_plugin.sandbox.release import Programs, find_programs, parse_version, release_of
+from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
+
+NODES_MAX = 64
+ACCOUNT = "demo"
+
+Progress = Callable[[str], None]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one)."""
+
+    directory: Path
+    nodes: int = 4
+    slurm_prefix: Path | None = None
+    hook: bool = True
+    mode: Mode | None = None
+    serve: bool = True
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A sandbox that `up` has made; it may have been stopped since."""
+
+    cluster: Cluster
+
+    @property
+    def directory(self) -> Path:
+        """The folder that holds all of it."""
+        return self.cluster.layout.root
+
+    @property
+    def layout(self) -> Layout:
+        """Where its files are."""
+        return self.cluster.layout
+
+    @property
+    def manifest(self) -> Manifest:
+        """What `up` made."""
+        return self.cluster.manifest
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which plain sbatch, sacct and rightsizer work on it; PATH is complete."""
+        return user_environment(self.layout, self.cluster.path_first)
+
+    def command(self, *argv: str, patience_s: float = daemons.COMMAND_PATIENCE_S) -> str:
+        """Run a Slurm command on it and return its stdout; SlurmError where it fails."""
+        return self.cluster.command(*argv, patience_s=patience_s)
+
+
+def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
+    """Make a sandbox and start everything in it; what was started is ended again where anything fails.
+
+    `progress` is told one short line per daemon. Raises SandboxError or SlurmError.
+    """
+    layout = Layout(options.directory.resolve())
+    files.check_folder(layout)
+    if not 1 <= options.nodes <= NODES_MAX:
+        raise SandboxError(f"--nodes {options.nodes} is not between 1 and {NODES_MAX}; choose another number")
+    programs = find_programs(options.slurm_prefix.absolute() if options.slurm_prefix else None)
+    release = release_of(programs)
+    files.make_folders(layout)
+    with locked(layout):
+        refuse_running(layout)
+        cluster = Cluster(layout, new_manifest(options, layout, release), programs)
+        write_manifest(cluster.manifest, layout)
+        write_files(cluster, options.mode)
+        with ExitStack() as undo:
+            undo.callback(teardown.end_everything, cluster)
+            boot(cluster, progress)
+            undo.pop_all()
+    return Sandbox(cluster)
+
+
+def load(directory: Path) -> Sandbox:
+    """Return the sandbox in `directory`, running or not; SandboxError where there is none."""
+    layout = Layout(directory.resolve())
+    manifest = read_manifest(layout)
+    prefix = Path(manifest.slurm_prefix) if manifest.slurm_prefix else None
+    return Sandbox(Cluster(layout, manifest, find_programs(prefix)))
+
+
+def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _: None) -> None:
+    """End every process of the sandbox and its cgroups, whatever state it is in; `remove` its folder too.
+
+    Raises SandboxError where there is no sandbox, where it is somebody else's, or where a process will not end.
+    """
+    layout = Layout(directory.resolve())
+    manifest = read_manifest(layout)
+    if manifest.user_id != os.geteuid():
+        raise SandboxError(f"{layout.root} belongs to user {manifest.user_id}; run `down` as that user")
+    with locked(layout):
+        teardown.end_everything(Cluster(layout, manifest, _programs_at_hand(manifest)), progress)
+    if remove:
+        remove_folder(layout.root)
+        progress(f"{layout.root} removed")
+
+
+def remove_folder(root: Path) -> None:
+    """Remove the folder of a sandbox that has ended; SandboxError where something in it resists."""
+    try:
+        shutil.rmtree(root)
+    except OSError as error:
+        raise SandboxError(
+            f"cannot remove {error.filename}: {error.strerror}; remove {root} by hand"
+        ) from None
+
+
+def set_mode(directory: Path, mode: Mode) -> None:
+    """Write the mode into the sandbox's rightsizer.toml and restart the service if it runs."""
+    sandbox = load(directory)
+    files.rewrite_mode(sandbox.layout, mode)
+    if teardown.running_record(sandbox.layout, daemons.SERVE) is not None:
+        stop_service(directory)
+        start_service(directory)
+
+
+def start_service(directory: Path) -> None:
+    """Start `rightsizer serve` on the sandbox and wait until it answers; nothing happens where it runs already."""
+    cluster = load(directory).cluster
+    if teardown.running_record(cluster.layout, daemons.SERVE) is None:
+        bring_up([daemons.serve(cluster)], cluster, lambda _: None)
+
+
+def stop_service(directory: Path) -> None:
+    """End `rightsizer serve` of the sandbox; nothing happens where it does not run."""
+    teardown.end_daemon(load(directory).layout, daemons.SERVE)
+
+
+def boot(cluster: Cluster, progress: Progress) -> None:
+    """Start all the daemons, each as soon as what it needs is ready."""
+    daemons.install_database(cluster)
+    bring_up([daemons.munged(cluster), daemons.mariadbd(cluster)], cluster, progress)
+    bring_up([daemons.slurmdbd(cluster)], cluster, progress)
+    register(cluster)
+    bring_up([daemons.slurmctld(cluster)], cluster, progress)
+    bring_up([daemons.slurmd(cluster, node) for node in cluster.manifest.nodes], cluster, progress)
+    if cluster.manifest.serve:
+        bring_up([daemons.serve(cluster)], cluster, progress)
+
+
+def bring_up(several: list[Daemon], cluster: Cluster, progress: Progress) -> None:
+    """Start daemons at once and wait until all are ready."""
+    started = [(daemon, daemons.launch(cluster, daemon)) for daemon in several]
+    for daemon, record in started:
+        daemons.wait_ready(daemon, record)
+        progress(f"{daemon.name} ready")
+
+
+def register(cluster: Cluster) -> None:
+    """Tell slurmdbd the cluster's name before slurmctld asks, and make the one account; both only once."""
+    known = cluster.command(
+        "sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster"
+    ).split()
+    name = f"sandbox-{cluster.layout.tag}"
+    if name not in known:
+        cluster.command("sacctmgr", "--immediate", "add", "cluster", name)
+    accounts = cluster.command(
+        "sacctmgr", "--noheader", "--parsable2", "list", "account", "format=account"
+    ).split()
+    if ACCOUNT not in accounts:
+        cluster.command("sacctmgr", "--immediate", "add", "account", ACCOUNT)
+
+
+def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
+    """Choose ports and say what this sandbox is going to be."""
+    return Manifest(
+        nodes=layout.node_names(options.nodes),
+        ports=Ports.from_list(free_ports(3 + options.nodes)),
+        release=release,
+        slurm_prefix=str(options.slurm_prefix.absolute()) if options.slurm_prefix else None,
+        hook=options.hook,
+        serve=options.serve,
+        user_id=os.geteuid(),
+        enforcement=memory_enforcement(os.geteuid()),
+    )
+
+
+def write_files(cluster: Cluster, mode: Mode | None) -> None:
+    """Write all the configuration of a sandbox."""
+    manifest = cluster.manifest
+    files.write_rightsizer_files(cluster.layout, mode, manifest.hook)
+    if cluster.programs.tree is not None:
+        files.write_programs(cluster.layout.wrappers, cluster.programs.tree.wrappers())
+    files.write_slurm_files(
+        ClusterPlan(
+            layout=cluster.layout,
+            ports=manifest.ports,
+            version=parse_version(manifest.release),
+            host=socket.gethostname().partition(".")[0],
+            user=pwd.getpwuid(manifest.user_id).pw_name,
+            hook=manifest.hook,
+            enforcement=manifest.enforcement,
+            plugins=cluster.programs.plugins,
+        )
+    )
+
+
+def refuse_running(layout: Layout) -> None:
+    """Raise SandboxError where any daemon of this folder still runs, recorded or only marked."""
+    recorded = any(processes.is_running(record.identity) for record in processes.read_records(layout.run))
+    if recorded or processes.find_processes(marks(layout, ())):
+        raise SandboxError(
+            f"{layout.root} is already running; use `rightsizer sandbox down --dir {layout.root}` first"
+        )
+
+
+@contextlib.contextmanager
+def locked(layout: Layout) -> Iterator[None]:
+    """Let one `up` or `down` at a time work on a folder; SandboxError where another one does."""
+    layout.run.mkdir(exist_ok=True)
+    with (layout.run / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SandboxError(
+                f"another `rightsizer sandbox` command is at work on {layout.root}; wait for it to end"
+            ) from None
+        yield
+
+
+def _programs_at_hand(manifest: Manifest) -> Programs:
+    """Return the programs for `down`, which must work even where Slurm was removed meanwhile."""
+    try:
+        return find_programs(Path(manifest.slurm_prefix) if manifest.slurm_prefix else None)
+    except SandboxError:
+        return Programs(folders=(), prefix_folders=(), plugins=None)

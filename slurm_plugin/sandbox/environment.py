@@ -1,0 +1,62 @@
+"""The environment of a sandbox's daemons, commands and users."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from slurm_plugin.config import CONFIG_VARIABLE
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.processes import MARKER_VARIABLE
+
+SANDBOX_VARIABLE = "RIGHTSIZER_SANDBOX"
+# What another Slurm, or a job that `up` was called from, may have left in the caller's environment.
+FOREIGN_PREFIXES = (
+    "SLURM_",
+    "SLURMD_",
+    "SBATCH_",
+    "SALLOC_",
+    "SRUN_",
+    "SACCT_",
+    "SQUEUE_",
+    "SINFO_",
+    "SCANCEL_",
+)
+
+
+def user_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[str, str]:
+    """Return the variables with which plain sbatch, sacct and rightsizer work on this sandbox; PATH is complete."""
+    first = [str(folder) for folder in (*prefix_folders, layout.bin, command_folder())]
+    rest = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+    return {
+        "SLURM_CONF": str(layout.slurm_conf),
+        CONFIG_VARIABLE: str(layout.rightsizer_toml),
+        SANDBOX_VARIABLE: str(layout.root),
+        "PATH": os.pathsep.join(dict.fromkeys([*first, *rest])),
+    }
+
+
+def command_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[str, str]:
+    """Return a whole environment for a Slurm command on this sandbox, free of another Slurm's variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)}
+    return {**kept, **user_environment(layout, prefix_folders)}
+
+
+def daemon_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[str, str]:
+    """Return a whole environment for a daemon: a command's, with the marker by which `down` finds it."""
+    return {**command_environment(layout, prefix_folders), MARKER_VARIABLE: str(layout.root)}
+
+
+def marks(layout: Layout, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """List the environment entries that give a process of this sandbox away: a daemon's marker, or a job's node."""
+    return (f"{MARKER_VARIABLE}={layout.root}", *(f"SLURMD_NODENAME={node}" for node in nodes))
+
+
+def command_folder() -> Path:
+    """Return the folder of the `rightsizer` command that belongs to this interpreter."""
+    beside = Path(sys.executable).parent
+    if (beside / "rightsizer").exists():
+        return beside
+    started = Path(sys.argv[0])
+    return started.absolute().parent if started.name == "rightsizer" else beside

@@ -1,0 +1,210 @@
+"""The files that `up` writes into a sandbox's folder, and who may read which."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from accounting.decisions import Mode
+from accounting.errors import SandboxError
+from slurm_plugin.config import parse_config
+from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.sandbox import gpu_meter, slurm_conf
+from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
+from slurm_plugin.sandbox.slurm_conf import ClusterPlan
+
+MODE_LINE = re.compile(r"^mode\s*=.*$", re.MULTILINE)
+# What mknod gives the posing GPUs: the null device, so that opening one does nothing.
+NULL_DEVICE = os.makedev(1, 3)
+
+
+def write_file(path: Path, text: str, mode: int) -> None:
+    """Replace `path` by `text`, all or nothing, never readable by more than `mode` says.
+
+    Raises SandboxError where that is not allowed or the disk is full.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+        partial.replace(path)
+    except OSError as error:
+        raise SandboxError(
+            f"cannot write {path}: {error.strerror}; check whose it is and the space left"
+        ) from None
+
+
+def check_folder(layout: Layout) -> None:
+    """Raise SandboxError unless the folder is a sandbox, empty, or yet to be made, and its path fits a socket's."""
+    root = layout.root
+    if len(os.fsencode(root)) > ROOT_BYTES_MAX:
+        raise SandboxError(
+            f"{root} is longer than {ROOT_BYTES_MAX} bytes, too long for a Unix socket below it; choose a shorter --dir"
+        )
+    if re.search(r"[^\w./@+-]", str(root)):
+        raise SandboxError(
+            f"{root} holds characters that Slurm's files cannot; choose a --dir of letters, digits and . _ - + @"
+        )
+    if root.exists() and not root.is_dir():
+        raise SandboxError(f"{root} is not a folder; choose another --dir")
+    try:
+        is_foreign = not layout.manifest.exists() and any(root.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise SandboxError(f"cannot look into {root}: {error.strerror}; choose another --dir") from None
+    if is_foreign:
+        raise SandboxError(f"{root} is not empty and not a sandbox; choose another --dir, or empty it first")
+
+
+def make_folders(layout: Layout) -> None:
+    """Make every folder with its mode, whatever the umask; SandboxError where that is not allowed."""
+    plain = (layout.root, layout.etc, layout.bin, layout.devices, layout.log, layout.run, layout.state)
+    inner = (layout.state / "slurmctld", layout.scratch, layout.rightsizer)
+    modes = dict.fromkeys((*plain, *inner), 0o755)
+    modes |= {layout.secret: 0o700, layout.database: 0o700, layout.gpu_spool: 0o1777}
+    try:
+        layout.root.mkdir(parents=True, exist_ok=True)
+        for folder, mode in modes.items():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(mode)
+    except OSError as error:
+        raise SandboxError(f"cannot make {error.filename}: {error.strerror}; choose another --dir") from None
+
+
+def closed_parent(root: Path) -> Path | None:
+    """Return the first folder above `root` that other users may not enter; None where all may."""
+    for folder in reversed(root.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            return folder
+    return None
+
+
+def write_slurm_files(plan: ClusterPlan) -> None:
+    """Write Slurm's configuration, the secrets (kept from an earlier `up`) and the posing GPUs."""
+    layout = plan.layout
+    password = _kept_secret(layout.database_password)
+    if not layout.munge_key.exists():
+        write_file(layout.munge_key, secrets.token_hex(64), 0o600)
+    write_file(layout.database_setup, slurm_conf.database_setup_sql(password), 0o600)
+    write_file(layout.slurm_conf, slurm_conf.slurm_conf(plan), 0o644)
+    write_file(layout.etc / "gres.conf", slurm_conf.gres_conf(plan), 0o644)
+    write_file(layout.etc / "cgroup.conf", slurm_conf.cgroup_conf(plan), 0o644)
+    write_file(layout.etc / "slurmdbd.conf", slurm_conf.slurmdbd_conf(plan, password), 0o600)
+    for index in range(slurm_conf.GPUS):
+        _make_device(layout.devices / f"gpu{index}")
+
+
+def write_rightsizer_files(layout: Layout, mode: Mode | None, hook: bool) -> None:
+    """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs."""
+    if not layout.rightsizer_toml.exists():
+        write_file(layout.rightsizer_toml, rightsizer_toml(layout, mode or "observe"), 0o644)
+    elif mode is not None:
+        rewrite_mode(layout, mode)
+    write_programs(layout.bin, {gpu_meter.PROGRAM_NAME: gpu_meter.SIMULATE_GPU_USE})
+    if hook:
+        write_hook(layout)
+
+
+def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
+    """Write shell scripts, by name, that every user may run."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    for name, text in scripts.items():
+        write_file(folder / name, text, 0o755)
+
+
+def rightsizer_toml(layout: Layout, mode: Mode) -> str:
+    """Render our own configuration: the defaults, but for paths and for records that are minutes old at most."""
+    return f"""\
+mode = "{mode}"
+
+[service]
+socket = "{layout.service_socket}"
+journal = "{layout.rightsizer}/journal"
+
+[hook]
+kill_switch = "{layout.rightsizer}/disabled"
+
+[store]
+url = "sqlite:///{layout.rightsizer}/store.db"
+
+[accounting]
+gpu_spool = "{layout.gpu_spool}"
+overlap_s = 120
+
+[models]
+directory = "{layout.rightsizer}/models"
+
+[policy]
+def_mem_per_cpu_mib = {slurm_conf.DEF_MEM_PER_CPU_MIB}
+"""
+
+
+def rewrite_mode(layout: Layout, mode: Mode) -> None:
+    """Replace the one line of our configuration that says the mode, keeping all else that somebody wrote there."""
+    try:
+        text = layout.rightsizer_toml.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SandboxError(
+            f"cannot read {layout.rightsizer_toml}: {error.strerror}; `rightsizer sandbox up` writes a new one"
+        ) from None
+    line = f'mode = "{mode}"'
+    changed, count = MODE_LINE.subn(line, text, count=1)
+    write_file(layout.rightsizer_toml, changed if count else f"{line}\n{text}", 0o644)
+
+
+def write_hook(layout: Layout) -> None:
+    """Link the project's hook into the folder where slurmctld looks, and write what it reads there."""
+    source = lua_folder()
+    config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
+    write_file(layout.etc / "rightsizer_site.lua", hook_settings(config), 0o644)
+    _link(layout.etc / HOOK_SCRIPT, source / HOOK_SCRIPT)
+    _link(layout.etc / "rightsizer", source / "rightsizer")
+
+
+def _link(path: Path, target: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _kept_secret(path: Path) -> str:
+    """Return the secret in `path`, made of letters and digits; a new one is written where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text(encoding="utf-8").strip()
+    secret = secrets.token_hex(24)
+    write_file(path, secret + "\n", 0o600)
+    return secret
+
+
+def _make_device(path: Path) -> None:
+    """Make what gres.conf calls a GPU: a device where we may, else a plain file (CUDA_VISIBLE_DEVICES stays empty)."""
+    if path.exists():
+        return
+    if os.geteuid() == 0:
+        with contextlib.suppress(PermissionError):
+            os.mknod(path, 0o666 | stat.S_IFCHR, NULL_DEVICE)
+            path.chmod(0o666)
+            return
+    path.touch()
+
+
+def tail(path: Path, lines: int = 5) -> str:
+    """Return the last lines of a log, joined into one line; a short word where there are none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 8192))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return "(no log)"
+    kept = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(kept[-lines:]) or "(empty log)"

@@ -1,0 +1,141 @@
+"""Where everything of a sandbox lies in its folder. Pure: it names paths and makes none of them."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+# A Unix socket's path is at most 107 bytes; the longest name below the folder is "run/rightsizer.sock.lock".
+ROOT_BYTES_MAX = 80
+TAG_LETTERS = 5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of one sandbox; `root` is absolute and free of links, so that one folder has one name."""
+
+    root: Path
+
+    @property
+    def tag(self) -> str:
+        """A short word of letters that belongs to this folder's path alone.
+
+        Slurm names its cgroup directories by node, so two sandboxes must never share a node name.
+        """
+        number = int.from_bytes(hashlib.sha256(str(self.root).encode()).digest()[:8], "big")
+        letters: list[str] = []
+        for _ in range(TAG_LETTERS):
+            number, index = divmod(number, 26)
+            letters.append(string.ascii_lowercase[index])
+        return "".join(letters)
+
+    def node_names(self, count: int) -> tuple[str, ...]:
+        """Name `count` nodes, such as `kfwoa-1`."""
+        return tuple(f"{self.tag}-{number}" for number in range(1, count + 1))
+
+    @property
+    def manifest(self) -> Path:
+        """What this sandbox is: its presence makes a folder ours."""
+        return self.root / "sandbox.json"
+
+    @property
+    def etc(self) -> Path:
+        """Slurm's and our own configuration."""
+        return self.root / "etc"
+
+    @property
+    def slurm_conf(self) -> Path:
+        """Slurm's main file; its other files are looked for next to it."""
+        return self.etc / "slurm.conf"
+
+    @property
+    def rightsizer_toml(self) -> Path:
+        """Our own configuration."""
+        return self.etc / "rightsizer.toml"
+
+    @property
+    def bin(self) -> Path:
+        """Small programs for users and their jobs."""
+        return self.root / "bin"
+
+    @property
+    def wrappers(self) -> Path:
+        """Scripts that run the Slurm of another root file system; only there for such a prefix."""
+        return self.root / "slurm"
+
+    @property
+    def devices(self) -> Path:
+        """The device files of the posing GPUs."""
+        return self.root / "dev"
+
+    @property
+    def log(self) -> Path:
+        """One log per daemon."""
+        return self.root / "log"
+
+    @property
+    def run(self) -> Path:
+        """Sockets and the records of started processes."""
+        return self.root / "run"
+
+    @property
+    def munge_socket(self) -> Path:
+        """Where every user's commands reach this sandbox's own munged."""
+        return self.run / "munge.sock"
+
+    @property
+    def mariadb_socket(self) -> Path:
+        """MariaDB's local socket."""
+        return self.run / "mariadb.sock"
+
+    @property
+    def service_socket(self) -> Path:
+        """Where `rightsizer serve` answers the hook."""
+        return self.run / "rightsizer.sock"
+
+    @property
+    def secret(self) -> Path:
+        """A folder for the munge key and the database's password, closed to everybody else."""
+        return self.root / "secret"
+
+    @property
+    def munge_key(self) -> Path:
+        """The key of this sandbox's munged."""
+        return self.secret / "munge.key"
+
+    @property
+    def database_password(self) -> Path:
+        """The password that slurmdbd gives MariaDB."""
+        return self.secret / "mariadb.password"
+
+    @property
+    def database_setup(self) -> Path:
+        """The SQL that MariaDB runs at each start: the user of slurmdbd, and no other way in."""
+        return self.secret / "setup.sql"
+
+    @property
+    def database(self) -> Path:
+        """MariaDB's data."""
+        return self.root / "mariadb"
+
+    @property
+    def state(self) -> Path:
+        """The state of slurmctld and slurmd."""
+        return self.root / "state"
+
+    @property
+    def scratch(self) -> Path:
+        """MariaDB's temporary files."""
+        return self.root / "state" / "scratch"
+
+    @property
+    def rightsizer(self) -> Path:
+        """The store, the models, the journal and the kill switch of the service."""
+        return self.root / "rightsizer"
+
+    @property
+    def gpu_spool(self) -> Path:
+        """Where jobs write what the meter of a posing GPU would have shown."""
+        return self.root / "gpu-spool"

@@ -1,0 +1,210 @@
+"""Processes of a sandbox: start them detached, remember them, find them again, end exactly them.
+
+A pid alone is never trusted, since the kernel uses it again: a process is ours if pid **and** start time are those
+that were recorded, or if its environment carries this sandbox's marker, or if it descends from one that does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import SandboxError
+
+MARKER_VARIABLE = "RIGHTSIZER_SANDBOX_ID"
+PROC = Path("/proc")
+POLL_S = 0.02
+
+# Children of this very process must be reaped by it; a Popen that is forgotten while it runs also warns.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A started process: `start_ticks` is its start in clock ticks since the host's boot (proc(5), field 22)."""
+
+    name: str
+    pid: int
+    start_ticks: int
+    argv: tuple[str, ...]
+    log: str
+
+    @property
+    def identity(self) -> Identity:
+        """What makes the process unmistakable."""
+        return Identity(self.pid, self.start_ticks)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process that cannot be mistaken for a later one with the same pid."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What /proc/PID/stat says that is needed here."""
+
+    state: str
+    parent: int
+    start_ticks: int
+
+
+def parse_stat(text: str) -> Stat:
+    """Read a line of /proc/PID/stat; the command in it may hold spaces and parentheses."""
+    fields = text.rpartition(")")[2].split()
+    return Stat(state=fields[0], parent=int(fields[1]), start_ticks=int(fields[19]))
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Return the state of process `pid`; None where there is none."""
+    try:
+        return parse_stat((PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return None
+
+
+def is_running(identity: Identity) -> bool:
+    """Tell whether exactly this process runs; a zombie does not."""
+    child = _children.get(identity.pid)
+    if child is not None and child.poll() is not None:
+        del _children[identity.pid]
+    stat = read_stat(identity.pid)
+    return stat is not None and stat.start_ticks == identity.start_ticks and stat.state not in "ZX"
+
+
+def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path) -> Record:
+    """Start `argv` in a session of its own with its output appended to `log`, and write `folder`/NAME.json.
+
+    The record is there before this returns; whoever is interrupted in between is covered by the marker in
+    `environment`.
+    """
+    with log.open("ab") as output:
+        try:
+            child = subprocess.Popen(
+                argv,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                # Users read the sockets, logs and job scripts that daemons make, whatever the caller's umask.
+                umask=0o022,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxError(
+                f"cannot start {argv[0]}: {error.strerror}; check that it is installed"
+            ) from None
+    _children[child.pid] = child
+    stat = read_stat(child.pid)
+    record = Record(name, child.pid, stat.start_ticks if stat else 0, tuple(argv), str(log))
+    write_record(record, folder)
+    return record
+
+
+def write_record(record: Record, folder: Path) -> None:
+    """Write the record so that a reader sees all of it or nothing."""
+    partial = folder / f".{record.name}.json.partial"
+    partial.write_bytes(msgspec.json.encode(record))
+    partial.replace(folder / f"{record.name}.json")
+
+
+def read_records(folder: Path) -> tuple[Record, ...]:
+    """Read all records; one that is damaged is left out, since the marker finds its process too."""
+    records = []
+    for file in sorted(folder.glob("*.json")):
+        with contextlib.suppress(msgspec.DecodeError, FileNotFoundError):
+            records.append(msgspec.json.decode(file.read_bytes(), type=Record))
+    return tuple(records)
+
+
+def forget_record(name: str, folder: Path) -> None:
+    """Remove the record of a process that has ended."""
+    (folder / f"{name}.json").unlink(missing_ok=True)
+
+
+def snapshot() -> dict[int, Stat]:
+    """Read the state of every process of this host."""
+    pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+    stats = {pid: read_stat(pid) for pid in pids}
+    return {pid: stat for pid, stat in stats.items() if stat is not None}
+
+
+def environment_of(pid: int) -> frozenset[bytes]:
+    """Return the `NAME=value` entries that process `pid` was started with; empty where it may not be read."""
+    try:
+        return frozenset((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+def find_processes(entries: Iterable[str], pids: Iterable[int] = ()) -> tuple[Identity, ...]:
+    """Find every process whose environment holds one of `entries`, those in `pids`, and all their descendants.
+
+    This process and its ancestors are never among them.
+    """
+    wanted = frozenset(os.fsencode(entry) for entry in entries)
+    stats = snapshot()
+    own = set(pids) & stats.keys() | {pid for pid in stats if wanted & environment_of(pid)}
+    spared = ancestors(os.getpid(), stats)
+    found = descendants(own - spared, stats) - spared
+    return tuple(
+        Identity(pid, stats[pid].start_ticks) for pid in sorted(found) if stats[pid].state not in "ZX"
+    )
+
+
+def ancestors(pid: int, stats: Mapping[int, Stat]) -> set[int]:
+    """Return `pid` and all the processes above it."""
+    above: set[int] = set()
+    while pid in stats and pid not in above:
+        above.add(pid)
+        pid = stats[pid].parent
+    return above
+
+
+def descendants(pids: set[int], stats: Mapping[int, Stat]) -> set[int]:
+    """Return `pids` and all the processes below them."""
+    below = set(pids)
+    grew = True
+    while grew:
+        more = {pid for pid, stat in stats.items() if stat.parent in below} - below
+        below |= more
+        grew = bool(more)
+    return below
+
+
+def end(identities: Iterable[Identity], patience_s: float) -> tuple[Identity, ...]:
+    """Ask processes to end, insist after `patience_s`, and return those that live on even then."""
+    left = _signal_all(identities, signal.SIGTERM)
+    left = wait_for_end(left, patience_s)
+    left = _signal_all(left, signal.SIGKILL)
+    return wait_for_end(left, patience_s)
+
+
+def wait_for_end(identities: Iterable[Identity], patience_s: float) -> tuple[Identity, ...]:
+    """Wait until all have ended, `patience_s` at most; return those that have not."""
+    deadline = time.monotonic() + patience_s
+    left = tuple(one for one in identities if is_running(one))
+    while left and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        left = tuple(one for one in left if is_running(one))
+    return left
+
+
+def _signal_all(identities: Iterable[Identity], number: signal.Signals) -> tuple[Identity, ...]:
+    """Signal those that still run and return them."""
+    running = tuple(one for one in identities if is_running(one))
+    for one in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, number)
+    return running

@@ -1,0 +1,179 @@
+"""Which Slurm the sandbox runs: where its programs are, its release, and what that release wants different."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounting.errors import SandboxError
+from slurm_plugin.sandbox.root_tree import RootTree, find_root_tree, missing_in
+
+Version = tuple[int, int]
+
+# Debian's package of every program that the sandbox starts or asks.
+PACKAGE_OF = {
+    "munged": "munge",
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "slurmdbd": "slurmdbd",
+    "sacct": "slurm-client",
+    "sacctmgr": "slurm-client",
+    "scancel": "slurm-client",
+    "scontrol": "slurm-client",
+    "sinfo": "slurm-client",
+    "squeue": "slurm-client",
+}
+SLURM_PROGRAMS = tuple(name for name, package in PACKAGE_OF.items() if package.startswith("slurm"))
+# A user's PATH often lacks sbin, where all the daemons are.
+SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+PREFIX_FOLDERS = ("sbin", "bin", "usr/sbin", "usr/bin")
+# Where `make install` and Debian's packages put the plugins, below the prefix.
+PLUGIN_FOLDERS = (
+    "lib/slurm",
+    "lib64/slurm",
+    "usr/lib/slurm",
+    "usr/lib64/slurm",
+    "usr/lib/*/slurm-wlm",
+    "lib/*/slurm-wlm",
+)
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """What a release wants different in its configuration files.
+
+    What every release takes is written for all: `-f` with an absolute path, and no line at all for
+    TaskPlugin=task/none, MpiDefault=none and SwitchType, which 26.05 refuses.
+    """
+
+    cgroup_automount: bool
+    store_flags: tuple[str, ...]
+
+
+def quirks_of(version: Version) -> Quirks:
+    """Look up what `version` wants different."""
+    return Quirks(
+        # CgroupAutomount is defunct from 23.11: daemons complain at each start.
+        cgroup_automount=version < (23, 11),
+        # job_extra came with 23.02; an unknown flag is fatal.
+        store_flags=("job_comment", "job_script", *(("job_extra",) if version >= (23, 2) else ())),
+    )
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs of one sandbox: `folders` are searched in order; `plugins` is set for a prefix only.
+
+    Slurm's own come from `tree` where the prefix is a whole root file system.
+    """
+
+    folders: tuple[Path, ...]
+    prefix_folders: tuple[Path, ...]
+    plugins: Path | None
+    tree: RootTree | None = None
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """Return the words that run program `name`; SandboxError names the package where there is none."""
+        if self.tree is not None and name in SLURM_PROGRAMS:
+            program = self.tree.program(name)
+            if program is not None:
+                return self.tree.command(name, program)
+        return (self.path(name),)
+
+    def path(self, name: str) -> str:
+        """Return the absolute path of program `name`; SandboxError names the package where there is none."""
+        found = self.find(name)
+        if found is None:
+            raise SandboxError(missing_programs_message([name]))
+        return found
+
+    def find(self, name: str) -> str | None:
+        """Return the absolute path of program `name`, or None."""
+        return shutil.which(name, path=":".join(str(folder) for folder in self.folders))
+
+
+def find_programs(prefix: Path | None) -> Programs:
+    """Locate Slurm under `prefix` (or the system's) and all else in the system's folders.
+
+    Raises SandboxError where something is missing, with the command that installs it.
+    """
+    system = tuple(Path(folder) for folder in SYSTEM_FOLDERS)
+    tree = find_root_tree(prefix) if prefix else None
+    if prefix is None:
+        programs = Programs(folders=system, prefix_folders=(), plugins=None)
+    elif tree is not None:
+        programs = Programs(folders=system, prefix_folders=(), plugins=tree.plugins, tree=tree)
+        _refuse_strays(missing_in(tree, SLURM_PROGRAMS), prefix)
+    else:
+        inside = tuple(prefix / folder for folder in PREFIX_FOLDERS if (prefix / folder).is_dir())
+        programs = Programs(folders=(*inside, *system), prefix_folders=inside, plugins=_plugins_under(prefix))
+        _refuse_strays(
+            [name for name in SLURM_PROGRAMS if not _is_under(programs.find(name), prefix)], prefix
+        )
+    needed = [name for name in PACKAGE_OF if tree is None or name not in SLURM_PROGRAMS]
+    missing = [name for name in needed if programs.find(name) is None]
+    if missing:
+        raise SandboxError(missing_programs_message(missing))
+    return programs
+
+
+def missing_programs_message(missing: list[str]) -> str:
+    """Say which programs are missing and the one command that installs them."""
+    packages = {PACKAGE_OF[name] for name in missing}
+    if "slurmdbd" in packages:
+        packages.add("slurm-wlm-mysql-plugin")
+    return f"not installed: {', '.join(missing)}; run `apt-get install {' '.join(sorted(packages))}`"
+
+
+def parse_version(output: str) -> Version:
+    """Read `slurm-wlm 22.05.8` or `slurm 26.05.0-0rc1` as (22, 5) or (26, 5)."""
+    match = re.search(r"\b(\d{2})\.(\d{2})\b", output)
+    if match is None:
+        raise SandboxError(
+            f"`slurmctld -V` answers {output.strip()!r}, which names no Slurm release; try another --slurm-prefix"
+        )
+    return int(match[1]), int(match[2])
+
+
+def release_of(programs: Programs) -> str:
+    """Ask slurmctld which release it is; returns its own words, such as `slurm-wlm 22.05.8`."""
+    command = [*programs.command("slurmctld"), "-V"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxError(
+            f"`{' '.join(command)}` does not run: {error}; try another --slurm-prefix"
+        ) from None
+    if answer.returncode != 0:
+        raise SandboxError(
+            f"`{' '.join(command)}` fails: {answer.stderr.strip()}; a prefix must be a Slurm built for this host"
+        )
+    return answer.stdout.strip()
+
+
+def _plugins_under(prefix: Path) -> Path:
+    """Return the plugin folder of a prefix; SandboxError where there is none."""
+    for pattern in PLUGIN_FOLDERS:
+        for folder in sorted(prefix.glob(pattern)):
+            if any(folder.glob("auth_*.so")):
+                return folder
+    raise SandboxError(
+        f"no Slurm plugins (lib/slurm/auth_*.so) under {prefix}; give the folder of `./configure --prefix`"
+    )
+
+
+def _refuse_strays(strays: list[str], prefix: Path) -> None:
+    """Raise SandboxError where a Slurm program would come from the system instead: releases must not mix."""
+    if strays:
+        raise SandboxError(
+            f"{prefix} has no {', '.join(strays)}; install all of Slurm there or leave --slurm-prefix out"
+        )
+
+
+def _is_under(path: str | None, prefix: Path) -> bool:
+    return path is not None and Path(path).is_relative_to(prefix)

@@ -1,0 +1,233 @@
+"""Slurm's configuration files for a sandbox, as text. Pure: it reads and writes nothing.
+
+Every node poses as `CPUS` cores, `MEMORY_MIB` of memory, `GPUS` GPUs and `SHARDS` shards, whatever this host has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from slurm_plugin.sandbox.enforcement import CGROUP_ROOT, Enforcement
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.release import Version, quirks_of
+
+CPUS = 16
+MEMORY_MIB = 64000
+GPUS = 4
+SHARDS = 16
+DEF_MEM_PER_CPU_MIB = 1000
+DATABASE_NAME = "slurm_acct"
+DATABASE_USER = "slurm"
+LOOPBACK = "127.0.0.1"
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """The TCP ports of one sandbox, all different; one per slurmd."""
+
+    mariadb: int
+    slurmdbd: int
+    slurmctld: int
+    slurmd: tuple[int, ...]
+
+    @classmethod
+    def from_list(cls, ports: tuple[int, ...]) -> Ports:
+        """Deal out `ports`: three for the daemons that exist once, the rest for the nodes."""
+        return cls(mariadb=ports[0], slurmdbd=ports[1], slurmctld=ports[2], slurmd=ports[3:])
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """All that the configuration files depend on."""
+
+    layout: Layout
+    ports: Ports
+    version: Version
+    host: str
+    user: str
+    hook: bool
+    enforcement: Enforcement
+    plugins: Path | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes, one per slurmd port."""
+        return self.layout.node_names(len(self.ports.slurmd))
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name in slurmdbd."""
+        return f"sandbox-{self.layout.tag}"
+
+
+def slurm_conf(plan: ClusterPlan) -> str:
+    """Render slurm.conf."""
+    sections = (
+        identity(plan),
+        daemons(plan),
+        enforcement(plan),
+        scheduling(),
+        accounting(plan),
+        nodes(plan),
+    )
+    return (
+        "# Written by `rightsizer sandbox up`; the next `up` writes it again.\n"
+        + "\n\n".join("\n".join(section) for section in sections)
+        + "\n"
+    )
+
+
+def identity(plan: ClusterPlan) -> list[str]:
+    """Say which cluster this is, who runs it, and how its parts trust each other."""
+    lines = [
+        f"ClusterName={plan.cluster}",
+        f"SlurmctldHost={plan.host}({LOOPBACK})",
+        f"SlurmUser={plan.user}",
+        f"SlurmdUser={plan.user}",
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={plan.layout.munge_socket}",
+        "CredType=cred/munge",
+    ]
+    if plan.plugins is not None:
+        lines.append(f"PluginDir={plan.plugins}")
+    if plan.hook:
+        lines.append("JobSubmitPlugins=lua")
+    return lines
+
+
+def daemons(plan: ClusterPlan) -> list[str]:
+    """Place ports, state, logs; wait briefly for what a demo waits for."""
+    layout = plan.layout
+    return [
+        f"SlurmctldPort={plan.ports.slurmctld}",
+        f"StateSaveLocation={layout.state}/slurmctld",
+        f"SlurmdSpoolDir={layout.state}/slurmd-%n",
+        f"SlurmctldPidFile={layout.run}/slurmctld.pid",
+        f"SlurmdPidFile={layout.run}/slurmd-%n.pid",
+        f"SlurmctldLogFile={layout.log}/slurmctld.log",
+        f"SlurmdLogFile={layout.log}/slurmd-%n.log",
+        "SlurmctldDebug=info",
+        "SlurmdDebug=info",
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "SlurmdTimeout=300",
+        "KillWait=3",
+        "MinJobAge=300",
+        "MailProg=/bin/true",
+    ]
+
+
+def enforcement(plan: ClusterPlan) -> list[str]:
+    """Track and limit jobs by cgroup where that works, else only watch them through /proc."""
+    sampling = "JobAcctGatherFrequency=task=1"
+    if plan.enforcement.memory:
+        return [
+            "ProctrackType=proctrack/cgroup",
+            "TaskPlugin=task/cgroup",
+            "JobAcctGatherType=jobacct_gather/cgroup",
+            sampling,
+        ]
+    return ["ProctrackType=proctrack/linuxproc", "JobAcctGatherType=jobacct_gather/linux", sampling]
+
+
+def scheduling() -> list[str]:
+    """Start short jobs at once: both schedulers run every two seconds, and after each submission and end."""
+    return [
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        f"DefMemPerCPU={DEF_MEM_PER_CPU_MIB}",
+        "PriorityType=priority/multifactor",
+        "PriorityWeightAge=1000",
+        "SchedulerType=sched/backfill",
+        "SchedulerParameters=bf_continue,bf_interval=2,bf_resolution=60,sched_interval=2,batch_sched_delay=0",
+    ]
+
+
+def accounting(plan: ClusterPlan) -> list[str]:
+    """Keep everything in slurmdbd; nobody needs an account to submit (no AccountingStorageEnforce)."""
+    return [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        f"AccountingStorageHost={LOOPBACK}",
+        f"AccountingStoragePort={plan.ports.slurmdbd}",
+        # Not a password: with munge, the socket that commands use towards slurmdbd (AuthInfo is not read there).
+        f"AccountingStoragePass={plan.layout.munge_socket}",
+        "AccountingStorageTRES=gres/gpu,gres/shard",
+        f"AccountingStoreFlags={','.join(quirks_of(plan.version).store_flags)}",
+    ]
+
+
+def nodes(plan: ClusterPlan) -> list[str]:
+    """List the nodes, each slurmd on its own port of this host, and the one partition."""
+    lines = ["GresTypes=gpu,shard"]
+    for name, port in zip(plan.nodes, plan.ports.slurmd, strict=True):
+        lines.append(
+            f"NodeName={name} NodeHostname={plan.host} NodeAddr={LOOPBACK} Port={port} CPUs={CPUS} Sockets=1 "
+            f"CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MIB} Gres=gpu:{GPUS},shard:{SHARDS}"
+        )
+    lines.append(
+        f"PartitionName=main Nodes={','.join(plan.nodes)} Default=YES State=UP DefaultTime=10 MaxTime=1-00:00:00"
+    )
+    return lines
+
+
+def gres_conf(plan: ClusterPlan) -> str:
+    """Render gres.conf: the posing GPUs are files, so nothing may be detected."""
+    return (
+        f"AutoDetect=off\nName=gpu File={plan.layout.devices}/gpu[0-{GPUS - 1}]\nName=shard Count={SHARDS}\n"
+    )
+
+
+def cgroup_conf(plan: ClusterPlan) -> str:
+    """Render cgroup.conf; without enforcement it holds no more than a comment."""
+    if not plan.enforcement.memory:
+        return f"# Memory is not limited: {plan.enforcement.reason}.\n"
+    lines = ["CgroupPlugin=cgroup/v1", f"CgroupMountpoint={CGROUP_ROOT}", "ConstrainRAMSpace=yes"]
+    if quirks_of(plan.version).cgroup_automount:
+        lines.append("CgroupAutomount=no")
+    if plan.enforcement.swap:
+        lines += ["ConstrainSwapSpace=yes", "AllowedSwapSpace=0"]
+    return "\n".join(lines) + "\n"
+
+
+def slurmdbd_conf(plan: ClusterPlan, password: str) -> str:
+    """Render slurmdbd.conf; it holds the password, so it must be written for its owner alone (mode 0600)."""
+    layout = plan.layout
+    lines = (
+        "AuthType=auth/munge",
+        f"AuthInfo=socket={layout.munge_socket}",
+        f"DbdHost={plan.host}",
+        f"DbdAddr={LOOPBACK}",
+        f"DbdPort={plan.ports.slurmdbd}",
+        f"SlurmUser={plan.user}",
+        f"LogFile={layout.log}/slurmdbd.log",
+        f"PidFile={layout.run}/slurmdbd.pid",
+        "DebugLevel=info",
+        "StorageType=accounting_storage/mysql",
+        f"StorageHost={LOOPBACK}",
+        f"StoragePort={plan.ports.mariadb}",
+        f"StorageUser={DATABASE_USER}",
+        f"StoragePass={password}",
+        f"StorageLoc={DATABASE_NAME}",
+        *((f"PluginDir={plan.plugins}",) if plan.plugins is not None else ()),
+    )
+    return "\n".join(lines) + "\n"
+
+
+def database_setup_sql(password: str) -> str:
+    """Render what MariaDB runs at each start, one statement a line: slurmdbd's user, and no other login at all.
+
+    `password` must be of letters and digits only.
+    """
+    account = f"'{DATABASE_USER}'@'{LOOPBACK}'"
+    return "\n".join(
+        (
+            "DELETE FROM mysql.global_priv WHERE User IN ('root', '');",
+            "FLUSH PRIVILEGES;",
+            f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{password}';",
+            f"GRANT ALL PRIVILEGES ON {DATABASE_NAME}.* TO {account};",
+            "FLUSH PRIVILEGES;",
+            "",
+        )
+    )

@@ -1,0 +1,134 @@
+"""End everything of a sandbox, however far it came: jobs, daemons, stragglers, cgroups."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from accounting.errors import SandboxError, SlurmError
+from slurm_plugin.sandbox import daemons, processes
+from slurm_plugin.sandbox.daemons import Cluster
+from slurm_plugin.sandbox.enforcement import CGROUP_ROOT
+from slurm_plugin.sandbox.environment import marks
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.processes import Identity, Record
+
+# slurmctld saves its state and MariaDB flushes when they are asked to end.
+DAEMON_PATIENCE_S = 10.0
+JOB_PATIENCE_S = 8.0
+STRAGGLER_PATIENCE_S = 1.0
+CGROUP_PATIENCE_S = 3.0
+ROUNDS = 5
+
+
+def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _: None) -> None:
+    """End jobs, then daemons from the top down, then whatever is left, and remove the cgroups.
+
+    Raises SandboxError naming the processes that will not end.
+    """
+    layout, nodes = cluster.layout, cluster.manifest.nodes
+    if running_record(layout, daemons.SLURMCTLD) is not None:
+        cancel_jobs(cluster)
+        progress("jobs cancelled")
+    for name in end_order(nodes):
+        if end_daemon(layout, name):
+            progress(f"{name} ended")
+    left = end_stragglers(layout, nodes)
+    if left:
+        pids = ", ".join(str(one.pid) for one in left)
+        raise SandboxError(
+            f"these processes of {layout.root} do not end: {pids}; end them by hand, then run `down` again"
+        )
+    stuck = remove_cgroups(nodes)
+    if stuck:
+        raise SandboxError(f"these cgroups are still in use: {', '.join(map(str, stuck))}; run `down` again")
+    for name in end_order(nodes):
+        processes.forget_record(name, layout.run)
+
+
+def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """List the daemons in the order in which they may end: nobody before those who need them."""
+    slurmds = daemons.slurmd_names(nodes)
+    return (daemons.SERVE, daemons.SLURMCTLD, *slurmds, daemons.SLURMDBD, daemons.MARIADBD, daemons.MUNGED)
+
+
+def cancel_jobs(cluster: Cluster) -> None:
+    """Cancel every job and wait a while for their ends, so that slurmdbd hears of them; never fails."""
+    with contextlib.suppress(SlurmError, SandboxError):
+        cluster.command("scancel", "--partition=main", patience_s=JOB_PATIENCE_S)
+        deadline = time.monotonic() + JOB_PATIENCE_S
+        while time.monotonic() < deadline:
+            if not cluster.command("squeue", "--noheader", "--format=%i", patience_s=JOB_PATIENCE_S).strip():
+                return
+            time.sleep(0.2)
+
+
+def running_record(layout: Layout, name: str) -> Record | None:
+    """Return the record of the daemon of that name if it runs."""
+    for record in processes.read_records(layout.run):
+        if record.name == name and processes.is_running(record.identity):
+            return record
+    return None
+
+
+def end_daemon(layout: Layout, name: str) -> bool:
+    """End the daemon of that name; return whether it ran. A process that resists is left to `end_stragglers`."""
+    record = running_record(layout, name)
+    if record is not None:
+        processes.end([record.identity], DAEMON_PATIENCE_S)
+    processes.forget_record(name, layout.run)
+    return record is not None
+
+
+def end_stragglers(layout: Layout, nodes: tuple[str, ...]) -> tuple[Identity, ...]:
+    """End slurmstepd, jobs, and daemons whose records are lost; return what is left after several rounds."""
+    left: tuple[Identity, ...] = ()
+    for _ in range(ROUNDS):
+        thaw(nodes)
+        left = processes.find_processes(marks(layout, nodes), cgroup_processes(nodes))
+        if not left:
+            return ()
+        processes.end(left, STRAGGLER_PATIENCE_S)
+    return left
+
+
+def cgroup_folders(nodes: tuple[str, ...], root: Path = CGROUP_ROOT) -> tuple[Path, ...]:
+    """List the top cgroups of the nodes in each controller (slurmd names them slurm_NODE)."""
+    return tuple(folder for node in nodes for folder in sorted(root.glob(f"*/slurm_{node}")))
+
+
+def thaw(nodes: tuple[str, ...]) -> None:
+    """Thaw suspended jobs: a frozen process cannot even be killed."""
+    for top in cgroup_folders(nodes):
+        for state in top.rglob("freezer.state"):
+            with contextlib.suppress(OSError):
+                state.write_text("THAWED", encoding="ascii")
+
+
+def cgroup_processes(nodes: tuple[str, ...]) -> tuple[int, ...]:
+    """List the pids in the nodes' cgroups: a job cannot leave them, whatever it does to its environment."""
+    pids: set[int] = set()
+    for top in cgroup_folders(nodes):
+        for members in top.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                pids.update(int(line) for line in members.read_text(encoding="ascii").split())
+    return tuple(pids)
+
+
+def remove_cgroups(nodes: tuple[str, ...]) -> tuple[Path, ...]:
+    """Remove the nodes' cgroups from the leaves up; return those that stay busy for seconds."""
+    deadline = time.monotonic() + CGROUP_PATIENCE_S
+    left = cgroup_folders(nodes)
+    while left:
+        for top in left:
+            for folder in (*sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True), top):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+        left = cgroup_folders(nodes)
+        if left and time.monotonic() > deadline:
+            break
+        if left:
+            time.sleep(0.1)
+    return left

@@ -1,0 +1,157 @@
+"""A private Slurm for tests that need a real one; they skip, saying why, where Slurm is not installed."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from accounting.errors import ConfigError, SandboxError
+from slurm_plugin.cli import rightsizer
+from slurm_plugin.config_hook import lua_folder
+from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.release import find_programs
+
+UNPRIVILEGED = "nobody"
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A user's shell on a sandbox: plain commands, with what `rightsizer sandbox env` exports."""
+
+    sandbox: Sandbox
+    user: str | None = None
+
+    def run(self, *argv: str, code: int = 0) -> str:
+        """Run a command and return its stdout; fail unless it exits with `code`."""
+        as_user = (
+            ("setpriv", f"--reuid={self.user}", f"--regid={self._group()}", "--clear-groups")
+            if self.user
+            else ()
+        )
+        answer = subprocess.run(
+            [*as_user, *argv],
+            env={**os.environ, **self.sandbox.environment()},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd="/",
+        )
+        assert answer.returncode == code, f"{argv}: {answer.stdout}{answer.stderr}"
+        return answer.stdout
+
+    def submit(self, *options: str, script: str = "true") -> int:
+        """Submit a batch job of these sbatch options and this shell command; return its id."""
+        answer = self.run("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}")
+        return int(answer.partition(";")[0])
+
+    def submit_and_wait(self, *options: str, script: str = "true") -> int:
+        """Submit a job and wait for its end, whichever it is; return its id."""
+        job = self.submit(*options, script=script)
+        self.wait_ended(job)
+        return job
+
+    def wait_ended(self, job: int, patience_s: float = 60.0) -> str:
+        """Wait until slurmdbd has the job's end; return its state.
+
+        The end of a short job can reach slurmdbd before its start does (22.05): for about two seconds its row then
+        is COMPLETED with no partition, and says that root submitted it.
+        """
+        deadline = time.monotonic() + patience_s
+        while True:
+            partition, _, state = self.accounted(job, "Partition,State").partition("|")
+            state = state.partition(" ")[0]
+            if partition and state in ENDED:
+                return state
+            assert time.monotonic() < deadline, f"job {job} is {state or 'unknown'} after {patience_s:g} s"
+            time.sleep(0.2)
+
+    def wait_state(self, job: int, state: str, patience_s: float = 30.0) -> None:
+        """Wait until slurmctld has the job in `state`."""
+        deadline = time.monotonic() + patience_s
+        while (found := self.run("squeue", "--noheader", "--format=%T", f"--jobs={job}").strip()) != state:
+            assert time.monotonic() < deadline, f"job {job} is {found or 'gone'}, not {state}"
+            time.sleep(0.1)
+
+    def accounted(self, job: int, field: str) -> str:
+        """Return one field of the job's row (not its steps') in sacct; empty while there is none."""
+        argv = ("sacct", "--allocations", "--noheader", "--parsable2", "--noconvert", f"--jobs={job}")
+        return self.run(*argv, f"--format={field}").strip()
+
+    def allocated(self, job: int) -> dict[str, str]:
+        """Return the job's AllocTRES as sacct has it."""
+        pairs = self.accounted(job, "AllocTRES").split(",")
+        return dict(pair.split("=", 1) for pair in pairs if pair)
+
+    def _group(self) -> str:
+        return subprocess.run(
+            ["id", "-g", self.user or ""], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _slurm_installed() -> None:
+    """Skip all of this folder where a program is missing."""
+    try:
+        find_programs(None)
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def make_folder() -> Iterator[Callable[[], Path]]:
+    """Make folders that every user may enter (pytest's own may not be); sandboxes left in them are ended."""
+    made: list[Path] = []
+
+    def make() -> Path:
+        made.append(Path(tempfile.mkdtemp(prefix="rightsizer-")))
+        made[-1].chmod(0o755)
+        return made[-1]
+
+    yield make
+    for folder in made:
+        for manifest in folder.glob("*/sandbox.json"):
+            cluster.stop(manifest.parent)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def sandbox(make_folder: Callable[[], Path]) -> Sandbox:
+    """A running sandbox for the whole session, with hook and service where this checkout has them; it observes."""
+    served = "serve" in rightsizer.list_commands(click.Context(rightsizer))
+    options = Options(
+        directory=make_folder() / "sandbox", nodes=2, mode="observe", hook=has_hook(), serve=served
+    )
+    return cluster.start(options)
+
+
+@pytest.fixture(scope="session")
+def shell(sandbox: Sandbox) -> Shell:
+    """The shell of the user who runs the tests."""
+    return Shell(sandbox)
+
+
+@pytest.fixture(scope="session")
+def other_shell(sandbox: Sandbox) -> Shell:
+    """The shell of an unprivileged user; only root can take it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can submit as another user")
+    return Shell(sandbox, user=UNPRIVILEGED)
+
+
+def has_hook() -> bool:
+    """Tell whether this checkout has a hook."""
+    try:
+        lua_folder()
+    except ConfigError:
+        return False
+    return True

@@ -1,0 +1,340 @@
+"""The main job on a real Slurm: sbatch unchanged, a smaller allocation. What Slurm says counts, not our fields."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from accounting.token import Token, find_token
+from slurm_plugin.sandbox import cluster, daemons, teardown
+from slurm_plugin.sandbox.cluster import Options
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import Shell
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+HISTORY_JOBS = 6
+USES_200_MIB_AND_A_CORE = """\
+python3 - <<'PYTHON'
+import time
+held = b"1" * (200 * 1024 * 1024)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    pass
+PYTHON
+"""
+WAITS = "srun sleep 3\n"
+FAMILIES = {
+    "single": ("-c 8 --mem=8000", USES_200_MIB_AND_A_CORE),
+    "percpu": ("-c 8 --mem-per-cpu=1000", USES_200_MIB_AND_A_CORE),
+    "onegpu": ("-c 2 --mem=4000 --gres=gpu:4", "simulate-gpu-use 1\nsleep 3\n"),
+    "twotasks": ("-n 2 -c 8 --mem=8000", WAITS),
+}
+
+
+class Site:
+    """A sandbox with a history of over-asking jobs, a trained model, and the scripts that made it."""
+
+    def __init__(self, shell: "Shell", scripts: Path) -> None:
+        self.shell = shell
+        self.directory = shell.sandbox.directory
+        self.scripts = scripts
+
+    def write_script(self, name: str, options: str, body: str) -> Path:
+        script = self.scripts / f"{name}.sh"
+        script.write_text(f"#!/bin/bash\n#SBATCH --job-name={name} {options}\n{body}", encoding="utf-8")
+        return script
+
+    def submit(self, name: str, *options: str) -> int:
+        script = str(self.scripts / f"{name}.sh")
+        return int(
+            self.shell.run("sbatch", "--parsable", "--output=/dev/null", *options, script).partition(";")[0]
+        )
+
+    def run(self, name: str, *options: str) -> int:
+        job = self.submit(name, *options)
+        assert self.shell.wait_ended(job) == "COMPLETED"
+        return job
+
+    def shown(self, job: int, field: str) -> str:
+        """One field of the job as slurmctld has it now; slurmdbd hears of a submission only later."""
+        found = re.search(rf"\b{field}=(\S*)", self.shell.run("scontrol", "show", "job", str(job)))
+        return found[1] if found else ""
+
+    def requested(self, job: int) -> dict[str, str]:
+        pairs = (self.shown(job, "ReqTRES") or self.shown(job, "TRES")).split(",")
+        return dict(pair.split("=", 1) for pair in pairs if pair)
+
+    def token(self, job: int) -> Token:
+        token = find_token(self.shown(job, "AdminComment"))
+        assert token is not None, f"job {job} has no token"
+        return token
+
+    def set_mode(self, mode: str) -> None:
+        self.shell.run("rightsizer", "sandbox", "mode", "--dir", str(self.directory), mode)
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path], shell: "Shell") -> Site:
+    folder = make_folder()
+    sandbox = cluster.start(Options(directory=folder / "site", nodes=4, mode="observe"))
+    site = Site(type(shell)(sandbox), folder)
+    for name, (options, body) in FAMILIES.items():
+        site.write_script(name, options, body)
+    jobs = {name: [site.submit(name) for _ in range(HISTORY_JOBS)] for name in FAMILIES}
+    for several in jobs.values():
+        for job in several:
+            assert site.shell.wait_ended(job) == "COMPLETED"
+    site.shell.run("rightsizer", "ingest")
+    site.shell.run("rightsizer", "train")
+    return site
+
+
+@pytest.fixture
+def enforcing(site: Site) -> Iterator[Site]:
+    site.set_mode("enforce")
+    yield site
+    site.set_mode("observe")
+
+
+def test_observe_changes_nothing_and_leaves_a_token(site: Site) -> None:
+    job = site.run("single")
+    allocated = site.shell.allocated(job)
+    assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
+    token = site.token(job)
+    assert (token.mode, token.reason, token.granted) == ("observe", "resized", {})
+
+
+def test_a_family_with_history_gets_a_smaller_allocation_and_completes(enforcing: Site) -> None:
+    job = enforcing.run("single")
+    allocated = enforcing.shell.allocated(job)
+    assert int(allocated["cpu"]) < 8
+    assert 200 < int(allocated["mem"].removesuffix("M")) < 2000
+    token = find_token(enforcing.shell.accounted(job, "AdminComment"))
+    assert token is not None
+    assert token.asked == {"tasks": 1, "cpus": 8, "mem": 8000}
+    assert token.granted == {"cpus": int(allocated["cpu"]), "mem": int(allocated["mem"].removesuffix("M"))}
+
+
+def test_memory_per_cpu_stays_memory_per_cpu(enforcing: Site) -> None:
+    job = enforcing.submit("percpu")
+    shown = enforcing.shell.run("scontrol", "show", "job", str(job))
+    assert "MinMemoryCPU=" in shown
+    assert enforcing.shell.wait_ended(job) == "COMPLETED"
+    allocated = enforcing.shell.allocated(job)
+    assert int(allocated["cpu"]) < 8
+    assert 200 < int(allocated["mem"].removesuffix("M")) < 2000
+    assert set(enforcing.token(job).granted) <= {"cpus", "mem-per-cpu"}
+
+
+def test_unused_gpus_are_given_back(enforcing: Site) -> None:
+    job = enforcing.run("onegpu")
+    assert enforcing.shell.allocated(job)["gres/gpu"] == "1"
+    assert (enforcing.token(job).asked["gpus"], enforcing.token(job).granted["gpus"]) == (4, 1)
+
+
+def test_two_tasks_keep_cpus_for_two(enforcing: Site) -> None:
+    job = enforcing.run("twotasks")
+    cpus = int(enforcing.shell.allocated(job)["cpu"])
+    assert cpus == 2 * enforcing.token(job).granted["cpus"]
+    assert 2 <= cpus < 16
+    steps = enforcing.shell.run(
+        "sacct", "--noheader", "--parsable2", f"--jobs={job}.0", "--format=NTasks,State"
+    )
+    assert steps.strip() == "2|COMPLETED"
+
+
+def test_a_new_family_gets_exactly_what_it_asked(enforcing: Site) -> None:
+    enforcing.write_script("newcomer", "-c 4 --mem=3000", "sleep 1\necho a new kind of work\n")
+    job = enforcing.run("newcomer")
+    allocated = enforcing.shell.allocated(job)
+    assert (allocated["cpu"], allocated["mem"]) == ("4", "3000M")
+    assert enforcing.token(job).reason == "no-evidence"
+
+
+def test_an_opted_out_job_gets_exactly_what_it_asked(enforcing: Site) -> None:
+    job = enforcing.run("single", "--comment=nightly rightsize=off")
+    allocated = enforcing.shell.allocated(job)
+    assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
+    assert enforcing.token(job).reason == "opted-out"
+
+
+@pytest.mark.parametrize(
+    ("option", "form"),
+    [
+        ("--nodes=1", "max_nodes+min_nodes"),
+        ("--exclusive", "exclusive"),
+        ("--mem=0", "mem_all"),
+        ("--array=1", "array"),
+    ],
+)
+def test_other_forms_are_left_as_they_are_with_the_reason(enforcing: Site, option: str, form: str) -> None:
+    job = enforcing.submit("single", option)
+    assert enforcing.token(job).reason == f"form-not-handled:{form}"
+    assert enforcing.requested(job)["cpu"] == "8"
+    enforcing.shell.run("scancel", str(job))
+
+
+def test_advise_tells_the_user_and_changes_nothing(site: Site) -> None:
+    site.set_mode("advise")
+    try:
+        job, line = submit_and_listen(site, "single")
+    finally:
+        site.set_mode("observe")
+    assert "would do for this job" in line
+    assert site.requested(job)["mem"] == "8000M"
+    site.shell.run("scancel", str(job))
+
+
+def test_enforce_tells_the_user_what_changed_and_how_to_opt_out(enforcing: Site) -> None:
+    job, line = submit_and_listen(enforcing, "single")
+    assert "you asked for 8" in line
+    assert "--comment=rightsize=off" in line
+    enforcing.shell.run("scancel", str(job))
+
+
+def submit_and_listen(site: Site, name: str) -> tuple[int, str]:
+    """Submit and return what sbatch wrote to stderr, where slurmctld's messages come out."""
+    errors = site.scripts / "stderr"
+    script = site.scripts / f"{name}.sh"
+    command = f"sbatch --parsable --hold --output=/dev/null '{script}' 2>'{errors}'"
+    job = int(site.shell.run("sh", "-c", command).partition(";")[0])
+    return job, errors.read_text(encoding="utf-8")
+
+
+def test_a_disabled_hook_leaves_the_very_next_job_alone(enforcing: Site) -> None:
+    enforcing.shell.run("rightsizer", "disable")
+    try:
+        job = enforcing.submit("single", "--hold")
+        assert enforcing.requested(job)["mem"] == "8000M"
+        assert enforcing.shown(job, "AdminComment") == ""
+    finally:
+        enforcing.shell.run("rightsizer", "enable")
+    enforcing.shell.run("scancel", str(job))
+    job = enforcing.submit("single", "--hold")
+    assert enforcing.requested(job)["mem"] != "8000M"
+    enforcing.shell.run("scancel", str(job))
+
+
+def test_a_new_model_is_in_use_within_two_seconds_of_training(enforcing: Site) -> None:
+    version = enforcing.shell.run("rightsizer", "train").strip()
+    time.sleep(2)
+    job = enforcing.submit("single", "--hold")
+    assert enforcing.token(job).model == version
+    enforcing.shell.run("scancel", str(job))
+
+
+def test_ingesting_twice_adds_nothing_the_second_time(site: Site) -> None:
+    site.run("single")
+    first = json.loads(site.shell.run("rightsizer", "ingest", "--format", "json"))
+    second = json.loads(site.shell.run("rightsizer", "ingest", "--format", "json"))
+    assert next(row["new"] for row in first if row["what"] == "attempts") >= 1
+    assert [(row["new"], row["changed"]) for row in second] == [(0, 0)] * len(second)
+
+
+def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
+    job = enforcing.run("single")
+    enforcing.shell.run("rightsizer", "ingest")
+    rows = json.loads(enforcing.shell.run("rightsizer", "explain", str(job), "--format", "json"))
+    memory = next(row for row in rows if row["resource"] == "memory (MiB)")
+    assert memory["asked"] == 8000
+    assert f"{memory['allocated']}M" == enforcing.shell.allocated(job)["mem"]
+    assert 150 < memory["used"] <= memory["allocated"]
+
+
+def rubbish(connection: socket.socket) -> None:
+    connection.recv(65536)
+    connection.sendall(b'{"v":1,"id":"somebody else","grant":{"cpus_per_task":64}}\n')
+
+
+def silence(connection: socket.socket) -> None:
+    connection.settimeout(5)
+    with contextlib.suppress(OSError):
+        while connection.recv(65536):
+            pass
+
+
+def nothing_but_a_hangup(connection: socket.socket) -> None:
+    connection.recv(10)
+
+
+@contextlib.contextmanager
+def impostor(path: Path, behave: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Answer on the service's socket in its place."""
+    path.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(str(path))
+    server.listen(8)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection, contextlib.suppress(OSError):
+                    behave(connection)
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def without_service(site: Site, number: int) -> Iterator[None]:
+    """End the service by a signal for as long as the block lasts."""
+    record = teardown.running_record(site.shell.sandbox.layout, daemons.SERVE)
+    assert record is not None
+    os.kill(record.identity.pid, number)
+    cluster.stop_service(site.directory)
+    try:
+        yield
+    finally:
+        cluster.start_service(site.directory)
+
+
+def assert_left_alone(site: Site) -> None:
+    job = site.run("single")
+    allocated = site.shell.allocated(job)
+    assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_without_the_service_sbatch_succeeds_unchanged(enforcing: Site, number: int) -> None:
+    with without_service(enforcing, number):
+        assert_left_alone(enforcing)
+
+
+@pytest.mark.parametrize("behave", [rubbish, silence, nothing_but_a_hangup])
+def test_with_a_lying_or_hung_service_sbatch_succeeds_unchanged(
+    enforcing: Site, behave: Callable[[socket.socket], None]
+) -> None:
+    with (
+        without_service(enforcing, signal.SIGTERM),
+        impostor(enforcing.shell.sandbox.layout.service_socket, behave),
+    ):
+        assert_left_alone(enforcing)
+
+
+def test_with_a_stopped_process_sbatch_succeeds_unchanged(enforcing: Site) -> None:
+    record = teardown.running_record(enforcing.shell.sandbox.layout, daemons.SERVE)
+    assert record is not None
+    os.kill(record.identity.pid, signal.SIGSTOP)
+    try:
+        assert_left_alone(enforcing)
+    finally:
+        os.kill(record.identity.pid, signal.SIGCONT)

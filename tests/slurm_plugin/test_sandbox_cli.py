@@ -1,0 +1,127 @@
+"""`rightsizer sandbox`: help, refusals, and what is said where Slurm is missing."""
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from accounting.errors import SandboxError
+from slurm_plugin.cli.sandbox import sandbox_group, status_table
+from slurm_plugin.sandbox import cluster, release
+from slurm_plugin.sandbox.cluster import Options
+from slurm_plugin.sandbox.root_tree import find_root_tree, follow
+from slurm_plugin.sandbox.status import DaemonStatus, Status
+
+
+@pytest.mark.parametrize("name", ["", *sorted(sandbox_group.commands)])
+def test_every_help_ends_with_an_example(name: str) -> None:
+    command: click.Command = sandbox_group.commands[name] if name else sandbox_group
+    paragraphs = [part.replace("\b", "").strip() for part in (command.help or "").split("\n\n")]
+    assert paragraphs[-1].startswith("Example:")
+    assert paragraphs[0].endswith(".")
+
+
+def test_no_sandbox_there(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="is not a sandbox"):
+        cluster.load(tmp_path)
+    with pytest.raises(SandboxError, match="is not a sandbox"):
+        cluster.stop(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sandbox.json").write_text("{}")
+    with pytest.raises(SandboxError, match="is damaged"):
+        cluster.load(tmp_path)
+
+
+def test_missing_programs_name_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "SYSTEM_FOLDERS", (str(tmp_path),))
+    with pytest.raises(SandboxError) as caught:
+        cluster.start(Options(directory=tmp_path / "sandbox"))
+    words = str(caught.value)
+    assert "\n" not in words
+    assert "apt-get install mariadb-server-core munge slurm-client slurm-wlm-mysql-plugin slurmctld" in words
+    assert not (tmp_path / "sandbox").exists()
+
+
+def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="no Slurm plugins"):
+        release.find_programs(tmp_path)
+
+
+def test_a_prefix_with_half_a_slurm_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "slurm").mkdir(parents=True)
+    (tmp_path / "lib" / "slurm" / "auth_munge.so").touch()
+    (tmp_path / "sbin").mkdir()
+    (tmp_path / "sbin" / "slurmctld").touch()
+    (tmp_path / "sbin" / "slurmctld").chmod(0o755)
+    with pytest.raises(SandboxError, match="has no slurmd, "):
+        release.find_programs(tmp_path)
+
+
+def test_usage_errors_exit_2(tmp_path: Path) -> None:
+    for argv in (
+        ["up"],
+        ["up", "--dir", str(tmp_path), "--nodes", "0"],
+        ["mode", "--dir", str(tmp_path), "sometimes"],
+    ):
+        assert CliRunner().invoke(sandbox_group, argv).exit_code == 2
+
+
+def status(*, running: bool, state: str) -> Status:
+    return Status(
+        directory="/srv/sandbox",
+        release="slurm-wlm 22.05.8",
+        daemons=(DaemonStatus("munged", os.getpid() if running else None, running),),
+        node_states={"abcde-1": state},
+        memory_enforced=False,
+        memory_reason="only root may make cgroups",
+        closed_parent="/root",
+    )
+
+
+def test_health() -> None:
+    assert status(running=True, state="idle").healthy
+    assert status(running=True, state="mixed").healthy
+    assert not status(running=False, state="idle").healthy
+    assert not status(running=True, state="idle*").healthy
+    assert not status(running=True, state="unknown").healthy
+
+
+def test_the_table_says_why_memory_is_not_limited() -> None:
+    text = status_table(status(running=False, state="idle"))
+    assert "memory enforcement  off (only root may make cgroups)" in text
+    assert "not running" in text
+    assert "cannot submit" in text
+
+
+def test_a_root_tree_is_run_by_its_own_loader(tmp_path: Path) -> None:
+    for folder in ("lib64", "usr/sbin", "usr/bin", "etc/alternatives", "usr/lib/x86_64-linux-gnu/slurm-wlm"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "lib64" / "ld-linux-x86-64.so.2").touch()
+    (tmp_path / "usr/sbin/slurmctld").symlink_to("/etc/alternatives/slurmctld")
+    (tmp_path / "etc/alternatives/slurmctld").symlink_to("/usr/sbin/slurmctld-wlm")
+    (tmp_path / "usr/sbin/slurmctld-wlm").write_bytes(b"\x7fELF libslurmfull.so")
+    (tmp_path / "usr/bin/sort").write_bytes(b"\x7fELF")
+    tree = find_root_tree(tmp_path)
+    assert tree is not None
+    assert tree.program("slurmctld") == tmp_path / "usr/sbin/slurmctld-wlm"
+    wrappers = tree.wrappers()
+    assert "sort" not in wrappers
+    assert f'exec {tree.loader} --argv0 "$0" --library-path' in wrappers["slurmctld"]
+    with pytest.raises(SandboxError, match="has no slurmd, "):
+        release.find_programs(tmp_path)
+
+
+def test_a_plain_prefix_is_no_root_tree(tmp_path: Path) -> None:
+    (tmp_path / "lib/slurm").mkdir(parents=True)
+    assert find_root_tree(tmp_path) is None
+
+
+def test_links_that_lead_nowhere_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert follow(tmp_path, tmp_path / "a") is None

@@ -1,0 +1,262 @@
+"""The sandbox's configuration files: what they say, per release and per host."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import SandboxError
+from slurm_plugin.config import parse_config
+from slurm_plugin.config_hook import hook_settings, lua_string
+from slurm_plugin.sandbox import files, slurm_conf
+from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
+from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.ports import free_ports
+from slurm_plugin.sandbox.release import Version, parse_version, quirks_of
+from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
+
+ON = Enforcement(memory=True, swap=True, reason="cgroup v1")
+OFF = Enforcement(memory=False, swap=False, reason="only root may make cgroups")
+
+
+def plan(
+    *,
+    version: Version = (22, 5),
+    nodes: int = 2,
+    enforcement: Enforcement = ON,
+    hook: bool = True,
+    plugins: Path | None = None,
+) -> ClusterPlan:
+    return ClusterPlan(
+        layout=Layout(Path("/srv/sandbox")),
+        ports=Ports.from_list(tuple(range(7000, 7003 + nodes))),
+        version=version,
+        host="here",
+        user="root",
+        hook=hook,
+        enforcement=enforcement,
+        plugins=plugins,
+    )
+
+
+def settings(text: str) -> dict[str, str]:
+    lines = [
+        line for line in text.splitlines() if line and not line.startswith(("#", "NodeName", "PartitionName"))
+    ]
+    return dict(line.split("=", 1) for line in lines)
+
+
+@given(count=st.integers(1, 40))
+def test_ports_are_all_distinct(count: int) -> None:
+    assert len(set(free_ports(count))) == count
+
+
+@given(nodes=st.integers(1, 64))
+def test_every_node_has_its_own_name_and_port(nodes: int) -> None:
+    lines = [
+        line for line in slurm_conf.slurm_conf(plan(nodes=nodes)).splitlines() if line.startswith("NodeName=")
+    ]
+    fields = [dict(field.split("=", 1) for field in line.split()) for line in lines]
+    assert len(fields) == nodes
+    assert len({field["NodeName"] for field in fields}) == nodes
+    ports = {field["Port"] for field in fields} | {"7000", "7001", "7002"}
+    assert len(ports) == nodes + 3
+
+
+def test_a_node_poses_as_agreed() -> None:
+    line = next(line for line in slurm_conf.slurm_conf(plan()).splitlines() if line.startswith("NodeName="))
+    for word in ("CPUs=16", "Sockets=1", "CoresPerSocket=16", "ThreadsPerCore=1", "RealMemory=64000"):
+        assert word in line.split()
+    assert line.endswith("Gres=gpu:4,shard:16")
+
+
+@given(st.text(alphabet="abcdefghij/", min_size=1), st.text(alphabet="abcdefghij/", min_size=1))
+def test_two_folders_share_no_node_name(one: str, other: str) -> None:
+    first, second = Layout(Path("/", one)), Layout(Path("/", other))
+    if first.root != second.root:
+        assert not set(first.node_names(3)) & set(second.node_names(3))
+    assert first.tag.isalpha()
+    assert first.tag.islower()
+
+
+@pytest.mark.parametrize("version", [(22, 5), (23, 2), (23, 11), (24, 11), (25, 11), (26, 5)])
+def test_lines_that_26_05_refuses_are_in_no_release(version: Version) -> None:
+    for enforcement in (ON, OFF):
+        names = settings(slurm_conf.slurm_conf(plan(version=version, enforcement=enforcement)))
+        assert not {"MpiDefault", "SwitchType"} & names.keys()
+        assert names.get("TaskPlugin") in {None, "task/cgroup"}
+
+
+def test_release_quirks() -> None:
+    assert "job_extra" not in quirks_of((22, 5)).store_flags
+    assert "job_extra" in quirks_of((23, 2)).store_flags
+    assert "CgroupAutomount=no" in slurm_conf.cgroup_conf(plan(version=(22, 5))).splitlines()
+    assert "CgroupAutomount" not in slurm_conf.cgroup_conf(plan(version=(26, 5)))
+
+
+def test_enforcement_off_uses_no_cgroup_plugin_and_says_why() -> None:
+    off = plan(enforcement=OFF)
+    assert "cgroup" not in slurm_conf.slurm_conf(off)
+    assert settings(slurm_conf.slurm_conf(off))["ProctrackType"] == "proctrack/linuxproc"
+    assert slurm_conf.cgroup_conf(off) == "# Memory is not limited: only root may make cgroups.\n"
+
+
+def test_the_hook_and_the_plugin_folder_only_where_asked_for() -> None:
+    assert settings(slurm_conf.slurm_conf(plan()))["JobSubmitPlugins"] == "lua"
+    assert "JobSubmitPlugins" not in slurm_conf.slurm_conf(plan(hook=False))
+    assert "PluginDir" not in slurm_conf.slurm_conf(plan())
+    with_prefix = plan(plugins=Path("/opt/slurm/lib/slurm"))
+    assert settings(slurm_conf.slurm_conf(with_prefix))["PluginDir"] == "/opt/slurm/lib/slurm"
+    assert "PluginDir=/opt/slurm/lib/slurm" in slurm_conf.slurmdbd_conf(with_prefix, "pw").splitlines()
+
+
+def test_the_configuration_is_one_that_the_program_reads() -> None:
+    layout = Layout(Path("/srv/sandbox"))
+    config = parse_config(files.rightsizer_toml(layout, "advise"))
+    assert config.mode == "advise"
+    assert config.service.socket == str(layout.service_socket)
+    assert config.store.url == "sqlite:////srv/sandbox/rightsizer/store.db"
+    assert config.accounting.overlap_s == 120
+    assert config.policy.def_mem_per_cpu_mib == int(settings(slurm_conf.slurm_conf(plan()))["DefMemPerCPU"])
+
+
+def test_rewriting_the_mode_changes_nothing_else(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.etc.mkdir()
+    layout.rightsizer_toml.write_text("# mine\n" + files.rightsizer_toml(layout, "observe"))
+    files.rewrite_mode(layout, "enforce")
+    assert layout.rightsizer_toml.read_text() == "# mine\n" + files.rightsizer_toml(layout, "enforce")
+
+
+def test_a_mode_is_added_where_somebody_removed_it(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.etc.mkdir()
+    layout.rightsizer_toml.write_text("[service]\nsocket_mode = '0600'\n")
+    files.rewrite_mode(layout, "enforce")
+    assert parse_config(layout.rightsizer_toml.read_text()).mode == "enforce"
+
+
+def test_folders_and_secrets_have_their_modes(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "sandbox")
+    old = os.umask(0o077)
+    try:
+        files.make_folders(layout)
+        files.write_file(layout.slurm_conf, "x", 0o644)
+        files.write_file(layout.munge_key, "x", 0o600)
+    finally:
+        os.umask(old)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in layout.root.rglob("*")}
+    assert modes[layout.etc] == modes[layout.run] == 0o755
+    assert modes[layout.secret] == modes[layout.database] == 0o700
+    assert modes[layout.gpu_spool] == 0o1777
+    assert (modes[layout.slurm_conf], modes[layout.munge_key]) == (0o644, 0o600)
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(SandboxError, match="not empty and not a sandbox"):
+        files.check_folder(Layout(tmp_path))
+    with pytest.raises(SandboxError, match="not a folder"):
+        files.check_folder(Layout(tmp_path / "thesis.tex"))
+    with pytest.raises(SandboxError, match="too long for a Unix socket"):
+        files.check_folder(Layout(tmp_path / ("x" * 100)))
+    with pytest.raises(SandboxError, match="characters"):
+        files.check_folder(Layout(Path("/srv/a b")))
+    files.check_folder(Layout(Path("/srv/rightsizer-none-such")))
+
+
+def test_a_closed_parent_is_found(tmp_path: Path) -> None:
+    (tmp_path / "closed" / "inner").mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    assert files.closed_parent(tmp_path / "closed" / "inner") is not None
+    assert files.closed_parent(Path("/usr/bin")) is None
+
+
+def test_the_tail_of_a_log_is_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert files.tail(log) == "(no log)"
+    log.write_text("")
+    assert files.tail(log) == "(empty log)"
+    log.write_text("\n".join(str(number) for number in range(9)))
+    assert files.tail(log, lines=2) == "7 | 8"
+
+
+def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
+    assert memory_enforcement(1000, tmp_path).reason == "only root may make cgroups"
+    assert "not mounted" in memory_enforcement(0, tmp_path).reason
+    (tmp_path / "cgroup.controllers").touch()
+    assert "cgroup v2" in memory_enforcement(0, tmp_path).reason
+
+
+def test_enforcement_needs_the_limit_files(tmp_path: Path) -> None:
+    for controller in ("memory", "freezer", "cpuacct"):
+        (tmp_path / controller).mkdir()
+        (tmp_path / controller / "cgroup.procs").touch()
+    found = memory_enforcement(0, tmp_path)
+    assert not found.memory
+    assert "memory.limit_in_bytes" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "version"),
+    [("slurm-wlm 22.05.8", (22, 5)), ("slurm 26.05.0-0rc1\n", (26, 5)), ("slurm 25.11.7", (25, 11))],
+)
+def test_versions(words: str, version: Version) -> None:
+    assert parse_version(words) == version
+
+
+def test_what_names_no_release_is_an_error() -> None:
+    with pytest.raises(SandboxError, match="names no Slurm release"):
+        parse_version("command not found")
+
+
+def test_hook_settings_quote_what_lua_would_misread() -> None:
+    assert lua_string('a"b\\c\n') == '"a\\034b\\092c\\010"'
+    text = hook_settings(parse_config('[service]\nsocket = "/run/x.sock"\n[hook]\ndeadline_ms = 7'))
+    assert 'socket = "/run/x.sock"' in text
+    assert "deadline_ms = 7," in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "busy"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,2,3"}, [True, False, False]),
+        ({"SLURM_JOB_GPUS": "1"}, [True]),
+        ({"SLURM_GPUS_ON_NODE": "2"}, [True, False]),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, []),
+    ],
+)
+def test_simulated_gpu_use(tmp_path: Path, variables: dict[str, str], busy: list[bool]) -> None:
+    (tmp_path / "gpu-spool").mkdir()
+    job = {
+        "RIGHTSIZER_SANDBOX": str(tmp_path),
+        "SLURM_JOB_ID": "7",
+        "SLURMD_NODENAME": "n1",
+        "PATH": os.defpath,
+    }
+    command = ["sh", "-c", SIMULATE_GPU_USE, "simulate-gpu-use", "1", "80", "500"]
+    subprocess.run(command, env={**job, **variables}, check=True)
+    lines = (tmp_path / "gpu-spool" / "7.jsonl").read_text().splitlines()
+    samples = [msgspec.json.decode(line) for line in lines]
+    assert [(one["util_pct"], one["mem_mib"]) for one in samples] == [
+        (80, 500) if one else (0, 0) for one in busy
+    ]
+    assert [one["gpu"] for one in samples] == list(range(len(busy)))
+    assert all(
+        one["source"] == "simulated" and one["job_id"] == "7" and one["node"] == "n1" for one in samples
+    )
+
+
+@pytest.mark.parametrize("argv", [[], ["x"], ["1", "-3"]])
+def test_simulated_gpu_use_refuses_rubbish(tmp_path: Path, argv: list[str]) -> None:
+    command = ["sh", "-c", SIMULATE_GPU_USE, "simulate-gpu-use", *argv]
+    variables = {"RIGHTSIZER_SANDBOX": str(tmp_path), "SLURM_JOB_ID": "7", "PATH": os.defpath}
+    answer = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("usage:")

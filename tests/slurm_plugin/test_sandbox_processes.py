@@ -1,0 +1,123 @@
+"""Processes of a sandbox: only our own are found, and only they are ended."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import SandboxError
+from slurm_plugin.sandbox import processes
+from slurm_plugin.sandbox.environment import daemon_environment, marks, user_environment
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.processes import Identity, Record, Stat
+
+SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Iterator[str]:
+    """A marker of this test's own; whatever carries it is ended afterwards."""
+    entry = f"{processes.MARKER_VARIABLE}={tmp_path}"
+    yield entry
+    processes.end(processes.find_processes([entry]), 1.0)
+
+
+def spawn(mark: str, folder: Path, argv: tuple[str, ...] = SLEEP) -> Record:
+    name, _, value = mark.partition("=")
+    return processes.spawn("sleeper", argv, {**os.environ, name: value}, folder / "log", folder)
+
+
+@given(
+    command=st.text(max_size=15),
+    state=st.sampled_from("RSDZ"),
+    parent=st.integers(0, 9999),
+    start=st.integers(0),
+)
+def test_a_stat_line_is_read_whatever_the_command_is_called(
+    command: str, state: str, parent: int, start: int
+) -> None:
+    after = [state, str(parent), *["0"] * 17, str(start), "0", "0"]
+    assert processes.parse_stat(f"12 ({command}) {' '.join(after)}") == Stat(state, parent, start)
+
+
+def test_a_started_process_is_recorded_and_ended(mark: str, tmp_path: Path) -> None:
+    record = spawn(mark, tmp_path)
+    assert processes.read_records(tmp_path) == (record,)
+    assert processes.is_running(record.identity)
+    assert processes.end([record.identity], 5.0) == ()
+    assert not processes.is_running(record.identity)
+
+
+def test_a_recycled_pid_is_nobody_of_ours(mark: str, tmp_path: Path) -> None:
+    record = spawn(mark, tmp_path)
+    earlier = Identity(record.pid, record.start_ticks - 1)
+    assert not processes.is_running(earlier)
+    assert processes.end([earlier], 0.1) == ()
+    assert processes.is_running(record.identity)
+
+
+def test_what_ignores_the_polite_signal_is_ended_all_the_same(mark: str, tmp_path: Path) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    record = spawn(mark, tmp_path, (sys.executable, "-c", code))
+    deadline = time.monotonic() + 10
+    while "deaf" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert processes.end([record.identity], 0.3) == ()
+
+
+def test_children_without_the_marker_are_found_by_descent(mark: str, tmp_path: Path) -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'], env={})"
+    record = spawn(mark, tmp_path, (sys.executable, "-c", code))
+    deadline = time.monotonic() + 10
+    while len(found := processes.find_processes([mark])) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(found) == 2
+    assert record.identity in found
+
+
+def test_one_s_own_process_is_never_found() -> None:
+    with subprocess.Popen(SLEEP, env={}) as other:
+        found = processes.find_processes([], [os.getpid(), os.getppid(), other.pid])
+        other.kill()
+    assert [one.pid for one in found] == [other.pid]
+
+
+def test_a_missing_program_is_one_line(tmp_path: Path, mark: str) -> None:
+    with pytest.raises(SandboxError, match="cannot start /no/such"):
+        spawn(mark, tmp_path, ("/no/such",))
+
+
+def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
+    record = Record("munged", 1, 2, ("munged",), "log")
+    processes.write_record(record, tmp_path)
+    (tmp_path / "slurmd.json").write_text('{"name":"slu')
+    (tmp_path / "other.json").write_bytes(msgspec.json.encode({"name": 3}))
+    assert processes.read_records(tmp_path) == (record,)
+
+
+def test_the_marker_is_for_daemons_alone(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    entries = [f"{name}={value}" for name, value in daemon_environment(layout, ()).items()]
+    assert set(marks(layout, ())) <= set(entries)
+    assert processes.MARKER_VARIABLE not in user_environment(layout, ())
+
+
+def test_the_user_s_path_is_complete_and_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, prefix = Layout(tmp_path), (Path("/opt/slurm/bin"),)
+    once = user_environment(layout, prefix)["PATH"]
+    monkeypatch.setenv("PATH", once)
+    assert user_environment(layout, prefix)["PATH"] == once
+    assert once.split(":")[:2] == ["/opt/slurm/bin", str(layout.bin)]
+
+
+def test_another_slurm_s_variables_are_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("SBATCH_PARTITION", "other")
+    assert not {"SLURM_JOB_ID", "SBATCH_PARTITION"} & daemon_environment(Layout(tmp_path), ()).keys()
