@@ -120,7 +120,9 @@ def _job(fields: Fields, reading: Reading) -> JobRow | None:
             Quarantined(line=DELIMITER.join(fields.values()), reason="no job id or submit time")
         )
         return None
-    if outcome_of(fields["State"]) == "unfinished" or end_s == 0:
+    # A job's end can reach slurmdbd before its start (seen on 22.05): for two seconds its row is COMPLETED,
+    # of root, and without a partition.
+    if outcome_of(fields["State"]) == "unfinished" or end_s == 0 or not fields["Partition"]:
         reading.unfinished += 1
         return None
     if end_s < start_s:

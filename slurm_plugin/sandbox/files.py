@@ -132,6 +132,8 @@ socket = "{layout.service_socket}"
 journal = "{layout.rightsizer}/journal"
 
 [hook]
+# Ten times the default: here the jobs share the cores of slurmctld and of the service.
+deadline_ms = 250
 kill_switch = "{layout.rightsizer}/disabled"
 
 [store]
