@@ -163,6 +163,7 @@ def install_database(cluster: Cluster) -> None:
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--skip-name-resolve",
+        "--force",  # without it a machine that cannot look up its own name is refused
     ]
     environment = daemon_environment(layout, cluster.path_first)
     with log.open("wb") as output:
