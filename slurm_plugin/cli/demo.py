@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from accounting.errors import SandboxError
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import print_rows
 
+if TYPE_CHECKING:
+    from slurm_plugin.demo.story import Voice
+
+ERASE_LINE = "\r\x1b[K"
 NEXT_STEPS = """\
 What to do next
   a cluster to play with   rightsizer sandbox up --dir /tmp/sandbox
@@ -42,17 +47,30 @@ def demo(directory: Path | None, keep: bool, recorded: bool) -> None:
     Example:
       rightsizer demo --keep --dir /tmp/sandbox
     """
-    started_s = time.monotonic()
-
-    def say(text: str) -> None:
-        note(f"[{time.monotonic() - started_s:4.0f} s] {text}")
-
     reason = "asked for with --recorded" if recorded else _why_no_slurm()
     if reason:
-        _recorded(say, reason)
+        _recorded(_voice(), reason)
     else:
-        _on_slurm(directory, keep, say)
+        _on_slurm(directory, keep, _voice())
     click.echo(NEXT_STEPS)
+
+
+def _voice() -> Voice:
+    from slurm_plugin.demo.story import Voice
+
+    started_s, terminal = time.monotonic(), sys.stderr.isatty()
+
+    def line(text: str) -> str:
+        return f"[{time.monotonic() - started_s:4.0f} s] {text}"
+
+    def say(text: str) -> None:
+        click.echo(f"{ERASE_LINE if terminal else ''}{line(text)}", err=True)
+
+    def tick(text: str) -> None:
+        if terminal:
+            click.echo(f"{ERASE_LINE}{line(text)}", err=True, nl=False)
+
+    return Voice(say, tick)
 
 
 def _why_no_slurm() -> str | None:
@@ -65,17 +83,17 @@ def _why_no_slurm() -> str | None:
     return None
 
 
-def _on_slurm(directory: Path | None, keep: bool, say: Callable[[str], None]) -> None:
+def _on_slurm(directory: Path | None, keep: bool, voice: Voice) -> None:
     from slurm_plugin.demo.story import tell
     from slurm_plugin.demo.table import family_rows
     from slurm_plugin.sandbox import cluster
 
     folder = directory or Path(tempfile.mkdtemp(prefix="rightsizer-demo-"))
     try:
-        outcome = tell(folder, say)
+        outcome = tell(folder, voice)
     finally:
         if not keep and (folder / "sandbox.json").exists():
-            say("ending the private Slurm")
+            voice.say("ending the private Slurm")
             cluster.stop(folder, remove=directory is None)
         elif directory is None and not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -100,12 +118,14 @@ def _on_slurm(directory: Path | None, keep: bool, say: Callable[[str], None]) ->
         click.echo(f'Still running: eval "$(rightsizer sandbox env --dir {folder})"\n')
 
 
-def _recorded(say: Callable[[str], None], reason: str) -> None:
+def _recorded(voice: Voice, reason: str) -> None:
     from slurm_plugin.demo.recorded import tell_recorded
 
-    say(f"no private Slurm here: {reason}")
+    voice.say(f"no private Slurm here: {reason}")
     print_rows(
-        tell_recorded(say), "table", "a new submission of each family, through the real hook and service"
+        tell_recorded(voice.say),
+        "table",
+        "a new submission of each family, through the real hook and service",
     )
     click.echo(
         "This ran from recorded accounting: no job was started, and GPU use was simulated when it was recorded.\n"

@@ -22,7 +22,16 @@ QUEUE_ROUNDS = 10
 QUEUE_JOB_S = 5.0
 PATIENCE_S = 240.0
 
-Say = Callable[[str], None]
+
+class Voice(msgspec.Struct, frozen=True):
+    """How the demo speaks: `say` a line that stays, `tick` a passing one that the next replaces."""
+
+    say: Callable[[str], None]
+    tick: Callable[[str], None]
+
+    def left(self, jobs: int) -> None:
+        """Tell how many jobs have not ended yet."""
+        self.tick(f"{jobs} jobs left")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +42,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     user_line: str
 
 
-def tell(directory: Path, say: Say) -> Outcome:
+def tell(directory: Path, voice: Voice) -> Outcome:
     """Run the whole story in a sandbox at `directory`, which is left running for the caller to end.
 
     Raises SandboxError, SlurmError or RightsizerError where a step fails.
     """
+    say = voice.say
     say("starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and our service")
-    sandbox = cluster.start(cluster.Options(directory=directory))
+    sandbox = cluster.start(cluster.Options(directory=directory), voice.tick)
     os.environ.update(sandbox.environment())
     install_work(sandbox.layout.bin)
     enforcement = sandbox.manifest.enforcement
@@ -48,39 +58,40 @@ def tell(directory: Path, say: Say) -> Outcome:
     say(
         f"mode observe: {HISTORY_ROUNDS} rounds of {len(FAMILIES)} job families, so that there is a past to learn from"
     )
-    run_history(say)
+    run_history(voice)
     say(f"the queue as people ask for it: {QUEUE_ROUNDS * len(FAMILIES)} jobs at once")
-    before, _ = run_queue(say)
+    before, _ = run_queue(voice)
     for command in ("ingest", "train", "evaluate"):
         say(f"$ rightsizer {command}")
         for line in run_command(command).splitlines():
             say(f"    {line}")
     cluster.set_mode(directory, "enforce")
     say("mode enforce: the same scripts, the same sbatch, the same queue")
-    after, user_line = run_queue(say)
+    after, user_line = run_queue(voice)
     return Outcome(before=before, after=after, user_line=user_line)
 
 
-def run_history(say: Say) -> None:
+def run_history(voice: Voice) -> None:
     """Submit the families round by round, so that later jobs find earlier ones ended, and wait for all."""
     os.environ["PRETEND_SECONDS"] = str(HISTORY_JOB_S)
     job_ids: list[int] = []
-    for _ in range(HISTORY_ROUNDS):
+    for number in range(HISTORY_ROUNDS):
+        voice.tick(f"round {number + 1} of {HISTORY_ROUNDS}")
         job_ids += [submit(family)[0] for family in FAMILIES]
         time.sleep(HISTORY_GAP_S)
-    wait_until_ended(job_ids, lambda _left: None, PATIENCE_S)
-    say(f"{len(job_ids)} jobs have run")
+    wait_until_ended(job_ids, voice.left, PATIENCE_S)
+    voice.say(f"{len(job_ids)} jobs have run")
 
 
-def run_queue(say: Say) -> tuple[Queue, str]:
+def run_queue(voice: Voice) -> tuple[Queue, str]:
     """Submit the whole queue at once and wait for its end; the queue, and the first line that a user was told."""
     os.environ["PRETEND_SECONDS"] = str(QUEUE_JOB_S)
     since_s = int(time.time())
     submitted = [submit(family) for _ in range(QUEUE_ROUNDS) for family in FAMILIES]
     job_ids = [job_id for job_id, _ in submitted]
-    wait_until_ended(job_ids, lambda _left: None, PATIENCE_S)
+    wait_until_ended(job_ids, voice.left, PATIENCE_S)
     queue = read_queue(job_ids, since_s)
-    say(f"{len(job_ids)} jobs took {queue.span_s} s, at most {queue.side_by_side} side by side")
+    voice.say(f"{len(job_ids)} jobs took {queue.span_s} s, at most {queue.side_by_side} side by side")
     return queue, next((line for _, line in submitted if line), "")
 
 
