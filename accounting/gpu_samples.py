@@ -20,7 +20,7 @@ from accounting.records import GpuUse, Quarantined
 ATTEMPT_GAP_S = 30
 
 
-Whole = Annotated[int, msgspec.Meta(ge=0)]  # and of 64 bits at most, which is what a store holds
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # what a store holds
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,8 @@ def peak_memory_mib(steps: Sequence[Step]) -> float | None:
     if not any(memory for _, memory in measured):
         return None
     return max(
-        sum(other_mib for other, other_mib in measured if _runs_at(other, step.start_s)) for step, _ in measured
+        sum(other_mib for other, other_mib in measured if _runs_at(other, step.start_s))
+        for step, _ in measured
     )
 
 

@@ -44,7 +44,10 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an artefact is. Times are unix seconds; `attempts` were learned from, of `families`."""
+    """What an artefact is. Times are unix seconds; `attempts` were learned from, of `families`.
+
+    `seal` is the SHA-256 of the manifest without it, as `digests` are those of the other files.
+    """
 
     format: int
     version: str
@@ -59,6 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     growth: dict[Learned, TrainedOn]
     libraries: dict[str, str]
     digests: dict[str, str]
+    seal: str = ""
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +109,15 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
     if manifest.format != FORMAT or manifest.features != FEATURES:
         raise ModelError(f"the model in {folder} was made by another version; run `rightsizer train`")
+    if manifest != sealed(manifest):
+        raise ModelError(f"the model in {folder} is damaged: {MANIFEST} was changed; run `rightsizer train`")
     return manifest
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """Return the manifest with the seal that belongs to it."""
+    bare = msgspec.structs.replace(manifest, seal="")
+    return msgspec.structs.replace(bare, seal=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
 
 
 def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
@@ -154,6 +166,8 @@ def _growth(content: bytes) -> GrowthModel:
         failures.InvalidProtobuf,
         failures.InvalidGraph,
         failures.InvalidArgument,
+        failures.NotImplemented,
+        failures.RuntimeException,
     ) as error:
         raise ModelError(
             f"ONNX Runtime refuses the model: {str(error)[:120]}; run `rightsizer train`"

@@ -17,9 +17,9 @@ CURRENT = "current"
 
 def versions(directory: Path) -> list[str]:
     """Return the versions in a registry, the oldest first."""
-    return sorted(
-        file.parent.name for file in directory.glob(f"*/{MANIFEST}") if not file.parent.is_symlink()
-    )
+    # A name with a dot in front is a draft that a killed training left.
+    folders = (file.parent for file in directory.glob(f"*/{MANIFEST}"))
+    return sorted(folder.name for folder in folders if folder.name[0] != "." and not folder.is_symlink())
 
 
 def current_version(directory: Path) -> str | None:
@@ -41,22 +41,18 @@ def current_folder(directory: Path) -> Path:
 @contextlib.contextmanager
 def new_version(directory: Path, version: str) -> Iterator[Path]:
     """Hand out a folder to write an artefact into; it appears under its version only when all of it is on disk."""
-    try:
+    with _writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=directory))
-    except OSError as error:
-        raise ModelError(
-            f"cannot write models to {directory}: {error.strerror}; set models.directory to a folder you may write"
-        ) from None
-    try:
-        yield draft
-        for file in draft.iterdir():
-            _sync(file)
-        draft.chmod(0o755)
-        draft.rename(directory / version)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    _sync(directory)
+        try:
+            yield draft
+            for file in draft.iterdir():
+                _sync(file)
+            draft.chmod(0o755)
+            draft.rename(directory / version)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        _sync(directory)
 
 
 def promote(directory: Path, version: str) -> None:
@@ -66,10 +62,14 @@ def promote(directory: Path, version: str) -> None:
             f"there is no model {version} in {directory}; `rightsizer models` lists those there are"
         )
     link = directory / f".{CURRENT}-{os.getpid()}"
-    link.unlink(missing_ok=True)
-    link.symlink_to(version)
-    link.replace(directory / CURRENT)
-    _sync(directory)
+    with _writing(directory):
+        link.unlink(missing_ok=True)
+        link.symlink_to(version)
+        try:
+            link.replace(directory / CURRENT)
+        finally:
+            link.unlink(missing_ok=True)
+        _sync(directory)
 
 
 def rollback(directory: Path) -> str:
@@ -79,6 +79,16 @@ def rollback(directory: Path) -> str:
         raise ModelError(f"no model in {directory} is older than the current one; nothing was changed")
     promote(directory, older[-1])
     return older[-1]
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(
+            f"cannot write models to {directory}: {error.strerror}; set models.directory to a folder you may write"
+        ) from None
 
 
 def _sync(path: Path) -> None:

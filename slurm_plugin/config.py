@@ -10,11 +10,11 @@ import difflib
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from accounting.decisions import Mode as Mode
+from accounting.decisions import Mode
 from accounting.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -25,6 +25,15 @@ else:
 CONFIG_VARIABLE = "RIGHTSIZER_CONFIG"
 SYSTEM_CONFIG = Path("/etc/rightsizer/rightsizer.toml")
 
+# slurmctld waits for the hook: a deadline beyond a second would be felt in every sbatch.
+Deadline = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+OctalMode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}\Z")]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[int, msgspec.Meta(ge=0)]
+Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
+Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A table of the file; unknown keys are refused."""
@@ -34,14 +43,14 @@ class Service(Section, frozen=True, kw_only=True):
     """`rightsizer serve`: where it answers, and who may connect."""
 
     socket: str = "/run/rightsizer/rightsizer.sock"
-    socket_mode: str = "0660"
+    socket_mode: OctalMode = "0660"
     journal: str = "/var/lib/rightsizer/journal"
 
 
 class Hook(Section, frozen=True, kw_only=True):
     """What the Lua hook is told (`rightsizer config hook` prints it as the file that Lua reads)."""
 
-    deadline_ms: int = 25
+    deadline_ms: Deadline = 25
     kill_switch: str = "/var/lib/rightsizer/disabled"
 
 
@@ -55,8 +64,8 @@ class Accounting(Section, frozen=True, kw_only=True):
     """What `rightsizer ingest` reads."""
 
     sacct: str = "sacct"
-    overlap_s: int = 3600
-    first_days: int = 30
+    overlap_s: Seconds = 3600
+    first_days: Count = 30
     gpu_spool: str = "/var/lib/rightsizer/gpu-spool"
 
 
@@ -64,19 +73,19 @@ class Models(Section, frozen=True, kw_only=True):
     """Where artefacts are kept, and what training may conclude from how little."""
 
     directory: str = "/var/lib/rightsizer/models"
-    min_evidence: int = 5
-    recent_jobs: int = 50
+    min_evidence: Count = 5
+    recent_jobs: Count = 50
 
 
 class Policy(Section, frozen=True, kw_only=True):
     """How far a request may be cut, whatever is predicted."""
 
-    memory_margin: float = 0.15
-    memory_floor_mib: int = 128
-    memory_step_mib: int = 32
-    cores_margin: float = 0.25
-    min_saving: float = 0.1
-    def_mem_per_cpu_mib: int | None = None
+    memory_margin: Margin = 0.15
+    memory_floor_mib: Count = 128
+    memory_step_mib: Count = 32
+    cores_margin: Margin = 0.25
+    min_saving: Share = 0.1
+    def_mem_per_cpu_mib: Mebibytes | None = None
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -96,7 +105,13 @@ def config_path(given: str | None = None) -> Path | None:
     named = given or os.environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named)
-    return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
+    try:
+        SYSTEM_CONFIG.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        pass  # it is there, but not for this user: reading it says so
+    return SYSTEM_CONFIG
 
 
 def load_config(given: str | None = None) -> Config:

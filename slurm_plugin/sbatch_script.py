@@ -12,20 +12,21 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from accounting.errors import RightsizerError
-from accounting.units import parse_memory_mib, parse_time_limit_min
+from accounting.units import parse_memory_mib, parse_time_limit_min, whole
 from slurm_plugin.policy.submission import Submission
 
 # Options that change neither what a job needs nor where it may run.
 _HARMLESS_WITH_VALUE = (
     "-o", "--output", "-e", "--error", "-i", "--input", "-D", "--chdir", "--mail-type", "--mail-user", "--export",
-    "--export-file", "--open-mode", "--signal", "-b", "--begin", "-d", "--dependency", "--nice", "--wckey", "--deadline",
-    "--kill-on-invalid-dep", "--get-user-env", "--profile", "--acctg-freq", "-M", "--clusters", "-k",
+    "--export-file", "--open-mode", "--signal", "-b", "--begin", "-d", "--dependency", "--wckey", "--deadline",
+    "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters",
 )  # fmt: skip
+_HARMLESS_WITH_OR_WITHOUT = ("--nice", "--get-user-env", "-k", "--no-kill")
 _HARMLESS_FLAGS = (
     "-H", "--hold", "--requeue", "--no-requeue", "-Q", "--quiet", "-v", "--verbose", "-W", "--wait", "--parsable",
     "--ignore-pbs",
 )  # fmt: skip
-_PLAIN_GPUS = re.compile(r"^(?:gres[:/])?gpu(?:[:=](\d+))?$")
+_PLAIN_GPUS = re.compile(r"^(?:gres[:/])?gpu(?:[:=]([1-9]\d{0,5}))?$", re.ASCII)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,19 +38,30 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-c", "--cpus-per-task", type=int)
-    parser.add_argument("-n", "--ntasks", type=int)
+    parser.add_argument("-c", "--cpus-per-task", type=count)
+    parser.add_argument("-n", "--ntasks", type=count)
     parser.add_argument("--mem")
     parser.add_argument("--mem-per-cpu")
+    # sbatch hands both to the hook as the same thing.
     parser.add_argument("--gres")
+    parser.add_argument("--gpus-per-node", dest="gres", type="gpu:{}".format)
     parser.add_argument("-J", "--job-name")
     for short, name in (("-A", "account"), ("-p", "partition"), ("-q", "qos")):
         parser.add_argument(short, f"--{name}", default="")
     parser.add_argument("--comment", default="")
     parser.add_argument("-t", "--time")
     parser.add_argument(*_HARMLESS_WITH_VALUE, dest="ignored")
+    parser.add_argument(*_HARMLESS_WITH_OR_WITHOUT, dest="ignored", nargs="?")
     parser.add_argument(*_HARMLESS_FLAGS, dest="ignored", action="store_true")
     return parser
+
+
+def count(text: str) -> int:
+    """Return a whole number above 0; ValueError where it is none."""
+    number = whole(text)
+    if not number:
+        raise ValueError(text)
+    return number
 
 
 def directives(script: str) -> list[str]:
@@ -79,8 +91,10 @@ def read_submission(script: str, file_name: str, user: str, options: Sequence[st
     gpus, other = _gpus(known.gres)
     other += [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
     memory, per_cpu = _memory("--mem", known.mem), _memory("--mem-per-cpu", known.mem_per_cpu)
-    if memory == 0:
-        memory, other = None, [*other, "mem_all"]
+    if memory is not None and per_cpu is not None:
+        raise RightsizerError(f"{file_name} asks --mem and --mem-per-cpu; sbatch takes one of them")
+    if memory == 0 or per_cpu == 0:
+        memory, per_cpu, other = None, None, [*other, "mem_all"]
     return Submission(
         user=user,
         uid=0,

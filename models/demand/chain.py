@@ -86,10 +86,12 @@ def from_history(dimension: Learned) -> Estimator:
 
 def from_busy_gpus(sight: Sight) -> Estimate | None:
     """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one."""
-    busy = [job.gpus for job in sight.evidence.jobs if job.gpus is not None and job.complete]
+    metered = [job for job in sight.evidence.jobs if job.gpus is not None]
+    # What was cut short shows a lower bound: it may raise the estimate, but is no evidence that more is not needed.
+    busy = sorted(job.gpus or 0 for job in metered)
     if not busy:
         return None
-    return Estimate(sorted(busy)[len(busy) // 2], max(1, *busy), len(busy))
+    return Estimate(busy[len(busy) // 2], max(1, *busy), sum(job.complete for job in metered))
 
 
 def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel) -> Estimator:

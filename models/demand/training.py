@@ -24,7 +24,17 @@ import xgboost
 from accounting.errors import ModelError
 from accounting.records import Attempt
 from models import registry
-from models.artefact import FORMAT, GOLDEN, HISTORY, MANIFEST, Golden, Manifest, StoredFamily, TrainedOn
+from models.artefact import (
+    FORMAT,
+    GOLDEN,
+    HISTORY,
+    MANIFEST,
+    Golden,
+    Manifest,
+    StoredFamily,
+    TrainedOn,
+    sealed,
+)
 from models.demand.chain import GrowthModel
 from models.features import FEATURES, LEARNED, Learned, features, use_of
 from models.history import History, past_job, replay
@@ -142,7 +152,7 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
         digests=digests,
     )
     with registry.new_version(directory, version) as folder:
-        for name, content in {**files, MANIFEST: _json(manifest)}.items():
+        for name, content in {**files, MANIFEST: _json(sealed(manifest))}.items():
             (folder / name).write_bytes(content)
     return version
 
@@ -180,6 +190,8 @@ def _onnx(booster: xgboost.Booster) -> bytes:
         from onnxmltools.convert.common.data_types import FloatTensorType
     plain: Any = xgboost.Booster(model_file=booster.save_raw("ubj"))
     plain.feature_names = None  # the converter takes `f0`, `f1`, … only
-    converted = convert_xgboost(plain, initial_types=[("features", FloatTensorType([None, len(FEATURES)]))])
+    inputs = [("features", FloatTensorType([None, len(FEATURES)]))]
+    # Without a name of ours the graph gets a random one, and the same training another digest.
+    converted = convert_xgboost(plain, name="growth", initial_types=inputs)
     content: bytes = converted.SerializeToString()
     return content

@@ -45,7 +45,7 @@ def rightsizer() -> None:
 def main() -> None:
     """Run the command line; an expected failure is one line on stderr, never a traceback."""
     try:
-        rightsizer()
+        rightsizer(prog_name="rightsizer")
     except RightsizerError as error:
         click.echo(f"rightsizer: {error}", err=True)
         sys.exit(error.exit_code)

@@ -148,7 +148,7 @@ def size_gpus(request: JobRequest, prediction: Prediction) -> tuple[int | None, 
         return None, NOT_ASKED
     if prediction.gpus is None:
         return None, "no metered job like it" if not prediction.gpu_source else NO_EVIDENCE
-    wanted = math.ceil(prediction.gpus.upper)
+    wanted = max(1, math.ceil(prediction.gpus.upper))
     return (wanted, f"{prediction.gpu_source} meter") if wanted < asked else (None, FITS)
 
 

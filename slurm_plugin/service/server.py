@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -100,19 +101,23 @@ def bind_socket(path: Path, mode: int) -> socket.socket:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            if path.exists() and probe.connect_ex(str(path)) == 0:
+            probe.setblocking(False)
+            # EAGAIN: its queue is full, so there is one behind it that is busy or stuck.
+            if path.exists() and probe.connect_ex(str(path)) in (0, errno.EAGAIN):
                 raise ServiceError(f"the socket {path} is taken by a running service; stop that one first")
         if path.exists() and not path.is_socket():
             raise ServiceError(f"{path} exists and is no socket; move it away or set service.socket")
         path.unlink(missing_ok=True)
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(str(path))
-        path.chmod(mode)
+        with contextlib.ExitStack() as undo:
+            server = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            server.bind(str(path))
+            path.chmod(mode)
+            server.listen(BACKLOG)
+            undo.pop_all()
     except OSError as error:
         raise ServiceError(
             f"cannot listen on {path}: {error.strerror or error}; set service.socket"
         ) from None
-    server.listen(BACKLOG)
     return server
 
 

@@ -1,0 +1,282 @@
+"""From sacct, the GPU spool and the journal into the store: incremental, idempotent, and safe to kill."""
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, select
+
+from accounting.decisions import encode_decision
+from accounting.errors import SlurmError, StoreError
+from accounting.gpu_samples import read_spool
+from accounting.ingest import IngestReport, IngestSettings, ingest, plan_windows
+from accounting.journal import read_journal
+from accounting.store import schema
+from accounting.store.database import open_store
+from accounting.store.records import Counts, read_attempts, read_decision
+from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, step_line
+from tests.conftest import PATIENCE_S, Site
+
+NOW_S = T0 + 10 * DAY_S
+
+
+def recorded(first_s: int = T0, jobs: int = 60) -> list[str]:
+    """Jobs spread over ten days; each fifth was requeued once, each seventh name breaks its line."""
+    lines = []
+    for number in range(1, jobs + 1):
+        start_s = first_s + number * 10 * DAY_S // (jobs + 1)
+        name = f"bad\nname {number}" if number % 7 == 0 else f"fit-{number}"
+        if number % 5 == 0:
+            lines += [
+                job_line(number, start_s, 50, State="REQUEUED", JobName=name),
+                step_line(number, start_s=start_s, seconds=50),
+            ]
+            start_s += 100
+        lines += [job_line(number, start_s, JobName=name), step_line(number, start_s=start_s)]
+    return lines
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Engine]:
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    yield engine
+    engine.dispose()
+
+
+def settings_of(fake: FakeSacct, tmp_path: Path) -> IngestSettings:
+    return IngestSettings(
+        sacct=fake.command,
+        overlap_s=3600,
+        first_days=12,
+        gpu_spool=tmp_path / "spool",
+        journal=tmp_path / "journal",
+    )
+
+
+def content(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a store holds, but for the moments at which it was written."""
+    moments = {"seen_s", "read_until_s"}
+    with engine.connect() as connection:
+        return {
+            table.name: sorted(
+                (
+                    tuple(row)
+                    for row in connection.execute(
+                        select(*(c for c in table.columns if c.name not in moments))
+                    )
+                ),
+                key=repr,
+            )
+            for table in schema.metadata.tables.values()
+        }
+
+
+def test_a_second_run_adds_nothing(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", recorded())
+    settings = settings_of(fake, tmp_path)
+    first = ingest(store, settings, NOW_S)
+    before = content(store)
+    second = ingest(store, settings, NOW_S, since_s=T0 - DAY_S)
+    assert first.attempts.new == 63  # 60 jobs + 12 requeues, less 8 + 1 whose name breaks the line
+    assert first.quarantined > 0
+    assert (second.attempts.new, second.attempts.changed, second.steps.new, second.quarantined) == (
+        0,
+        0,
+        0,
+        0,
+    )
+    assert second.attempts.same >= 63
+    assert content(store) == before
+
+
+def test_a_run_goes_on_where_the_last_one_stopped_less_the_overlap(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", recorded())
+    settings = settings_of(fake, tmp_path)
+    ingest(store, settings, NOW_S)
+    fake.fail_at(None)
+    report = ingest(store, settings, NOW_S + 500)
+    assert fake.calls() == [(NOW_S - 3600, NOW_S + 500)]
+    assert report.attempts.new == 0
+
+
+def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path: Path) -> None:
+    running = FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, State="RUNNING", End="Unknown")])
+    settings = settings_of(running, tmp_path)
+    FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, State="RUNNING", End=str(NOW_S))])
+    first = ingest(store, settings, NOW_S)
+    FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, 100), step_line(1, start_s=NOW_S - 50)])
+    second = ingest(store, settings, NOW_S + 100)
+    assert (first.attempts, first.unfinished) == (Counts(), 1)
+    assert (second.attempts, second.unfinished) == (Counts(new=1), 0)
+
+
+@pytest.mark.parametrize("call", [1, 3, 12])
+def test_a_run_that_failed_is_completed_by_the_next(call: int, store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", recorded())
+    settings = settings_of(fake, tmp_path)
+    fake.fail_at(call)
+    with pytest.raises(SlurmError, match="Connection refused"):
+        ingest(store, settings, NOW_S)
+    fake.fail_at(None)
+    ingest(store, settings, NOW_S)
+    whole = open_store(f"sqlite:///{tmp_path}/whole.db", create=True)
+    ingest(whole, settings, NOW_S)
+    assert content(store) == content(whole)
+    whole.dispose()
+
+
+def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(site: Site) -> None:
+    fake = FakeSacct(site.folder / "slurm", recorded(int(time.time()) - 11 * DAY_S))
+    site.configure(accounting={"sacct": fake.command})
+    (site.folder / "journal").mkdir()
+    journal = site.folder / "journal" / "decisions-20260101.jsonl"
+    journal.write_bytes(b"".join(encode_decision(decision(id=str(number))) for number in range(50)))
+    draw = random.Random(7)
+    for calls in (1, 4, 9, 20):
+        fake.fail_at(None)
+        killed = site.start("ingest")
+        until = time.monotonic() + PATIENCE_S
+        while len(fake.calls()) < calls and killed.poll() is None and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0, 0.02))
+        killed.kill()
+        killed.wait()
+    last = site.start("ingest", "--format", "json")
+    _, errors = last.communicate(timeout=PATIENCE_S)
+    assert last.returncode == 0, errors.decode()
+    interrupted = open_store(site.config.store.url)
+    seen = content(interrupted)
+    interrupted.dispose()
+    whole = open_store(f"sqlite:///{site.folder}/whole.db", create=True)
+    config = site.config
+    settings = IngestSettings(
+        sacct=fake.command,
+        overlap_s=3600,
+        first_days=30,
+        gpu_spool=Path(config.accounting.gpu_spool),
+        journal=Path(config.service.journal),
+    )
+    ingest(whole, settings, int(time.time()))
+    assert seen == content(whole)
+    assert len(seen["attempts"]) == 63
+    assert len(seen["decisions"]) == 50
+    whole.dispose()
+
+
+def plan(until_s: int | None, now_s: int, since_s: int | None = None) -> list[tuple[int, int]]:
+    settings = IngestSettings(sacct="", overlap_s=3600, first_days=2, gpu_spool=Path(), journal=Path())
+    return list(plan_windows(until_s, now_s, settings, since_s))
+
+
+def test_windows_begin_at_the_first_days_the_last_end_or_where_told() -> None:
+    assert plan(None, NOW_S)[0][0] == NOW_S - 2 * DAY_S
+    assert plan(NOW_S - 100, NOW_S) == [(NOW_S - 3700, NOW_S)]
+    assert plan(NOW_S - 100, NOW_S, NOW_S - 5 * DAY_S)[0][0] == NOW_S - 5 * DAY_S
+    assert plan(NOW_S + DAY_S, NOW_S) == []
+
+
+@given(st.integers(0, 40 * DAY_S), st.none() | st.integers(0, 40 * DAY_S))
+def test_windows_follow_each_other_up_to_now_and_are_a_day_at_most(
+    back_s: int, since_back_s: int | None
+) -> None:
+    since_s = None if since_back_s is None else NOW_S - since_back_s
+    windows = plan(NOW_S - back_s, NOW_S, since_s)
+    assert all(0 < end - begin <= DAY_S for begin, end in windows)
+    assert all(one[1] == next_one[0] for one, next_one in itertools.pairwise(windows))
+    assert not windows or windows[-1][1] == NOW_S
+
+
+def test_a_torn_last_line_of_the_journal_waits_for_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "decisions-20260101.jsonl"
+    first, second = encode_decision(decision(id="a")), encode_decision(decision(id="b"))
+    for cut in (1, len(second) // 2, len(second) - 1):
+        file.write_bytes(first + second[:cut])
+        [part] = read_journal(tmp_path, {})
+        assert ([one.id for one in part.decisions], part.quarantined) == (["a"], [])
+        assert part.read_bytes == len(first)
+        file.write_bytes(first + second)
+        [rest] = read_journal(tmp_path, {file.name: part.read_bytes})
+        assert [one.id for one in rest.decisions] == ["b"]
+
+
+def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [])
+    settings = settings_of(fake, tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(decision(id="a")) + b"rubbish\n\n\xff\n")
+    reports = [ingest(store, settings, NOW_S)]
+    with file.open("ab") as journal:
+        journal.write(encode_decision(decision(id="b")) + b"rubbish\n")
+    reports += [ingest(store, settings, NOW_S), ingest(store, settings, NOW_S)]
+    assert [report.decisions.new for report in reports] == [1, 1, 0]
+    assert [report.quarantined for report in reports] == [2, 0, 0]
+    assert read_decision(store, "b") == decision(id="b")
+
+
+def test_a_journal_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "decisions-20260101.jsonl").mkdir()
+    with pytest.raises(StoreError, match="cannot read the journal file"):
+        read_journal(tmp_path, {})
+
+
+def sample(job_id: int, time_s: int, gpu: int = 0, util_pct: float = 90, source: str = "nvml") -> str:
+    return (
+        f'{{"job_id":"{job_id}","node":"n1","time_s":{time_s},"gpu":{gpu},'
+        f'"util_pct":{util_pct},"mem_mib":2000,"source":"{source}"}}\n'
+    )
+
+
+def test_gpu_samples_go_to_the_attempt_they_were_taken_in(store: Engine, tmp_path: Path) -> None:
+    first_s, second_s = T0 + 10, T0 + 1000
+    fake = FakeSacct(
+        tmp_path / "slurm",
+        [job_line(7, first_s, State="REQUEUED"), job_line(7, second_s), job_line(8, first_s)],
+    )
+    settings = settings_of(fake, tmp_path)
+    settings.gpu_spool.mkdir()
+    lines = [sample(7, first_s + 10 * n, gpu) for n in range(10) for gpu in (0, 1)]
+    lines += [sample(7, second_s + 10 * n, 0) for n in range(10)]
+    (settings.gpu_spool / "n1.jsonl").write_text("".join(lines))
+    report = ingest(store, settings, NOW_S)
+    assert report.gpu_use == Counts(new=3)
+    used = {
+        (one.row.job_id, one.row.start_s): (one.use.gpus, one.use.gpu_source) for one in read_attempts(store)
+    }
+    assert used == {(7, first_s): (2, "nvml"), (7, second_s): (1, "nvml"), (8, first_s): (None, "")}
+
+
+def test_bad_lines_of_the_gpu_spool_are_quarantined_and_a_torn_one_waits(tmp_path: Path) -> None:
+    bad = ["rubbish\n", sample(-1, 5), sample(10**25, 5), sample(1, 5).replace("2000", "null"), "\udcff\n"]
+    text = sample(1, T0) + "".join(bad) + sample(1, T0 + 10)[:-20]
+    (tmp_path / "n1.jsonl").write_bytes(text.encode(errors="surrogateescape"))
+    uses, quarantined = read_spool(tmp_path)
+    assert [(use.job_id, use.samples) for use in uses] == [(1, 1)]
+    assert len(quarantined) == len(bad)
+    assert read_spool(tmp_path / "nothing") == ([], [])
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=30, unique=True))
+def test_samples_are_parted_where_their_meter_paused(times: list[int]) -> None:
+    from accounting.gpu_samples import ATTEMPT_GAP_S, GpuSample, aggregate
+
+    samples = [
+        GpuSample(job_id=1, node="n1", time_s=at, gpu=0, util_pct=at % 101, mem_mib=1, source="nvml")
+        for at in times
+    ]
+    uses = sorted(aggregate(samples), key=lambda use: use.first_s)
+    gaps = sum(b - a > ATTEMPT_GAP_S for a, b in zip(sorted(times), sorted(times)[1:], strict=False))
+    assert len(uses) == gaps + 1
+    assert sum(use.samples for use in uses) == len(times)
+    assert max(use.util_max_pct for use in uses) == max(at % 101 for at in times)
+
+
+def test_a_report_of_nothing_counts_nothing(store: Engine, tmp_path: Path) -> None:
+    report = ingest(store, settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path), NOW_S)
+    assert report == IngestReport(Counts(), Counts(), Counts(), Counts())

@@ -1,0 +1,201 @@
+"""The store: its schema, what it refuses to open, and that writing twice is writing once."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, select, text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.schema import CreateTable
+
+from accounting.errors import StoreError
+from accounting.records import Quarantined
+from accounting.store import schema
+from accounting.store.database import open_store
+from accounting.store.records import (
+    Counts,
+    read_attempts,
+    read_decision,
+    read_gpu_use,
+    write_attempts,
+    write_decisions,
+    write_gpu_use,
+    write_quarantine,
+    write_steps,
+)
+from tests.builders import T0, attempt, decision, gpu_use, job_row, past, step
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/deep/store.db"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Engine]:
+    engine = open_store(url, create=True)
+    yield engine
+    engine.dispose()
+
+
+def test_migrations_create_exactly_the_schema(store: Engine) -> None:
+    with store.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, schema.metadata) == []
+
+
+def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) -> None:
+    attempts = past(5)
+    with store.begin() as connection:
+        write_attempts(connection, attempts)
+    again = open_store(url)
+    assert read_attempts(again) == attempts
+    again.dispose()
+
+
+def test_finished_transactions_survive_a_power_cut(store: Engine) -> None:
+    with store.connect() as connection:
+        assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+
+
+def test_figures_keep_all_their_digits_on_mariadb_too() -> None:
+    made = str(CreateTable(schema.decisions).compile(dialect=mysql.dialect()))
+    assert "time_s DOUBLE" in made
+
+
+def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="rightsizer ingest"):
+        open_store(f"sqlite:///{tmp_path}/none/store.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "store.db").touch()
+    with pytest.raises(StoreError, match="is empty; run `rightsizer ingest`"):
+        open_store(f"sqlite:///{tmp_path}/store.db")
+
+
+def test_a_store_of_a_newer_schema_is_refused_and_left_alone(url: str, store: Engine) -> None:
+    with store.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for create in (False, True):
+        with pytest.raises(StoreError, match=r"schema 9999.*newer"):
+            open_store(url, create=create)
+    with store.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path, create: bool) -> None:
+    file = tmp_path / "other.db"
+    with sqlite3.connect(file) as other:
+        other.execute("CREATE TABLE things (name TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="not a rightsizer store"):
+        open_store(f"sqlite:///{file}", create=create)
+    other = sqlite3.connect(file)
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("things",)]
+    other.close()
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, create: bool) -> None:
+    file = tmp_path / "store.db"
+    file.write_bytes(b"these are my notes" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        open_store(f"sqlite:///{file}", create=create)
+    assert file.read_bytes() == b"these are my notes" * 100
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("not a url", "not usable"),
+        ("nosuchdb://x/y", "not usable"),
+        ("sqlite:////proc/nothing/store.db", "cannot make"),
+        ("sqlite:////etc/hostname/store.db", "cannot make"),
+        ("sqlite:////tmp/" + "x" * 300, "cannot"),
+        ("sqlite:////tmp", "cannot use the store"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_one_line(bad: str, said: str) -> None:
+    with pytest.raises(StoreError, match=said) as caught:
+        open_store(bad, create=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_passwords_stay_out_of_errors() -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store("nosuchdb://me:secret@host/y")
+    assert "secret" not in str(caught.value)
+
+
+def test_damage_found_while_reading_is_one_line(url: str, store: Engine, tmp_path: Path) -> None:
+    with store.begin() as connection:
+        write_attempts(connection, past(300))
+    store.dispose()
+    file = tmp_path / "deep" / "store.db"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 4 :] = b"\xff" * (len(content) - len(content) // 4)
+    file.write_bytes(content)
+    with pytest.raises(StoreError, match="cannot use the store") as caught:
+        read_attempts(open_store(url))
+    assert "\n" not in str(caught.value)
+
+
+def test_writing_again_changes_nothing(store: Engine) -> None:
+    attempts, rows = past(450), [(job_row(job_id=n), step()) for n in range(5)]
+    for expected in (Counts(new=450), Counts(same=450)):
+        with store.begin() as connection:
+            assert write_attempts(connection, attempts) == expected
+    for expected in (Counts(new=5), Counts(same=5)):
+        with store.begin() as connection:
+            assert write_steps(connection, rows) == expected
+            assert write_gpu_use(connection, [gpu_use(gpu=n) for n in range(5)]) == expected
+            assert write_decisions(connection, [decision(id=str(n)) for n in range(5)]) == expected
+    assert read_attempts(store) == attempts
+
+
+def test_rows_that_differ_are_changed_and_counted(store: Engine) -> None:
+    old, new = attempt(), attempt(job_id=2)
+    late = msgspec.structs.replace(old, row=msgspec.structs.replace(old.row, state="NODE_FAIL"))
+    with store.begin() as connection:
+        write_attempts(connection, [old])
+        assert write_attempts(connection, [late, new]) == Counts(new=1, changed=1)
+    assert read_attempts(store) == [late, new]
+    assert read_attempts(store, 2) == [new]
+
+
+def test_attempts_of_one_job_are_kept_apart_by_their_start(store: Engine) -> None:
+    first, second = attempt(start_s=T0 + 10), attempt(start_s=T0 + 500)
+    with store.begin() as connection:
+        assert write_attempts(connection, [first, second]).new == 2
+    assert read_attempts(store, 1) == [first, second]
+
+
+def test_the_same_row_twice_in_one_write_is_one_row(store: Engine) -> None:
+    with store.begin() as connection:
+        assert write_attempts(connection, [attempt(), attempt()]) == Counts(new=1)
+
+
+def test_decisions_and_gpu_use_are_read_back(store: Engine) -> None:
+    made = decision(id="abc", time_s=T0 + 0.123456)
+    with store.begin() as connection:
+        write_decisions(connection, [made])
+        write_gpu_use(connection, [gpu_use(job_id=n) for n in (1, 2, 3)])
+        assert read_gpu_use(connection, [2, 9]) == {2: [gpu_use(job_id=2)]}
+    assert read_decision(store, "abc") == made
+    assert read_decision(store, "other") is None
+
+
+def test_a_quarantined_line_is_kept_once_with_its_first_time(store: Engine) -> None:
+    lines = [Quarantined(line="bad\x00", reason="first"), Quarantined(line="bad\x00", reason="again")]
+    with store.begin() as connection:
+        assert write_quarantine(connection, lines, 100).new == 1
+        assert write_quarantine(connection, lines, 200).new == 0
+        assert connection.execute(select(schema.quarantine.c.seen_s)).scalars().all() == [100]

@@ -1,0 +1,147 @@
+"""The audit token in a comment, and the decision in a journal line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.decisions import Decision, DimensionReason, decode_decision, encode_decision
+from accounting.request import Grant, JobRequest, granted
+from accounting.token import asked_fields, find_token, format_token
+from tests.builders import decision, request
+
+AMOUNTS = st.none() | st.integers(0, 10**9)
+REQUESTS = st.builds(
+    JobRequest,
+    user=st.text(max_size=8),
+    job_name=st.text(max_size=8),
+    script_signature=st.from_regex(r"([0-9a-f]{12})?", fullmatch=True),
+    num_tasks=st.integers(1, 10**6),
+    cpus_per_task=AMOUNTS,
+    mem_per_node_mib=AMOUNTS,
+    mem_per_cpu_mib=AMOUNTS,
+    gpus_per_node=AMOUNTS,
+)
+GRANTS = st.builds(
+    Grant,
+    cpus_per_task=AMOUNTS,
+    mem_per_node_mib=AMOUNTS,
+    mem_per_cpu_mib=AMOUNTS,
+    gpus_per_node=AMOUNTS,
+)
+FIELDS = {
+    "cpus": "cpus_per_task",
+    "mem": "mem_per_node_mib",
+    "mem-per-cpu": "mem_per_cpu_mib",
+    "gpus": "gpus_per_node",
+}
+
+
+@given(REQUESTS, GRANTS, st.booleans())
+def test_a_token_holds_what_was_asked_and_granted(asked: JobRequest, grant: Grant, applied: bool) -> None:
+    token = find_token(format_token(decision(request=asked, grant=grant, applied=applied, model="m-1")))
+    assert token is not None
+    assert (token.decision_id, token.mode, token.reason, token.model) == ("d1", "enforce", "fits", "m-1")
+    assert token.signature == asked.script_signature
+    for field, value in asked_fields(token).items():
+        assert getattr(asked, field) == value
+    assert len(token.asked) == 1 + sum(getattr(asked, field) is not None for field in FIELDS.values())
+    given_amounts = {word: getattr(grant, field) for word, field in FIELDS.items()}
+    expected = {word: value for word, value in given_amounts.items() if value is not None}
+    assert token.granted == (expected if applied else {})
+
+
+@given(REQUESTS, st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
+def test_a_token_is_one_word_of_printable_ascii_whatever_it_is_made_of(
+    asked: JobRequest, identity: str, reason: str, model: str
+) -> None:
+    text = format_token(decision(id=identity or "x", reason=reason, model=model, request=asked))
+    assert text.isascii()
+    assert text.isprintable()
+    assert text.split() == [text]
+    token = find_token(text)
+    assert token is not None
+    assert asked_fields(token)["num_tasks"] == asked.num_tasks
+
+
+def test_a_reason_cannot_forge_a_grant() -> None:
+    token = find_token(
+        format_token(decision(reason="x;granted=cpus:1 rightsizer/1;id=evil", request=request()))
+    )
+    assert token is not None
+    assert (token.decision_id, token.granted) == ("d1", {})
+
+
+def test_a_token_is_found_between_other_words() -> None:
+    text = format_token(decision())
+    for comment in (text, f"JS1:xyz {text}", f"{text} later words", f"a\n{text}\tb"):
+        assert find_token(comment) == find_token(text) != None  # noqa: E711
+
+
+def test_the_last_of_several_tokens_counts() -> None:
+    token = find_token(f"{format_token(decision(id='old'))} {format_token(decision(id='new'))}")
+    assert token is not None
+    assert token.decision_id == "new"
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "",
+        "no token here",
+        "rightsizer/1;",
+        "rightsizer/1;mode=enforce",
+        "rightsizer/2;id=x",
+        "xrightsizer/1;id=x",
+        "rightsizer/1;id=x;asked=cpus:many",
+        "rightsizer/1;id=x;asked=cpus:-8",
+        "rightsizer/1;id=x;asked=cores:8",
+        "rightsizer/1;id=x;asked=cpus",
+        "rightsizer/1;id=x;granted=mem:1.5",
+        "rightsizer/1;id=x;asked=mem:²",
+        "rightsizer/1;id=x;asked=mem:" + "9" * 5000,
+    ],
+)
+def test_a_damaged_token_is_none(comment: str) -> None:
+    assert find_token(comment) is None
+
+
+@given(st.integers(0, 120), st.characters())
+def test_damage_anywhere_in_a_token_is_never_an_error(place: int, letter: str) -> None:
+    text = format_token(
+        decision(request=request(mem_per_node_mib=8000), grant=Grant(cpus_per_task=2), applied=True)
+    )
+    token = find_token(text[:place] + letter + text[place + 1 :])
+    assert token is None or all(value >= 0 for value in (*token.asked.values(), *token.granted.values()))
+
+
+@given(REQUESTS, GRANTS, st.booleans(), st.floats(0, 1e10))
+def test_a_journal_line_gives_the_decision_back(
+    asked: JobRequest, grant: Grant, applied: bool, predicted: float
+) -> None:
+    why = DimensionReason(dimension="memory", asked=1.0, predicted=predicted, granted=None, reason="history")
+    made = decision(request=asked, grant=grant, applied=applied, dimensions=(why,))
+    line = encode_decision(made)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode_decision(line) == made
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_decision_are_none(line: bytes) -> None:
+    assert decode_decision(line) is None
+
+
+def test_a_torn_line_is_no_decision() -> None:
+    line = encode_decision(decision())
+    assert all(decode_decision(line[:cut]) is None for cut in range(len(line) - 1))
+    assert isinstance(decode_decision(line), Decision)
+
+
+@given(REQUESTS, GRANTS)
+def test_a_grant_changes_just_what_it_names(asked: JobRequest, grant: Grant) -> None:
+    after = granted(asked, grant)
+    for field in FIELDS.values():
+        given_amount = getattr(grant, field)
+        assert getattr(after, field) == (getattr(asked, field) if given_amount is None else given_amount)
+    assert (after.num_tasks, after.user) == (asked.num_tasks, asked.user)
+    assert bool(grant) == any(getattr(grant, field) is not None for field in FIELDS.values())

@@ -1,0 +1,217 @@
+"""Training, the artefact it leaves, and the registry that holds it: what is damaged is never served."""
+
+import math
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.errors import ModelError
+from models import registry
+from models.artefact import MANIFEST, OnnxGrowth, load_predictor, read_manifest, sealed
+from models.demand import training
+from models.demand.prediction import ChainSettings, Predictor
+from models.features import FEATURES, LEARNED
+from models.history import request_of
+from tests.builders import attempt, past
+from tests.conftest import RECENT_JOBS, TrainedModel
+
+SETTINGS = ChainSettings()
+
+
+@pytest.fixture
+def folder(trained_model: TrainedModel, tmp_path: Path) -> Path:
+    """A copy of the trained model, to be damaged."""
+    return Path(shutil.copytree(trained_model.folder, tmp_path / "copy"))
+
+
+def test_every_dimension_learned_from_the_past(trained_model: TrainedModel) -> None:
+    assert set(trained_model.trained.boosters) == set(LEARNED)
+    manifest = read_manifest(trained_model.folder)
+    assert (manifest.attempts, manifest.features, manifest.gpu_sources) == (90, FEATURES, ("nvml",))
+    # Each of the three families has no past at its first job.
+    assert {trained_on.rows for trained_on in manifest.growth.values()} == {87}
+
+
+def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel) -> None:
+    trained = trained_model.trained
+    ours = Predictor("trained", trained.history, trained.growth_models(), SETTINGS)
+    served = load_predictor(trained_model.folder, SETTINGS)
+    for one in trained_model.attempts:
+        expected, given = ours.predict(request_of(one)), served.predict(request_of(one))
+        for dimension in ("memory", "cores", "wall", "gpus"):
+            left, right = getattr(expected, dimension), getattr(given, dimension)
+            assert right.upper == pytest.approx(left.upper, rel=1e-4)
+            assert (right.likely, right.jobs) == (left.likely, left.jobs)
+
+
+def test_onnx_and_xgboost_agree_on_unknown_features_too(trained_model: TrainedModel) -> None:
+    growth = trained_model.trained.growth_models()
+    for dimension, model in growth.items():
+        served = OnnxGrowth((trained_model.folder / f"{dimension}.onnx").read_bytes())
+        for row in trained_model.trained.matrices[dimension].inputs[::7]:
+            for blank in range(len(row)):
+                asked = [math.nan if place == blank else value for place, value in enumerate(row)]
+                assert served(asked) == pytest.approx(model(asked), abs=1e-4)
+
+
+def test_training_is_reproducible(trained_model: TrainedModel, tmp_path: Path) -> None:
+    again = training.train(trained_model.attempts, RECENT_JOBS)
+    version = training.save(again, trained_model.attempts, tmp_path, trained_model.attempts[-1].row.end_s)
+    assert version == trained_model.version
+    assert read_manifest(tmp_path / version) == read_manifest(trained_model.folder)
+
+
+def files_of_the_artefact() -> list[str]:
+    names = [f"{dimension}.{ending}" for dimension in LEARNED for ending in ("onnx", "ubj")]
+    return ["manifest.json", "history.json", "golden.json", *names]
+
+
+def test_the_artefact_is_these_files(trained_model: TrainedModel) -> None:
+    assert sorted(file.name for file in trained_model.folder.iterdir()) == sorted(files_of_the_artefact())
+
+
+@pytest.mark.parametrize("name", files_of_the_artefact())
+def test_damage_of_any_file_is_found(name: str, folder: Path) -> None:
+    content = (folder / name).read_bytes()
+    places = range(0, len(content), max(1, len(content) // 40))
+    damaged = [content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :] for place in places]
+    for bad in [*damaged, b"", content[:-1], content[: len(content) // 2], content + b"{", b"\x00\xff" * 50]:
+        (folder / name).write_bytes(bad)
+        with pytest.raises(ModelError, match="rightsizer train"):
+            load_predictor(folder, SETTINGS)
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match="rightsizer train"):
+        load_predictor(folder, SETTINGS)
+    (folder / name).write_bytes(content)
+    assert load_predictor(folder, SETTINGS).model
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"format": 2}, {"features": ("other",)}, {"growth": {}}, {"digests": {}}],
+)
+def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
+    change: dict[str, object], folder: Path
+) -> None:
+    changed = sealed(msgspec.structs.replace(read_manifest(folder), **change))
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    with pytest.raises(ModelError, match="rightsizer train"):
+        load_predictor(folder, SETTINGS)
+
+
+def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path) -> None:
+    import hashlib
+
+    swapped = (folder / "cores.onnx").read_bytes()
+    (folder / "memory.onnx").write_bytes(swapped)
+    manifest = read_manifest(folder)
+    digests = {**manifest.digests, "memory.onnx": hashlib.sha256(swapped).hexdigest()}
+    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    with pytest.raises(ModelError, match="self-test"):
+        load_predictor(folder, SETTINGS)
+
+
+def test_a_file_that_onnx_runtime_refuses_is_one_line(folder: Path) -> None:
+    import hashlib
+
+    (folder / "memory.onnx").write_bytes(b"not a model")
+    manifest = read_manifest(folder)
+    digests = {**manifest.digests, "memory.onnx": hashlib.sha256(b"not a model").hexdigest()}
+    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    with pytest.raises(ModelError, match="ONNX Runtime refuses"):
+        load_predictor(folder, SETTINGS)
+
+
+def test_few_jobs_are_served_by_history_alone(tmp_path: Path) -> None:
+    attempts = past(20)
+    trained = training.train(attempts, RECENT_JOBS)
+    assert trained.boosters == {}
+    version = training.save(trained, attempts, tmp_path, 0)
+    prediction = load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[-1]))
+    assert prediction.memory is not None
+
+
+@pytest.mark.parametrize("attempts", [[], [attempt(start_s=0, elapsed_s=0, state="CANCELLED")]])
+def test_nothing_usable_is_nothing_to_learn_from(attempts: list[object]) -> None:
+    with pytest.raises(ModelError, match="ingest more accounting"):
+        training.train(attempts, RECENT_JOBS)  # type: ignore[arg-type]
+
+
+def make_versions(directory: Path, *versions: str) -> None:
+    for version in versions:
+        with registry.new_version(directory, version) as folder:
+            (folder / MANIFEST).write_text("{}")
+
+
+def test_versions_are_promoted_and_rolled_back(tmp_path: Path) -> None:
+    make_versions(tmp_path, "v1", "v2", "v3")
+    assert (registry.versions(tmp_path), registry.current_version(tmp_path)) == (["v1", "v2", "v3"], None)
+    registry.promote(tmp_path, "v3")
+    assert registry.rollback(tmp_path) == "v2" == registry.current_version(tmp_path)
+    registry.promote(tmp_path, "v1")
+    assert registry.current_folder(tmp_path) == tmp_path / "v1"
+    with pytest.raises(ModelError, match="nothing was changed"):
+        registry.rollback(tmp_path)
+    assert registry.current_version(tmp_path) == "v1"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "v1", "v2", "v3"]
+
+
+@pytest.mark.parametrize("version", ["v9", "current", "../outside", "", "."])
+def test_only_a_version_of_the_registry_can_be_promoted(version: str, tmp_path: Path) -> None:
+    make_versions(tmp_path / "models", "v1")
+    make_versions(tmp_path, "outside")
+    registry.promote(tmp_path / "models", "v1")
+    with pytest.raises(ModelError, match="rightsizer models"):
+        registry.promote(tmp_path / "models", version)
+    assert registry.current_version(tmp_path / "models") == "v1"
+
+
+def test_an_interrupted_version_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with registry.new_version(tmp_path, "v1") as folder:
+            (folder / MANIFEST).write_text("{}")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_draft_of_a_killed_training_is_no_version(tmp_path: Path) -> None:
+    make_versions(tmp_path, "v1")
+    (tmp_path / ".draft-killed").mkdir()
+    (tmp_path / ".draft-killed" / MANIFEST).write_text("{}")
+    registry.promote(tmp_path, "v1")
+    assert registry.versions(tmp_path) == ["v1"]
+    with pytest.raises(ModelError):
+        registry.rollback(tmp_path)
+
+
+def test_a_version_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    make_versions(tmp_path, "v1")
+    (tmp_path / "v1" / "mark").touch()
+    with pytest.raises(ModelError, match="cannot write models"):
+        make_versions(tmp_path, "v1")
+    assert (tmp_path / "v1" / "mark").exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["v1"]
+
+
+def test_a_registry_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError, match=r"models\.directory"):
+        make_versions(tmp_path / "file" / "models", "v1")
+    make_versions(tmp_path, "v1")
+    (tmp_path / "current").mkdir()
+    with pytest.raises(ModelError, match=r"models\.directory"):
+        registry.promote(tmp_path, "v1")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "file", "v1"]
+
+
+def test_an_empty_registry_says_what_to_do(tmp_path: Path) -> None:
+    assert registry.versions(tmp_path / "none") == []
+    with pytest.raises(ModelError, match="rightsizer train"):
+        registry.current_folder(tmp_path / "none")

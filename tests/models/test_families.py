@@ -1,0 +1,102 @@
+"""Which jobs are alike."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.families import (
+    GENERIC_NAMES,
+    SCRIPT_BYTES,
+    cohort_keys,
+    describe_family,
+    family_keys,
+    normal_name,
+    script_signature,
+)
+from tests.builders import request
+
+SCRIPT = "#!/bin/sh\nmodule load gcc\nsrun ./fit --seed 12 input_7.dat\n"
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        "#!/bin/bash\n#SBATCH -c 8\n#SBATCH --mem=1G\nmodule load gcc\nsrun ./fit --seed 12 input_7.dat",
+        "#!/bin/sh\n\n  module   load\tgcc\n# a remark\n   # another\nsrun ./fit --seed 12 input_7.dat   \n\n",
+        "#!/bin/sh\r\nmodule load gcc\r\nsrun ./fit --seed 12 input_7.dat\r\n",
+        "#!/bin/sh\nmodule load gcc\nsrun ./fit --seed 999999 input_8.dat\n",
+    ],
+)
+def test_comments_requests_blanks_and_numbers_do_not_change_what_a_script_does(alike: str) -> None:
+    assert script_signature(alike) == script_signature(SCRIPT) != ""
+
+
+@pytest.mark.parametrize(
+    "other", [SCRIPT.replace("fit", "sim"), SCRIPT.replace("gcc", "intel"), SCRIPT + "rm -r scratch\n"]
+)
+def test_other_commands_do(other: str) -> None:
+    assert script_signature(other) != script_signature(SCRIPT)
+
+
+@pytest.mark.parametrize("empty", ["", "#!/bin/sh\n", "#!/bin/sh\n#SBATCH -c 8\n\n   \n# nothing"])
+def test_a_script_that_does_nothing_has_no_signature(empty: str) -> None:
+    assert script_signature(empty) == ""
+
+
+@given(
+    st.text(max_size=80), st.lists(st.text(alphabet="abc 12#\t", max_size=12).map("#".__add__), max_size=5)
+)
+def test_a_remark_at_the_end_never_changes_a_signature(script: str, remarks: list[str]) -> None:
+    assert script_signature("\n".join([script, *remarks])) == script_signature(script)
+
+
+@given(st.text(max_size=40), st.integers(0, 10**9), st.integers(0, 10**9))
+def test_a_number_never_changes_a_signature(script: str, one: int, other: int) -> None:
+    assert script_signature(f"{script}\nx {one}") == script_signature(f"{script}\nx {other}")
+
+
+def test_a_signature_is_taken_from_the_part_that_the_hook_sends() -> None:
+    long = SCRIPT + "echo ä\n" * SCRIPT_BYTES
+    sent = long.encode()[:SCRIPT_BYTES].decode(errors="ignore")
+    assert script_signature(sent) == script_signature(long)
+
+
+@pytest.mark.parametrize(
+    ("name", "normal"),
+    [
+        ("runs/Fit_012.sbatch", "fit_#"),
+        ("fit-01", "fit-#"),
+        ("FIT", "fit"),
+        ("a.sh", "a"),
+        ("12", "#"),
+        ("", ""),
+    ],
+)
+def test_names_lose_numbers_path_and_ending(name: str, normal: str) -> None:
+    assert normal_name(name) == normal
+
+
+def test_a_job_belongs_to_its_script_first_and_to_its_name_next() -> None:
+    keys = family_keys(request(job_name="fit_1", script_signature="ab12"))
+    assert keys == (("user+name+script", "alice", "fit_#", "ab12"), ("user+name", "alice", "fit_#"))
+
+
+@pytest.mark.parametrize("name", [*sorted(GENERIC_NAMES), "Wrap", "job.sh"])
+def test_a_name_that_says_nothing_makes_no_family(name: str) -> None:
+    assert family_keys(request(job_name=name)) == ()
+    assert len(family_keys(request(job_name=name, script_signature="ab12"))) == 1
+
+
+def test_families_of_different_users_never_meet() -> None:
+    alice, bob = (request(user=user, job_name="fit", script_signature="ab") for user in ("alice", "bob"))
+    assert not set(family_keys(alice)) & set(family_keys(bob))
+
+
+def test_cohorts_are_user_account_and_partition() -> None:
+    assert [key[0] for key in cohort_keys(request())] == ["user", "account", "partition"]
+
+
+def test_families_are_described_for_people() -> None:
+    narrow, wide = family_keys(request(job_name="fit_1", script_signature="ab12"))
+    assert describe_family(narrow) == "jobs of alice named fit_# and the same script"
+    assert describe_family(wide) == "jobs of alice named fit_#"

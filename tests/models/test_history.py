@@ -1,0 +1,164 @@
+"""What a predictor may look back on, and the features made of it."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.records import Attempt
+from models.features import FEATURES, LEARNED, features, use_of
+from models.history import History, PastJob, is_comparable, past_job, replay, request_of
+from tests.builders import T0, attempt, request
+
+KNOWN = request_of(attempt())
+
+
+def job(**changes: Any) -> PastJob:
+    return msgspec.structs.replace(past_job(attempt()), **changes)
+
+
+def filled(jobs: list[PastJob], recent_jobs: int = 50) -> History:
+    history = History(recent_jobs)
+    for one in jobs:
+        history.add(KNOWN, one)
+    return history
+
+
+def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
+    history = filled([job(end_s=n) for n in range(9)], recent_jobs=3)
+    assert all([one.end_s for one in jobs] == [6, 7, 8] for _, jobs in history.items())
+    evidence = history.evidence(KNOWN, enough=1)
+    assert evidence is not None
+    assert len(evidence.jobs) == 3
+
+
+def test_the_narrowest_family_with_enough_speaks() -> None:
+    other = msgspec.structs.replace(KNOWN, script_signature="another")
+    history = filled([job(), job()])
+    for _ in range(5):
+        history.add(other, job())
+    narrow, wide = history.evidence(KNOWN, enough=2), history.evidence(KNOWN, enough=3)
+    assert narrow is not None
+    assert wide is not None
+    assert (narrow.family[0], len(narrow.jobs)) == ("user+name+script", 2)
+    assert (wide.family[0], len(wide.jobs)) == ("user+name", 7)
+    assert history.evidence(request(job_name="unknown"), enough=1) is None
+    assert history.evidence(request(user="bob"), enough=1) is None
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "comparable"),
+    [
+        ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, True),
+        ({"asked_mem_mib": 3999}, {"mem_per_node_mib": 8000}, False),
+        ({"asked_mem_mib": 9000}, {"mem_per_node_mib": 100}, True),
+        ({"asked_mem_mib": None}, {"mem_per_node_mib": 8000}, True),
+        ({"asked_mem_mib": 3000}, {"mem_per_node_mib": None, "mem_per_cpu_mib": 1000}, False),
+        ({"asked_cpus": 3}, {"cpus_per_task": 8}, False),
+        ({"asked_gpus": 1}, {"gpus_per_node": 4}, False),
+        ({"asked_gpus": None}, {"gpus_per_node": 4}, True),
+        ({"num_tasks": 2}, {}, False),
+    ],
+)
+def test_jobs_that_asked_for_far_less_tell_nothing(
+    then: dict[str, Any], now: dict[str, Any], comparable: bool
+) -> None:
+    assert is_comparable(job(**then), msgspec.structs.replace(KNOWN, **now)) is comparable
+
+
+def test_what_a_user_asked_comes_back_per_task() -> None:
+    asked = request_of(attempt(req_cpus=8, req_gpus=2))
+    assert (asked.cpus_per_task, asked.mem_per_node_mib, asked.gpus_per_node, asked.wall_s) == (
+        8,
+        8000,
+        2,
+        3600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "complete", "at_least"),
+    [
+        ("COMPLETED", True, False),
+        ("TIMEOUT", True, False),
+        ("OUT_OF_MEMORY", False, True),
+        ("CANCELLED by 5", False, False),
+    ],
+)
+def test_an_end_tells_whether_the_need_was_seen(state: str, complete: bool, at_least: bool) -> None:
+    past = past_job(attempt(state=state))
+    assert (past.complete, past.mem_at_least) == (complete, at_least)
+
+
+TIMES = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 10), st.integers(0, 30), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(TIMES)
+def test_no_job_sees_one_that_ended_at_or_after_its_own_submission(
+    times: list[tuple[int, int, int, bool]],
+) -> None:
+    attempts = []
+    for number, (submit, wait, run, started) in enumerate(times):
+        made = attempt(job_id=number, submit_s=T0 + submit, start_s=T0 + submit + wait, elapsed_s=run)
+        row = made.row if started else msgspec.structs.replace(made.row, start_s=0)
+        attempts.append(msgspec.structs.replace(made, row=row))
+    history = History(100)
+    seen: list[Attempt] = []
+    for one, asked in replay(attempts, history):
+        seen.append(one)
+        known = next(iter(history.items()), (None, ()))[1]
+        ended = [a.row.end_s for a in attempts if a.row.start_s and a.row.end_s < one.row.submit_s]
+        assert sorted(past.end_s for past in known) == sorted(ended)
+        assert asked == request_of(one)
+    assert sorted(one.row.job_id for one in seen) == list(range(len(times)))
+    assert [one.row.submit_s for one in seen] == sorted(one.row.submit_s for one in attempts)
+
+
+JOBS = st.lists(
+    st.builds(
+        job,
+        mem_mib=st.none() | st.floats(0, 1e6),
+        cores_per_task=st.none() | st.floats(0, 128),
+        wall_s=st.integers(0, 10**6),
+        asked_mem_mib=st.none() | st.integers(0, 10**6),
+        complete=st.booleans(),
+        mem_at_least=st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+MAY_BE_UNKNOWN = {
+    "asked_over_max",
+    "log_asked",
+    "log_limit",
+    "user_use_of_asked",
+    "account_use_of_asked",
+    "partition_use_of_asked",
+}
+
+
+@given(JOBS, st.none() | st.integers(0, 10**6), st.sampled_from(LEARNED))
+def test_features_are_complete_and_unknown_only_where_they_may_be(
+    jobs: list[PastJob], asked_mib: int | None, dimension: Any
+) -> None:
+    history = History(50)
+    asked = msgspec.structs.replace(KNOWN, mem_per_node_mib=None)
+    for one in jobs:
+        history.add(asked, msgspec.structs.replace(one, asked_mem_mib=None))
+    asked = msgspec.structs.replace(asked, mem_per_node_mib=asked_mib)
+    evidence = history.evidence(asked, enough=1)
+    assert evidence is not None
+    if not any(use_of(one, dimension) is not None for one in evidence.jobs):
+        return
+    values = features(asked, evidence, history.cohorts(asked), dimension)
+    assert len(values) == len(FEATURES)
+    unknown = {name for name, value in zip(FEATURES, values, strict=True) if math.isnan(value)}
+    assert unknown <= MAY_BE_UNKNOWN
+    assert not any(math.isinf(value) for value in values)

@@ -1,0 +1,266 @@
+"""The command line: helpful, honest about failure, and data alone on stdout."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from accounting.store.database import open_store
+from accounting.store.records import write_attempts
+from slurm_plugin.cli import COMMANDS, main, rightsizer
+from slurm_plugin.config import Config, parse_config
+from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
+from tests.conftest import Site, TrainedModel
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the whole command line in this process, its exit code and both streams included."""
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["rightsizer", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        code = end.value.code
+        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return run
+
+
+def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    context = click.Context(group)
+    found: list[tuple[str, ...]] = [names]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found += (
+            all_commands(command, (*names, name)) if isinstance(command, click.Group) else [(*names, name)]
+        )
+    return found
+
+
+@pytest.mark.parametrize("names", all_commands(rightsizer), ids=" ".join)
+def test_the_help_of_every_command_ends_with_an_example(names: tuple[str, ...], run: Run) -> None:
+    shown = run(*names, "--help")
+    assert shown.code == 0
+    assert re.search(r"Example:\n\s+.*\brightsizer ", shown.out)
+    assert shown.err == ""
+
+
+def test_every_command_is_listed_with_what_it_does(run: Run) -> None:
+    shown = run("--help").out
+    for name in COMMANDS:
+        assert re.search(rf"^  {name}\s+\w+", shown, re.MULTILINE), name
+
+
+def assert_one_line(ran: Ran, code: int, said: str) -> None:
+    assert ran.code == code
+    assert ran.out == ""
+    assert re.search(said, ran.err)
+    assert ran.err.startswith("rightsizer: ")
+    assert ran.err.count("\n") == 1
+
+
+EVERYDAY = [
+    ["train"],
+    ["evaluate"],
+    ["models"],
+    ["rollback"],
+    ["predict", "x.sh"],
+    ["ingest"],
+    ["serve"],
+    ["disable"],
+]
+
+
+@pytest.mark.parametrize("arguments", EVERYDAY, ids=" ".join)
+def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
+    site.config_file.write_text("[policy]\nmemory_margn = 1\n")
+    assert_one_line(run(*arguments), 2, r"did you mean `policy\.memory_margin`")
+    site.config_file.unlink()
+    assert_one_line(run(*arguments), 2, "cannot read the configuration")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["train", "--nonsense"], ["explain", "x"], ["predict"]])
+def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
+    ran = run(*arguments, *(["--config", str(site.config_file)] if arguments == ["train"] else []))
+    assert (ran.code, ran.out) == (2, "")
+    assert "Usage: rightsizer" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train"], "no store at .*; run `rightsizer ingest` first"),
+        (["evaluate"], "no store at .*; run `rightsizer ingest` first"),
+        (["explain", "1"], "no store at .*; run `rightsizer ingest` first"),
+        (["ingest"], r"cannot run .*no-sacct.*accounting\.sacct"),
+        (["predict", "none.sh"], "cannot read the script none.sh: No such file"),
+        (["promote", "v9"], "is no model"),
+        (["rollback"], "nothing was changed"),
+    ],
+    ids=str,
+)
+def test_a_site_where_nothing_is_yet_says_what_to_do_first(
+    arguments: list[str], said: str, run: Run, site: Site
+) -> None:
+    assert_one_line(run(*arguments), 1, said)
+    assert not (site.folder / "models").exists()
+
+
+def test_an_empty_store_cannot_be_learned_from(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
+    assert_one_line(run("evaluate"), 1, "holds no attempts")
+    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
+    assert not (site.folder / "models").exists()
+
+
+def test_a_store_that_is_no_database_is_one_line(run: Run, site: Site) -> None:
+    (site.folder / "store.db").write_text("no database " * 500)
+    for command in ("train", "ingest"):
+        assert_one_line(run(command), 1, "not a database")
+
+
+def test_a_broken_sacct_leaves_the_store_as_it_was(run: Run, site: Site) -> None:
+    broken = executable(site.folder / "sacct", "#!/bin/sh\necho 'sacct: error: no slurmdbd' >&2\nexit 1\n")
+    site.configure(accounting={"sacct": str(broken)})
+    assert_one_line(run("ingest"), 1, "no slurmdbd")
+    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
+
+
+def test_a_script_that_cannot_be_predicted_is_one_line(run: Run, site: Site) -> None:
+    script = site.folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --mem=lots\n")
+    assert_one_line(run("predict", str(script)), 1, "no amount of memory")
+    script.write_text("#!/bin/sh\n#SBATCH --mem=1G\n")
+    assert_one_line(run("predict", str(script)), 1, "there is no model .*; run `rightsizer train`")
+
+
+@pytest.fixture
+def learned(run: Run, site: Site) -> str:
+    """A site with a past in its store and a model trained on it by the command line."""
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, past(90))
+    engine.dispose()
+    ran = run("train")
+    assert ran.code == 0, ran.err
+    assert "90 attempts" in ran.err
+    assert "metered by nvml" in ran.err
+    return ran.out.strip()
+
+
+def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
+    first_s = int(time.time()) - 5 * DAY_S
+    lines = [
+        line
+        for number in range(1, 21)
+        for line in (
+            job_line(number, first_s + 1000 * number),
+            step_line(number, start_s=first_s + 1000 * number),
+        )
+    ]
+    site.configure(mode="enforce", accounting={"sacct": FakeSacct(site.folder / "slurm", lines).command})
+    counts = {row["what"]: row for row in json.loads(run("ingest", "--format", "json").out)}
+    assert (counts["attempts"]["new"], counts["steps"]["new"]) == (20, 20)
+    again = {row["what"]: row for row in json.loads(run("ingest", "--format", "json").out)}
+    assert (again["attempts"]["new"], again["attempts"]["changed"]) == (0, 0)
+    assert run("train").code == 0
+    script = site.folder / "fit.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --mem=8000\nsrun ./fit\n")
+    rows = json.loads(run("predict", str(script), "--user", "alice", "--format", "json").out)
+    [memory] = [row for row in rows if row["resource"] == "memory (MiB)"]
+    assert (memory["requested"], memory["granted"]) == (8000, 256)
+
+
+def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str) -> None:
+    site.configure(mode="enforce")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit\n")
+    ran = run("predict", str(script), "-c", "8", "--mem=8000", "--user", "alice", "--format", "json")
+    rows = {row["resource"]: row for row in json.loads(ran.out)}
+    assert (rows["CPUs"]["requested"], rows["memory (MiB)"]["requested"]) == (8, 8000)
+    assert rows["CPUs"]["granted"] < 8
+    assert learned in ran.err
+    assert "queue it as granted" in ran.err
+
+
+def test_data_alone_is_on_stdout(run: Run, site: Site, learned: str) -> None:
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\n#SBATCH -c 8\nsrun ./fit\n")
+    for arguments in (["evaluate"], ["models"], ["explain", "5"], ["predict", str(script)]):
+        as_json = run(*arguments, "--format", "json")
+        rows = json.loads(as_json.out)
+        assert rows, arguments
+        as_csv = list(csv.DictReader(io.StringIO(run(*arguments, "--format", "csv").out)))
+        assert len(as_csv) == len(rows)
+        assert list(as_csv[0]) == list(rows[0])
+        table = run(*arguments).out
+        assert "\x1b" not in table
+        assert all(name.split()[0] in table for name in rows[0])
+    assert json.loads(run("models", "--format", "json").out)[0]["version"] == learned
+
+
+def test_models_are_promoted_and_rolled_back(run: Run, site: Site, learned: str) -> None:
+    second = run("train").out.strip()
+    assert second != learned
+    assert learned in run("rollback").err
+    [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
+    assert current["version"] == learned
+    assert run("promote", second).code == 0
+    (site.models / learned / "history.json").write_text("{}")
+    assert_one_line(run("promote", learned), 1, "differs from its digest")
+    assert (site.models / "current").readlink() == Path(second)
+
+
+def test_a_damaged_model_cannot_predict(run: Run, site: Site, trained_model: TrainedModel) -> None:
+    shutil.copytree(trained_model.directory, site.models, symlinks=True)
+    (site.models / "current" / "golden.json").write_text("[]")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\n#SBATCH -c 8\n")
+    assert_one_line(run("predict", str(script)), 1, "differs from its digest; run `rightsizer train`")
+
+
+def test_the_configuration_is_shown_as_it_can_be_read_again(run: Run, site: Site) -> None:
+    site.configure(mode="advise")
+    assert parse_config(run("config", "show").out) == site.config
+    assert json.loads(run("config", "show", "--format", "json").out)["mode"] == "advise"
+    checked = run("config", "check")
+    assert (checked.code, checked.out) == (0, "")
+    assert "valid, mode advise" in checked.err
+    site.config_file.write_text("")
+    assert parse_config(run("config", "show", "--config", str(site.config_file)).out) == Config()
+
+
+def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
+    switch = Path(site.config.hook.kill_switch)
+    for _ in range(2):
+        assert run("disable").code == 0
+        assert switch.exists()
+    for _ in range(2):
+        assert run("enable").code == 0
+        assert not switch.exists()
+    (site.folder / "file").touch()
+    site.configure(hook={"kill_switch": f"{site.folder}/file/disabled"})
+    assert_one_line(run("disable"), 1, "cannot make")

@@ -1,0 +1,293 @@
+"""Which jobs may be touched, how far a request may be cut, and what its user is told."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.request import Grant, JobRequest, granted
+from models.demand.chain import Estimate
+from models.demand.prediction import Prediction
+from slurm_plugin.policy.messages import user_line
+from slurm_plugin.policy.sizing import (
+    FITS,
+    NO_EVIDENCE,
+    NOT_ASKED,
+    Limits,
+    memory_need_mib,
+    per_cpu_mib,
+    size,
+)
+from slurm_plugin.policy.submission import job_request, why_left_alone
+from tests.builders import decision, request, submission
+
+LIMITS = Limits(memory_floor_mib=128, memory_step_mib=32, min_saving=0.1, def_mem_per_cpu_mib=0)
+
+
+def prediction(**uppers: float | None) -> Prediction:
+    estimates = {name: None if upper is None else Estimate(upper, upper, 9) for name, upper in uppers.items()}
+    return Prediction(model="m", basis="9 earlier jobs", jobs_seen=9, gpu_source="nvml", **estimates)
+
+
+def limits(**changes: Any) -> Limits:
+    plain: dict[str, Any] = {
+        "memory_floor_mib": 128,
+        "memory_step_mib": 32,
+        "min_saving": 0.1,
+        "def_mem_per_cpu_mib": 0,
+    }
+    return Limits(**{**plain, **changes})
+
+
+ASK = st.none() | st.integers(1, 512)
+UPPER = st.none() | st.floats(0, 1e5)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> JobRequest:
+    memory = draw(st.none() | st.integers(1, 10**6))
+    per_cpu = draw(st.booleans())
+    return request(
+        num_tasks=draw(st.integers(1, 64)),
+        cpus_per_task=draw(ASK),
+        mem_per_node_mib=None if per_cpu else memory,
+        mem_per_cpu_mib=memory if per_cpu else None,
+        gpus_per_node=draw(st.none() | st.integers(1, 16)),
+    )
+
+
+PREDICTIONS = st.builds(prediction, memory=UPPER, cores=UPPER, gpus=st.none() | st.integers(0, 20))
+ANY_LIMITS = st.builds(
+    Limits,
+    memory_floor_mib=st.integers(1, 4096),
+    memory_step_mib=st.integers(1, 1024),
+    min_saving=st.floats(0, 1),
+    def_mem_per_cpu_mib=st.none() | st.integers(0, 8000),
+)
+DIMENSIONS = ("cpus_per_task", "mem_per_node_mib", "mem_per_cpu_mib", "gpus_per_node")
+
+
+@given(requests(), PREDICTIONS, ANY_LIMITS)
+def test_a_grant_is_below_the_request_above_zero_and_only_of_what_was_asked(
+    asked: JobRequest, predicted: Prediction, site: Limits
+) -> None:
+    grant = size(asked, predicted, site).grant
+    for dimension in DIMENSIONS:
+        given_amount, asked_amount = getattr(grant, dimension), getattr(asked, dimension)
+        if given_amount is not None:
+            assert asked_amount is not None
+            assert isinstance(given_amount, int)
+            assert 1 <= given_amount < asked_amount
+
+
+@given(requests(), PREDICTIONS, ANY_LIMITS)
+def test_no_grant_is_below_its_prediction(asked: JobRequest, predicted: Prediction, site: Limits) -> None:
+    grant = size(asked, predicted, site).grant
+    after = granted(asked, grant)
+    if grant.cpus_per_task is not None:
+        assert predicted.cores is not None
+        assert grant.cpus_per_task >= predicted.cores.upper - 1e-5
+    if grant.gpus_per_node is not None:
+        assert predicted.gpus is not None
+        assert grant.gpus_per_node >= predicted.gpus.upper
+    if grant.mem_per_node_mib is not None or grant.mem_per_cpu_mib is not None:
+        assert predicted.memory is not None
+        assert after.mem_mib is not None
+        assert after.mem_mib >= max(predicted.memory.upper - 1e-3, site.memory_floor_mib)
+
+
+@given(requests(), PREDICTIONS, ANY_LIMITS)
+def test_memory_that_follows_cpus_still_covers_the_need_when_cpus_are_cut(
+    asked: JobRequest, predicted: Prediction, site: Limits
+) -> None:
+    grant = size(asked, predicted, site).grant
+    share = per_cpu_mib(asked, site)
+    if grant.cpus_per_task is None or share == 0:
+        return
+    need = memory_need_mib(asked, predicted, site)
+    assert share is not None
+    assert need is not None
+    assert (grant.mem_per_cpu_mib or share) * grant.cpus_per_task * asked.num_tasks >= need
+
+
+@given(requests(), PREDICTIONS, ANY_LIMITS)
+def test_each_dimension_has_its_reason_and_the_amounts_it_speaks_of(
+    asked: JobRequest, predicted: Prediction, site: Limits
+) -> None:
+    sized = size(asked, predicted, site)
+    after = granted(asked, sized.grant)
+    by_name = {reason.dimension: reason for reason in sized.reasons}
+    assert list(by_name) == ["memory", "cores", "gpus"]
+    assert all(reason.reason for reason in sized.reasons)
+    assert (by_name["memory"].asked, by_name["memory"].granted) == (asked.mem_mib, after.mem_mib)
+    cores = by_name["cores"]
+    assert (cores.asked, cores.granted) == ((asked.cpus, after.cpus) if asked.cpus_per_task else (None, None))
+    assert (by_name["gpus"].asked, by_name["gpus"].granted) == (asked.gpus_per_node, after.gpus_per_node)
+
+
+@given(requests(), ANY_LIMITS)
+def test_no_evidence_changes_nothing(asked: JobRequest, site: Limits) -> None:
+    sized = size(asked, prediction(), site)
+    assert not sized.grant
+    assert {reason.reason for reason in sized.reasons} <= {NOT_ASKED, NO_EVIDENCE}
+
+
+def test_two_tasks_keep_two_tasks_worth_of_cpus() -> None:
+    asked = request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000)
+    grant = size(asked, prediction(memory=300.0, cores=0.9), LIMITS).grant
+    assert grant == Grant(cpus_per_task=1, mem_per_node_mib=320)
+    assert granted(asked, grant).cpus == 2
+
+
+def test_the_case_of_the_handbook() -> None:
+    asked = request(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+    sized = size(asked, prediction(memory=251.0, cores=1.4, gpus=1), LIMITS)
+    assert sized.grant == Grant(cpus_per_task=2, mem_per_node_mib=256, gpus_per_node=1)
+
+
+def test_memory_per_cpu_keeps_its_kind() -> None:
+    asked = request(cpus_per_task=8, mem_per_cpu_mib=1000)
+    assert size(asked, prediction(memory=251.0, cores=1.4), LIMITS).grant == Grant(
+        cpus_per_task=2, mem_per_cpu_mib=128
+    )
+
+
+def test_memory_per_cpu_gives_each_task_room_for_the_peak() -> None:
+    asked = request(num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=1000)
+    grant = size(asked, prediction(memory=640.0, cores=1.0), LIMITS).grant
+    assert grant == Grant(cpus_per_task=1, mem_per_cpu_mib=640)
+
+
+def test_memory_per_cpu_keeps_cpus_that_carry_it() -> None:
+    asked = request(cpus_per_task=8, mem_per_cpu_mib=1000)
+    sized = size(asked, prediction(memory=4000.0, cores=0.5), LIMITS)
+    assert sized.grant.cpus_per_task == 4
+    assert sized.reasons[1].reason == "memory per CPU needs that many"
+
+
+@pytest.mark.parametrize(
+    ("default", "cpus"),
+    [(None, None), (0, 1), (500, 2), (100, None)],
+)
+def test_cpus_that_bring_memory_by_default_are_kept_as_far_as_it_is_needed(
+    default: int | None, cpus: int | None
+) -> None:
+    sized = size(
+        request(cpus_per_task=8), prediction(memory=900.0, cores=0.5), limits(def_mem_per_cpu_mib=default)
+    )
+    assert sized.grant == Grant(cpus_per_task=cpus)
+
+
+def test_cpus_that_bring_memory_are_kept_where_its_need_is_not_known() -> None:
+    sized = size(request(cpus_per_task=8), prediction(cores=0.5), limits(def_mem_per_cpu_mib=1000))
+    assert not sized.grant
+
+
+@pytest.mark.parametrize(("upper", "cut"), [(899.0, 896 + 32), (900.0, None), (2000.0, None)])
+def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> None:
+    site = limits(min_saving=0.1, memory_step_mib=1 if cut is None else 32)
+    asked = request(cpus_per_task=None, mem_per_node_mib=1000 if cut is None else 1040)
+    sized = size(asked, prediction(memory=upper + (1 if cut is None else 0)), site)
+    assert sized.grant.mem_per_node_mib == cut
+    assert (sized.reasons[0].reason == FITS) == (cut is None)
+
+
+def test_memory_never_goes_below_the_floor() -> None:
+    asked = request(cpus_per_task=None, mem_per_node_mib=8000)
+    assert size(asked, prediction(memory=1.0), LIMITS).grant.mem_per_node_mib == 128
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "rightsize=off",
+        "RightSize=OFF",
+        "run 7 rightsize=off",
+        "a,rightsize=off;b",
+        "rightsize=off,x",
+        "x\nrightsize=off",
+    ],
+)
+def test_a_comment_opts_out(comment: str) -> None:
+    assert why_left_alone(submission(comment=comment, cpus_per_task=8)) == "opted-out"
+
+
+@pytest.mark.parametrize(
+    "comment", ["", "rightsize=on", "norightsize=off", "rightsize=office", "rightsize = off"]
+)
+def test_other_comments_do_not(comment: str) -> None:
+    assert why_left_alone(submission(comment=comment, cpus_per_task=8)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"batch": False}, "not-a-batch-job"),
+        ({"other": ("array", "exclusive")}, "form-not-handled:array+exclusive"),
+        ({"cpus_per_task": None}, "nothing-asked"),
+        ({"cpus_per_task": None, "num_tasks": 4}, "nothing-asked"),
+        ({}, None),
+        ({"cpus_per_task": None, "mem_per_node_mib": 1}, None),
+        ({"cpus_per_task": None, "mem_per_cpu_mib": 1}, None),
+        ({"cpus_per_task": None, "gpus_per_node": 1}, None),
+    ],
+)
+def test_what_is_not_sized_has_its_reason(changes: dict[str, Any], reason: str | None) -> None:
+    assert why_left_alone(submission(**{"cpus_per_task": 8, **changes})) == reason
+
+
+def test_a_reason_of_many_forms_still_fits_the_token() -> None:
+    reason = why_left_alone(submission(other=tuple(f"form_{number}" for number in range(500))))
+    assert reason is not None
+    assert len(reason) <= 160
+
+
+def test_a_submission_becomes_a_request() -> None:
+    made = job_request(submission(num_tasks=2, cpus_per_task=8, time_limit_min=60, gpus_per_node=1))
+    assert (made.num_tasks, made.cpus, made.wall_s, made.gpus_per_node, made.job_name) == (
+        2,
+        16,
+        3600,
+        1,
+        "fit",
+    )
+    assert made.script_signature
+    assert job_request(submission()).num_tasks == 1
+
+
+GRANT = Grant(cpus_per_task=2, mem_per_node_mib=512)
+ASKED = request(cpus_per_task=8, mem_per_node_mib=8000)
+
+
+def test_an_enforced_cut_tells_what_was_given_and_how_to_keep_the_request() -> None:
+    line = user_line(decision(request=ASKED, grant=GRANT, applied=True), "9 earlier jobs")
+    assert "2 CPUs (you asked for 8), 512 MiB per node (you asked for 7.8 GiB)" in line
+    assert "9 earlier jobs" in line
+    assert "sbatch --comment=rightsize=off" in line
+
+
+def test_advice_says_that_nothing_was_changed() -> None:
+    line = user_line(decision(mode="advise", request=ASKED, grant=GRANT), "9 earlier jobs")
+    assert "Nothing was changed" in line
+    assert "--comment" not in line
+
+
+def test_observing_is_silent_and_so_is_a_request_that_fits() -> None:
+    assert user_line(decision(mode="observe", request=ASKED, grant=GRANT), "9 earlier jobs") == ""
+    assert user_line(decision(request=ASKED), "9 earlier jobs") == ""
+
+
+@given(st.text(max_size=400), st.integers(1, 10**9), st.integers(1, 10**6))
+def test_a_line_for_the_user_is_one_short_line_of_plain_text(basis: str, mib: int, tasks: int) -> None:
+    asked = request(num_tasks=tasks, cpus_per_task=9, mem_per_cpu_mib=mib + 1, gpus_per_node=9)
+    grant = Grant(cpus_per_task=1, mem_per_cpu_mib=mib, gpus_per_node=1)
+    line = user_line(decision(request=asked, grant=grant, applied=True), basis)
+    assert line.isascii()
+    assert line.isprintable()
+    assert len(line) <= 512
+
+
+def test_growth_beyond_all_bounds_keeps_the_request() -> None:
+    assert not size(ASKED, prediction(memory=math.exp(40), cores=math.exp(40)), LIMITS).grant

@@ -1,0 +1,145 @@
+"""A batch script read as sbatch would read it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import RightsizerError
+from slurm_plugin.policy.submission import Submission, why_left_alone
+from slurm_plugin.sbatch_script import directives, read_submission
+
+
+def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:
+    return read_submission("\n".join(["#!/bin/sh", *lines, ""]), "job.sh", "alice", options)
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("-c 8", "cpus_per_task", 8),
+        ("-c8", "cpus_per_task", 8),
+        ("--cpus-per-task=8", "cpus_per_task", 8),
+        ("--cpus-per-task 8", "cpus_per_task", 8),
+        ("-n 2", "num_tasks", 2),
+        ("--ntasks=2", "num_tasks", 2),
+        ("--mem=8G", "mem_per_node_mib", 8192),
+        ("--mem 8000", "mem_per_node_mib", 8000),
+        ("--mem=500K", "mem_per_node_mib", 1),
+        ("--mem-per-cpu=500M", "mem_per_cpu_mib", 500),
+        ("--gres=gpu:4", "gpus_per_node", 4),
+        ("--gres=gpu", "gpus_per_node", 1),
+        ("--gres=gres/gpu=2", "gpus_per_node", 2),
+        ("--gpus-per-node=4", "gpus_per_node", 4),
+        ("-J fit", "name", "fit"),
+        ('--job-name="my fit"', "name", "my fit"),
+        ("-A phys", "account", "phys"),
+        ("-p main", "partition", "main"),
+        ("-q high", "qos", "high"),
+        ("--comment=rightsize=off", "comment", "rightsize=off"),
+        ("-t 90", "time_limit_min", 90),
+        ("--time=1-00:00:00", "time_limit_min", 1440),
+    ],
+)
+def test_an_option_is_read_in_the_script_and_beside_it(option: str, field: str, value: Any) -> None:
+    assert getattr(read(f"#SBATCH {option}"), field) == value
+    beside = read(options=tuple(option.replace('"', "").split(" ", 1 if "my" not in option else 0)))
+    assert getattr(beside, field) == value
+    assert beside.other == ()
+
+
+def test_options_beside_the_script_win() -> None:
+    made = read("#SBATCH -c 8 --mem=4G", "srun ./fit", options=("-c", "2"))
+    assert (made.cpus_per_task, made.mem_per_node_mib) == (2, 4096)
+
+
+def test_directives_end_at_the_first_command() -> None:
+    made = read(
+        "# a remark", "", "#SBATCH -c 8 # eight", "  # another", "cd /tmp", "#SBATCH -c 2", "#SBATCH --mem=1"
+    )
+    assert (made.cpus_per_task, made.mem_per_node_mib) == (8, None)
+
+
+def test_what_is_only_like_a_directive_is_a_remark() -> None:
+    assert directives("#!/bin/sh\n# SBATCH -c 8\n##SBATCH -c 7\n #SBATCH -c 6\n") == []
+
+
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [
+        ("-N 2", "N"),
+        ("--nodes=2", "nodes"),
+        ("--exclusive", "exclusive"),
+        ("--array=1-5", "array"),
+        ("--gpus=4", "gpus"),
+        ("--ntasks-per-node=4", "ntasks_per_node"),
+        ("--constraint=fast", "constraint"),
+        ("--gres=gpu:a100:2", "gres"),
+        ("--gpus-per-node=a100:2", "gres"),
+        ("--gres=gpu:1,shard:2", "gres"),
+        ("--gres=gpu:0", "gres"),
+        ("--mem=0", "mem_all"),
+        ("--mem-per-cpu=0", "mem_all"),
+    ],
+)
+def test_other_ways_of_asking_leave_the_job_alone(option: str, other: str) -> None:
+    made = read(f"#SBATCH -c 8 {option}")
+    assert made.other == (other,)
+    assert why_left_alone(made) == f"form-not-handled:{other}"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "-o out.txt",
+        "--mail-type=END",
+        "--nice",
+        "--nice=10",
+        "-k",
+        "--no-kill",
+        "--requeue",
+        "-H",
+        "--export=ALL",
+    ],
+)
+def test_options_that_change_no_need_are_passed_over(option: str) -> None:
+    made = read(f"#SBATCH {option}", "#SBATCH -c 8")
+    assert (made.cpus_per_task, made.other) == (8, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("#SBATCH --mem=lots", "--mem=lots is no amount of memory"),
+        ("#SBATCH --mem-per-cpu=1X", "--mem-per-cpu=1X is no amount"),
+        ("#SBATCH --mem=" + "9" * 400, "is no amount of memory"),
+        ("#SBATCH -c eight", "cpus-per-task"),
+        ("#SBATCH -c -3", "cpus-per-task"),
+        ("#SBATCH -n 0", "ntasks"),
+        ("#SBATCH -c", "expected one argument"),
+        ('#SBATCH --job-name="open', "cannot be read"),
+        ("#SBATCH --mem=1G --mem-per-cpu=1G", "one of them"),
+    ],
+)
+def test_options_that_sbatch_would_refuse_are_one_line(line: str, said: str) -> None:
+    with pytest.raises(RightsizerError, match=said) as caught:
+        read(line)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "echo hello\n", " #!/bin/sh\n", "\ufeff#!/bin/sh\n"])
+def test_a_file_that_is_no_script_is_refused(text: str) -> None:
+    with pytest.raises(RightsizerError, match="no batch script"):
+        read_submission(text, "job.sh", "alice")
+
+
+@given(st.text(max_size=60))
+def test_any_directive_is_read_or_refused_in_one_line(words: str) -> None:
+    try:
+        made = read_submission(f"#!/bin/sh\n#SBATCH {words}\n", "job.sh", "alice")
+    except RightsizerError as error:
+        said = str(error)
+    else:
+        said = made.user
+    assert said

@@ -1,0 +1,352 @@
+"""The service: its answers, and that it goes on answering whatever is sent to it."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.decisions import decode_decision
+from accounting.errors import ServiceError
+from accounting.request import Grant
+from accounting.token import find_token
+from models import registry
+from models.demand import training
+from models.families import script_signature
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, Reply, Request, decode_reply, encode_request
+from slurm_plugin.service.server import IDLE_S, bind_socket, make_handler
+from tests.builders import past, submission
+from tests.conftest import PATIENCE_S, Site, TrainedModel
+
+KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+NEW_MODEL_S = 2.0
+
+
+def line_of(job: Submission, identity: str = "7") -> bytes:
+    return encode_request(Request(v=1, id=identity, kind="submit", job=job))
+
+
+def connect(site: Site) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(PATIENCE_S)
+    client.connect(str(site.socket))
+    return client
+
+
+def ask(site: Site, line: bytes) -> bytes:
+    """Send bytes and return what comes back up to a line end, or up to the end where the service hangs up."""
+    with connect(site) as client:
+        try:
+            client.sendall(line)
+            return client.makefile("rb").readline()
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
+def reply(site: Site, job: Submission = KNOWN) -> Reply:
+    return decode_reply(ask(site, line_of(job)))
+
+
+def model_of(site: Site) -> str:
+    token = find_token(reply(site).token)
+    assert token is not None
+    return token.model
+
+
+def install(site: Site, model: TrainedModel) -> None:
+    shutil.copytree(model.directory, site.models, symlinks=True)
+
+
+def handler_of(site: Site) -> Any:
+    config = site.config
+    model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
+    model.refresh()
+    return make_handler(config, model, Journal(Path(config.service.journal)))
+
+
+def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    answer = decode_reply(handler_of(site)(line_of(KNOWN, "abc")))
+    assert answer.id == "abc"
+    assert answer.grant.cpus_per_task == 1 or answer.grant.cpus_per_task == 2
+    assert answer.grant.mem_per_node_mib is not None
+    assert answer.grant.mem_per_node_mib < 2000
+    assert answer.grant.gpus_per_node == 1
+    assert answer.message.startswith("rightsizer: this job gets")
+    token = find_token(answer.token)
+    assert token is not None
+    assert token.asked == {"tasks": 1, "cpus": 8, "mem": 8000, "gpus": 4}
+    assert token.granted == {
+        "cpus": answer.grant.cpus_per_task,
+        "mem": answer.grant.mem_per_node_mib,
+        "gpus": 1,
+    }
+    assert (token.model, token.signature) == (trained_model.version, script_signature(KNOWN.script))
+
+
+@pytest.mark.parametrize(("mode", "told"), [("observe", False), ("advise", True)])
+def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode=mode)
+    answer = decode_reply(handler_of(site)(line_of(KNOWN)))
+    assert (answer.grant, bool(answer.message)) == (Grant(), told)
+    assert ";would=cpus:" in answer.token
+    token = find_token(answer.token)
+    assert token is not None
+    assert (token.mode, token.granted) == (mode, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"comment": "rightsize=off"}, "opted-out"),
+        ({"other": ("array",)}, "form-not-handled:array"),
+        ({"batch": False}, "not-a-batch-job"),
+        ({"user": "stranger"}, "no-evidence"),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 100, "gpus_per_node": 1}, "fits"),
+    ],
+)
+def test_a_job_that_is_left_alone_has_its_reason(
+    changes: dict[str, Any], reason: str, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    answer = decode_reply(handler_of(site)(line_of(msgspec.structs.replace(KNOWN, **changes))))
+    token = find_token(answer.token)
+    assert token is not None
+    assert (answer.grant, answer.message, token.reason) == (Grant(), "", reason)
+
+
+def test_without_a_model_every_job_keeps_its_request(site: Site) -> None:
+    site.configure(mode="enforce")
+    answer = decode_reply(handler_of(site)(line_of(KNOWN)))
+    assert (answer.grant, answer.message) == (Grant(), "")
+    assert ";why=no-model" in answer.token
+
+
+def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    handle = handler_of(site)
+    answers = [decode_reply(handle(line_of(job))) for job in (KNOWN, submission(), KNOWN)]
+    [file] = Path(site.config.service.journal).iterdir()
+    decisions = [decode_decision(line) for line in file.read_bytes().splitlines()]
+    tokens = [find_token(answer.token) for answer in answers]
+    assert [made.id for made in decisions if made] == [token.decision_id for token in tokens if token]
+    assert len({token.decision_id for token in tokens if token}) == 3
+    assert decisions[0] is not None
+    assert (decisions[0].grant, decisions[0].applied) == (answers[0].grant, True)
+
+
+def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    config = site.config
+    model = CurrentModel(site.models, chain_settings_of(config))
+    model.refresh()
+    journal = Journal(Path(config.service.journal))
+    handle = make_handler(config, model, journal)
+    journal.close()
+    line = handle(line_of(KNOWN))
+    assert line is not None
+    assert decode_reply(line).grant
+
+
+def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
+    handle = handler_of(site)
+    for line in (b"", b"{}", b"\xff", line_of(KNOWN).replace(b'"v":1', b'"v":2')):
+        assert handle(line) is None
+
+
+def test_a_journal_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServiceError, match=r"service\.journal"):
+        Journal(tmp_path / "file" / "journal")
+
+
+def test_the_service_answers_and_stops_cleanly(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce", service={"socket_mode": "0606"})
+    service = site.serve()
+    assert reply(site).grant
+    assert site.socket.stat().st_mode & 0o777 == 0o606
+    service.send_signal(signal.SIGTERM)
+    _, log = service.communicate(timeout=PATIENCE_S)
+    assert service.returncode == 0
+    assert not site.socket.exists()
+    assert b"Traceback" not in log
+
+
+def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    service = site.serve()
+    good = line_of(KNOWN)
+    for bad in (b"\n", b"rubbish\n", b"\x00\xff" * 1000 + b"\n", b"[" * 30000 + b"\n", b"{}\n" * 500):
+        assert ask(site, bad) == b""
+    began = time.monotonic()
+    assert ask(site, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
+    assert time.monotonic() - began < IDLE_S / 2, "it waited for more of what is too long already"
+    assert ask(site, b"x" * (20 * MAX_REQUEST_BYTES)) == b""
+    assert ask(site, good[:-1] + b" " * MAX_REQUEST_BYTES + b"\n") == b""
+    huge = msgspec.structs.replace(KNOWN, cpus_per_task=10**30, mem_per_node_mib=-1, num_tasks=-(10**30))
+    ask(site, line_of(huge))
+    closed = connect(site)
+    closed.sendall(good * 20)
+    closed.close()
+    half = connect(site)
+    half.sendall(good[: len(good) // 2])
+    assert reply(site).id == "7"
+    half.sendall(good[len(good) // 2 :] + good)
+    lines = half.makefile("rb")
+    assert [decode_reply(lines.readline()).id for _ in range(2)] == ["7", "7"]
+    half.close()
+    assert service.poll() is None
+
+
+def test_a_client_that_says_nothing_is_dropped(site: Site) -> None:
+    site.serve()
+    with connect(site) as silent:
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            assert silent.recv(1) == b""
+        assert time.monotonic() - began < 10
+
+
+def test_many_clients_at_once_each_get_their_own_answer(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.serve()
+
+    def identity(number: int) -> str:
+        return decode_reply(ask(site, line_of(KNOWN, f"client-{number}"))).id
+
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        assert list(pool.map(identity, range(300))) == [f"client-{number}" for number in range(300)]
+
+
+def test_a_socket_that_is_taken_is_one_line_and_the_running_service_stays(site: Site) -> None:
+    site.serve()
+    second = site.start("serve")
+    _, log = second.communicate(timeout=PATIENCE_S)
+    assert second.returncode == 1
+    assert [line for line in log.decode().splitlines() if "taken by a running service" in line] == [
+        log.decode().strip()
+    ]
+    assert reply(site).id == "7"
+
+
+def test_a_socket_whose_service_is_stuck_is_taken_too(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stuck:
+        stuck.bind(str(path))
+        stuck.listen(0)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waiting:
+            waiting.setblocking(False)
+            waiting.connect_ex(str(path))
+            with pytest.raises(ServiceError, match="taken by a running service"):
+                bind_socket(path, 0o600)
+    assert path.is_socket()
+
+
+def test_the_socket_of_a_killed_service_is_replaced(site: Site) -> None:
+    first = site.serve()
+    first.kill()
+    first.wait()
+    assert site.socket.exists()
+    site.serve()
+    assert reply(site).id == "7"
+
+
+def test_a_file_at_the_sockets_path_is_left_alone(site: Site) -> None:
+    site.socket.write_text("precious")
+    service = site.start("serve")
+    _, log = service.communicate(timeout=PATIENCE_S)
+    assert service.returncode == 1
+    assert b"exists and is no socket" in log
+    assert b"Traceback" not in log
+    assert site.socket.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["x" * 120, "file/socket"])
+def test_a_path_where_no_socket_can_be_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServiceError, match=r"set service\.socket"):
+        bind_socket(tmp_path / name, 0o600)
+
+
+def test_a_new_model_is_used_within_two_seconds_and_a_damaged_one_never(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    service = site.serve()
+    assert model_of(site) == trained_model.version
+    attempts = past(30, seed=2)
+    trained = training.train(attempts, 50)
+    new = training.save(trained, attempts, site.models, 2e9)
+    registry.promote(site.models, new)
+    promoted = time.monotonic()
+    while model_of(site) != new:
+        assert time.monotonic() - promoted < NEW_MODEL_S
+        time.sleep(0.02)
+    damaged = training.save(trained, attempts, site.models, 2.1e9)
+    (site.models / damaged / "history.json").write_bytes(b"{}")
+    registry.promote(site.models, damaged)
+    time.sleep(1.2)
+    assert model_of(site) == new
+    registry.promote(site.models, trained_model.version)
+    promoted = time.monotonic()
+    while model_of(site) != trained_model.version:
+        assert time.monotonic() - promoted < NEW_MODEL_S
+        time.sleep(0.02)
+    service.send_signal(signal.SIGTERM)
+    _, log = service.communicate(timeout=PATIENCE_S)
+    assert log.decode().count("is refused") == 1
+
+
+def test_what_answers_a_submission_imports_nothing_heavy() -> None:
+    heavy = ["pandas", "sqlalchemy", "alembic", "sklearn", "xgboost", "onnxmltools", "onnx", "rich"]
+    code = (
+        f"import sys, slurm_plugin.service.server; print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    config = site.configure(mode="enforce")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\n#SBATCH -c 8 --mem=8000\n#SBATCH --gres=gpu:4\nsrun ./fit --all\n")
+    model = CurrentModel(site.models, chain_settings_of(config))
+    model.refresh()
+    as_hooked = msgspec.structs.replace(KNOWN, script=script.read_text())
+    served = reply_to("7", decide(as_hooked, model.predictor, config, "d", 0.0)).grant
+    predicted = subprocess.run(
+        site.command("predict", str(script), "--user", "alice", "--format", "json"),
+        env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+        capture_output=True,
+        check=True,
+    )
+    granted = {row["resource"]: row["granted"] for row in json.loads(predicted.stdout)}
+    assert served
+    assert granted["CPUs"] == served.cpus_per_task
+    assert granted["memory (MiB)"] == served.mem_per_node_mib
+    assert granted["GPUs"] == served.gpus_per_node
