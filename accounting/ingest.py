@@ -76,13 +76,15 @@ def ingest(
         _ingest_spools(connection, settings, now_s, report)
         until_s = read_until_s(connection, SACCT)
     windows = list(plan_windows(until_s, now_s, settings, since_s))
+    # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
+    leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     for number, (begin_s, end_s) in enumerate(windows, start=1):
         reading = read_sacct(query(settings.sacct, begin_s, end_s))
         with engine.begin() as connection:
             _write_reading(connection, reading, now_s, report)
-            write_rows(
-                connection, schema.windows, [{"source": SACCT, "read_until_s": max(end_s, until_s or 0)}]
-            )
+            if not leaves_gap:
+                mark = {"source": SACCT, "read_until_s": max(end_s, until_s or 0)}
+                write_rows(connection, schema.windows, [mark])
         report.unfinished = reading.unfinished
         progress(number / len(windows))
     return report

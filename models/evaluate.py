@@ -49,11 +49,12 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """A time split: how many attempts were learned from and judged, and the scores."""
+    """A time split: how many attempts were learned from and judged, who metered GPUs, and the scores."""
 
     split_s: int
     learned_from: int
     judged: int
+    gpu_sources: tuple[str, ...]
     scores: tuple[Score, ...]
 
 
@@ -89,6 +90,7 @@ def evaluate(
         split_s=split_s,
         learned_from=len(before),
         judged=len(after),
+        gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in after if attempt.use.gpu_source})),
         scores=tuple(_scores(table, list(methods))),
     )
 

@@ -14,6 +14,8 @@ from models.families import Family, cohort_keys, family_keys
 # A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
 # memory knows something about the input that no history does.
 COMPARABLE_REQUEST = 2.0
+# A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
+VARIED_SCRIPTS = 3
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -35,6 +37,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     wall_s: int
     gpus: int | None
     gpu_source: str
+    script: str
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -67,7 +70,11 @@ class History:
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
-        found = [Evidence(key, self._comparable(key, request)) for key in family_keys(request)]
+        found = [
+            evidence
+            for key in family_keys(request)
+            if stands_for(evidence := Evidence(key, self._comparable(key, request)), request)
+        ]
         for evidence in found:
             if sum(job.complete for job in evidence.jobs) >= enough:
                 return evidence
@@ -80,6 +87,13 @@ class History:
     def cohorts(self, request: JobRequest) -> tuple[tuple[PastJob, ...], ...]:
         """Return the recent jobs of the request's user, account and partition, in this order."""
         return tuple(tuple(self._jobs.get(key, ())) for key in cohort_keys(request))
+
+
+def stands_for(evidence: Evidence, request: JobRequest) -> bool:
+    """Whether a family's past tells about the request's script: the same, one of many, or none was ever known."""
+    scripts = {job.script for job in evidence.jobs if job.script}
+    same = not request.script_signature or not scripts or scripts == {request.script_signature}
+    return same or len(scripts) >= VARIED_SCRIPTS
 
 
 def is_comparable(job: PastJob, request: JobRequest) -> bool:
@@ -130,6 +144,7 @@ def past_job(attempt: Attempt) -> PastJob:
         wall_s=use.wall_s,
         gpus=use.gpus,
         gpu_source=use.gpu_source,
+        script=attempt.script_signature,
     )
 
 

@@ -15,6 +15,7 @@ from accounting.records import Attempt, GpuUse, JobRow, Step
 from accounting.request import JobRequest
 from accounting.sacct import COLUMNS, DELIMITER
 from accounting.token import format_token
+from models.families import script_signature
 from slurm_plugin.policy.submission import Submission
 
 DAY_S = 86400
@@ -120,7 +121,7 @@ def attempt(
             cpus_per_task=row.req_cpus,
             mem_per_node_mib=row.req_mem_mib,
             gpus_per_node=row.req_gpus,
-            script_signature="0123456789ab",
+            script_signature=script_signature(SCRIPT),
         )
         row = msgspec.structs.replace(row, admin_comment=format_token(decision(request=asked)))
     cpu_s = cores * row.elapsed_s

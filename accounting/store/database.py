@@ -73,14 +73,9 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    """WAL lets the analyst read while ingest writes; FULL keeps a finished transaction through a power cut."""
+    """FULL keeps a finished transaction through a power cut."""
     cursor = connection.cursor()
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        "foreign_keys=ON",
-        f"busy_timeout={SQLITE_WAIT_S * 1000}",
-    ):
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", f"busy_timeout={SQLITE_WAIT_S * 1000}"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
@@ -97,6 +92,9 @@ def _settle_schema(engine: Engine, url: str, *, create: bool) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         connection.commit()
+        if engine.dialect.name == "sqlite":
+            # Stays with the file: the analyst reads while ingest writes. Not before the file is known to be ours.
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 def _refuse_foreign(

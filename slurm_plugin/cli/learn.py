@@ -95,9 +95,10 @@ def evaluate(config_file: str | None, train_share: float, output_format: str) ->
         policy_sizing(config),
         train_share,
     )
+    meters = "+".join(result.gpu_sources)
     rows = [
         {
-            "resource": score.dimension,
+            "resource": f"gpus ({meters})" if score.dimension == "gpus" else score.dimension,
             "method": score.method,
             "unit": score.unit,
             "jobs": score.jobs,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config import load_config
 
@@ -26,9 +27,13 @@ def models(config_file: str | None, output_format: str) -> None:
 
     directory = Path(load_config(config_file).models.directory)
     current = registry.current_version(directory)
-    rows = []
+    rows: list[dict[str, object]] = []
     for version in registry.versions(directory):
-        manifest = read_manifest(directory / version)
+        try:
+            manifest = read_manifest(directory / version)
+        except ModelError as error:
+            note(str(error))
+            continue
         rows.append(
             {
                 "version": version,

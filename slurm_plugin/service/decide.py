@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from accounting.decisions import Decision
+from accounting.request import Grant
 from accounting.token import format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config import Config
@@ -48,7 +49,18 @@ def decide(
         model=prediction.model,
         dimensions=sized.reasons,
     )
-    return Answer(decision=decision, prediction=prediction, message=user_line(decision, prediction.basis))
+    return Answer(
+        decision=decision,
+        prediction=prediction,
+        message=user_line(decision, grounds(prediction, sized.grant)),
+    )
+
+
+def grounds(prediction: Prediction, grant: Grant) -> str:
+    """Return in words what a grant rests on; who metered the GPUs is told wherever GPUs are cut."""
+    if grant.gpus_per_node is None:
+        return prediction.basis
+    return f"{prediction.basis}, GPUs by {prediction.gpu_source} meter"
 
 
 def reply_to(request_id: str, answer: Answer) -> Reply:

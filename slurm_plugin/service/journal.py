@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ class Journal:
         self._folder = folder
         self._day = ""
         self._handle = -1
+        self._torn = False
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open_day(time.time())
@@ -40,7 +42,12 @@ class Journal:
     def append(self, decision: Decision) -> None:
         """Append a decision to the file of its day; OSError where the disk refuses it."""
         self._open_day(decision.time_s)
-        os.write(self._handle, encode_decision(decision))
+        # What a full disk cut off must not swallow the next decision too.
+        line = (b"\n" if self._torn else b"") + encode_decision(decision)
+        written = os.write(self._handle, line)
+        self._torn = written < len(line)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         """Close the file."""

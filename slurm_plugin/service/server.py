@@ -135,15 +135,18 @@ async def serve(config: Config) -> None:
     server = await loop.create_unix_server(lambda: Connection(handle), sock=listening)
     watch = asyncio.create_task(_follow(model))
     log.info("answering on %s in mode %s", path, config.mode)
+    stopping = asyncio.create_task(stop.wait())
     try:
-        await stop.wait()
+        # A watch that fails ends the service: restarted, it follows models again; until then jobs pass unchanged.
+        await asyncio.wait({stopping, watch}, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        stopping.cancel()
         watch.cancel()
         server.close()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
         path.unlink(missing_ok=True)
         journal.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
     log.info("stopped")
 
 

@@ -17,6 +17,7 @@ from accounting.errors import SlurmError, StoreError
 from accounting.gpu_samples import read_spool
 from accounting.ingest import IngestReport, IngestSettings, ingest, plan_windows
 from accounting.journal import read_journal
+from accounting.sacct import COLUMNS, DELIMITER
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import Counts, read_attempts, read_decision
@@ -280,3 +281,24 @@ def test_samples_are_parted_where_their_meter_paused(times: list[int]) -> None:
 def test_a_report_of_nothing_counts_nothing(store: Engine, tmp_path: Path) -> None:
     report = ingest(store, settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path), NOW_S)
     assert report == IngestReport(Counts(), Counts(), Counts(), Counts())
+
+
+def test_reading_from_later_on_leaves_the_mark_for_the_next_plain_run(site: Site) -> None:
+    config, asked = site.config, list[tuple[int, int]]()
+
+    def query(_command: str, begin_s: int, end_s: int) -> list[str]:
+        asked.append((begin_s, end_s))
+        return [DELIMITER.join(COLUMNS)]
+
+    settings = IngestSettings(
+        sacct="", overlap_s=60, first_days=1, gpu_spool=site.folder, journal=site.folder / "journal"
+    )
+    engine = open_store(config.store.url, create=True)
+    try:
+        ingest(engine, settings, 1_000_000, query=query)
+        ingest(engine, settings, 1_500_000, since_s=1_400_000, query=query)
+        asked.clear()
+        ingest(engine, settings, 1_600_000, query=query)
+    finally:
+        engine.dispose()
+    assert asked[0][0] == 1_000_000 - 60

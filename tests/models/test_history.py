@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from models.features import FEATURES, LEARNED, features, use_of
-from models.history import History, PastJob, is_comparable, past_job, replay, request_of
+from models.history import Evidence, History, PastJob, is_comparable, past_job, replay, request_of, stands_for
 from tests.builders import T0, attempt, request
 
 KNOWN = request_of(attempt())
@@ -38,8 +38,8 @@ def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
 def test_the_narrowest_family_with_enough_speaks() -> None:
     other = msgspec.structs.replace(KNOWN, script_signature="another")
     history = filled([job(), job()])
-    for _ in range(5):
-        history.add(other, job())
+    for number in range(5):
+        history.add(other, job(script=f"another-{number}"))
     narrow, wide = history.evidence(KNOWN, enough=2), history.evidence(KNOWN, enough=3)
     assert narrow is not None
     assert wide is not None
@@ -47,6 +47,24 @@ def test_the_narrowest_family_with_enough_speaks() -> None:
     assert (wide.family[0], len(wide.jobs)) == ("user+name", 7)
     assert history.evidence(request(job_name="unknown"), enough=1) is None
     assert history.evidence(request(user="bob"), enough=1) is None
+
+
+@pytest.mark.parametrize(
+    ("scripts", "stands"),
+    [
+        (["old"], False),
+        (["old", "older"], False),
+        (["old", "older", "oldest"], True),
+        (["", ""], True),
+        (["", "old"], False),
+        (["abc"], True),
+    ],
+)
+def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[str], stands: bool) -> None:
+    asked = msgspec.structs.replace(KNOWN, script_signature="abc")
+    evidence = Evidence(("user+name", "alice", "fit"), tuple(job(script=script) for script in scripts))
+    assert stands_for(evidence, asked) is stands
+    assert stands_for(evidence, msgspec.structs.replace(asked, script_signature=""))
 
 
 @pytest.mark.parametrize(

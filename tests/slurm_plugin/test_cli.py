@@ -197,7 +197,7 @@ def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
 def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str) -> None:
     site.configure(mode="enforce")
     script = site.folder / "fit"
-    script.write_text("#!/bin/sh\nsrun ./fit\n")
+    script.write_text("#!/bin/sh\nsrun ./fit --all\n")
     ran = run("predict", str(script), "-c", "8", "--mem=8000", "--user", "alice", "--format", "json")
     rows = {row["resource"]: row for row in json.loads(ran.out)}
     assert (rows["CPUs"]["requested"], rows["memory (MiB)"]["requested"]) == (8, 8000)
