@@ -297,6 +297,7 @@ def test_other_comments_do_not(comment: str) -> None:
     [
         ({"batch": False}, "not-a-batch-job"),
         ({"batch": False, "mem_per_node_mib": 8000}, None),
+        ({"batch": False, "mem_per_gpu_mib": 8000, "gpus_per_job": 2}, "not-a-batch-job"),
         ({"other": ("exclusive", "features")}, "form-not-handled:exclusive"),
         ({"other": ("a_form_of_tomorrow",)}, "form-not-handled:a_form_of_tomorrow"),
         ({"other": ("threads_per_core",)}, "form-not-handled:threads_per_core"),
