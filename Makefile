@@ -32,7 +32,7 @@ lint: setup
 check: lint test
 
 bench: setup
-	$(BIN)/python bench/submit_rpc.py
+	$(BIN)/python -m bench.submit_rate
 
 faults: setup
 	@$(BIN)/python -m tests.cluster.campaign
