@@ -59,14 +59,10 @@ def size(
     need_mib = None if "memory" in kept else memory_need_mib(request, prediction, limits)
     cores = _kept_or(kept, "cores", size_cores(request, prediction, need_mib, limits))
     gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))
-    fewer = granted(request, Grant(cpus_per_task=cores[0], **_in_kind(request, GPU_KINDS, gpus[0])))
-    memory = _kept_or(kept, "memory", size_memory(request, fewer, need_mib, limits))
-    after = granted(fewer, Grant(**_in_kind(request, MEMORY_KINDS, memory[0])))
-    grant = Grant(
-        cpus_per_task=cores[0],
-        **_in_kind(request, GPU_KINDS, gpus[0]),
-        **_in_kind(request, MEMORY_KINDS, memory[0]),
-    )
+    fewer = Grant(cpus_per_task=cores[0], **_in_kind(request, GPU_KINDS, gpus[0]))
+    memory = _kept_or(kept, "memory", size_memory(request, granted(request, fewer), need_mib, limits))
+    grant = msgspec.structs.replace(fewer, **_in_kind(request, MEMORY_KINDS, memory[0]))
+    after = granted(request, grant)
     busy_cores = prediction.cores.upper * request.num_tasks if prediction.cores else None
     busy_gpus = prediction.gpus.upper if prediction.gpus else None
     asked_cpus = request.cpus if request.cpus_per_task else None

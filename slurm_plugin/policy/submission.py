@@ -105,10 +105,6 @@ def why_left_alone(submission: Submission, request: JobRequest, kept: dict[Dimen
     if not asked:
         return "nothing-asked"
     if all(dimension in kept for dimension in asked):
-        names = dict.fromkeys(kept[dimension] for dimension in asked)
-        return (
-            "+".join(names)[:REASON_CHARS]
-            if NOT_BATCH in names
-            else f"form-not-handled:{'+'.join(names)}"[:REASON_CHARS]
-        )
+        names = "+".join(dict.fromkeys(kept[dimension] for dimension in asked))
+        return (names if NOT_BATCH in names else f"form-not-handled:{names}")[:REASON_CHARS]
     return None
