@@ -36,6 +36,7 @@ from slurm_plugin.sandbox import cluster, daemons, teardown
 WARM = 20
 # Time for every submitter to have its messages before the first one starts.
 HEAD_START_S = 0.15
+RARE_S = 1.1
 CURVE = (0, 1_000, 3_000, 10_000)
 HOOKS = (NO_HOOK, EMPTY, OURS)
 
@@ -128,7 +129,7 @@ def main() -> None:
 
 def print_curve(bench: Bench, arguments: argparse.Namespace) -> None:
     """Measure and print what large queues cost an empty Lua hook."""
-    results = take_turns(bench, (NO_HOOK, EMPTY), CURVE, arguments, (hot_and_alone,))
+    results = take_turns(bench, (NO_HOOK, EMPTY), CURVE, arguments, (rare_and_hot,))
     print_rows(rows(results), arguments.format, "What large queues cost any Lua hook")
 
 
@@ -157,9 +158,9 @@ def together(hook: str, queued: int) -> tuple[Cell, ...]:
     return Cell(hook, queued, MOST_SUBMITTERS, GAP_S), Cell(hook, queued, MOST_SUBMITTERS, 0.0)
 
 
-def hot_and_alone(hook: str, queued: int) -> tuple[Cell, ...]:
-    """Return the one cell of the curve."""
-    return (Cell(hook, queued, 1, 0.0),)
+def rare_and_hot(hook: str, queued: int) -> tuple[Cell, ...]:
+    """Return the cells of the curve: slurmctld shows Lua a fresh list of all jobs once a second at most."""
+    return Cell(hook, queued, 1, RARE_S), Cell(hook, queued, 1, 0.0)
 
 
 def take_turns(

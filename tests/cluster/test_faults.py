@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.campaign import not_possible, run
+from tests.cluster.campaign import has_breaker, not_possible, run, watch_breaker
 from tests.cluster.fault_site import FaultSite
 from tests.cluster.faults import FAULTS, Fault
 
@@ -24,3 +24,9 @@ def test_the_job_is_accepted(fault: Fault, site: FaultSite) -> None:
         pytest.skip(reason)
     outcome = run(fault, site)
     assert outcome.complaint == ""
+
+
+def test_an_open_breaker_costs_nothing_more_and_closes_again(site: FaultSite) -> None:
+    if not has_breaker():
+        pytest.skip("this hook has no breaker")
+    assert watch_breaker(site).complaint() == ""
