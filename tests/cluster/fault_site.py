@@ -110,16 +110,17 @@ class FaultSite:
         """Make the next submission load the script into a fresh Lua state (and so close the breaker).
 
         slurmctld compares whole seconds with the time of its last load, and would load a script from the future
-        at every submission: so this waits for the next second.
+        at every submission: so this waits for the next second. The time is given, since the kernel's own stamps
+        lag some milliseconds behind the clock.
         """
-        while int(time.time()) <= self._loaded_s:
+        while int(now_s := time.time()) <= self._loaded_s:
             time.sleep(0.02)
-        os.utime(self.script)
+        os.utime(self.script, (now_s, now_s))
 
     def replace_script(self, text: str) -> None:
         """Write another script; the next submission tries to load it."""
-        self.reload()
         self.script.write_text(text, encoding="utf-8")
+        self.reload()
 
     def submit(self) -> Submitted:
         """Submit the job, held, with plain sbatch."""
