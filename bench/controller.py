@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,8 @@ SCRIPT = JOBS / "align.sbatch"
 ASKED_CPUS = 8
 MOST_JOBS = 300_000
 RPC = re.compile(r"REQUEST_SUBMIT_BATCH_JOB\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
+AGENT_EMPTY = re.compile(r"DBD Agent queue size:\s*0\b")
+DRAIN_PATIENCE_S = 20.0
 STATE_FILE = "job_state"
 
 
@@ -113,6 +116,10 @@ class Controller:
 
     def _bring_up(self) -> None:
         cluster.bring_up([daemons.slurmctld(self.sandbox.cluster)], self.sandbox.cluster, lambda _: None)
+        # What the run before left for slurmdbd is sent now, and would take the cores from what is measured.
+        deadline_s = time.monotonic() + DRAIN_PATIENCE_S
+        while not AGENT_EMPTY.search(self.sandbox.command("sdiag")) and time.monotonic() < deadline_s:
+            time.sleep(0.1)
 
     def _state_folder(self, queued: int) -> Path:
         # A folder for each queue: slurmctld removes the scripts of jobs that it does not know.
