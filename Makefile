@@ -2,13 +2,14 @@
 
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint bench clean
+.PHONY: help setup demo test check lint bench faults clean
 
 help:
 	@echo 'make demo    the whole story on a private Slurm, in under five minutes'
 	@echo 'make test    all tests; what needs a real Slurm runs where Debian packages can be installed'
 	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
+	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs'
 	@echo 'make clean   remove the virtual environment and caches'
 
 setup:
@@ -31,7 +32,10 @@ lint: setup
 check: lint test
 
 bench: setup
-	$(BIN)/python bench/submit_rpc.py
+	$(BIN)/python -m bench.submit_rate
+
+faults: setup
+	@$(BIN)/python -m tests.cluster.campaign
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

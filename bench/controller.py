@@ -1,0 +1,152 @@
+"""A private Slurm for benchmarks, whose slurmctld is started afresh with a chosen hook and a chosen queue.
+
+All hooks are measured on the same machine, the same daemons and the same queue, saved once and restored before every
+measurement, so that jobs which one measurement leaves behind cost nothing in the next.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.replay import Message, capture
+from slurm_plugin.config import load_config
+from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.demo.recorded import ingest_recording, train_current
+from slurm_plugin.demo.workload import JOBS
+from slurm_plugin.sandbox import cluster, daemons, teardown
+from slurm_plugin.sandbox.environment import command_environment
+
+NO_HOOK, EMPTY, OURS = "no hook", "empty Lua hook", "ours"
+EMPTY_HOOK = """\
+function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid) return slurm.SUCCESS end
+"""
+SCRIPT = JOBS / "align.sbatch"
+ASKED_CPUS = 8
+MOST_JOBS = 300_000
+RPC = re.compile(r"REQUEST_SUBMIT_BATCH_JOB\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
+AGENT_EMPTY = re.compile(r"DBD Agent queue size:\s*0\b")
+DRAIN_PATIENCE_S = 20.0
+STATE_FILE = "job_state"
+
+
+class Controller:
+    """The sandbox; `start` puts slurmctld into a state to measure."""
+
+    def __init__(self, directory: Path, deadline_ms: int) -> None:
+        self.sandbox = cluster.start(
+            cluster.Options(directory=directory, nodes=1, mode="enforce", serve=False)
+        )
+        self._layout = self.sandbox.layout
+        self._plain_conf = self._layout.slurm_conf.read_text(encoding="utf-8")
+        config = load_config(str(self._layout.rightsizer_toml))
+        train_current(config, ingest_recording(config, self._layout.rightsizer))
+        hook = msgspec.structs.replace(config.hook, deadline_ms=deadline_ms)
+        settings = hook_settings(msgspec.structs.replace(config, hook=hook))
+        (self._layout.etc / "rightsizer_site.lua").write_text(settings, encoding="utf-8")
+        self._hook = ""
+
+    @property
+    def port(self) -> int:
+        """Where slurmctld listens."""
+        return self.sandbox.manifest.ports.slurmctld
+
+    @property
+    def munge_socket(self) -> str:
+        """Where this sandbox's munged listens."""
+        return str(self._layout.munge_socket)
+
+    def stop(self) -> None:
+        """End everything."""
+        cluster.stop(self.sandbox.directory)
+
+    def capture(self, different: int) -> tuple[Message, ...]:
+        """Return submissions that differ in the time they ask for, so that no two are the same question."""
+        commands = [
+            ("sbatch", "--hold", "--output=/dev/null", f"--time={minutes}", str(SCRIPT))
+            for minutes in range(1, different + 1)
+        ]
+        environment = command_environment(self._layout, self.sandbox.cluster.path_first)
+        return capture(commands, environment, self.port, self.munge_socket, self._layout.run)
+
+    def start(self, hook: str, queued: int) -> None:
+        """Start slurmctld afresh with a hook and a queue that `save_queue` has saved (or none at all)."""
+        teardown.end_daemon(self._layout, daemons.SLURMCTLD)
+        self._write_hook(hook)
+        folder = self._state_folder(queued)
+        folder.mkdir(exist_ok=True)
+        for leftover in folder.glob(f"{STATE_FILE}*"):
+            leftover.unlink()
+        if queued:
+            shutil.copyfile(self._saved(queued), folder / STATE_FILE)
+        self._write_conf(hook, queued)
+        self._bring_up()
+
+    def begin_queue(self, queued: int) -> None:
+        """Start an empty slurmctld without a hook, in which a queue of that size may be made."""
+        shutil.rmtree(self._state_folder(queued), ignore_errors=True)
+        self._state_folder(queued).mkdir()
+        teardown.end_daemon(self._layout, daemons.SLURMCTLD)
+        self._write_conf(NO_HOOK, queued)
+        self._bring_up()
+
+    def save_queue(self, queued: int) -> None:
+        """Save the queue that was made; slurmctld writes it when it ends."""
+        teardown.end_daemon(self._layout, daemons.SLURMCTLD)
+        shutil.copyfile(self._state_folder(queued) / STATE_FILE, self._saved(queued))
+
+    def reset_counters(self) -> None:
+        """Set slurmctld's counters to nought."""
+        self.sandbox.command("sdiag", "--reset")
+
+    def submissions(self) -> tuple[int, int]:
+        """Return how many submissions slurmctld handled since the reset, and its time for all of them, in µs."""
+        found = RPC.search(self.sandbox.command("sdiag"))
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    def share_resized(self, newest: int) -> float:
+        """Return the share of the newest jobs that have fewer CPUs than they asked for."""
+        lines = self.sandbox.command("squeue", "--noheader", "--sort=-i", "--format=%C").split()[:newest]
+        return sum(int(word) < ASKED_CPUS for word in lines) / max(1, len(lines))
+
+    def _bring_up(self) -> None:
+        cluster.bring_up([daemons.slurmctld(self.sandbox.cluster)], self.sandbox.cluster, lambda _: None)
+        # What the run before left for slurmdbd is sent now, and would take the cores from what is measured.
+        deadline_s = time.monotonic() + DRAIN_PATIENCE_S
+        while not AGENT_EMPTY.search(self.sandbox.command("sdiag")) and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+
+    def _state_folder(self, queued: int) -> Path:
+        # A folder for each queue: slurmctld removes the scripts of jobs that it does not know.
+        return self._layout.state / f"slurmctld-{queued}"
+
+    def _saved(self, queued: int) -> Path:
+        return self._layout.state / f"saved-{queued}"
+
+    def _write_hook(self, hook: str) -> None:
+        script, modules = self._layout.etc / HOOK_SCRIPT, self._layout.etc / "rightsizer"
+        script.unlink()
+        if hook == EMPTY:
+            script.write_text(EMPTY_HOOK, encoding="utf-8")
+        else:
+            script.symlink_to(lua_folder() / HOOK_SCRIPT)
+            modules.unlink()
+            modules.symlink_to(lua_folder() / "rightsizer")
+
+    def _write_conf(self, hook: str, queued: int) -> None:
+        text = re.sub(
+            r"^StateSaveLocation=.*$",
+            f"StateSaveLocation={self._state_folder(queued)}",
+            self._plain_conf,
+            flags=re.MULTILINE,
+        )
+        # A sandbox schedules after every submission, under the same locks; clusters keep Slurm's defaults.
+        text = re.sub(r"^SchedulerParameters=.*\n", "", text, flags=re.MULTILINE)
+        if hook == NO_HOOK:
+            text = text.replace("JobSubmitPlugins=lua\n", "")
+        self._layout.slurm_conf.write_text(f"{text}MaxJobCount={MOST_JOBS}\n", encoding="utf-8")

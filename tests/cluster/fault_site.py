@@ -1,0 +1,213 @@
+"""The private Slurm that the fault campaign breaks: submissions with a clock, and every part within reach.
+
+The hook lies there as copies, so that it can be broken without touching the checkout. The service decides by a model
+trained on the demo's recording, so that one and the same job is cut while all is well: «unchanged» then means more
+than that nothing was known about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from slurm_plugin.config import Config, load_config
+from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.demo.recorded import ingest_recording, train_current
+from slurm_plugin.demo.workload import JOBS
+from slurm_plugin.sandbox import cluster, daemons, teardown
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+
+JOB = JOBS / "align.sbatch"
+ASKED = "cpu=8,mem=16000M"
+DEADLINE_MS = 25
+SUBMIT_PATIENCE_S = 60.0
+LEFT_ALONE = re.compile(
+    r"rightsizer: job left as it was submitted: (\w+)|rightsizer: (every job passes unchanged)"
+)
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """One sbatch: `job` is None where it was not accepted, `tres` the CPUs and memory that slurmctld has for it."""
+
+    job: int | None
+    tres: str
+    took_s: float
+    said: str
+
+
+class FaultSite:
+    """A sandbox of one node in enforce mode with a trained model; `cut` is what the job gets while all is well."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.config: Config = load_config(str(sandbox.layout.rightsizer_toml))
+        self.models = Path(self.config.models.directory)
+        self.journal = Path(self.config.service.journal)
+        self.socket = Path(self.config.service.socket)
+        self.hook = sandbox.layout.etc
+        self.script = self.hook / HOOK_SCRIPT
+        self._loaded_s = int(time.time())
+        self._log = sandbox.layout.log / "slurmctld.log"
+        self._log_read = 0
+        self.cut = ""
+
+    @classmethod
+    def start(cls, directory: Path) -> FaultSite:
+        """Start the sandbox, train, and learn what a healthy service gives the job."""
+        site = cls(cluster.start(Options(directory=directory, nodes=1, mode="enforce", serve=False)))
+        train_current(site.config, ingest_recording(site.config, site.sandbox.layout.rightsizer))
+        shutil.copytree(site.models, site.spare_models, symlinks=True)
+        site.mend()
+        site.start_service()
+        # A first answer may come late on a busy machine: it has to load what later ones find in memory.
+        healthy = [site.submit() for _ in range(5)]
+        cuts = {submitted.tres for submitted in healthy} - {ASKED}
+        assert len(cuts) == 1, f"a healthy service does not cut the job: {healthy}"
+        site.cut = cuts.pop()
+        site.cancel_all()
+        return site
+
+    @property
+    def spare_models(self) -> Path:
+        """An untouched copy of the models."""
+        return self.models.with_name("models-spare")
+
+    def mend(self, deadline_ms: int = DEADLINE_MS) -> None:
+        """Put the hook and its settings back as they were; the service is not touched."""
+        modules = self.hook / "rightsizer"
+        if modules.is_symlink():  # as `sandbox up` left it
+            modules.unlink()
+        else:
+            shutil.rmtree(modules)
+        shutil.copytree(lua_folder() / "rightsizer", modules)
+        self.script.unlink()
+        shutil.copyfile(lua_folder() / HOOK_SCRIPT, self.script)
+        self.write_settings(deadline_ms)
+
+    def write_settings(self, deadline_ms: int = DEADLINE_MS, first: str = "") -> None:
+        """Write the hook's site file, with a line of Lua before it; `reload` makes slurmctld read it."""
+        hook = msgspec.structs.replace(self.config.hook, deadline_ms=deadline_ms)
+        text = hook_settings(msgspec.structs.replace(self.config, hook=hook))
+        (self.hook / "rightsizer_site.lua").write_text(f"{first}\n{text}", encoding="utf-8")
+
+    def restore_models(self) -> None:
+        """Put the models back as training left them."""
+        shutil.rmtree(self.models, ignore_errors=True)
+        shutil.copytree(self.spare_models, self.models, symlinks=True)
+
+    def reload(self) -> None:
+        """Make the next submission load the script into a fresh Lua state (and so close the breaker).
+
+        slurmctld compares whole seconds with the time of its last load, and would load a script from the future
+        at every submission: so this waits for the next second. The time is given, since the kernel's own stamps
+        lag some milliseconds behind the clock.
+        """
+        while int(now_s := time.time()) <= self._loaded_s:
+            time.sleep(0.02)
+        os.utime(self.script, (now_s, now_s))
+
+    def replace_script(self, text: str) -> None:
+        """Write another script; the next submission tries to load it."""
+        self.script.write_text(text, encoding="utf-8")
+        self.reload()
+
+    def submit(self) -> Submitted:
+        """Submit the job, held, with plain sbatch."""
+        argv = ["sbatch", "--parsable", "--hold", "--output=/dev/null", str(JOB)]
+        began_s = time.monotonic()
+        answer = subprocess.run(
+            argv,
+            env={**os.environ, **self.sandbox.environment()},
+            capture_output=True,
+            text=True,
+            timeout=SUBMIT_PATIENCE_S,
+            check=False,
+            cwd="/",
+        )
+        took_s = time.monotonic() - began_s
+        self._loaded_s = int(time.time())
+        if answer.returncode != 0:
+            return Submitted(None, "", took_s, answer.stderr.strip())
+        job = int(answer.stdout.partition(";")[0])
+        return Submitted(job, self.tres(job), took_s, answer.stderr.strip())
+
+    def tres(self, job: int) -> str:
+        """Return the CPUs and memory of a pending job as slurmctld has them now."""
+        shown = self.sandbox.command("scontrol", "show", "job", str(job))
+        found = re.search(r"^\s+(?:Req)?TRES=(cpu=\d+,mem=\w+)", shown, re.MULTILINE)
+        return found[1] if found else ""
+
+    def cancel_all(self) -> None:
+        """Cancel what was submitted."""
+        self.sandbox.command("scancel", "--partition=main")
+
+    def new_reasons(self) -> list[str]:
+        """Return why jobs were left alone, by slurmctld's log, since the last call."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_read)
+            fresh = log.read()
+        self._log_read += len(fresh)
+        return [one or other for one, other in LEFT_ALONE.findall(fresh.decode("utf-8", errors="replace"))]
+
+    def lock_time_us(self) -> tuple[int, int]:
+        """Return slurmctld's count of submissions and the time it spent in them, in µs, since `reset_counters`."""
+        shown = self.sandbox.command("sdiag")
+        found = re.search(
+            r"REQUEST_SUBMIT_BATCH_JOB\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", shown
+        )
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    def reset_counters(self) -> None:
+        """Set slurmctld's counters to nought."""
+        self.sandbox.command("sdiag", "--reset")
+
+    def start_service(self) -> None:
+        """Start the service where it does not run; SandboxError where it will not."""
+        self.remove_socket_path()
+        cluster.start_service(self.sandbox.directory)
+
+    def stop_service(self) -> None:
+        """End the service where it runs, and leave no socket behind."""
+        cluster.stop_service(self.sandbox.directory)
+        self.remove_socket_path()
+
+    def remove_socket_path(self) -> None:
+        """Remove whatever lies where the socket belongs, unless a running service owns it."""
+        if self.service_pid() is not None:
+            return
+        if self.socket.is_dir() and not self.socket.is_symlink():
+            self.socket.rmdir()
+        self.socket.unlink(missing_ok=True)
+
+    def service_pid(self) -> int | None:
+        """Return the pid of the service; None where it does not run."""
+        record = teardown.running_record(self.sandbox.layout, daemons.SERVE)
+        return record.pid if record else None
+
+    def signal_service(self, number: signal.Signals) -> None:
+        """Send the running service a signal."""
+        pid = self.service_pid()
+        assert pid is not None, "the service does not run"
+        os.kill(pid, number)
+
+    @contextlib.contextmanager
+    def stopped_service(self) -> Iterator[None]:
+        """Stop the service's process (it keeps its socket) for as long as the block lasts."""
+        self.start_service()
+        self.signal_service(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(AssertionError):
+                self.signal_service(signal.SIGCONT)

@@ -1,0 +1,431 @@
+"""The faults, one row each: what breaks, how it is broken, and what may then become of a job.
+
+Nothing is mocked but the impostors that answer in the service's place. `reasons` are the words in slurmctld's log that
+prove that the fault was met, and not something else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from accounting.errors import SandboxError
+from models import registry
+from models.artefact import HISTORY
+from tests.cluster.fault_site import FaultSite
+from tests.lua.conftest import Answer, Service, reply_with
+from tests.lua.test_failing_service import (
+    close,
+    drip,
+    fall_silent,
+    half_then_close,
+    half_then_silent,
+    ten_megabytes,
+)
+
+Expected = Literal["unchanged", "cut", "either"]
+Break = Callable[[FaultSite], AbstractContextManager[None]]
+
+# The service looks for a new model twice a second.
+MODEL_NOTICED_S = 1.5
+BROKEN_LUA = "function slurm_job_submit(\n"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row. `during` runs while submissions go on; without it some are made one after the other.
+
+    `fresh_state` reloads the script once all is broken; without it the script in use is what is tested.
+    """
+
+    name: str
+    broken: Break
+    expected: Expected = "unchanged"
+    reasons: frozenset[str] = frozenset()
+    during: Callable[[FaultSite], None] | None = None
+    fresh_state: bool = True
+    root_cannot: bool = False
+
+
+def service_answers(answer: Answer) -> Break:
+    """Put an impostor on the service's socket."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.stop_service()
+        with Service(site.socket, answer):
+            yield
+        site.socket.unlink()
+
+    return broken
+
+
+def grants(grant: str) -> Break:
+    """Put an impostor on the socket that answers well but for what it grants."""
+    return service_answers(reply_with('{"v":1,"id":"{id}","grant":' + grant + "}"))
+
+
+def path_is(make: Callable[[Path], None]) -> Break:
+    """Put something else where the socket should be."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.stop_service()
+        make(site.socket)
+        yield
+        site.remove_socket_path()
+
+    return broken
+
+
+def nothing(_path: Path) -> None:
+    """Leave the place empty."""
+
+
+def bind_only(path: Path) -> None:
+    """Leave the socket file of a process that has gone."""
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(path))
+
+
+@contextlib.contextmanager
+def no_permission(site: FaultSite) -> Iterator[None]:
+    """Take every permission from the running service's socket."""
+    site.start_service()
+    site.socket.chmod(0)
+    yield
+    site.stop_service()
+
+
+@contextlib.contextmanager
+def full_backlog(site: FaultSite) -> Iterator[None]:
+    """Fill the queue of a listener that never accepts."""
+    site.stop_service()
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(site.socket))
+        listener.listen(0)
+        for _ in range(3):
+            queued = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            queued.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                queued.connect(str(site.socket))
+        yield
+    site.remove_socket_path()
+
+
+@contextlib.contextmanager
+def never_accepted(site: FaultSite) -> Iterator[None]:
+    """Listen, and never accept."""
+    site.stop_service()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(site.socket))
+        listener.listen(64)
+        yield
+    site.remove_socket_path()
+
+
+def stopped(site: FaultSite) -> AbstractContextManager[None]:
+    """SIGSTOP the service."""
+    return site.stopped_service()
+
+
+@contextlib.contextmanager
+def killed_in_mid_call(site: FaultSite) -> Iterator[None]:
+    """Stop the service while calls wait for it (a second each), and kill it a little later, again and again."""
+    site.mend(deadline_ms=1000)
+    done = threading.Event()
+
+    def kill() -> None:
+        while not done.is_set():
+            site.start_service()
+            site.signal_service(signal.SIGSTOP)
+            done.wait(0.4)
+            site.signal_service(signal.SIGKILL)
+            done.wait(0.1)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    time.sleep(2.0)
+    try:
+        yield
+    finally:
+        done.set()
+        killer.join()
+        site.stop_service()
+        site.mend()
+
+
+@contextlib.contextmanager
+def healthy(site: FaultSite) -> Iterator[None]:
+    """Break nothing beforehand."""
+    site.start_service()
+    yield
+
+
+def restart_service(site: FaultSite) -> None:
+    """Restart the service twice, once politely and once by SIGKILL."""
+    site.stop_service()
+    site.start_service()
+    site.signal_service(signal.SIGKILL)
+    time.sleep(0.3)
+    site.start_service()
+    time.sleep(0.3)
+
+
+def touch_script(site: FaultSite) -> None:
+    """Make slurmctld reload the script three times."""
+    for _ in range(3):
+        time.sleep(1.1)
+        os.utime(site.script)
+    time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def model_missing(site: FaultSite) -> Iterator[None]:
+    """Start the service without any model."""
+    site.stop_service()
+    (site.models / registry.CURRENT).unlink()
+    site.start_service()
+    yield
+    site.stop_service()
+    site.restore_models()
+
+
+def damage_current(site: FaultSite) -> None:
+    """Make a version current whose history differs from its digest in one byte."""
+    version = registry.current_version(site.models)
+    assert version is not None
+    damaged = site.models / f"{version}-damaged"
+    for file in (site.models / version).iterdir():
+        damaged.mkdir(exist_ok=True)
+        (damaged / file.name).write_bytes(file.read_bytes())
+    content = bytearray((damaged / HISTORY).read_bytes())
+    content[len(content) // 2] ^= 1
+    (damaged / HISTORY).write_bytes(content)
+    registry.promote(site.models, damaged.name)
+
+
+@contextlib.contextmanager
+def model_damaged_while_running(site: FaultSite) -> Iterator[None]:
+    """Promote a damaged model under a running service: the last good one stays in use."""
+    site.start_service()
+    damage_current(site)
+    time.sleep(MODEL_NOTICED_S)
+    yield
+    site.restore_models()
+
+
+@contextlib.contextmanager
+def model_damaged_at_start(site: FaultSite) -> Iterator[None]:
+    """Start the service on a damaged model."""
+    site.stop_service()
+    damage_current(site)
+    site.start_service()
+    yield
+    site.stop_service()
+    site.restore_models()
+
+
+@contextlib.contextmanager
+def models_removed(site: FaultSite) -> Iterator[None]:
+    """Remove every model under a running service."""
+    site.start_service()
+    site.models.rename(site.models.with_name("models-away"))
+    time.sleep(MODEL_NOTICED_S)
+    yield
+    site.models.with_name("models-away").rename(site.models)
+
+
+@contextlib.contextmanager
+def script_broken(site: FaultSite) -> Iterator[None]:
+    """Replace the script by one that does not compile: slurmctld keeps the one it has."""
+    site.start_service()
+    site.reload()
+    site.submit()
+    site.replace_script(BROKEN_LUA)
+    yield
+    site.mend()
+
+
+@contextlib.contextmanager
+def script_removed(site: FaultSite) -> Iterator[None]:
+    """Remove the script: slurmctld keeps the one it has."""
+    site.start_service()
+    site.reload()
+    site.submit()
+    site.script.unlink()
+    yield
+    site.script.touch()
+    site.mend()
+
+
+def settings_begin(line: str) -> Break:
+    """Run a line of Lua when the site file is loaded."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.start_service()
+        site.write_settings(first=line)
+        site.reload()
+        yield
+        site.mend()
+
+    return broken
+
+
+@contextlib.contextmanager
+def no_hook_folder(site: FaultSite) -> Iterator[None]:
+    """Move the hook's modules away; the script has to be loaded again to notice."""
+    site.start_service()
+    (site.hook / "rightsizer").rename(site.hook / "rightsizer-away")
+    site.reload()
+    yield
+    (site.hook / "rightsizer-away").rename(site.hook / "rightsizer")
+    site.mend()
+
+
+@contextlib.contextmanager
+def no_settings(site: FaultSite) -> Iterator[None]:
+    """Remove the site file."""
+    site.start_service()
+    (site.hook / "rightsizer_site.lua").unlink()
+    site.reload()
+    yield
+    site.mend()
+
+
+@contextlib.contextmanager
+def journal_full(site: FaultSite) -> Iterator[None]:
+    """Let today's journal (and tomorrow's) be /dev/full: every write fails for want of space."""
+    site.stop_service()
+    away = site.journal.with_name("journal-away")
+    site.journal.rename(away)
+    site.journal.mkdir()
+    for day_s in (time.time(), time.time() + 86400):
+        name = time.strftime("decisions-%Y%m%d.jsonl", time.gmtime(day_s))
+        (site.journal / name).symlink_to("/dev/full")
+    site.start_service()
+    yield
+    site.stop_service()
+    for file in site.journal.iterdir():
+        file.unlink()
+    site.journal.rmdir()
+    away.rename(site.journal)
+
+
+@contextlib.contextmanager
+def journal_unwritable_at_start(site: FaultSite) -> Iterator[None]:
+    """Let a file stand where the journal's folder should be: the service refuses to start."""
+    site.stop_service()
+    away = site.journal.with_name("journal-away")
+    site.journal.rename(away)
+    site.journal.touch()
+    with contextlib.suppress(SandboxError):
+        site.start_service()
+    yield
+    site.stop_service()
+    site.journal.unlink()
+    away.rename(site.journal)
+
+
+@contextlib.contextmanager
+def journal_removed(site: FaultSite) -> Iterator[None]:
+    """Remove the journal's folder under the running service."""
+    site.start_service()
+    for file in site.journal.iterdir():
+        file.unlink()
+    site.journal.rmdir()
+    yield
+    site.stop_service()
+    site.journal.mkdir()
+
+
+def reasons(*words: str) -> frozenset[str]:
+    """Return the reasons of a row."""
+    return frozenset(words)
+
+
+UNREACHABLE = reasons("connect_failed")
+LATE = reasons("deadline")
+
+FAULTS = (
+    Fault("no socket", path_is(nothing), reasons=UNREACHABLE),
+    Fault("the socket may not be used", no_permission, reasons=UNREACHABLE, root_cannot=True),
+    Fault("a folder instead of a socket", path_is(Path.mkdir), reasons=UNREACHABLE),
+    Fault("a plain file instead of a socket", path_is(Path.touch), reasons=UNREACHABLE),
+    Fault("a dangling link", path_is(lambda path: path.symlink_to("/nowhere/s")), reasons=UNREACHABLE),
+    Fault("refused", path_is(bind_only), reasons=UNREACHABLE),
+    Fault("full backlog", full_backlog, reasons=reasons("connect_failed", "send_failed", "deadline")),
+    Fault("never accepted", never_accepted, reasons=LATE),
+    Fault("accepted, then silent", service_answers(fall_silent), reasons=LATE),
+    Fault("one byte every 10 ms", service_answers(drip), reasons=LATE),
+    Fault("half a reply, then silent", service_answers(half_then_silent), reasons=LATE),
+    Fault("half a reply, then closed", service_answers(half_then_close), reasons=reasons("closed")),
+    Fault("closed without a word", service_answers(close), reasons=reasons("closed")),
+    Fault("10 MB reply", service_answers(ten_megabytes), reasons=reasons("reply_too_long")),
+    Fault("bad JSON", service_answers(reply_with("not json {id}")), reasons=reasons("bad_json")),
+    Fault("not an object", service_answers(reply_with('["{id}"]')), reasons=reasons("wrong_version")),
+    Fault("wrong id", service_answers(reply_with('{"v":1,"id":"0000"}')), reasons=reasons("wrong_id")),
+    Fault(
+        "wrong version", service_answers(reply_with('{"v":2,"id":"{id}"}')), reasons=reasons("wrong_version")
+    ),
+    Fault("NaN", grants('{"mem_per_node_mib":NaN}'), reasons=reasons("bad_json", "not_an_integer")),
+    Fault("infinite", grants('{"mem_per_node_mib":1e999}'), reasons=reasons("bad_json", "not_an_integer")),
+    Fault("negative", grants('{"mem_per_node_mib":-1}'), reasons=reasons("below_one")),
+    Fault("zero", grants('{"cpus_per_task":0}'), reasons=reasons("below_one")),
+    Fault("huge", grants('{"cpus_per_task":1e300}'), reasons=reasons("above_request")),
+    Fault("a fraction", grants('{"cpus_per_task":1.5}'), reasons=reasons("not_an_integer")),
+    Fault(
+        "more than asked",
+        grants('{"cpus_per_task":1,"mem_per_node_mib":16001}'),
+        reasons=reasons("above_request"),
+    ),
+    Fault("never asked", grants('{"gpus_per_node":1}'), reasons=reasons("not_asked")),
+    Fault("memory of the other kind", grants('{"mem_per_cpu_mib":10}'), reasons=reasons("wrong_kind")),
+    Fault("unknown grant", grants('{"nodes":1}'), reasons=reasons("unknown_grant")),
+    Fault(
+        "unknown member",
+        service_answers(reply_with('{"v":1,"id":"{id}","shell":"true"}')),
+        reasons=reasons("unknown_member"),
+    ),
+    Fault("SIGSTOP", stopped, reasons=LATE),
+    Fault(
+        "SIGKILL in mid-call",
+        killed_in_mid_call,
+        "either",
+        reasons=reasons("closed", "connect_failed", "receive_failed", "send_failed", "deadline"),
+    ),
+    Fault("service restarted under load", healthy, "either", during=restart_service),
+    Fault("model missing", model_missing),
+    Fault("model damaged while running", model_damaged_while_running, "cut"),
+    Fault("model damaged at start", model_damaged_at_start),
+    Fault("models removed while running", models_removed, "cut"),
+    Fault("job_submit.lua reloaded under load", healthy, "either", during=touch_script),
+    Fault("job_submit.lua broken while running", script_broken, "cut", fresh_state=False),
+    Fault("job_submit.lua removed while running", script_removed, "cut", fresh_state=False),
+    Fault("no modules of the hook", no_hook_folder, reasons=reasons("every job passes unchanged")),
+    Fault("no site file", no_settings, reasons=reasons("every job passes unchanged")),
+    Fault(
+        "a site file that fails",
+        settings_begin("error('broken')"),
+        reasons=reasons("every job passes unchanged"),
+    ),
+    Fault("no LuaSocket", settings_begin('package.cpath = ""'), reasons=reasons("no_socket_library")),
+    Fault(
+        "no JSON library",
+        settings_begin('package.cpath = ""; package.path = package.path:match("^[^;]*")'),
+        reasons=reasons("no_json_library"),
+    ),
+    Fault("journal on a full disk", journal_full, "cut"),
+    Fault("journal cannot be opened at start", journal_unwritable_at_start, reasons=UNREACHABLE),
+    Fault("journal folder removed while running", journal_removed, "cut"),
+)

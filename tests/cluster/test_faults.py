@@ -1,0 +1,32 @@
+"""Whatever breaks, the job is accepted in a bounded time, unchanged or correctly cut: the campaign, row by row."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.campaign import has_breaker, not_possible, run, watch_breaker
+from tests.cluster.fault_site import FaultSite
+from tests.cluster.faults import FAULTS, Fault
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> FaultSite:
+    return FaultSite.start(make_folder() / "faults")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_job_is_accepted(fault: Fault, site: FaultSite) -> None:
+    reason = not_possible(fault)
+    if reason is not None:
+        pytest.skip(reason)
+    outcome = run(fault, site)
+    assert outcome.complaint == ""
+
+
+def test_an_open_breaker_costs_nothing_more_and_closes_again(site: FaultSite) -> None:
+    if not has_breaker():
+        pytest.skip("this hook has no breaker")
+    assert watch_breaker(site).complaint() == ""
