@@ -27,7 +27,8 @@ class DimensionReason(msgspec.Struct, frozen=True, kw_only=True):
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided for one submission.
 
-    `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is.
+    `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is; `rule` the name of
+    the site's rule that it fell under, '' for none.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     request: JobRequest
     grant: Grant = Grant()
+    rule: str = ""
     model: str = ""
     dimensions: tuple[DimensionReason, ...] = ()
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from accounting.records import Attempt, GpuUse, JobRow, MemoryQuality, Step, Use
 from accounting.states import outcome_of
-from accounting.token import asked_fields, find_token
+from accounting.token import asked_request, find_token
 
 # A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
 BUSY_GPU_PCT = 1.0
@@ -20,33 +20,19 @@ MIN_SECONDS_FOR_CORES = 2
 def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = ()) -> Attempt:
     """Join sacct's job row, its steps, our token and the GPU samples into one attempt."""
     token = find_token(row.admin_comment)
-    asked = asked_fields(token) if token else {}
-    num_tasks = asked.get("num_tasks") or max(
-        (step.tasks for step in steps if step.step_id.isdigit()), default=1
-    )
-    asked_cpus, asked_mem_mib, asked_gpus = _asked_totals(row, asked, num_tasks)
+    asked = asked_request(token, row.user) if token else None
+    started = max((step.tasks for step in steps if step.step_id.isdigit()), default=1)
+    num_tasks = asked.num_tasks if asked else started
     return Attempt(
         row=row,
         num_tasks=num_tasks,
-        asked_cpus=asked_cpus,
-        asked_mem_mib=asked_mem_mib,
-        asked_gpus=asked_gpus,
+        asked_cpus=asked.cpus if asked else row.req_cpus,
+        asked_mem_mib=asked.mem_mib if asked and asked.mem_mib is not None else row.req_mem_mib,
+        asked_gpus=asked.gpus if asked and asked.gpus is not None else row.req_gpus,
         decision_id=token.decision_id if token else "",
         script_signature=token.signature if token else "",
         use=measure_use(row, steps, num_tasks, gpu_use),
     )
-
-
-def _asked_totals(
-    row: JobRow, asked: dict[str, int], num_tasks: int
-) -> tuple[int | None, int | None, int | None]:
-    """Return CPUs, MiB and GPUs as the user asked; sacct's ReqTRES is what was left after our own rewrite."""
-    if not asked:
-        return row.req_cpus, row.req_mem_mib, row.req_gpus
-    cpus = num_tasks * asked.get("cpus_per_task", 1)
-    per_cpu = asked.get("mem_per_cpu_mib")
-    mem_mib = asked.get("mem_per_node_mib", row.req_mem_mib) if per_cpu is None else per_cpu * cpus
-    return cpus, mem_mib, asked.get("gpus_per_node", row.req_gpus)
 
 
 def measure_use(row: JobRow, steps: Sequence[Step], num_tasks: int, gpu_use: Sequence[GpuUse] = ()) -> Use:
@@ -129,11 +115,9 @@ def busiest_task_cores(steps: Sequence[Step]) -> float:
 
 
 def gpus_used(gpu_use: Sequence[GpuUse]) -> tuple[int | None, str]:
-    """Return the most GPUs that were busy on one node, and the source of the samples; None without samples."""
+    """Return how many GPUs were ever busy, over all nodes, and the source of the samples; None without samples."""
     if not gpu_use:
         return None, ""
     # A GPU comes more than once where its meter paused, or where two meters watch it.
-    busy: dict[str, set[int]] = {}
-    for use in gpu_use:
-        busy.setdefault(use.node, set()).update({use.gpu} if use.util_max_pct >= BUSY_GPU_PCT else ())
-    return max(len(gpus) for gpus in busy.values()), "+".join(sorted({use.source for use in gpu_use}))
+    busy = {(use.node, use.gpu) for use in gpu_use if use.util_max_pct >= BUSY_GPU_PCT}
+    return len(busy), "+".join(sorted({use.source for use in gpu_use}))

@@ -12,8 +12,9 @@ Dimension = Literal["memory", "cores", "gpus"]
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is known at submit time; None where the user did not ask.
 
-    `num_tasks` is 1 where `-n` was not given. At most one of the two memory fields is set: a request is kept
-    in the kind the user used, because Slurm ignores or misreads the other.
+    `num_tasks` is 1 where nothing says how many; `nodes` is set where a fixed number was asked for. At most one of
+    the memory fields is set, and one of the GPU fields: a request is kept in the kind the user used, because Slurm
+    ignores or misreads the others.
     """
 
     user: str
@@ -26,7 +27,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     cpus_per_task: int | None = None
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
+    mem_per_gpu_mib: int | None = None
     gpus_per_node: int | None = None
+    gpus_per_job: int | None = None
+    gpus_per_task: int | None = None
+    nodes: int | None = None
     wall_s: int | None = None
 
     @property
@@ -36,10 +41,23 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mem_mib(self) -> int | None:
-        """Memory asked for in all, in MiB, the job being on one node; None where it did not ask."""
-        if self.mem_per_node_mib is not None:
-            return self.mem_per_node_mib
-        return None if self.mem_per_cpu_mib is None else self.mem_per_cpu_mib * self.cpus
+        """Memory asked for in all, in MiB, on one node where the job names no number; None where it did not ask."""
+        asked = (
+            (self.mem_per_node_mib, self.nodes or 1),
+            (self.mem_per_cpu_mib, self.cpus),
+            (self.mem_per_gpu_mib, self.gpus or 1),
+        )
+        return next((each * number for each, number in asked if each is not None), None)
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs asked for in all, on one node where the job names no number; None where it did not ask."""
+        asked = (
+            (self.gpus_per_job, 1),
+            (self.gpus_per_task, self.num_tasks),
+            (self.gpus_per_node, self.nodes or 1),
+        )
+        return next((each * number for each, number in asked if each is not None), None)
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,7 +66,10 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpus_per_task: int | None = None
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
+    mem_per_gpu_mib: int | None = None
     gpus_per_node: int | None = None
+    gpus_per_job: int | None = None
+    gpus_per_task: int | None = None
 
     def __bool__(self) -> bool:
         """Whether anything is changed at all."""

@@ -1,10 +1,10 @@
 """The audit token: one word in a job's admin comment that says what was asked, granted, why and by which model.
 
-    rightsizer/1;id=9f2c4d;mode=enforce;why=history;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;model=…;sig=…
+    rightsizer/1;id=9f2c4d;mode=enforce;why=resized;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;sig=…
 
-`mem` is MiB per node, `mem-per-cpu` MiB per CPU, `gpus` per node. Other tools write in the same comment, so the
-token has no spaces and is found wherever it stands; slurmctld is the only other place that knows what the user
-asked for, and it forgets.
+`cpus` are per task, `mem` is MiB per node, `gpus` are per node, the others say what they are per. Other tools write
+in the same comment, so the token has no spaces and is found wherever it stands; slurmctld is the only other place that
+knows what the user asked for, and it forgets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ _ASKED = {
     "cpus": "cpus_per_task",
     "mem": "mem_per_node_mib",
     "mem-per-cpu": "mem_per_cpu_mib",
+    "mem-per-gpu": "mem_per_gpu_mib",
     "gpus": "gpus_per_node",
+    "gpus-per-job": "gpus_per_job",
+    "gpus-per-task": "gpus_per_task",
+    "nodes": "nodes",
 }
 
 
@@ -50,6 +54,7 @@ def format_token(decision: Decision) -> str:
         "asked": _amounts(decision.request),
         "granted": _amounts(decision.grant) if decision.applied else "",
         "would": "" if decision.applied else _amounts(decision.grant),
+        "rule": decision.rule,
         "model": decision.model,
         "sig": decision.request.script_signature,
     }
@@ -92,6 +97,7 @@ def _numbers(text: str) -> dict[str, int] | None:
     return numbers
 
 
-def asked_fields(token: Token) -> dict[str, int]:
-    """Return what was asked under the field names of JobRequest."""
-    return {_ASKED[word]: value for word, value in token.asked.items()}
+def asked_request(token: Token, user: str) -> JobRequest | None:
+    """Return what the user asked for, as far as the token tells it; None where it tells nothing."""
+    fields = {_ASKED[word]: value for word, value in token.asked.items()}
+    return msgspec.convert({"user": user, **fields}, JobRequest) if fields else None

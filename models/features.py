@@ -61,7 +61,7 @@ def features(
         asked,
         float(request.num_tasks),
         _log(float(request.cpus)),
-        float(request.gpus_per_node or 0),
+        float(request.gpus or 0),
         _log(None if request.wall_s is None else float(max(request.wall_s, 1))),
         *(_use_of_asked(jobs, dimension) for jobs in cohorts),
     ]

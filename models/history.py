@@ -106,7 +106,7 @@ def is_comparable(job: PastJob, request: JobRequest) -> bool:
         job.num_tasks == request.num_tasks
         and reaches(job.asked_mem_mib, request.mem_mib)
         and reaches(job.asked_cpus, request.cpus)
-        and reaches(job.asked_gpus, request.gpus_per_node)
+        and reaches(job.asked_gpus, request.gpus)
     )
 
 

@@ -33,6 +33,8 @@ Seconds = Annotated[int, msgspec.Meta(ge=0)]
 Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
 Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,35 @@ class Policy(Section, frozen=True, kw_only=True):
     memory_step_mib: Count = 32
     cores_margin: Margin = 0.25
     min_saving: Share = 0.1
+    headroom: Margin = 0.0
+    least_share: Share = 0.0
+    min_cpus_per_task: Count = 1
+    min_gpus: Count = 1
+    def_mem_per_cpu_mib: Mebibytes | None = None
+
+
+class Rule(Section, frozen=True, kw_only=True):
+    """One of `[[rules]]`: which jobs it is for, and what differs for them. The first that fits a job counts.
+
+    A list fits where any of its patterns (`*`, `?`) does, an empty one always; what is left out stays the site's.
+    `percent` is the share of users' job families it enrols; the others are observed.
+    """
+
+    name: RuleName
+    partition: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    user: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    mode: Mode | None = None
+    percent: Percent = 100
+    headroom: Margin | None = None
+    least_share: Share | None = None
+    memory_floor_mib: Count | None = None
+    memory_step_mib: Count | None = None
+    min_cpus_per_task: Count | None = None
+    min_gpus: Count | None = None
+    min_saving: Share | None = None
     def_mem_per_cpu_mib: Mebibytes | None = None
 
 
@@ -98,6 +129,7 @@ class Config(Section, frozen=True, kw_only=True):
     accounting: Accounting = Accounting()
     models: Models = Models()
     policy: Policy = Policy()
+    rules: tuple[Rule, ...] = ()
 
 
 def config_path(given: str | None = None) -> Path | None:
@@ -152,9 +184,11 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 
 def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
     """Raise ConfigError on the first key that the schema does not know, naming the nearest one it does."""
-    sections = {name: table for name, table in document.items() if isinstance(table, dict)}
     known = known_keys()
-    given = list(document) + [f"{name}.{key}" for name, table in sections.items() for key in table]
+    given = list(document)
+    for name, value in document.items():
+        tables = value if isinstance(value, list) else [value]
+        given += [f"{name}.{key}" for table in tables if isinstance(table, dict) for key in table]
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
@@ -167,8 +201,9 @@ def known_keys() -> list[str]:
     keys: list[str] = []
     for field in msgspec.structs.fields(Config):
         keys.append(field.name)
-        if isinstance(field.type, type) and issubclass(field.type, Section):
-            keys.extend(f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(field.type))
+        section = Rule if field.name == "rules" else field.type
+        if isinstance(section, type) and issubclass(section, Section):
+            keys.extend(f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(section))
     return keys
 
 
@@ -176,10 +211,16 @@ def render_config(config: Config) -> str:
     """Return a configuration as the TOML file that gives it; a key without a value is left as a comment."""
     lines = [f'mode = "{config.mode}"']
     for section, table in msgspec.structs.asdict(config).items():
-        if not isinstance(table, Section):
-            continue
-        lines += ["", f"[{section}]"]
-        for key, value in msgspec.structs.asdict(table).items():
-            # JSON's strings, numbers and booleans are TOML's too.
-            lines.append(f"# {key} =" if value is None else f"{key} = {msgspec.json.encode(value).decode()}")
+        if isinstance(table, Section):
+            lines += ["", f"[{section}]", *_render_section(table)]
+    for rule in config.rules:
+        lines += ["", "[[rules]]", *_render_section(rule)]
     return "\n".join(lines) + "\n"
+
+
+def _render_section(table: Section) -> list[str]:
+    # JSON's strings, numbers, booleans and lists of them are TOML's too.
+    return [
+        f"# {key} =" if value is None else f"{key} = {msgspec.json.encode(value).decode()}"
+        for key, value in msgspec.structs.asdict(table).items()
+    ]

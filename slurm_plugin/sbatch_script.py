@@ -1,6 +1,6 @@
 """A batch script read as sbatch would read it, for `rightsizer predict`: no cluster needed.
 
-Options that the hook does not act on become `other`, under the names sbatch gives them.
+Options that have no field of their own on the wire become `other`, under the hook's names for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,26 @@ _HARMLESS_FLAGS = (
     "-H", "--hold", "--requeue", "--no-requeue", "-Q", "--quiet", "-v", "--verbose", "-W", "--wait", "--parsable",
     "--ignore-pbs",
 )  # fmt: skip
-_PLAIN_GPUS = re.compile(r"^(?:gres[:/])?gpu(?:[:=]([1-9]\d{0,5}))?$", re.ASCII)
+# What slurmctld makes of other options, by the names that the hook gives it (lua/rightsizer/forms.lua).
+_OTHER_WITH_VALUE = {
+    "gpus_per_socket": "tres_per_socket", "cpus_per_gpu": "cpus_per_tres", "ntasks_per_gpu": "ntasks_per_tres",
+    "nodelist": "req_nodes", "w": "req_nodes", "exclude": "exc_nodes", "x": "exc_nodes",
+    "constraint": "features", "C": "features", "prefer": "prefer", "reservation": "reservation",
+    "licenses": "licenses", "L": "licenses", "threads_per_core": "threads_per_core", "hint": "threads_per_core",
+    "ntasks_per_core": "ntasks_per_core", "ntasks_per_socket": "ntasks_per_socket",
+    "cores_per_socket": "cores_per_socket", "sockets_per_node": "sockets_per_node",
+    "extra_node_info": "cores_per_socket", "B": "cores_per_socket", "core_spec": "core_spec", "S": "core_spec",
+    "thread_spec": "thread_spec", "mincpus": "pn_min_cpus", "switches": "req_switch", "gpu_bind": "tres_bind",
+    "gpu_freq": "tres_freq", "gres_flags": "gres_flags", "bb": "burst_buffer", "bbf": "burst_buffer",
+}  # fmt: skip
+_OTHER_FLAGS = {
+    "overcommit": "min_cpus", "O": "min_cpus", "oversubscribe": "oversubscribe", "s": "oversubscribe",
+    "contiguous": "contiguous", "spread_job": "spread_job", "use_min_nodes": "use_min_nodes",
+}  # fmt: skip
+_GPU_COUNT = r"(?:[A-Za-z][\w.-]*[:=])?([1-9]\d{0,5})"
+_GPUS = re.compile(rf"^{_GPU_COUNT}$", re.ASCII)
+_GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT})?$", re.ASCII)
+_NODES = re.compile(r"^(\d{1,6})(?:-(\d{1,6}))?$", re.ASCII)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,11 +59,17 @@ def _parser() -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("-c", "--cpus-per-task", type=count)
     parser.add_argument("-n", "--ntasks", type=count)
-    parser.add_argument("--mem")
-    parser.add_argument("--mem-per-cpu")
+    parser.add_argument("--ntasks-per-node", type=count)
+    parser.add_argument("-N", "--nodes")
+    for memory in ("--mem", "--mem-per-cpu", "--mem-per-gpu"):
+        parser.add_argument(memory)
     # sbatch hands both to the hook as the same thing.
     parser.add_argument("--gres")
     parser.add_argument("--gpus-per-node", dest="gres", type="gpu:{}".format)
+    parser.add_argument("-G", "--gpus")
+    parser.add_argument("--gpus-per-task")
+    parser.add_argument("-a", "--array")
+    parser.add_argument("--exclusive", nargs="?", const="", action="store")
     parser.add_argument("-J", "--job-name")
     for short, name in (("-A", "account"), ("-p", "partition"), ("-q", "qos")):
         parser.add_argument(short, f"--{name}", default="")
@@ -53,7 +78,29 @@ def _parser() -> _Parser:
     parser.add_argument(*_HARMLESS_WITH_VALUE, dest="ignored")
     parser.add_argument(*_HARMLESS_WITH_OR_WITHOUT, dest="ignored", nargs="?")
     parser.add_argument(*_HARMLESS_FLAGS, dest="ignored", action="store_true")
+    for option, name in _OTHER_WITH_VALUE.items():
+        parser.add_argument(_dashed(option), dest="other", action=_Name, const=name)
+    for option, name in _OTHER_FLAGS.items():
+        parser.add_argument(_dashed(option), dest="other", action=_Name, const=name, nargs=0)
     return parser
+
+
+def _dashed(option: str) -> str:
+    return f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
+
+
+class _Name(argparse.Action):
+    """Collects the name that an option has for the hook, whatever its value."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse's own signature
+        namespace: argparse.Namespace,
+        values: object,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        names = getattr(namespace, self.dest) or []
+        setattr(namespace, self.dest, [*names, self.const])
 
 
 def count(text: str) -> int:
@@ -88,31 +135,90 @@ def read_submission(script: str, file_name: str, user: str, options: Sequence[st
         known, unknown = _parser().parse_known_args([*directives(script), *options])
     except ValueError as error:  # an open quotation mark
         raise RightsizerError(f"the #SBATCH lines of {file_name} cannot be read: {error}") from None
-    gpus, other = _gpus(known.gres)
-    other += [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
-    memory, per_cpu = _memory("--mem", known.mem), _memory("--mem-per-cpu", known.mem_per_cpu)
-    if memory is not None and per_cpu is not None:
-        raise RightsizerError(f"{file_name} asks --mem and --mem-per-cpu; sbatch takes one of them")
-    if memory == 0 or per_cpu == 0:
-        memory, per_cpu, other = None, None, [*other, "mem_all"]
+    unread = [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
+    other = {*(known.other or ()), *unread}
+    if known.exclusive is not None:
+        other.add("exclusive_user" if known.exclusive else "exclusive")
+    nodes_min, nodes_max = _nodes(known.nodes, file_name)
     return Submission(
         user=user,
         uid=0,
         batch=True,
-        other=tuple(sorted(other)),
         account=known.account,
         partition=known.partition,
         qos=known.qos,
         name=known.job_name or file_name,
         comment=known.comment,
         script=script,
+        array=known.array is not None,
         num_tasks=known.ntasks,
+        ntasks_per_node=known.ntasks_per_node,
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
         cpus_per_task=known.cpus_per_task,
-        mem_per_node_mib=memory,
-        mem_per_cpu_mib=per_cpu,
-        gpus_per_node=gpus,
         time_limit_min=None if known.time is None else parse_time_limit_min(known.time),
+        **_memory_fields(known, file_name, other),
+        **_gpu_fields(known, other),
+        other=tuple(sorted(other)),
     )
+
+
+def _nodes(text: str | None, file_name: str) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    found = _NODES.match(text)
+    if found is None:
+        raise RightsizerError(
+            f"{file_name} asks --nodes={text}; write a number, or two with a - between them"
+        )
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _memory_fields(known: argparse.Namespace, file_name: str, other: set[str]) -> dict[str, int | None]:
+    asked = {
+        "mem_per_node_mib": _memory("--mem", known.mem),
+        "mem_per_cpu_mib": _memory("--mem-per-cpu", known.mem_per_cpu),
+        "mem_per_gpu_mib": _memory("--mem-per-gpu", known.mem_per_gpu),
+    }
+    given = {field: mib for field, mib in asked.items() if mib is not None}
+    if len(given) > 1:
+        raise RightsizerError(f"{file_name} asks for memory in {len(given)} ways; sbatch takes one of them")
+    if 0 in given.values():
+        other.add("mem_all")
+        return {}
+    return dict(given)
+
+
+def _gpu_fields(known: argparse.Namespace, other: set[str]) -> dict[str, int | None]:
+    """Return the one way in which GPUs are asked for; more than one, or one that is no count, goes to `other`."""
+    asked = {
+        "gres": ("gpus_per_node", _gres_gpus(known.gres)),
+        "tres_per_job": ("gpus_per_job", _plain_gpus(known.gpus)),
+        "tres_per_task": ("gpus_per_task", _plain_gpus(known.gpus_per_task)),
+    }
+    given = {name: found for name, found in asked.items() if found[1] is not None}
+    counted = {field: number for field, number in given.values() if number}
+    if len(given) == 1 and counted:
+        return dict(counted)
+    other.update(given)
+    return {}
+
+
+def _plain_gpus(text: str | None) -> int | None:
+    """Return the count of `4` or `a100:4`; 0 where it is another form, None where nothing is asked."""
+    if text is None:
+        return None
+    found = _GPUS.match(text)
+    return int(found[1]) if found else 0
+
+
+def _gres_gpus(text: str | None) -> int | None:
+    """Return the GPUs of a list of gres with one entry of them; 0 where it is another form, None without any."""
+    if text is None:
+        return None
+    entries = [entry for entry in text.split(",") if _GPU_GRES.match(entry)]
+    found = _GPU_GRES.match(entries[0]) if len(entries) == 1 else None
+    return int(found[1] or 1) if found else 0
 
 
 def _memory(option: str, text: str | None) -> int | None:
@@ -124,10 +230,3 @@ def _memory(option: str, text: str | None) -> int | None:
             f"{option}={text} is no amount of memory; write for example {option}=4000 or {option}=4G"
         )
     return max(1, round(amount)) if amount else 0
-
-
-def _gpus(gres: str | None) -> tuple[int | None, list[str]]:
-    if gres is None:
-        return None, []
-    plain = _PLAIN_GPUS.match(gres)
-    return (int(plain[1] or 1), []) if plain else (None, ["gres"])

@@ -39,8 +39,7 @@ class Sight(msgspec.Struct, frozen=True):
 class Estimate(msgspec.Struct, frozen=True):
     """What a job will need: `likely` (median of the past) and `upper`, which almost no job like it should exceed.
 
-    Units are those of the dimension: MiB, cores per task, seconds, GPUs per node. `jobs` is how many past jobs
-    it rests on.
+    Units are those of the dimension: MiB, cores per task, seconds, GPUs. `jobs` is how many past jobs it rests on.
     """
 
     likely: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config import config_path, load_config
 
 
@@ -44,15 +44,45 @@ def show(config_file: str | None, output_format: str) -> None:
 
 @config_group.command("check")
 @config_option
-def check(config_file: str | None) -> None:
-    """Say whether the configuration is valid; the first problem is named with its key.
+@click.option(
+    "--user", default="", help="A job's user; with any of these it is said which rule such a job meets."
+)
+@click.option("--partition", default="")
+@click.option("--account", default="")
+@click.option("--qos", default="")
+@click.option("--name", default="", help="The job's name: a gradual rollout takes whole families of jobs.")
+@format_option
+def check(
+    config_file: str | None, user: str, partition: str, account: str, qos: str, name: str, output_format: str
+) -> None:
+    """Say whether the configuration is valid, and which rule a job would meet.
+
+    The first problem is named with its key.
 
     \b
     Example:
-      rightsizer config check --config etc/rightsizer.toml
+      rightsizer config check --partition gpu --user ann
     """
+    from slurm_plugin.groups import members_of_rules
+    from slurm_plugin.policy.rules import terms_for
+    from slurm_plugin.policy.submission import Submission
+
     config = load_config(config_file)
-    note(f"{config_path(config_file) or 'the built-in defaults'}: valid, mode {config.mode}")
+    groups = members_of_rules(config)
+    note(
+        f"{config_path(config_file) or 'the built-in defaults'}: valid, mode {config.mode}, {len(config.rules)} rules"
+    )
+    if not any((user, partition, account, qos, name)):
+        return
+    job = Submission(
+        user=user, uid=0, batch=True, other=(), partition=partition, account=account, qos=qos, name=name
+    )
+    terms = terms_for(job, config, groups)
+    held = {"rule": terms.rule or "none", "mode": terms.mode, "enrolled": "yes" if terms.enrolled else "no"}
+    held |= msgspec.structs.asdict(terms.limits)
+    print_rows(
+        [{"what holds for this job": what, "value": value} for what, value in held.items()], output_format
+    )
 
 
 @config_group.command("hook")

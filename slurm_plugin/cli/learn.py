@@ -122,10 +122,10 @@ def evaluate(config_file: str | None, train_share: float, output_format: str) ->
 def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:
     """Return what the site's policy would grant on a predictor's word."""
     from accounting.request import JobRequest, granted
+    from slurm_plugin.policy.rules import limits_of
     from slurm_plugin.policy.sizing import size
-    from slurm_plugin.service.decide import limits_of
 
-    limits = limits_of(config)
+    limits = limits_of(config.policy)
 
     def of(predictor: Predictor) -> Sizing:
         def sizing(request: JobRequest) -> JobRequest:

@@ -31,16 +31,22 @@ def changes_in_words(request: JobRequest, grant: Grant) -> list[str]:
     """Return each change as words: `640 MiB per node (you asked for 7.8 GiB)`."""
     words: list[str] = []
     if grant.cpus_per_task is not None:
-        unit = "CPU" if grant.cpus_per_task == 1 else "CPUs"
         each = " per task" if request.num_tasks > 1 else ""
-        words.append(f"{grant.cpus_per_task} {unit}{each} (you asked for {request.cpus_per_task})")
-    for given, asked, where in (
-        (grant.mem_per_node_mib, request.mem_per_node_mib, "per node"),
-        (grant.mem_per_cpu_mib, request.mem_per_cpu_mib, "per CPU"),
+        words.append(f"{_count(grant.cpus_per_task, 'CPU')}{each} (you asked for {request.cpus_per_task})")
+    for field, where in (
+        ("mem_per_node_mib", "per node"),
+        ("mem_per_cpu_mib", "per CPU"),
+        ("mem_per_gpu_mib", "per GPU"),
     ):
-        if given is not None and asked is not None:
+        given, asked = getattr(grant, field), getattr(request, field)
+        if given is not None:
             words.append(f"{format_mib(given)} {where} (you asked for {format_mib(asked)})")
-    if grant.gpus_per_node is not None:
-        unit = "GPU" if grant.gpus_per_node == 1 else "GPUs"
-        words.append(f"{grant.gpus_per_node} {unit} (you asked for {request.gpus_per_node})")
+    for field, where in (("gpus_per_node", ""), ("gpus_per_job", ""), ("gpus_per_task", " per task")):
+        given, asked = getattr(grant, field), getattr(request, field)
+        if given is not None:
+            words.append(f"{_count(given, 'GPU')}{where} (you asked for {asked})")
     return words
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

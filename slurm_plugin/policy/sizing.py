@@ -1,12 +1,13 @@
-"""How far a request may be cut: `size(request, prediction, limits) -> Sized`. Pure; the site's rules in one list.
+"""How far a request may be cut: `size(request, prediction, limits, kept) -> Sized`. Pure; one function a dimension.
 
-Each rule sizes one dimension and gives its reason. Never above the request, never below one of anything, in the
-kind of request the user used.
+Never above the request, never below one of anything, in the kind of request the user used. Memory that comes with
+CPUs or GPUs is sized together with them: fewer carriers must still carry what the job needs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -18,19 +19,29 @@ from models.demand.prediction import Prediction
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
 FITS = "it fits already"
+MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
+GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
+
+Choice = tuple[int | None, str]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The site's bounds. Memory is MiB; `min_saving` is the share of a request below which a cut is not worth it.
+    """The bounds for one job. Memory is MiB; `least_share` and `min_saving` are shares of the request.
 
-    `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked
-    for CPUs only. None = not known, and such a job keeps its CPUs; 0 = memory does not follow CPUs here.
+    `headroom` is added to every prediction, as a fraction. No grant is below its floor or below `least_share` of what
+    was asked, and a cut of less than `min_saving` is not worth it. `def_mem_per_cpu_mib` is the partition's
+    DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for CPUs only. None = not known, and such a
+    job keeps its CPUs; 0 = memory does not follow CPUs here.
     """
 
     memory_floor_mib: int
     memory_step_mib: int
     min_saving: float
     def_mem_per_cpu_mib: int | None
+    headroom: float = 0.0
+    least_share: float = 0.0
+    min_cpus_per_task: int = 1
+    min_gpus: int = 1
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,35 +51,38 @@ class Sized(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[DimensionReason, ...]
 
 
-def size(request: JobRequest, prediction: Prediction, limits: Limits) -> Sized:
-    """Cut a request down to its prediction, as far as the site allows."""
-    need_mib = memory_need_mib(request, prediction, limits)
-    cpus_per_task, cores_reason = size_cores(request, prediction, need_mib, limits)
-    memory, memory_reason = size_memory(request, need_mib, cpus_per_task, limits)
-    gpus, gpus_reason = size_gpus(request, prediction)
-    grant = Grant(
-        cpus_per_task=cpus_per_task,
-        mem_per_node_mib=memory if request.mem_per_cpu_mib is None else None,
-        mem_per_cpu_mib=memory if request.mem_per_cpu_mib is not None else None,
-        gpus_per_node=gpus,
-    )
+def size(
+    request: JobRequest, prediction: Prediction, limits: Limits, kept: Mapping[Dimension, str] | None = None
+) -> Sized:
+    """Cut a request down to its prediction, as far as the site allows; `kept` dimensions stay, with their reason."""
+    kept = kept or {}
+    need_mib = None if "memory" in kept else memory_need_mib(request, prediction, limits)
+    cores = _kept_or(kept, "cores", size_cores(request, prediction, need_mib, limits))
+    gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))
+    fewer = Grant(cpus_per_task=cores[0], **_in_kind(request, GPU_KINDS, gpus[0]))
+    memory = _kept_or(kept, "memory", size_memory(request, granted(request, fewer), need_mib, limits))
+    grant = msgspec.structs.replace(fewer, **_in_kind(request, MEMORY_KINDS, memory[0]))
     after = granted(request, grant)
-    likely_cores = prediction.cores.upper * request.num_tasks if prediction.cores else None
+    busy_cores = prediction.cores.upper * request.num_tasks if prediction.cores else None
     busy_gpus = prediction.gpus.upper if prediction.gpus else None
+    asked_cpus = request.cpus if request.cpus_per_task else None
     return Sized(
         grant=grant,
         reasons=(
-            _reason("memory", request.mem_mib, need_mib, after.mem_mib, memory_reason),
-            _reason(
-                "cores",
-                request.cpus if request.cpus_per_task else None,
-                likely_cores,
-                after.cpus,
-                cores_reason,
-            ),
-            _reason("gpus", request.gpus_per_node, busy_gpus, after.gpus_per_node, gpus_reason),
+            _reason("memory", request.mem_mib, need_mib, after.mem_mib, memory[1]),
+            _reason("cores", asked_cpus, busy_cores, after.cpus, cores[1]),
+            _reason("gpus", request.gpus, busy_gpus, after.gpus, gpus[1]),
         ),
     )
+
+
+def _in_kind(request: JobRequest, kinds: tuple[str, ...], value: int | None) -> dict[str, int | None]:
+    """Return a grant's field for the kind that the user used."""
+    return {kind: value for kind in kinds if getattr(request, kind) is not None}
+
+
+def _kept_or(kept: Mapping[Dimension, str], dimension: Dimension, choice: Choice) -> Choice:
+    return (None, f"kept as asked: {kept[dimension]}") if dimension in kept else choice
 
 
 def _reason(
@@ -79,32 +93,32 @@ def _reason(
         asked=asked,
         predicted=None if predicted is None else round(predicted, 2),
         granted=None if asked is None else given,
-        reason=reason,
+        reason=reason if asked is not None else NOT_ASKED,
     )
 
 
 def memory_need_mib(request: JobRequest, prediction: Prediction, limits: Limits) -> int | None:
     """Return the MiB that the job must have in all, floor and rounding included; None where it is not known.
 
-    Under `--mem-per-cpu` each task's CPUs carry their own share, and Slurm may place tasks on different nodes:
-    any one task may be the one that holds the peak, so each is given room for it.
+    Where memory comes with CPUs or GPUs each task carries its own share, and Slurm may place tasks on different
+    nodes: any one task may be the one that holds the peak, so each is given room for it.
     """
     if prediction.memory is None:
         return None
-    need_mib = round_up(max(prediction.memory.upper, limits.memory_floor_mib), limits.memory_step_mib)
-    return need_mib * request.num_tasks if per_cpu_mib(request, limits) else need_mib
+    wanted_mib = prediction.memory.upper * (1 + limits.headroom)
+    need_mib = round_up(max(wanted_mib, limits.memory_floor_mib), limits.memory_step_mib)
+    spread = request.mem_per_gpu_mib is not None or per_cpu_mib(request, limits)
+    return need_mib * max(request.num_tasks, request.nodes or 1) if spread else need_mib
 
 
 def per_cpu_mib(request: JobRequest, limits: Limits) -> int | None:
     """Return the MiB that come with each CPU, asked for or by the partition's default; None or 0 where none do."""
-    if request.mem_per_node_mib is not None:
+    if request.mem_per_node_mib is not None or request.mem_per_gpu_mib is not None:
         return 0
     return request.mem_per_cpu_mib or limits.def_mem_per_cpu_mib
 
 
-def size_cores(
-    request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits
-) -> tuple[int | None, str]:
+def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:
     """Return CPUs per task, or None with the reason to keep what was asked."""
     asked = request.cpus_per_task
     if asked is None:
@@ -117,39 +131,57 @@ def size_cores(
     if share_mib and need_mib is None:
         return None, "memory follows CPUs, and how much it needs is not known"
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
-    wanted = max(1, carried, math.ceil(prediction.cores.upper - 1e-6))
+    busy = math.ceil(prediction.cores.upper * (1 + limits.headroom) - 1e-6)
+    wanted = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
     if not _worth_it(asked, wanted, limits):
         return None, FITS
     return wanted, "memory per CPU needs that many" if wanted == carried > 1 else prediction.basis
 
 
-def size_memory(
-    request: JobRequest, need_mib: int | None, cpus_per_task: int | None, limits: Limits
-) -> tuple[int | None, str]:
-    """Return memory in MiB, per node or per CPU as it was asked, or None with the reason to keep what was asked."""
-    asked_mib = request.mem_mib
-    if asked_mib is None:
-        return None, NOT_ASKED
-    if need_mib is None:
-        return None, NO_EVIDENCE
-    if not _worth_it(asked_mib, need_mib, limits):
-        return None, FITS
-    if request.mem_per_cpu_mib is None:
-        return need_mib, "history"
-    cpus = request.num_tasks * (cpus_per_task or request.cpus_per_task or 1)
-    share_mib = math.ceil(need_mib / cpus)
-    return (share_mib, "history") if share_mib < request.mem_per_cpu_mib else (None, FITS)
+def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:
+    """Return GPUs per node, job or task, as they were asked for, or None with the reason to keep them.
 
-
-def size_gpus(request: JobRequest, prediction: Prediction) -> tuple[int | None, str]:
-    """Return GPUs per node, or None with the reason to keep what was asked."""
-    asked = request.gpus_per_node
+    A busy GPU may be any node's or task's, so each node or task is left as many as were busy in all.
+    """
+    asked = next((getattr(request, kind) for kind in GPU_KINDS if getattr(request, kind) is not None), None)
     if asked is None:
         return None, NOT_ASKED
     if prediction.gpus is None:
         return None, "no metered job like it" if not prediction.gpu_source else NO_EVIDENCE
-    wanted = max(1, math.ceil(prediction.gpus.upper))
+    carried = 1
+    if request.mem_per_gpu_mib is not None:
+        if need_mib is None:
+            return None, "memory follows GPUs, and how much it needs is not known"
+        times = (request.gpus or asked) // asked  # the tasks or nodes that get so many each
+        carried = math.ceil(need_mib / request.mem_per_gpu_mib / times)
+    busy = math.ceil(prediction.gpus.upper * (1 + limits.headroom) - 1e-6)
+    wanted = max(carried, busy, limits.min_gpus, _least(asked, limits))
     return (wanted, f"{prediction.gpu_source} meter") if wanted < asked else (None, FITS)
+
+
+def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, limits: Limits) -> Choice:
+    """Return memory in MiB in the kind it was asked for, or None with the reason to keep it.
+
+    `fewer` is the request with its CPUs and GPUs already cut: those that are left carry what is needed.
+    """
+    asked_mib = next(
+        (getattr(request, kind) for kind in MEMORY_KINDS if getattr(request, kind) is not None), None
+    )
+    if asked_mib is None:
+        return None, NOT_ASKED
+    if need_mib is None:
+        return None, NO_EVIDENCE
+    carriers = 1
+    if request.mem_per_cpu_mib is not None:
+        carriers = fewer.cpus
+    elif request.mem_per_gpu_mib is not None:
+        carriers = fewer.gpus or 1
+    wanted_mib = max(math.ceil(need_mib / carriers), _least(asked_mib, limits))
+    return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
+
+
+def _least(asked: int, limits: Limits) -> int:
+    return math.ceil(asked * limits.least_share - 1e-6)
 
 
 def _worth_it(asked: int, wanted: int, limits: Limits) -> bool:

@@ -1,4 +1,4 @@
-"""A submission as the hook describes it, and the test whether it asks in a form that may be rewritten."""
+"""A submission as the hook describes it, and what of it may be touched at all."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import re
 
 import msgspec
 
-from accounting.request import JobRequest
+from accounting.request import Dimension, JobRequest
 from models.families import script_signature
+from slurm_plugin.policy.forms import kept_by_form
 
 REASON_CHARS = 160  # it travels in the token, which the hook takes up to 512 bytes
+NOT_BATCH = "not-a-batch-job"
 
 _OPT_OUT = re.compile(r"(?:^|[\s,;])rightsize=off(?:$|[\s,;])", re.IGNORECASE)
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the hook reads from the job description; None or '' where the user gave nothing.
+    """What the hook reads from the job description (docs/wire.md); None or '' where the user gave nothing.
 
     `other` names the ways of asking for CPUs, memory, GPUs or placement that the fields here do not express.
     """
@@ -30,17 +32,30 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str = ""
     comment: str = ""
     script: str = ""
+    array: bool = False
     num_tasks: int | None = None
+    ntasks_per_node: int | None = None
+    nodes_min: int | None = None
+    nodes_max: int | None = None
     cpus_per_task: int | None = None
     min_cpus: int | None = None
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
+    mem_per_gpu_mib: int | None = None
     gpus_per_node: int | None = None
+    gpus_per_job: int | None = None
+    gpus_per_task: int | None = None
     time_limit_min: int | None = None
+
+    @property
+    def nodes(self) -> int | None:
+        """The number of nodes where a fixed one was asked for."""
+        return self.nodes_min if self.nodes_min == self.nodes_max else None
 
 
 def job_request(submission: Submission) -> JobRequest:
     """Return the submission in the vocabulary of models and accounting."""
+    nodes = submission.nodes
     return JobRequest(
         user=submission.user,
         account=submission.account,
@@ -48,29 +63,48 @@ def job_request(submission: Submission) -> JobRequest:
         qos=submission.qos,
         job_name=submission.name,
         script_signature=script_signature(submission.script),
-        num_tasks=submission.num_tasks or 1,
+        num_tasks=submission.num_tasks or (nodes or 1) * (submission.ntasks_per_node or 1),
         cpus_per_task=submission.cpus_per_task,
         mem_per_node_mib=submission.mem_per_node_mib,
         mem_per_cpu_mib=submission.mem_per_cpu_mib,
+        mem_per_gpu_mib=submission.mem_per_gpu_mib,
         gpus_per_node=submission.gpus_per_node,
+        gpus_per_job=submission.gpus_per_job,
+        gpus_per_task=submission.gpus_per_task,
+        nodes=nodes,
         wall_s=None if submission.time_limit_min is None else submission.time_limit_min * 60,
     )
 
 
-def why_left_alone(submission: Submission) -> str | None:
-    """Return the reason code for not touching a submission at all; None where it may be sized."""
+def asked_dimensions(request: JobRequest) -> dict[Dimension, bool]:
+    """Return for each dimension whether the job asks for any of it."""
+    return {
+        "memory": request.mem_mib is not None,
+        "cores": request.cpus_per_task is not None,
+        "gpus": request.gpus is not None,
+    }
+
+
+def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
+    """Return the dimensions that stay as they were asked for, because of how they were, each with the reason."""
+    names = submission.other
+    if submission.nodes_min is not None and submission.nodes is None:
+        names = (*names, "node_range")
+    kept = kept_by_form(names)
+    if not submission.batch:
+        # A direct srun or salloc has CPUs and GPUs in its client too, which breaks when slurmctld grants others.
+        kept = {"cores": NOT_BATCH, "gpus": NOT_BATCH, **kept}
+    return kept
+
+
+def why_left_alone(submission: Submission, request: JobRequest, kept: dict[Dimension, str]) -> str | None:
+    """Return the reason code for not touching a submission at all; None where some of it may be sized."""
     if _OPT_OUT.search(submission.comment):
         return "opted-out"
-    if not submission.batch:
-        return "not-a-batch-job"
-    if submission.other:
-        return f"form-not-handled:{'+'.join(submission.other)}"[:REASON_CHARS]
-    asks = (
-        submission.cpus_per_task,
-        submission.mem_per_node_mib,
-        submission.mem_per_cpu_mib,
-        submission.gpus_per_node,
-    )
-    if all(ask is None for ask in asks):
+    asked = [dimension for dimension, is_asked in asked_dimensions(request).items() if is_asked]
+    if not asked:
         return "nothing-asked"
+    if all(dimension in kept for dimension in asked):
+        names = "+".join(dict.fromkeys(kept[dimension] for dimension in asked))
+        return (names if NOT_BATCH in names else f"form-not-handled:{names}")[:REASON_CHARS]
     return None

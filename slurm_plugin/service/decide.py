@@ -9,13 +9,15 @@ from __future__ import annotations
 import msgspec
 
 from accounting.decisions import Decision
-from accounting.request import Grant
+from accounting.request import Dimension, Grant, JobRequest
 from accounting.token import format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config import Config
 from slurm_plugin.policy.messages import user_line
+from slurm_plugin.policy.rules import Groups, terms_for
+from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.sizing import Limits, size
-from slurm_plugin.policy.submission import Submission, job_request, why_left_alone
+from slurm_plugin.policy.submission import Submission, job_request, kept_dimensions, why_left_alone
 from slurm_plugin.service.protocol import VERSION, Reply
 
 
@@ -28,37 +30,60 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    submission: Submission, predictor: Predictor | None, config: Config, decision_id: str, now_s: float
+    submission: Submission,
+    predictor: Predictor | None,
+    config: Config,
+    decision_id: str,
+    now_s: float,
+    groups: Groups | None = None,
 ) -> Answer:
     """Decide what a submission gets. Without a model, or in a form that is not handled, it gets what it asked."""
-    request = job_request(submission)
-    kept = Decision(id=decision_id, time_s=now_s, mode=config.mode, applied=False, reason="", request=request)
-    left_alone = why_left_alone(submission)
-    if left_alone is not None:
-        return Answer(decision=msgspec.structs.replace(kept, reason=left_alone), prediction=None, message="")
-    if predictor is None:
-        return Answer(decision=msgspec.structs.replace(kept, reason="no-model"), prediction=None, message="")
+    request, terms = job_request(submission), terms_for(submission, config, groups or {})
+    kept_as_asked = Decision(
+        id=decision_id,
+        time_s=now_s,
+        mode=terms.mode,
+        applied=False,
+        reason="",
+        request=request,
+        rule=terms.rule,
+    )
+    kept, limits = with_script_floors(submission, request, kept_dimensions(submission), terms.limits)
+    reason = why_left_alone(submission, request, kept) or ("" if predictor else "no-model")
+    if reason or predictor is None:
+        left_alone = msgspec.structs.replace(kept_as_asked, reason=reason)
+        return Answer(decision=left_alone, prediction=None, message="")
     prediction = predictor.predict(request)
-    sized = size(request, prediction, limits_of(config))
+    sized = size(request, prediction, limits, kept)
     unknown = prediction.memory is None and prediction.cores is None and prediction.gpus is None
     decision = msgspec.structs.replace(
-        kept,
-        applied=config.mode == "enforce" and bool(sized.grant),
+        kept_as_asked,
+        applied=terms.mode == "enforce" and bool(sized.grant),
         reason="resized" if sized.grant else "no-evidence" if unknown else "fits",
         grant=sized.grant,
         model=prediction.model,
         dimensions=sized.reasons,
     )
-    return Answer(
-        decision=decision,
-        prediction=prediction,
-        message=user_line(decision, grounds(prediction, sized.grant)),
+    message = user_line(decision, grounds(prediction, sized.grant))
+    return Answer(decision=decision, prediction=prediction, message=message)
+
+
+def with_script_floors(
+    submission: Submission, request: JobRequest, kept: dict[Dimension, str], limits: Limits
+) -> tuple[dict[Dimension, str], Limits]:
+    """Add what the script fixes by itself to what is kept and to the floors."""
+    floors = read_floors(submission.script, request.num_tasks)
+    raised = msgspec.structs.replace(
+        limits,
+        memory_floor_mib=max(limits.memory_floor_mib, floors.memory_mib),
+        min_cpus_per_task=max(limits.min_cpus_per_task, floors.cpus_per_task),
     )
+    return {**dict(floors.kept), **kept}, raised
 
 
 def grounds(prediction: Prediction, grant: Grant) -> str:
     """Return in words what a grant rests on; who metered the GPUs is told wherever GPUs are cut."""
-    if grant.gpus_per_node is None:
+    if grant.gpus_per_node is None and grant.gpus_per_job is None and grant.gpus_per_task is None:
         return prediction.basis
     return f"{prediction.basis}, GPUs by {prediction.gpu_source} meter"
 
@@ -70,16 +95,6 @@ def reply_to(request_id: str, answer: Answer) -> Reply:
     if decision.applied:
         return Reply(v=VERSION, id=request_id, grant=decision.grant, token=token, message=answer.message)
     return Reply(v=VERSION, id=request_id, token=token, message=answer.message)
-
-
-def limits_of(config: Config) -> Limits:
-    """Return the site's bounds as the sizing rules take them."""
-    return Limits(
-        memory_floor_mib=config.policy.memory_floor_mib,
-        memory_step_mib=config.policy.memory_step_mib,
-        min_saving=config.policy.min_saving,
-        def_mem_per_cpu_mib=config.policy.def_mem_per_cpu_mib,
-    )
 
 
 def chain_settings_of(config: Config) -> ChainSettings:

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from accounting.errors import ServiceError
 from slurm_plugin.config import Config
+from slurm_plugin.groups import members_of_rules
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_request, encode_reply
+from slurm_plugin.service.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +33,21 @@ Handler = Callable[[bytes], bytes | None]
 
 
 def make_handler(config: Config, model: CurrentModel, journal: Journal) -> Handler:
-    """Return the function from a request line to a reply line; None where the line deserves no answer."""
+    """Return the function from a request line to a reply line; None where the line deserves no answer.
+
+    Raises ConfigError where a rule names a group that does not exist.
+    """
+    groups = members_of_rules(config)
+    remembered = Remembered(
+        lambda submission, predictor, name, now_s: decide(submission, predictor, config, name, now_s, groups)
+    )
 
     def handle(line: bytes) -> bytes | None:
         request = decode_request(line)
         if isinstance(request, str):
             log.warning("a request was not understood: %s", request)
             return None
-        answer = decide(request.job, model.predictor, config, os.urandom(6).hex(), time.time())
+        answer = remembered.answer(request.job, model.predictor, os.urandom(6).hex(), time.time())
         try:
             journal.append(answer.decision)
         except OSError as error:

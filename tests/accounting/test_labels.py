@@ -128,14 +128,14 @@ def test_without_a_token_the_request_is_slurms_own_and_tasks_those_of_its_steps(
     assert labelled.decision_id == ""
 
 
-def test_gpu_use_is_the_most_that_were_busy_on_one_node() -> None:
+def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
     uses = [
         gpu_use(node="n1", gpu=0),
         gpu_use(node="n1", gpu=1, util_max_pct=0.5),
         gpu_use(node="n2", gpu=0),
         gpu_use(node="n2", gpu=3),
     ]
-    assert gpus_used(uses) == (2, "nvml")
+    assert gpus_used(uses) == (3, "nvml")
 
 
 def test_a_gpu_whose_meter_paused_is_one_gpu() -> None:

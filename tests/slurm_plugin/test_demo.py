@@ -24,7 +24,7 @@ def test_every_family_goes_through_the_real_hook(rows: dict[str, dict[str, objec
     assert tuple(rows) == FAMILIES
     assert rows["align"]["CPUs/task"] == "8 → 1"
     assert str(rows["align"]["memory"]).startswith("15.6 GiB → 256 MiB")
-    assert rows["train-net"]["gres"] == "gres:gpu:4 → gpu:1"
+    assert str(rows["train-net"]["gres"]).endswith("gpu:1")
     assert str(rows["assemble"]["memory"]).endswith("MiB /CPU")
 
 

@@ -1,5 +1,6 @@
 """Which jobs may be touched, how far a request may be cut, and what its user is told."""
 
+import itertools
 import math
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.request import Grant, JobRequest, granted
+from accounting.request import Dimension, Grant, JobRequest, granted
 from models.demand.chain import Estimate
 from models.demand.prediction import Prediction
 from slurm_plugin.policy.messages import user_line
@@ -20,7 +21,7 @@ from slurm_plugin.policy.sizing import (
     per_cpu_mib,
     size,
 )
-from slurm_plugin.policy.submission import job_request, why_left_alone
+from slurm_plugin.policy.submission import Submission, job_request, kept_dimensions, why_left_alone
 from tests.builders import decision, request, submission
 
 LIMITS = Limits(memory_floor_mib=128, memory_step_mib=32, min_saving=0.1, def_mem_per_cpu_mib=0)
@@ -45,16 +46,21 @@ ASK = st.none() | st.integers(1, 512)
 UPPER = st.none() | st.floats(0, 1e5)
 
 
+MEMORY = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
+GPUS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
+KEPT = st.dictionaries(st.sampled_from(["memory", "cores", "gpus"]), st.just("its form"))
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> JobRequest:
-    memory = draw(st.none() | st.integers(1, 10**6))
-    per_cpu = draw(st.booleans())
+    memory = {draw(st.sampled_from(MEMORY)): draw(st.none() | st.integers(1, 10**6))}
+    gpus = {draw(st.sampled_from(GPUS)): draw(st.none() | st.integers(1, 16))}
     return request(
         num_tasks=draw(st.integers(1, 64)),
         cpus_per_task=draw(ASK),
-        mem_per_node_mib=None if per_cpu else memory,
-        mem_per_cpu_mib=memory if per_cpu else None,
-        gpus_per_node=draw(st.none() | st.integers(1, 16)),
+        nodes=draw(st.none() | st.integers(1, 8)),
+        **memory,
+        **gpus,
     )
 
 
@@ -66,7 +72,32 @@ ANY_LIMITS = st.builds(
     min_saving=st.floats(0, 1),
     def_mem_per_cpu_mib=st.none() | st.integers(0, 8000),
 )
-DIMENSIONS = ("cpus_per_task", "mem_per_node_mib", "mem_per_cpu_mib", "gpus_per_node")
+DIMENSIONS = {"cores": ("cpus_per_task",), "memory": MEMORY, "gpus": GPUS}
+
+
+@given(requests(), PREDICTIONS, ANY_LIMITS, KEPT)
+def test_a_kept_dimension_is_kept_and_says_why(
+    asked: JobRequest, predicted: Prediction, site: Limits, kept: dict[Dimension, str]
+) -> None:
+    sized = size(asked, predicted, site, kept)
+    for reason in sized.reasons:
+        if reason.dimension in kept and reason.asked is not None:
+            assert reason.reason == "kept as asked: its form"
+            assert not any(getattr(sized.grant, field) for field in DIMENSIONS[reason.dimension])
+
+
+@given(requests(), PREDICTIONS, ANY_LIMITS, KEPT)
+def test_memory_that_follows_gpus_still_covers_the_need_when_gpus_are_cut(
+    asked: JobRequest, predicted: Prediction, site: Limits, kept: dict[Dimension, str]
+) -> None:
+    grant = size(asked, predicted, site, kept).grant
+    after = granted(asked, grant)
+    if asked.mem_per_gpu_mib is None or after.gpus == asked.gpus:
+        return
+    need = memory_need_mib(asked, predicted, site)
+    assert need is not None
+    assert after.mem_mib is not None
+    assert after.mem_mib >= need
 
 
 @given(requests(), PREDICTIONS, ANY_LIMITS)
@@ -74,7 +105,7 @@ def test_a_grant_is_below_the_request_above_zero_and_only_of_what_was_asked(
     asked: JobRequest, predicted: Prediction, site: Limits
 ) -> None:
     grant = size(asked, predicted, site).grant
-    for dimension in DIMENSIONS:
+    for dimension in itertools.chain(*DIMENSIONS.values()):
         given_amount, asked_amount = getattr(grant, dimension), getattr(asked, dimension)
         if given_amount is not None:
             assert asked_amount is not None
@@ -89,10 +120,12 @@ def test_no_grant_is_below_its_prediction(asked: JobRequest, predicted: Predicti
     if grant.cpus_per_task is not None:
         assert predicted.cores is not None
         assert grant.cpus_per_task >= predicted.cores.upper - 1e-5
-    if grant.gpus_per_node is not None:
-        assert predicted.gpus is not None
-        assert grant.gpus_per_node >= predicted.gpus.upper
-    if grant.mem_per_node_mib is not None or grant.mem_per_cpu_mib is not None:
+    for kind in GPUS:
+        given_gpus = getattr(grant, kind)
+        if given_gpus is not None:
+            assert predicted.gpus is not None
+            assert given_gpus >= predicted.gpus.upper
+    if any(getattr(grant, kind) is not None for kind in MEMORY):
         assert predicted.memory is not None
         assert after.mem_mib is not None
         assert after.mem_mib >= max(predicted.memory.upper - 1e-3, site.memory_floor_mib)
@@ -124,7 +157,7 @@ def test_each_dimension_has_its_reason_and_the_amounts_it_speaks_of(
     assert (by_name["memory"].asked, by_name["memory"].granted) == (asked.mem_mib, after.mem_mib)
     cores = by_name["cores"]
     assert (cores.asked, cores.granted) == ((asked.cpus, after.cpus) if asked.cpus_per_task else (None, None))
-    assert (by_name["gpus"].asked, by_name["gpus"].granted) == (asked.gpus_per_node, after.gpus_per_node)
+    assert (by_name["gpus"].asked, by_name["gpus"].granted) == (asked.gpus, after.gpus)
 
 
 @given(requests(), ANY_LIMITS)
@@ -194,9 +227,41 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
     assert (sized.reasons[0].reason == FITS) == (cut is None)
 
 
+@pytest.mark.parametrize(
+    ("changes", "grant"),
+    [
+        ({"gpus_per_job": 4}, Grant(gpus_per_job=2)),
+        ({"gpus_per_task": 4, "num_tasks": 2}, Grant(gpus_per_task=2)),
+        ({"gpus_per_node": 4, "nodes": 2}, Grant(gpus_per_node=2)),
+        ({"gpus_per_job": 4, "mem_per_gpu_mib": 1000}, Grant(gpus_per_job=2, mem_per_gpu_mib=304)),
+        ({"gpus_per_job": 4, "mem_per_gpu_mib": 200}, Grant(mem_per_gpu_mib=152)),
+    ],
+)
+def test_gpus_and_their_memory_keep_the_kind_they_were_asked_in(
+    changes: dict[str, Any], grant: Grant
+) -> None:
+    asked = request(cpus_per_task=None, **changes)
+    assert size(asked, prediction(memory=600.0, gpus=2), LIMITS).grant == grant
+
+
+def test_headroom_least_share_and_floors_hold() -> None:
+    asked = request(cpus_per_task=16, mem_per_node_mib=16000, gpus_per_node=4)
+    predicted = prediction(memory=1000.0, cores=2.0, gpus=1)
+    roomy = size(asked, predicted, limits(headroom=0.5)).grant
+    assert roomy == Grant(cpus_per_task=3, mem_per_node_mib=1504, gpus_per_node=2)
+    half = size(asked, predicted, limits(least_share=0.5)).grant
+    assert half == Grant(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=2)
+    floors = size(asked, predicted, limits(min_cpus_per_task=4, min_gpus=3, memory_floor_mib=4096)).grant
+    assert floors == Grant(cpus_per_task=4, mem_per_node_mib=4096, gpus_per_node=3)
+
+
 def test_memory_never_goes_below_the_floor() -> None:
     asked = request(cpus_per_task=None, mem_per_node_mib=8000)
     assert size(asked, prediction(memory=1.0), LIMITS).grant.mem_per_node_mib == 128
+
+
+def left_alone(one: Submission) -> str | None:
+    return why_left_alone(one, job_request(one), kept_dimensions(one))
 
 
 @pytest.mark.parametrize(
@@ -211,21 +276,29 @@ def test_memory_never_goes_below_the_floor() -> None:
     ],
 )
 def test_a_comment_opts_out(comment: str) -> None:
-    assert why_left_alone(submission(comment=comment, cpus_per_task=8)) == "opted-out"
+    assert left_alone(submission(comment=comment, cpus_per_task=8)) == "opted-out"
 
 
 @pytest.mark.parametrize(
     "comment", ["", "rightsize=on", "norightsize=off", "rightsize=office", "rightsize = off"]
 )
 def test_other_comments_do_not(comment: str) -> None:
-    assert why_left_alone(submission(comment=comment, cpus_per_task=8)) is None
+    assert left_alone(submission(comment=comment, cpus_per_task=8)) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"batch": False}, "not-a-batch-job"),
-        ({"other": ("array", "exclusive")}, "form-not-handled:array+exclusive"),
+        ({"batch": False, "mem_per_node_mib": 8000}, None),
+        ({"other": ("exclusive", "features")}, "form-not-handled:exclusive"),
+        ({"other": ("a_form_of_tomorrow",)}, "form-not-handled:a_form_of_tomorrow"),
+        ({"other": ("threads_per_core",)}, "form-not-handled:threads_per_core"),
+        ({"other": ("threads_per_core",), "mem_per_node_mib": 8000}, None),
+        ({"other": ("features", "licenses", "reservation", "req_nodes")}, None),
+        ({"nodes_min": 1, "nodes_max": 4}, "form-not-handled:node_range"),
+        ({"nodes_min": 2, "nodes_max": 2}, None),
+        ({"array": True}, None),
         ({"cpus_per_task": None}, "nothing-asked"),
         ({"cpus_per_task": None, "num_tasks": 4}, "nothing-asked"),
         ({}, None),
@@ -235,11 +308,15 @@ def test_other_comments_do_not(comment: str) -> None:
     ],
 )
 def test_what_is_not_sized_has_its_reason(changes: dict[str, Any], reason: str | None) -> None:
-    assert why_left_alone(submission(**{"cpus_per_task": 8, **changes})) == reason
+    assert left_alone(submission(**{"cpus_per_task": 8, **changes})) == reason
 
 
 def test_a_reason_of_many_forms_still_fits_the_token() -> None:
-    reason = why_left_alone(submission(other=tuple(f"form_{number}" for number in range(500))))
+    reason = left_alone(
+        submission(
+            cpus_per_task=8, mem_per_node_mib=9, other=tuple(f"form_{number:0>99}" for number in range(500))
+        )
+    )
     assert reason is not None
     assert len(reason) <= 160
 

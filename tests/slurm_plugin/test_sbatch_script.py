@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import RightsizerError
-from slurm_plugin.policy.submission import Submission, why_left_alone
-from slurm_plugin.sbatch_script import directives, read_submission
+from slurm_plugin.policy.forms import KEEPS
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.sbatch_script import _OTHER_FLAGS, _OTHER_WITH_VALUE, directives, read_submission
 
 
 def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:
@@ -66,27 +67,55 @@ def test_what_is_only_like_a_directive_is_a_remark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "other"),
+    ("option", "fields"),
     [
-        ("-N 2", "N"),
-        ("--nodes=2", "nodes"),
-        ("--exclusive", "exclusive"),
-        ("--array=1-5", "array"),
-        ("--gpus=4", "gpus"),
-        ("--ntasks-per-node=4", "ntasks_per_node"),
-        ("--constraint=fast", "constraint"),
-        ("--gres=gpu:a100:2", "gres"),
-        ("--gpus-per-node=a100:2", "gres"),
-        ("--gres=gpu:1,shard:2", "gres"),
-        ("--gres=gpu:0", "gres"),
-        ("--mem=0", "mem_all"),
-        ("--mem-per-cpu=0", "mem_all"),
+        ("-N 2", {"nodes_min": 2, "nodes_max": 2}),
+        ("--nodes=2-4", {"nodes_min": 2, "nodes_max": 4}),
+        ("--ntasks-per-node=4", {"ntasks_per_node": 4}),
+        ("--array=1-5%2", {"array": True}),
+        ("--gres=gpu:a100:2", {"gpus_per_node": 2}),
+        ("--gres=license:1,gpu:2", {"gpus_per_node": 2}),
+        ("--gpus-per-node=a100:2", {"gpus_per_node": 2}),
+        ("-G 4", {"gpus_per_job": 4}),
+        ("--gpus=a100:4", {"gpus_per_job": 4}),
+        ("--gpus-per-task=2", {"gpus_per_task": 2}),
+        ("--mem-per-gpu=4G", {"mem_per_gpu_mib": 4096}),
     ],
 )
-def test_other_ways_of_asking_leave_the_job_alone(option: str, other: str) -> None:
+def test_every_way_that_can_be_rewritten_has_its_field(option: str, fields: dict[str, Any]) -> None:
     made = read(f"#SBATCH -c 8 {option}")
-    assert made.other == (other,)
-    assert why_left_alone(made) == f"form-not-handled:{other}"
+    assert made.other == ()
+    assert {field: getattr(made, field) for field in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("option", "other"),
+    [
+        ("--exclusive", "exclusive"),
+        ("--exclusive=user", "exclusive_user"),
+        ("--constraint=fast", "features"),
+        ("-w n1", "req_nodes"),
+        ("--hint=nomultithread", "threads_per_core"),
+        ("--gpus-per-socket=2 --sockets-per-node=1", "sockets_per_node+tres_per_socket"),
+        ("--cpus-per-gpu=4", "cpus_per_tres"),
+        ("-O", "min_cpus"),
+        ("-s", "oversubscribe"),
+        ("--gres=gpu:1,gpu:a100:2", "gres"),
+        ("--gres=shard:2", "gres"),
+        ("--gres=gpu:0", "gres"),
+        ("--gpus=4 --gres=gpu:4", "gres+tres_per_job"),
+        ("--mem=0", "mem_all"),
+        ("--mem-per-cpu=0", "mem_all"),
+        ("--a-form-of-tomorrow=1", "a_form_of_tomorrow"),
+    ],
+)
+def test_other_ways_of_asking_have_the_hooks_names(option: str, other: str) -> None:
+    assert "+".join(read(f"#SBATCH -c 8 {option}").other) == other
+
+
+def test_every_name_is_one_of_the_table_of_forms() -> None:
+    named = {*_OTHER_WITH_VALUE.values(), *_OTHER_FLAGS.values()}
+    assert named <= set(KEEPS)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +148,8 @@ def test_options_that_change_no_need_are_passed_over(option: str) -> None:
         ("#SBATCH -n 0", "ntasks"),
         ("#SBATCH -c", "expected one argument"),
         ('#SBATCH --job-name="open', "cannot be read"),
-        ("#SBATCH --mem=1G --mem-per-cpu=1G", "one of them"),
+        ("#SBATCH --mem=1G --mem-per-cpu=1G", "takes one of them"),
+        ("#SBATCH --nodes=some", "--nodes=some"),
     ],
 )
 def test_options_that_sbatch_would_refuse_are_one_line(line: str, said: str) -> None:

@@ -118,7 +118,7 @@ def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_mo
     [
         ({"comment": "rightsize=off"}, "opted-out"),
         ({"other": ("array",)}, "form-not-handled:array"),
-        ({"batch": False}, "not-a-batch-job"),
+        ({"batch": False, "mem_per_node_mib": None}, "not-a-batch-job"),
         ({"user": "stranger"}, "no-evidence"),
         ({"cpus_per_task": 1, "mem_per_node_mib": 100, "gpus_per_node": 1}, "fits"),
     ],

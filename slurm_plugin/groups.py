@@ -1,0 +1,25 @@
+"""Who is in the groups that the site's rules name; asked once at start, because a directory service may be slow."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+
+from accounting.errors import ConfigError
+from slurm_plugin.config import Config
+
+
+def members_of_rules(config: Config) -> dict[str, frozenset[str]]:
+    """Return the users of every group that a rule names; ConfigError for a group that does not exist."""
+    return {name: members(name) for rule in config.rules for name in rule.group}
+
+
+def members(group: str) -> frozenset[str]:
+    """Return the users of a group, those whose primary group it is included."""
+    try:
+        entry = grp.getgrnam(group)
+    except KeyError:
+        raise ConfigError(
+            f"rules.group names {group!r}, and there is no such group; correct it or make it"
+        ) from None
+    return frozenset(entry.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == entry.gr_gid}

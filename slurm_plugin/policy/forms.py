@@ -1,0 +1,82 @@
+"""Every way of asking, and which dimensions of it may be cut. The table is the whole of the rule.
+
+The hook names each way of asking that has no field of its own on the wire (`other`). A name keeps the dimensions
+listed here as the user asked for them; a name that is not listed keeps all three. docs/forms.md is the same table for
+people, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from accounting.request import Dimension
+
+ALL: Final[frozenset[Dimension]] = frozenset({"memory", "cores", "gpus"})
+CORES: Final[frozenset[Dimension]] = frozenset({"cores"})
+CORES_AND_GPUS: Final[frozenset[Dimension]] = frozenset({"cores", "gpus"})
+MEMORY_AND_CORES: Final[frozenset[Dimension]] = frozenset({"memory", "cores"})
+GPUS: Final[frozenset[Dimension]] = frozenset({"gpus"})
+NOTHING: Final[frozenset[Dimension]] = frozenset()
+
+KEEPS: Final[dict[str, frozenset[Dimension]]] = {
+    # Whole nodes: others cannot use what we would free.
+    "exclusive": ALL,
+    "exclusive_user": ALL,
+    # One decision for each component could tear the job apart.
+    "het_job": ALL,
+    # All the node's memory; CPUs would have to follow it.
+    "mem_all": MEMORY_AND_CORES,
+    "mem_unreadable": ALL,
+    # CPUs, tasks or memory counted by something else than tasks and nodes.
+    "cpus_per_tres": CORES_AND_GPUS,
+    "ntasks_per_tres": CORES_AND_GPUS,
+    "mem_per_tres": ALL,
+    # GPUs in a form that is not one count.
+    "gres": GPUS,
+    "tres_per_job": GPUS,
+    "tres_per_task": CORES_AND_GPUS,
+    "tres_per_socket": CORES_AND_GPUS,
+    "tres_bind": CORES_AND_GPUS,
+    "tres_freq": GPUS,
+    "gres_flags": CORES_AND_GPUS,
+    # CPUs tied to the shape of nodes, or to a number of their own.
+    "threads_per_core": CORES,
+    "cores_per_socket": CORES,
+    "sockets_per_node": CORES,
+    "sockets_per_board": CORES,
+    "boards_per_node": CORES,
+    "ntasks_per_core": CORES,
+    "ntasks_per_socket": CORES,
+    "ntasks_per_board": CORES,
+    "core_spec": CORES,
+    "thread_spec": CORES,
+    "min_cpus": CORES,
+    "max_cpus": CORES,
+    "pn_min_cpus": CORES,
+    "oversubscribe": CORES,
+    "node_range": CORES,
+    # Where a job may run, not how much of it: whatever fits there with more fits with less.
+    "batch_features": NOTHING,
+    "burst_buffer": NOTHING,
+    "contiguous": NOTHING,
+    "exc_nodes": NOTHING,
+    "features": NOTHING,
+    "licenses": NOTHING,
+    "prefer": NOTHING,
+    "req_nodes": NOTHING,
+    "req_switch": NOTHING,
+    "reservation": NOTHING,
+    "segment_size": NOTHING,
+    "spread_job": NOTHING,
+    "use_min_nodes": NOTHING,
+}
+
+
+def kept_by_form(names: Sequence[str]) -> dict[Dimension, str]:
+    """Return the dimensions that the named ways of asking keep, each with the first name that does."""
+    kept: dict[Dimension, str] = {}
+    for name in names:
+        for dimension in KEEPS.get(name, ALL):
+            kept.setdefault(dimension, name)
+    return kept

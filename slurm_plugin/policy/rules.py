@@ -1,0 +1,80 @@
+"""Which of the site's rules a submission falls under, and what then holds for it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from accounting.decisions import Mode
+from models.families import normal_name
+from slurm_plugin.config import Config, Policy, Rule
+from slurm_plugin.policy.sizing import Limits
+from slurm_plugin.policy.submission import Submission
+
+# Group name → the users in it; looked up beforehand, because a directory service may be slow.
+Groups = Mapping[str, frozenset[str]]
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for one submission. `rule` is the name of the rule it fell under, '' for none.
+
+    `enrolled` is False for the part of a gradual rollout that is only observed.
+    """
+
+    mode: Mode
+    limits: Limits
+    rule: str = ""
+    enrolled: bool = True
+
+
+def terms_for(submission: Submission, config: Config, groups: Groups) -> Terms:
+    """Return what holds for a submission: the first rule that fits it, over the site's defaults."""
+    rule = next((rule for rule in config.rules if fits(rule, submission, groups)), None)
+    if rule is None:
+        return Terms(mode=config.mode, limits=limits_of(config.policy))
+    enrolled = is_enrolled(submission, rule.percent)
+    return Terms(
+        mode=(rule.mode or config.mode) if enrolled else "observe",
+        limits=limits_of(msgspec.structs.replace(config.policy, **_changes(rule))),
+        rule=rule.name,
+        enrolled=enrolled,
+    )
+
+
+def fits(rule: Rule, submission: Submission, groups: Groups) -> bool:
+    """Whether a rule is for a submission: each of its lists is empty or has a pattern that matches.
+
+    A job that names several partitions, separated by commas, fits where any of them does.
+    """
+    partitions = submission.partition.split(",")
+    return (
+        any(_matches(rule.partition, partition) for partition in partitions)
+        and _matches(rule.account, submission.account)
+        and _matches(rule.qos, submission.qos)
+        and _matches(rule.user, submission.user)
+        and (not rule.group or any(submission.user in groups.get(name, ()) for name in rule.group))
+    )
+
+
+def _matches(patterns: tuple[str, ...], value: str) -> bool:
+    return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def is_enrolled(submission: Submission, percent: int) -> bool:
+    """Whether a gradual rollout takes a submission: all jobs of one user and name are on the same side for ever."""
+    family = f"{submission.user}\0{normal_name(submission.name)}"
+    return int.from_bytes(hashlib.sha256(family.encode()).digest()[:8], "big") % 100 < percent
+
+
+def _changes(rule: Rule) -> dict[str, object]:
+    own = msgspec.structs.asdict(rule)
+    return {name: own[name] for name in Policy.__struct_fields__ if own.get(name) is not None}
+
+
+def limits_of(policy: Policy) -> Limits:
+    """Return the site's bounds as the sizing rules take them."""
+    own = msgspec.structs.asdict(policy)
+    return Limits(**{name: own[name] for name in Limits.__struct_fields__})

@@ -1,0 +1,182 @@
+"""Which rule a submission falls under, what a script fixes by itself, and the table of forms."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import ConfigError
+from slurm_plugin.config import Config, Rule, parse_config, render_config
+from slurm_plugin.groups import members, members_of_rules
+from slurm_plugin.policy.forms import ALL, KEEPS, kept_by_form
+from slurm_plugin.policy.rules import fits, is_enrolled, terms_for
+from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
+from tests.builders import submission
+
+ROOT = Path(__file__).resolve().parents[2]
+LUA_FORMS = ROOT / "lua" / "rightsizer" / "forms.lua"
+DOCUMENTED = ROOT / "docs" / "forms.md"
+
+
+def site(*rules: Rule, **changes: Any) -> Config:
+    return msgspec.structs.replace(Config(), rules=rules, **changes)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fitting"),
+    [
+        ({}, True),
+        ({"partition": ("gpu*",)}, True),
+        ({"partition": ("cpu", "gpu-?")}, True),
+        ({"partition": ("gpu",)}, False),
+        ({"account": ("phys",), "user": ("alice",)}, True),
+        ({"account": ("phys",), "user": ("bob",)}, False),
+        ({"qos": ("normal",)}, False),
+        ({"group": ("staff",)}, True),
+        ({"group": ("wheel",)}, False),
+    ],
+)
+def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting: bool) -> None:
+    one = submission(user="alice", account="phys", partition="main,gpu-a", qos="high")
+    assert fits(Rule(name="r", **rule), one, {"staff": frozenset({"alice"})}) is fitting
+
+
+def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
+    config = site(
+        Rule(name="pilot", user=("alice",), mode="enforce", headroom=0.5),
+        Rule(name="rest", memory_floor_mib=999),
+        mode="advise",
+    )
+    pilot, rest = (terms_for(submission(user=user), config, {}) for user in ("alice", "bob"))
+    assert (pilot.rule, pilot.mode, pilot.limits.headroom) == ("pilot", "enforce", 0.5)
+    assert pilot.limits.memory_floor_mib == config.policy.memory_floor_mib
+    assert (rest.rule, rest.mode, rest.limits.memory_floor_mib) == ("rest", "advise", 999)
+
+
+def test_without_a_rule_the_site_speaks() -> None:
+    terms = terms_for(submission(), site(mode="enforce"), {})
+    assert (terms.rule, terms.mode, terms.enrolled) == ("", "enforce", True)
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 100))
+def test_a_family_stays_on_its_side_and_only_ever_joins(user: str, name: str, percent: int) -> None:
+    one = submission(user=user, name=f"{name}1")
+    enrolled = is_enrolled(one, percent)
+    assert is_enrolled(submission(user=user, name=f"{name}2", mem_per_node_mib=9), percent) is enrolled
+    assert not enrolled or is_enrolled(one, min(100, percent + 1))
+    assert is_enrolled(one, 100)
+    assert not is_enrolled(one, 0)
+
+
+def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:
+    share = (
+        sum(is_enrolled(submission(user=f"u{chr(97 + n % 26)}{n}", name="fit"), 20) for n in range(2000))
+        / 2000
+    )
+    assert 0.16 < share < 0.24
+
+
+def test_who_is_not_enrolled_is_observed() -> None:
+    terms = terms_for(submission(), site(Rule(name="pilot", mode="enforce", percent=0)), {})
+    assert (terms.mode, terms.enrolled, terms.rule) == ("observe", False, "pilot")
+
+
+def test_rules_are_read_and_written_as_toml() -> None:
+    text = '[[rules]]\nname = "gpu"\npartition = ["gpu*"]\npercent = 20\n\n[[rules]]\nname = "rest"\nmode = "observe"\n'
+    config = parse_config(text)
+    assert [rule.name for rule in config.rules] == ["gpu", "rest"]
+    assert parse_config(render_config(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[[rules]]\nname = "x"\npartitions = []\n', "did you mean `rules.partition`"),
+        ("[[rules]]\npercent = 5\n", "name"),
+        ('[[rules]]\nname = "x"\npercent = 101\n', "percent"),
+        ('[[rules]]\nname = "a;b"\n', "name"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_named(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse_config(text)
+
+
+def test_groups_are_looked_up_and_a_missing_one_is_named() -> None:
+    assert "root" in members("root")
+    with pytest.raises(ConfigError, match="no-such-group"):
+        members_of_rules(site(Rule(name="r", group=("no-such-group",))))
+
+
+@pytest.mark.parametrize(
+    ("body", "floors"),
+    [
+        ("java -Xmx4g -jar tool.jar", ScriptFloors(memory_mib=5120)),
+        ("java -Xmx2048m x; java -Xmx1g y", ScriptFloors(memory_mib=2560)),
+        ("sort --max-mem=3G x", ScriptFloors(memory_mib=3072)),
+        ("export OMP_NUM_THREADS=6", ScriptFloors(cpus_per_task=6)),
+        ("samtools sort -@ 4 x.bam", ScriptFloors(cpus_per_task=4)),
+        ("make -j8", ScriptFloors(cpus_per_task=8)),
+        ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
+        ("mpirun -np 8 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun -n 8 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun --ntasks=4 --cpus-per-task=3 ./a", ScriptFloors(cpus_per_task=6)),
+        ("srun --mem=2G ./a", ScriptFloors(memory_mib=2048)),
+        ("srun -c $SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
+        ("OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
+        ("srun ./a -n 5", ScriptFloors(cpus_per_task=3)),
+        ("#SBATCH -c 8 --mem=8000\n# make -j64\n./a", ScriptFloors()),
+        ("./a", ScriptFloors()),
+    ],
+)
+def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None:
+    assert read_floors(f"#!/bin/sh\n{body}\n", num_tasks=2) == floors
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("./a --mem $SLURM_MEM_PER_NODE", ["memory"]),
+        ("java -Xmx${SLURM_MEM_PER_CPU}m x", ["memory"]),
+        ("java -XX:MaxRAMPercentage=75 x", ["memory"]),
+        ("srun --mem-per-cpu=500 ./a", ["memory"]),
+        ("srun --gres=gpu:2 ./a", ["gpus"]),
+        ("srun -G4 ./a", ["gpus"]),
+    ],
+)
+def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
+    assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
+
+
+@given(st.text(max_size=400), st.integers(1, 64))
+def test_any_script_can_be_read(script: str, num_tasks: int) -> None:
+    floors = read_floors(script, num_tasks)
+    assert floors.memory_mib >= 0
+    assert floors.cpus_per_task >= 0
+
+
+def test_an_unknown_form_keeps_everything() -> None:
+    assert set(kept_by_form(["a_form_of_tomorrow"])) == ALL
+    assert kept_by_form(["features", "threads_per_core"]) == {"cores": "threads_per_core"}
+
+
+def test_every_name_that_the_hook_can_send_is_in_the_table() -> None:
+    words = set(re.findall(r'"([a-z][a-z_]+)"', LUA_FORMS.read_text(encoding="utf-8")))
+    known = {name for name in KEEPS if name in words}
+    assert {"threads_per_core", "exclusive", "oversubscribe", "licenses", "gres_flags"} <= known
+
+
+def test_the_documented_table_is_the_one_in_force() -> None:
+    rows = dict(
+        re.findall(
+            r"^\| `([a-z_]+)` \|[^|]*\| ([a-z, ]+) \|$", DOCUMENTED.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    said = {
+        name: frozenset() if kept == "nothing" else frozenset(kept.split(", ")) for name, kept in rows.items()
+    }
+    assert said == KEEPS
