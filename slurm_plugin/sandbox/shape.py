@@ -17,13 +17,15 @@ SHARDS = 16
 class NodeShape:
     """One node: `cores` of `threads_per_core` CPUs each, memory in MiB, and `GPUS` GPUs.
 
-    `gpu_types` is the type of each of the GPUs, all of one type side by side; without it they have none.
+    `gpu_types` is the type of each of the GPUs, all of one type side by side; without it they have none. `gres` are
+    more resources that are only counted, such as `nic:4`.
     """
 
     cores: int = 16
     threads_per_core: int = 1
     memory_mib: int = 64000
     gpu_types: tuple[str, ...] = ("",) * GPUS
+    gres: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
 
     @property
@@ -34,11 +36,12 @@ class NodeShape:
     @property
     def words(self) -> str:
         """The node's shape in the words of slurm.conf."""
-        gpus = ",".join(f"gpu:{name}:{count}" if name else f"gpu:{count}" for name, _, count in self.gpus())
+        gpus = [f"gpu:{name}:{count}" if name else f"gpu:{count}" for name, _, count in self.gpus()]
+        gres = ",".join((*gpus, f"shard:{SHARDS}", *self.gres))
         features = f" Feature={','.join(self.features)}" if self.features else ""
         return (
             f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cores} ThreadsPerCore={self.threads_per_core} "
-            f"RealMemory={self.memory_mib} Gres={gpus},shard:{SHARDS}{features}"
+            f"RealMemory={self.memory_mib} Gres={gres}{features}"
         )
 
     def gpus(self) -> list[tuple[str, int, int]]:
@@ -51,13 +54,14 @@ class NodeShape:
             first += count
         return found
 
-    def gres(self, node: str, devices: Path) -> list[str]:
+    def gres_lines(self, node: str, devices: Path) -> list[str]:
         """Return the node's lines of gres.conf."""
         lines = []
         for name, first, count in self.gpus():
             kind = f"Type={name} " if name else ""
             lines.append(f"NodeName={node} Name=gpu {kind}File={devices}/gpu[{first}-{first + count - 1}]")
-        return [*lines, f"NodeName={node} Name=shard Count={SHARDS}"]
+        counted = [one.rpartition(":") for one in (f"shard:{SHARDS}", *self.gres)]
+        return [*lines, *(f"NodeName={node} Name={name} Count={count}" for name, _, count in counted)]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,12 @@ class Shape:
     nodes: tuple[NodeShape, ...] = ()
     lines: tuple[str, ...] = ()
     outside_main: int = 0
+
+    @property
+    def gres_types(self) -> tuple[str, ...]:
+        """The kinds of generic resources of all the nodes."""
+        more = (one.partition(":")[0] for node in self.nodes for one in node.gres)
+        return tuple(dict.fromkeys(("gpu", "shard", *more)))
 
     def node(self, index: int) -> NodeShape:
         """Return the shape of a node, the first being 0."""

@@ -159,7 +159,7 @@ def accounting(plan: ClusterPlan) -> list[str]:
 
 def nodes(plan: ClusterPlan) -> list[str]:
     """List the nodes, each slurmd on its own port of this host, and the one partition."""
-    lines = ["GresTypes=gpu,shard"]
+    lines = [f"GresTypes={','.join(plan.shape.gres_types)}"]
     for index, (name, port) in enumerate(zip(plan.nodes, plan.ports.slurmd, strict=True)):
         lines.append(
             f"NodeName={name} NodeHostname={plan.host} NodeAddr={LOOPBACK} Port={port} "
@@ -176,7 +176,7 @@ def gres_conf(plan: ClusterPlan) -> str:
     """Render gres.conf: the posing GPUs are files, so nothing may be detected."""
     lines = ["AutoDetect=off"]
     for index, name in enumerate(plan.nodes):
-        lines += plan.shape.node(index).gres(name, plan.layout.devices)
+        lines += plan.shape.node(index).gres_lines(name, plan.layout.devices)
     return "\n".join(lines) + "\n"
 
 

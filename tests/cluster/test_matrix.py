@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.prefixes import releases, why_missing
 from tests.cluster.matrix.release import Release, run_release
-from tests.cluster.matrix.table import FORMS, Form
+from tests.cluster.matrix.table import FORMS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

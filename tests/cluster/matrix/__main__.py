@@ -6,9 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
+from slurm_plugin.cli.output import note
 from tests.cluster.matrix.prefixes import releases, why_missing
 from tests.cluster.matrix.release import Allocation, Cell, Release, run_release
 from tests.cluster.matrix.table import FORMS
@@ -16,38 +14,33 @@ from tests.cluster.matrix.table import FORMS
 
 def main() -> int:
     """Run every release that this machine has and print the table; return the exit code."""
-    note = Console(stderr=True)
     done: list[Release] = []
     for name, prefix in releases().items():
         reason = why_missing(prefix)
         if reason:
-            note.print(f"{name}: skipped, {reason}", highlight=False)
+            note(f"{name}: skipped, {reason}")
             continue
         begin_s = time.monotonic()
         done.append(run_release(prefix, FORMS))
-        note.print(
-            f"Slurm {done[-1].version}: {2 * len(FORMS)} submissions in {time.monotonic() - begin_s:.0f} s"
-        )
+        note(f"Slurm {done[-1].version}: {2 * len(FORMS)} submissions in {time.monotonic() - begin_s:.0f} s")
     problems = problems_of(done)
-    # As wide as it needs to be where no terminal sets a width.
-    out = Console() if sys.stdout.isatty() else Console(width=60 + 34 * max(1, len(done)))
-    out.print(table_of(done))
+    rows = rows_of(done)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     for problem in problems:
-        out.print(problem, markup=False, highlight=False, soft_wrap=True)
-    out.print(
-        f"{sum(len(release.cells) for release in done)} cells, {len(problems)} not as planned",
-        highlight=False,
-    )
+        print(problem)
+    print(f"{sum(len(release.cells) for release in done)} cells, {len(problems)} not as planned")
     return 1 if problems or not done else 0
 
 
-def table_of(releases: Sequence[Release]) -> Table:
-    """Lay out form × release: what the untouched twin got, and what ours got instead."""
-    table = Table("form", "asked", *(release.version for release in releases))
+def rows_of(releases: Sequence[Release]) -> list[tuple[str, ...]]:
+    """Lay out form × release: what ours got, and what the untouched twin got."""
+    rows = [("FORM", "ASKED", *(release.version for release in releases))]
     for form in FORMS:
         cells = (cell_text(release.cell(form)) for release in releases)
-        table.add_row(form.name, form.asked, *cells)
-    return table
+        rows.append((form.name, form.asked, *cells))
+    return rows
 
 
 def cell_text(cell: Cell) -> str:

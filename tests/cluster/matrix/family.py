@@ -10,7 +10,7 @@ import msgspec
 from accounting.records import Attempt, Use
 from models.families import script_signature
 from tests.builders import job_row
-from tests.cluster.matrix.table import Form
+from tests.cluster.matrix.form import Form
 
 JOBS = 8
 USED_MIB = 200.0
@@ -23,7 +23,7 @@ RAN_S = 100
 
 def script_of(form: Form) -> str:
     """Return the shell commands of a form's job: an `srun` with no options must work in it."""
-    if form.command in {"srun", "salloc"}:
+    if form.is_direct:
         return ""
     return "srun sh -c 'echo gpus=$CUDA_VISIBLE_DEVICES'\n" if form.wants_gpus else "srun hostname\n"
 

@@ -21,7 +21,8 @@ from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES
 from slurm_plugin.sandbox.release import parse_version
 from tests.cluster.matrix.family import past_of, script_of
-from tests.cluster.matrix.table import RESERVATION, SHAPE, Form
+from tests.cluster.matrix.form import Form
+from tests.cluster.matrix.table import RESERVATION, SHAPE
 
 NODES = 3
 TWIN = "--comment=rightsize=off"
@@ -76,7 +77,7 @@ class Cell:
 
     def _gpu_problem(self) -> str:
         seen = [line.removeprefix("gpus=") for line in self.ours.output.splitlines() if line[:5] == "gpus="]
-        if not self.form.wants_gpus or self.form.command in {"srun", "salloc"}:
+        if not self.form.wants_gpus or self.form.is_direct:
             return ""
         if not seen or not all(seen):
             return f"a task saw no GPU: {self.ours.output.split()}"
@@ -172,24 +173,30 @@ class Trial:
             text=True,
             cwd="/",
         )
-        if form.command in {"srun", "salloc"}:
+        if form.is_direct:
             self._direct[name] = child
         else:
             self._said[name] = child.communicate(timeout=COMMAND_PATIENCE_S)[0]
 
     def _argv(self, form: Form, name: str, *, twin: bool) -> list[str]:
         always = [f"--job-name={name}", "--time=2", *([TWIN] if twin else [])]
-        asks = [] if form.directives else shlex.split(form.asks)
-        if form.command in {"srun", "salloc"}:
+        if form.is_direct:
             inner = ["hostname"] if form.command == "srun" else ["srun", "hostname"]
-            return [form.command, *with_options(asks, always), *inner]
-        always.append(f"--output={self.folder}/{name}-%j.out")
-        if form.command == "wrap":
-            return ["sbatch", *with_options(asks, always), f"--wrap={script_of(form)}"]
+            return [form.command, *always, *form.parts[0], *inner]
+        output = f"--output={self.folder}/{name}-%j.out"
+        if form.command == "sbatch --wrap":
+            return ["sbatch", output, *always, *form.parts[0], f"--wrap={script_of(form)}"]
+        # Each part of a heterogeneous job has its own name and comment.
+        parts = [[*always, *part] for part in form.parts]
         script = self.folder / f"{name}.sh"
-        lines = f"#SBATCH {form.asks}\n" if form.directives else ""
+        if form.command == "#SBATCH":
+            lines = "#SBATCH hetjob\n".join(f"#SBATCH {shlex.join(part)}\n" for part in parts)
+            options = []
+        else:
+            lines = ""
+            options = [word for part in parts for word in (":", *part)][1:]
         script.write_text(f"#!/bin/sh\n{lines}{script_of(form)}", encoding="utf-8")
-        return ["sbatch", *with_options(asks, always), str(script)]
+        return ["sbatch", output, *options, str(script)]
 
     def collect(self) -> list[Cell]:
         """Wait until all have ended; one that has not within minutes is returned as it is."""
@@ -243,20 +250,6 @@ class Trial:
             output="".join(file.read_text(encoding="utf-8", errors="replace") for file in outputs),
             said=self._said.get(name, ""),
         )
-
-
-def with_options(asks: Sequence[str], always: Sequence[str]) -> list[str]:
-    """Join options; in a heterogeneous job each part has a name and a time of its own."""
-    parts: list[list[str]] = [[]]
-    for word in asks:
-        if word == ":":
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    joined = [*always, *parts[0]]
-    for part in parts[1:]:
-        joined += [":", *(word for word in always if not word.startswith("--output")), *part]
-    return joined
 
 
 def job_name(form: Form, *, twin: bool) -> str:
