@@ -63,12 +63,13 @@ def check(
     Example:
       rightsizer config check --partition gpu --user ann
     """
-    from slurm_plugin.groups import members_of_rules
+    from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.rules import terms_for
     from slurm_plugin.policy.submission import Submission
+    from slurm_plugin.slurm.groups import members_of_rules
 
     config = load_config(config_file)
-    groups = members_of_rules(config)
+    facts = SiteFacts(groups=members_of_rules(config))
     note(
         f"{config_path(config_file) or 'the built-in defaults'}: valid, mode {config.mode}, {len(config.rules)} rules"
     )
@@ -77,7 +78,7 @@ def check(
     job = Submission(
         user=user, uid=0, batch=True, other=(), partition=partition, account=account, qos=qos, name=name
     )
-    terms = terms_for(job, config, groups)
+    terms = terms_for(job, config, facts)
     held = {"rule": terms.rule or "none", "mode": terms.mode, "enrolled": "yes" if terms.enrolled else "no"}
     held |= msgspec.structs.asdict(terms.limits)
     print_rows(

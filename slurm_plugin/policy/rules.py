@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -11,11 +10,9 @@ import msgspec
 from accounting.decisions import Mode
 from models.families import normal_name
 from slurm_plugin.config import Config, Policy, Rule
+from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.sizing import Limits
 from slurm_plugin.policy.submission import Submission
-
-# Group name → the users in it; looked up beforehand, because a directory service may be slow.
-Groups = Mapping[str, frozenset[str]]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +27,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     enrolled: bool = True
 
 
-def terms_for(submission: Submission, config: Config, groups: Groups) -> Terms:
+def terms_for(submission: Submission, config: Config, facts: SiteFacts) -> Terms:
     """Return what holds for a submission: the first rule that fits it, over the site's defaults."""
-    rule = next((rule for rule in config.rules if fits(rule, submission, groups)), None)
+    rule = next((rule for rule in config.rules if fits(rule, submission, facts)), None)
     if rule is None:
         return Terms(mode=config.mode, limits=limits_of(config.policy))
     enrolled = is_enrolled(submission, rule.percent)
@@ -44,7 +41,7 @@ def terms_for(submission: Submission, config: Config, groups: Groups) -> Terms:
     )
 
 
-def fits(rule: Rule, submission: Submission, groups: Groups) -> bool:
+def fits(rule: Rule, submission: Submission, facts: SiteFacts) -> bool:
     """Whether a rule is for a submission: each of its lists is empty or has a pattern that matches.
 
     A job that names several partitions, separated by commas, fits where any of them does.
@@ -55,7 +52,7 @@ def fits(rule: Rule, submission: Submission, groups: Groups) -> bool:
         and _matches(rule.account, submission.account)
         and _matches(rule.qos, submission.qos)
         and _matches(rule.user, submission.user)
-        and (not rule.group or any(submission.user in groups.get(name, ()) for name in rule.group))
+        and (not rule.group or any(submission.user in facts.groups.get(name, ()) for name in rule.group))
     )
 
 

@@ -6,19 +6,24 @@ answer that a submission would get.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from accounting.decisions import Decision
-from accounting.request import Dimension, Grant, JobRequest
+from accounting.request import Grant, JobRequest
 from accounting.token import format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config import Config
+from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.policy.messages import user_line
-from slurm_plugin.policy.rules import Groups, terms_for
-from slurm_plugin.policy.script_floors import read_floors
+from slurm_plugin.policy.rules import terms_for
+from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.sizing import Limits, size
 from slurm_plugin.policy.submission import Submission, job_request, kept_dimensions, why_left_alone
 from slurm_plugin.service.protocol import VERSION, Reply
+
+NO_FACTS = SiteFacts()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,10 +40,10 @@ def decide(
     config: Config,
     decision_id: str,
     now_s: float,
-    groups: Groups | None = None,
+    facts: SiteFacts = NO_FACTS,
 ) -> Answer:
     """Decide what a submission gets. Without a model, or in a form that is not handled, it gets what it asked."""
-    request, terms = job_request(submission), terms_for(submission, config, groups or {})
+    request, terms = job_request(submission), terms_for(submission, config, facts)
     kept_as_asked = Decision(
         id=decision_id,
         time_s=now_s,
@@ -48,7 +53,9 @@ def decide(
         request=request,
         rule=terms.rule,
     )
-    kept, limits = with_script_floors(submission, request, kept_dimensions(submission), terms.limits)
+    floors = read_floors(submission.script, request.num_tasks)
+    kept = {**dict(floors.kept), **kept_dimensions(submission)}
+    limits = with_floors(terms.limits, request, floors, facts.minimum_for(submission))
     reason = why_left_alone(submission, request, kept) or ("" if predictor else "no-model")
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(kept_as_asked, reason=reason)
@@ -68,17 +75,16 @@ def decide(
     return Answer(decision=decision, prediction=prediction, message=message)
 
 
-def with_script_floors(
-    submission: Submission, request: JobRequest, kept: dict[Dimension, str], limits: Limits
-) -> tuple[dict[Dimension, str], Limits]:
-    """Add what the script fixes by itself to what is kept and to the floors."""
-    floors = read_floors(submission.script, request.num_tasks)
-    raised = msgspec.structs.replace(
+def with_floors(limits: Limits, request: JobRequest, script: ScriptFloors, least: Minimum) -> Limits:
+    """Raise the site's floors to what the script fixes by itself and to the least that the job's QOS allows."""
+    return msgspec.structs.replace(
         limits,
-        memory_floor_mib=max(limits.memory_floor_mib, floors.memory_mib),
-        min_cpus_per_task=max(limits.min_cpus_per_task, floors.cpus_per_task),
+        memory_floor_mib=max(limits.memory_floor_mib, script.memory_mib, least.mem_mib),
+        min_cpus_per_task=max(
+            limits.min_cpus_per_task, script.cpus_per_task, math.ceil(least.cpus / request.num_tasks)
+        ),
+        min_gpus=max(limits.min_gpus, least.gpus),
     )
-    return {**dict(floors.kept), **kept}, raised
 
 
 def grounds(prediction: Prediction, grant: Grant) -> str:

@@ -8,33 +8,39 @@ from collections.abc import Callable
 import msgspec
 
 from models.demand.prediction import Predictor
+from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.decide import Answer
 
 MOST = 2048
 
-Decide = Callable[[Submission, Predictor | None, str, float], Answer]
+Decide = Callable[[Submission, Predictor | None, SiteFacts, str, float], Answer]
 
 
 class Remembered:
-    """The latest answers of one model: but for id and time, a decision depends on submission and model alone."""
+    """The latest answers: but for id and time, a decision depends on submission, model and the site's facts alone."""
 
     def __init__(self, decide: Decide, most: int = MOST) -> None:
         self._decide = decide
         self._most = most
         self._answers: OrderedDict[Submission, Answer] = OrderedDict()
-        self._of: Predictor | None = None
+        self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
 
     def answer(
-        self, submission: Submission, predictor: Predictor | None, decision_id: str, now_s: float
+        self,
+        submission: Submission,
+        predictor: Predictor | None,
+        facts: SiteFacts,
+        decision_id: str,
+        now_s: float,
     ) -> Answer:
         """Return the answer to a submission, with this decision's own id and time."""
-        if predictor is not self._of:
+        if predictor is not self._of[0] or facts is not self._of[1]:
             self._answers.clear()
-            self._of = predictor
+            self._of = (predictor, facts)
         known = self._answers.get(submission)
         if known is None:
-            known = self._decide(submission, predictor, decision_id, now_s)
+            known = self._decide(submission, predictor, facts, decision_id, now_s)
             self._answers[submission] = known
             if len(self._answers) > self._most:
                 self._answers.popitem(last=False)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from accounting.errors import ServiceError
 from slurm_plugin.config import Config
-from slurm_plugin.groups import members_of_rules
+from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
 from slurm_plugin.service.journal import Journal
@@ -25,6 +25,7 @@ from slurm_plugin.service.remembered import Remembered
 log = logging.getLogger(__name__)
 
 MODEL_CHECK_S = 0.5
+FACTS_CHECK_S = 600.0
 # The hook gives up after some 25 ms; whoever holds a connection longer is not the hook.
 IDLE_S = 2.0
 BACKLOG = 256
@@ -32,14 +33,10 @@ BACKLOG = 256
 Handler = Callable[[bytes], bytes | None]
 
 
-def make_handler(config: Config, model: CurrentModel, journal: Journal) -> Handler:
-    """Return the function from a request line to a reply line; None where the line deserves no answer.
-
-    Raises ConfigError where a rule names a group that does not exist.
-    """
-    groups = members_of_rules(config)
+def make_handler(config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal) -> Handler:
+    """Return the function from a request line to a reply line; None where the line deserves no answer."""
     remembered = Remembered(
-        lambda submission, predictor, name, now_s: decide(submission, predictor, config, name, now_s, groups)
+        lambda job, predictor, known, name, now_s: decide(job, predictor, config, name, now_s, known)
     )
 
     def handle(line: bytes) -> bytes | None:
@@ -47,7 +44,9 @@ def make_handler(config: Config, model: CurrentModel, journal: Journal) -> Handl
         if isinstance(request, str):
             log.warning("a request was not understood: %s", request)
             return None
-        answer = remembered.answer(request.job, model.predictor, os.urandom(6).hex(), time.time())
+        answer = remembered.answer(
+            request.job, model.predictor, facts.facts, os.urandom(6).hex(), time.time()
+        )
         try:
             journal.append(answer.decision)
         except OSError as error:
@@ -134,33 +133,37 @@ async def serve(config: Config) -> None:
     """Answer until SIGTERM or SIGINT; raises ServiceError where the service cannot start."""
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
+    facts = CurrentFacts(config)
     journal = Journal(Path(config.service.journal))
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    handle = make_handler(config, model, journal)
+    handle = make_handler(config, model, facts, journal)
     server = await loop.create_unix_server(lambda: Connection(handle), sock=listening)
-    watch = asyncio.create_task(_follow(model))
+    tasks: list[asyncio.Task[object]] = [
+        asyncio.create_task(stop.wait()),
+        asyncio.create_task(_every(MODEL_CHECK_S, model.refresh)),
+        asyncio.create_task(_every(FACTS_CHECK_S, facts.refresh)),
+    ]
     log.info("answering on %s in mode %s", path, config.mode)
-    stopping = asyncio.create_task(stop.wait())
     try:
         # A watch that fails ends the service: restarted, it follows models again; until then jobs pass unchanged.
-        await asyncio.wait({stopping, watch}, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
     finally:
-        stopping.cancel()
-        watch.cancel()
+        for task in tasks:
+            task.cancel()
         server.close()
         path.unlink(missing_ok=True)
         journal.close()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
     log.info("stopped")
 
 
-async def _follow(model: CurrentModel) -> None:
-    """Look for a new model from time to time; loading happens beside the loop, so that answers go on."""
+async def _every(pause_s: float, refresh: Callable[[], None]) -> None:
+    """Refresh now and from time to time, beside the loop, so that answers go on."""
     while True:
-        await asyncio.sleep(MODEL_CHECK_S)
-        await asyncio.to_thread(model.refresh)
+        await asyncio.to_thread(refresh)
+        await asyncio.sleep(pause_s)

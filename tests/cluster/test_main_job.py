@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from accounting.token import Token, find_token
+from slurm_plugin.policy.facts import Minimum
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
+from slurm_plugin.slurm.limits import read_partition_qos, read_qos_minimums
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -193,6 +195,14 @@ def test_enforce_tells_the_user_what_changed_and_how_to_opt_out(enforcing: Site)
     assert "you asked for 8" in line
     assert "--comment=rightsize=off" in line
     enforcing.shell.run("scancel", str(job))
+
+
+def test_the_least_that_a_qos_allows_is_read_from_slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in site.shell.sandbox.environment().items():
+        monkeypatch.setenv(name, value)
+    site.shell.run("sacctmgr", "--immediate", "add", "qos", "large", "MinTRESPerJob=cpu=4,gres/gpu=2")
+    assert read_qos_minimums() == {"large": Minimum(cpus=4, gpus=2)}
+    assert read_partition_qos() == {}
 
 
 def submit_and_listen(site: Site, name: str) -> tuple[int, str]:

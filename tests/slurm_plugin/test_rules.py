@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
 from slurm_plugin.config import Config, Rule, parse_config, render_config
-from slurm_plugin.groups import members, members_of_rules
+from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.policy.forms import ALL, KEEPS, kept_by_form
-from slurm_plugin.policy.rules import fits, is_enrolled, terms_for
+from slurm_plugin.policy.rules import fits, is_enrolled, limits_of, terms_for
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
+from slurm_plugin.policy.submission import job_request
+from slurm_plugin.service.decide import with_floors
+from slurm_plugin.slurm.groups import members, members_of_rules
+from slurm_plugin.slurm.limits import parse_partitions, parse_qos
 from tests.builders import submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +46,7 @@ def site(*rules: Rule, **changes: Any) -> Config:
 )
 def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting: bool) -> None:
     one = submission(user="alice", account="phys", partition="main,gpu-a", qos="high")
-    assert fits(Rule(name="r", **rule), one, {"staff": frozenset({"alice"})}) is fitting
+    assert fits(Rule(name="r", **rule), one, SiteFacts(groups={"staff": frozenset({"alice"})})) is fitting
 
 
 def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
@@ -51,14 +55,14 @@ def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
         Rule(name="rest", memory_floor_mib=999),
         mode="advise",
     )
-    pilot, rest = (terms_for(submission(user=user), config, {}) for user in ("alice", "bob"))
+    pilot, rest = (terms_for(submission(user=user), config, SiteFacts()) for user in ("alice", "bob"))
     assert (pilot.rule, pilot.mode, pilot.limits.headroom) == ("pilot", "enforce", 0.5)
     assert pilot.limits.memory_floor_mib == config.policy.memory_floor_mib
     assert (rest.rule, rest.mode, rest.limits.memory_floor_mib) == ("rest", "advise", 999)
 
 
 def test_without_a_rule_the_site_speaks() -> None:
-    terms = terms_for(submission(), site(mode="enforce"), {})
+    terms = terms_for(submission(), site(mode="enforce"), SiteFacts())
     assert (terms.rule, terms.mode, terms.enrolled) == ("", "enforce", True)
 
 
@@ -81,7 +85,7 @@ def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:
 
 
 def test_who_is_not_enrolled_is_observed() -> None:
-    terms = terms_for(submission(), site(Rule(name="pilot", mode="enforce", percent=0)), {})
+    terms = terms_for(submission(), site(Rule(name="pilot", mode="enforce", percent=0)), SiteFacts())
     assert (terms.mode, terms.enrolled, terms.rule) == ("observe", False, "pilot")
 
 
@@ -110,6 +114,27 @@ def test_groups_are_looked_up_and_a_missing_one_is_named() -> None:
     assert "root" in members("root")
     with pytest.raises(ConfigError, match="no-such-group"):
         members_of_rules(site(Rule(name="r", group=("no-such-group",))))
+
+
+def test_a_qos_and_the_partitions_own_set_the_least() -> None:
+    facts = SiteFacts(
+        qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
+        partition_qos=parse_partitions(
+            "PartitionName=a AllowQos=ALL QoS=gpu x=1\nPartitionName=b AllowQos=ALL QoS=N/A\n"
+        ),
+    )
+    assert facts.minimum_for(submission(qos="normal", partition="b")) == Minimum()
+    assert facts.minimum_for(submission(qos="large", partition="b,a")) == Minimum(
+        cpus=4, gpus=2, mem_mib=2048
+    )
+
+
+def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
+    asked = submission(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+    limits = with_floors(
+        limits_of(Config().policy), job_request(asked), ScriptFloors(), Minimum(cpus=5, gpus=2, mem_mib=4096)
+    )
+    assert (limits.min_cpus_per_task, limits.min_gpus, limits.memory_floor_mib) == (3, 2, 4096)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from models import registry
 from models.demand import training
 from models.families import script_signature
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
 from slurm_plugin.service.journal import Journal
@@ -75,7 +76,7 @@ def handler_of(site: Site) -> Any:
     config = site.config
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
-    return make_handler(config, model, Journal(Path(config.service.journal)))
+    return make_handler(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
 
 
 def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
@@ -164,7 +165,7 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
     model = CurrentModel(site.models, chain_settings_of(config))
     model.refresh()
     journal = Journal(Path(config.service.journal))
-    handle = make_handler(config, model, journal)
+    handle = make_handler(config, model, CurrentFacts(config), journal)
     journal.close()
     line = handle(line_of(KNOWN))
     assert line is not None

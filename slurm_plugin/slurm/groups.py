@@ -1,4 +1,4 @@
-"""Who is in the groups that the site's rules name; asked once at start, because a directory service may be slow."""
+"""Who is in the groups that the site's rules name; asked beforehand, because a directory service may be slow."""
 
 from __future__ import annotations
 

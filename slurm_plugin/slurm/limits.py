@@ -1,0 +1,55 @@
+"""The least that a QOS lets a job ask for (MinTRES): a job cut below it would wait for ever, or be refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from accounting.errors import SlurmError
+from accounting.tres import parse_tres
+from slurm_plugin.policy.facts import Minimum
+
+PATIENCE_S = 5.0
+_PARTITION = re.compile(r"^PartitionName=(\S+) .*\bQoS=(\S+)", re.MULTILINE)
+
+
+def read_qos_minimums() -> dict[str, Minimum]:
+    """Return the minimum of each QOS that has one; SlurmError where sacctmgr does not answer."""
+    return parse_qos(run("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,MinTRES"))
+
+
+def read_partition_qos() -> dict[str, str]:
+    """Return the QOS of each partition that has one of its own; SlurmError where scontrol does not answer."""
+    return parse_partitions(run("scontrol", "--oneliner", "show", "partition"))
+
+
+def parse_qos(text: str) -> dict[str, Minimum]:
+    """Read `name|cpu=4,gres/gpu=1,mem=10G` lines; a QOS without a minimum is left out."""
+    minimums: dict[str, Minimum] = {}
+    for line in text.splitlines():
+        name, _, tres = line.partition("|")
+        least = parse_tres(tres)
+        if least.cpus or least.gpus or least.mem_mib:
+            minimums[name] = Minimum(cpus=least.cpus or 0, gpus=least.gpus or 0, mem_mib=least.mem_mib or 0)
+    return minimums
+
+
+def parse_partitions(text: str) -> dict[str, str]:
+    """Read `scontrol --oneliner show partition`; partitions without a QOS are left out."""
+    return {name: qos for name, qos in _PARTITION.findall(text) if qos != "N/A"}
+
+
+def run(*command: str) -> str:
+    """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs."""
+    try:
+        finished = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SlurmError(
+            f"cannot run {command[0]}: {error}; put Slurm's commands on the service's PATH"
+        ) from None
+    if finished.returncode != 0:
+        complaint = finished.stderr.strip().splitlines() or ["no message"]
+        raise SlurmError(f"{command[0]} failed: {complaint[-1]}; check that slurmctld and slurmdbd run")
+    return finished.stdout
