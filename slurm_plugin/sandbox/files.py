@@ -16,7 +16,6 @@ from slurm_plugin.config import parse_config
 from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.sandbox import gpu_meter, slurm_conf
 from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
-from slurm_plugin.sandbox.shape import GPUS
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan
 
 MODE_LINE = re.compile(r"^mode\s*=.*$", re.MULTILINE)
@@ -100,7 +99,7 @@ def write_slurm_files(plan: ClusterPlan) -> None:
     write_file(layout.etc / "gres.conf", slurm_conf.gres_conf(plan), 0o644)
     write_file(layout.etc / "cgroup.conf", slurm_conf.cgroup_conf(plan), 0o644)
     write_file(layout.etc / "slurmdbd.conf", slurm_conf.slurmdbd_conf(plan, password), 0o600)
-    for index in range(GPUS):
+    for index in range(plan.shape.devices):
         _make_device(layout.devices / f"gpu{index}")
 
 

@@ -15,7 +15,7 @@ SHARDS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """One node: `cores` of `threads_per_core` CPUs each, memory in MiB, and `GPUS` GPUs.
+    """One node: `cores` of `threads_per_core` CPUs each, memory in MiB, and GPUs.
 
     `gpu_types` is the type of each of the GPUs, all of one type side by side; without it they have none. `gres` are
     more resources that are only counted, such as `nic:4`.
@@ -75,6 +75,11 @@ class Shape:
     nodes: tuple[NodeShape, ...] = ()
     lines: tuple[str, ...] = ()
     outside_main: int = 0
+
+    @property
+    def devices(self) -> int:
+        """How many files the posing GPUs of a node need."""
+        return max((len(node.gpu_types) for node in self.nodes), default=GPUS)
 
     @property
     def gres_types(self) -> tuple[str, ...]:

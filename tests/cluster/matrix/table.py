@@ -11,23 +11,27 @@ from slurm_plugin.sandbox.shape import NodeShape, Shape
 from tests.cluster.matrix.form import form
 
 RESERVATION = "course"
-# Two nodes for most rows, and one whose cores have two hyper-threads. Where a partition sets nothing else, a CPU
-# brings 1000 MiB (DefMemPerCPU).
+# One node for most rows (of several Slurm would choose by what is free at the moment), two for rows that want them,
+# and one whose cores have two hyper-threads. Where a partition sets nothing else, a CPU brings 1000 MiB.
 _MAIN = NodeShape(
-    cores=32, memory_mib=128000, gpu_types=("a", "a", "b", "b"), gres=("nic:8",), features=("fast", "ib")
+    cores=64,
+    memory_mib=256000,
+    gpu_types=("a",) * 4 + ("b",) * 4,
+    gres=("nic:8",),
+    features=("fast", "ib"),
 )
-_BOTH = "Nodes={node[0]},{node[1]}"
 SHAPE = Shape(
     nodes=(_MAIN, _MAIN, NodeShape(threads_per_core=2)),
     lines=(
         "Licenses=matlab:50",
-        f"PartitionName=second {_BOTH}",
+        "PartitionName=pair Nodes={node[0]},{node[1]}",
+        "PartitionName=second Nodes={node[0]}",
         "PartitionName=smt Nodes={node[2]}",
-        f"PartitionName=percpu {_BOTH} DefMemPerCPU=2000",
-        f"PartitionName=pernode {_BOTH} DefMemPerNode=6000",
-        f"PartitionName=maxmem {_BOTH} MaxMemPerCPU=2000",
+        "PartitionName=percpu Nodes={node[0]} DefMemPerCPU=2000",
+        "PartitionName=pernode Nodes={node[0]} DefMemPerNode=6000",
+        "PartitionName=maxmem Nodes={node[0]} MaxMemPerCPU=2000",
     ),
-    outside_main=1,
+    outside_main=2,
 )
 
 CPUS = (
@@ -35,12 +39,11 @@ CPUS = (
     form("cpus-mem", "-c 8 --mem=8000", cpu=2, mem=256),
     form("tasks", "-n 4 --mem=8000", mem=256, tasks=4),
     form("tasks-cpus", "-n 2 -c 8 --mem=8000", cpu=4, mem=256, tasks=2),
-    form("nodes", "-N 2 --mem=8000", mem=512, tasks=2),
-    form("nodes-cpus", "-N 2 -c 4 --mem=8000", cpu=4, mem=512, tasks=2),
-    form("nodes-tasks", "-N 2 -n 4 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
-    # A partition of one node: in another the range is Slurm's choice, by what is free at the moment.
-    form("node-range", "-p smt -N 1-2 -c 4 --mem=8000", mem=256),
-    form("per-node", "-N 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
+    form("nodes", "-p pair -N 2 --mem=8000", mem=512, tasks=2),
+    form("nodes-cpus", "-p pair -N 2 -c 4 --mem=8000", cpu=4, mem=512, tasks=2),
+    form("nodes-tasks", "-p pair -N 2 -n 4 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
+    form("node-range", "-N 1-2 -c 4 --mem=8000", mem=256),
+    form("per-node", "-p pair -N 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
     form("per-node-tasks", "-n 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=4, mem=256, tasks=2),
     form("per-core", "-n 2 --ntasks-per-core=1 -c 4 --mem=8000", mem=256, tasks=2),
     form("per-socket", "-n 2 --ntasks-per-socket=2 -c 4 --mem=8000", mem=256, tasks=2),
@@ -62,7 +65,7 @@ MEMORY = (
     form("mem-per-gpu-job", "--mem-per-gpu=4000 --gpus=4", mem=256, gpu=1),
     form("mem-per-gpu-node", "--mem-per-gpu=4000 --gpus-per-node=b:2", mem=256, gpu=1),
     form("mem-per-gpu-task", "-n 2 --mem-per-gpu=4000 --gpus-per-task=2", mem=512, gpu=2, tasks=2),
-    form("nodes-mem-per-cpu", "-N 2 -n 4 -c 2 --mem-per-cpu=1000", mem=1024, tasks=4),
+    form("nodes-mem-per-cpu", "-p pair -N 2 -n 4 -c 2 --mem-per-cpu=1000", mem=1024, tasks=4),
     form("mem-zero-gpus", "--mem=0 --gres=gpu:4", gpu=1),
 )
 GPUS = (
@@ -77,12 +80,12 @@ GPUS = (
     form("gpus-cpus", "-c 8 --mem-per-cpu=1000 --gpus=4", cpu=2, mem=256, gpu=1),
     form("gpus-per-node", "--mem=4000 --gpus-per-node=4", mem=256, gpu=1),
     form("gpus-per-node-typed", "--mem=4000 --gpus-per-node=b:2", mem=256, gpu=1),
-    form("nodes-gpus-per-node", "-N 2 --mem=4000 --gpus-per-node=2", mem=512, gpu=2, tasks=2),
-    form("nodes-gres", "-N 2 --mem=4000 --gres=gpu:2", mem=512, gpu=2, tasks=2),
+    form("nodes-gpus-per-node", "-p pair -N 2 --mem=4000 --gpus-per-node=2", mem=512, gpu=2, tasks=2),
+    form("nodes-gres", "-p pair -N 2 --mem=4000 --gres=gpu:2", mem=512, gpu=2, tasks=2),
     form("gpus-per-task", "-n 2 --mem=4000 --gpus-per-task=2", mem=256, gpu=2, tasks=2),
     form("cpus-gpus-per-task", "-n 2 -c 4 --mem=4000 --gpus-per-task=2", cpu=4, mem=256, gpu=2, tasks=2),
     form("gpus-per-task-typed", "-n 2 --mem=4000 --gpus-per-task=a:1", mem=256, tasks=2),
-    form("nodes-gpus", "-N 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2),
+    form("nodes-gpus", "-p pair -N 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2),
     form("gpus-per-socket", "--sockets-per-node=1 --mem=4000 --gpus-per-socket=2", mem=256),
     form("cpus-per-gpu", "--mem=4000 --gpus=2 --cpus-per-gpu=4", mem=256),
     form("cpus-per-gpu-gres", "--mem=4000 --gres=gpu:2 --cpus-per-gpu=4", mem=256),
@@ -112,7 +115,7 @@ PLACE = (
     form("licences", "-L matlab:2 -c 8 --mem=8000", cpu=2, mem=256),
     form("feature", "-C fast -c 8 --mem=8000", cpu=2, mem=256),
     form("features", "-C 'fast&ib' -c 8 --mem=8000", cpu=2, mem=256),
-    form("contiguous", "--contiguous -N 2 -c 4 --mem=8000", cpu=4, mem=512, tasks=2),
+    form("contiguous", "-p pair --contiguous -N 2 -c 4 --mem=8000", cpu=4, mem=512, tasks=2),
     form(
         "all-at-once",
         f"--array=1-2%1 -p main,second --reservation={RESERVATION} -L matlab:1 -C 'fast&ib' -n 2 -c 4 "
@@ -123,8 +126,9 @@ PLACE = (
         tasks=2,
         jobs=2,
     ),
-    form("het", "-c 4 --mem=4000 : -c 2 --mem=2000", jobs=2),
-    form("het-directives", "-c 4 --mem=4000 : -c 2 --mem=2000", command="#SBATCH", jobs=2),
+    # Slurm gives the parts of a heterogeneous job different nodes.
+    form("het", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", jobs=2),
+    form("het-directives", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", command="#SBATCH", jobs=2),
 )
 # CPUs and GPUs of a direct srun or salloc are known to their client as well: only the memory is cut.
 DIRECT = (
