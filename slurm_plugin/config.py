@@ -91,6 +91,7 @@ class Policy(Section, frozen=True, kw_only=True):
     least_share: Share = 0.0
     min_cpus_per_task: Count = 1
     min_gpus: Count = 1
+    cpus_step: Count = 1
     def_mem_per_cpu_mib: Mebibytes | None = None
 
 
@@ -115,6 +116,7 @@ class Rule(Section, frozen=True, kw_only=True):
     memory_step_mib: Count | None = None
     min_cpus_per_task: Count | None = None
     min_gpus: Count | None = None
+    cpus_step: Count | None = None
     min_saving: Share | None = None
     def_mem_per_cpu_mib: Mebibytes | None = None
 

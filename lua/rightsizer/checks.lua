@@ -6,18 +6,36 @@ local checks = {}
 
 local MAX_TEXT_BYTES = 512
 local MEMBERS = { v = true, id = true, grant = true, token = true, message = true }
-local OTHER_KIND = { mem_per_node_mib = "mem_per_cpu_mib", mem_per_cpu_mib = "mem_per_node_mib" }
-local BATCH_ONLY = { cpus_per_task = true, gpus_per_node = true }
-local DIMENSIONS = {
-   cpus_per_task = true,
-   gpus_per_node = true,
-   mem_per_node_mib = true,
-   mem_per_cpu_mib = true,
+--- The kinds in which each can be asked: a job uses one of a line, and is granted that one.
+local KINDS = {
+   { "cpus_per_task" },
+   { "gpus_per_node", "gpus_per_job", "gpus_per_task" },
+   { "mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib" },
 }
+--- Direct srun and salloc break on a server's change of these.
+local BATCH_ONLY = {
+   cpus_per_task = true, gpus_per_node = true, gpus_per_job = true, gpus_per_task = true,
+   mem_per_gpu_mib = true,
+}
+local KINDS_OF = {}
+for _, kinds in ipairs(KINDS) do
+   for _, dimension in ipairs(kinds) do
+      KINDS_OF[dimension] = kinds
+   end
+end
 
 --- NaN and the infinities fail one of the three comparisons.
 local function is_whole(value)
    return type(value) == "number" and value == value and value - value == 0 and value == math.floor(value)
+end
+
+local function why_not_asked(dimension, ask)
+   for _, kind in ipairs(KINDS_OF[dimension]) do
+      if ask[kind] then
+         return "wrong_kind"
+      end
+   end
+   return "not_asked"
 end
 
 --- Why `value` may not be granted for `dimension`; nil when it may.
@@ -28,8 +46,7 @@ local function refusal(dimension, value, ask)
    elseif value < 1 then
       return "below_one"
    elseif not asked then
-      local other = OTHER_KIND[dimension]
-      return other and ask[other] and "wrong_kind" or "not_asked"
+      return why_not_asked(dimension, ask)
    elseif BATCH_ONLY[dimension] and not ask.batch then
       return "not_batch"
    elseif value > asked then
@@ -45,8 +62,8 @@ local function check_grant(grant, ask)
       return nil, "grant_not_an_object"
    end
    for dimension, value in pairs(grant) do
-      local reason = DIMENSIONS[dimension] and refusal(dimension, value, ask)
-      if not DIMENSIONS[dimension] then
+      local reason = KINDS_OF[dimension] and refusal(dimension, value, ask)
+      if not KINDS_OF[dimension] then
          return nil, "unknown_grant"
       elseif reason then
          return nil, reason

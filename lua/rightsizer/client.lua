@@ -1,5 +1,5 @@
 --- Asks the service: one connection, one line out, one line back, within one deadline.
--- `exchange` keeps no state; a circuit breaker is a function of the same shape around it.
+-- `exchange` keeps no state between calls; breaker.lua says when not to call it.
 -- slurmctld waits while this runs: nothing here may wait past the deadline, and nothing may leak a socket.
 local client = {}
 
@@ -97,20 +97,27 @@ local function converse(socket, path, line, time_left)
    return receive_line(socket, time_left)
 end
 
+local time, new_socket
+
 --- LuaSocket 2 gives a function that makes the socket, LuaSocket 3 a table of them.
-local function libraries()
-   local has_time, time = pcall(require, "socket")
+-- Looked for until it is found, then kept: a require at every call would be a tenth of the call.
+local function load_libraries()
+   if new_socket then
+      return true
+   end
+   local has_time, socket_library = pcall(require, "socket")
    local has_unix, unix = pcall(require, "socket.unix")
    if not has_time or not has_unix then
       return nil, "no_socket_library"
    end
-   return time, type(unix) == "table" and (unix.stream or unix.tcp) or unix
+   time, new_socket = socket_library, type(unix) == "table" and (unix.stream or unix.tcp) or unix
+   return true
 end
 
 --- Seconds since the epoch as a fraction; nil and a reason without LuaSocket.
 function client.now_s()
-   local time, reason = libraries()
-   if not time then
+   local loaded, reason = load_libraries()
+   if not loaded then
       return nil, reason
    end
    return time.gettime()
@@ -118,9 +125,9 @@ end
 
 --- Sends `line` (with its newline) to the socket at `path`: the line that comes back, or nil and a reason.
 function client.exchange(path, line, deadline_ms)
-   local time, new_socket = libraries()
-   if not time then
-      return nil, new_socket
+   local loaded, missing = load_libraries()
+   if not loaded then
+      return nil, missing
    end
    local time_left = countdown(time.gettime, deadline_ms / 1000)
    local socket = new_socket()

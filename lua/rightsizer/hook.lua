@@ -1,11 +1,15 @@
 --- One submission: read the job, ask the service, check the reply, write.
--- It never raises and never rejects: whatever goes wrong leaves the job as it was, and one log line.
+-- It never raises and never rejects: whatever goes wrong leaves the job as it was, and one log line (none
+-- while the breaker is open).
+local breaker = require("rightsizer.breaker")
 local checks = require("rightsizer.checks")
 local client = require("rightsizer.client")
 local frame = require("rightsizer.frame")
 local job_desc = require("rightsizer.job_desc")
 local json = require("rightsizer.json")
+local plan = require("rightsizer.plan")
 local settings = require("rightsizer.settings")
+local writes = require("rightsizer.writes")
 
 local hook = {}
 
@@ -52,7 +56,8 @@ local function ask_service(codec, now_s, ask, to)
    return checks.decision(reply, id, ask)
 end
 
-local function decide(ask, to)
+--- A decision and what the job asked for, or nil and a reason.
+local function consult(fields, slurm, to)
    local codec, no_codec = json.codec()
    if not codec then
       return nil, no_codec
@@ -61,26 +66,40 @@ local function decide(ask, to)
    if not now_s then
       return nil, no_clock
    end
-   return ask_service(codec, now_s, ask, to)
+   local ask = job_desc.read(fields, slurm)
+   local decision, reason = ask_service(codec, now_s, ask, to)
+   return decision, decision and ask or reason
 end
 
-local function resize(fields, slurm)
+--- Only our own words reach the log: what users and services wrote stays out of it.
+local function log(text)
+   local slurm = rawget(_G, "slurm") or {}
+   pcall(slurm.log_info, "%s", "rightsizer: " .. text)
+end
+
+local function announce(is_open)
+   log(is_open and "the service fails: jobs pass as they were submitted, it is tried again every 30 s"
+      or "the service answers again")
+end
+
+local guarded_consult = breaker.around(consult, client.now_s, { request_too_long = true }, announce)
+
+local function resize(fields, slurm, partitions)
    local to = current_site()
    if not to then
       return nil, "no_settings"
    elseif is_switched_off(to.kill_switch) then
       return nil, "kill_switch"
    end
-   local ask = job_desc.read(fields, slurm)
-   local decision, reason = decide(ask, to)
+   local decision, ask = guarded_consult(fields, slurm, to)
    if not decision then
-      return nil, reason
+      return nil, ask
    end
-   local writes, misfit = job_desc.plan(fields, slurm, ask, decision)
-   if not writes then
+   local list, misfit = plan.writes(fields, ask, decision, partitions)
+   if not list then
       return nil, misfit
    end
-   local applied, failure = job_desc.apply(fields, writes)
+   local applied, failure = writes.apply(list, fields)
    if not applied then
       return nil, failure
    end
@@ -91,23 +110,19 @@ local function resize(fields, slurm)
    return true
 end
 
---- Only our own words reach the log: what users and services wrote stays out of it.
-local function log_unchanged(slurm, reason)
-   if reason ~= "kill_switch" then
-      pcall(slurm.log_info, "%s", "rightsizer: job left as it was submitted: " .. reason)
-   end
-end
+--- Reasons that the log has been told once, or that an admin chose.
+local QUIET = { kill_switch = true, breaker_open = true }
 
 --- For slurm_job_submit: true when the service's answer was carried out (it may be «change nothing»),
--- else nil and a reason, the job being as it was. The partitions and the submitting user are not needed.
-function hook.submit(fields, _part_list, _submit_uid)
+-- else nil and a reason, the job being as it was. The submitting user is not needed.
+function hook.submit(fields, part_list, _submit_uid)
    local slurm = rawget(_G, "slurm") or {}
-   local completed, done, reason = pcall(resize, fields, slurm)
+   local completed, done, reason = pcall(resize, fields, slurm, part_list)
    if not completed then
       done, reason = nil, "internal_error"
    end
-   if not done then
-      log_unchanged(slurm, reason)
+   if not done and not QUIET[reason] then
+      log("job left as it was submitted: " .. reason)
    end
    return done, reason
 end

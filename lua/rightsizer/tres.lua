@@ -1,16 +1,57 @@
 --- Reads and edits the few TRES strings that the hook understands; all others are left to their users.
--- GRES prefix: `gres:gpu:2` up to 23.02, `gres/gpu:2` from 23.11, `gres/gpu=2` possible from 24.05.
+-- GRES prefix: `gres:gpu:2` up to 23.02, `gres/gpu:2` from 23.11, `gres/gpu=2` possible from 24.05. Each
+-- release wants its own back, so an edit replaces the digits and keeps every other byte.
 local tres = {}
 
---- How many GPUs a request for plain GPUs and nothing else asks for; nil for any other request.
-function tres.plain_gpus(request)
-   local name = request:match("^gres[:/](.*)$") or request
-   if name == "gpu" then
-      return 1
+local MAX_DIGITS = 9
+
+local function is_gpu_type(text)
+   return text:find("^[%w_.%-]+$") ~= nil and not text:find("^%d+$")
+end
+
+--- What stands before a GPU entry's count, and the count: `gres/gpu:a100:2` gives `gres/gpu:a100:` and 2.
+-- Without a count it is one (`gpu`, `gpu:a100`). Nil for all that is not GPUs or not understood.
+local function gpu_parts(entry)
+   local name = entry:match("^gres[:/](.*)$") or entry
+   local kind, digits = name:match("^gpu([:=].-)(%d+)$")
+   if digits and (kind == ":" or kind == "=" or is_gpu_type(kind:match("^:(.*)[:=]$") or "")) then
+      local count = #digits <= MAX_DIGITS and tonumber(digits)
+      return entry:sub(1, -#digits - 1), count and count >= 1 and count or nil
+   elseif name == "gpu" or name:find("^gpu:%a[%w_.%-]*$") then
+      return entry .. ":", 1
    end
-   local digits = name:match("^gpu[:=](%d+)$")
-   local count = digits and #digits <= 6 and tonumber(digits)
-   return count and count >= 1 and count or nil
+   return nil
+end
+
+--- How many GPUs a list such as `gres/gpu:a100:2,gres/license:1` asks for; nil unless exactly one of its
+-- entries is about GPUs and is understood.
+function tres.gpus(request)
+   local found
+   for entry in request:gmatch("[^,]+") do
+      local _, count = gpu_parts(entry)
+      if entry:lower():find("gpu", 1, true) then
+         if found or not count then
+            return nil
+         end
+         found = count
+      end
+   end
+   return found
+end
+
+--- The same list with `gpus` in place of the count that its GPU entry had.
+function tres.with_gpus(request, gpus)
+   local changed = request:gsub("[^,]+", function(entry)
+      local head, count = gpu_parts(entry)
+      return count and head .. string.format("%d", gpus)
+   end)
+   return changed
+end
+
+--- The MiB per GPU in `gres:gpu:2048`; nil for anything but one GPU entry with a number.
+function tres.memory_per_gpu(request)
+   local head, mib = gpu_parts(request)
+   return mib and head ~= request .. ":" and not request:find(",", 1, true) and mib or nil
 end
 
 local function with_commas(request)
@@ -27,15 +68,36 @@ function tres.cpus(request)
    return digits and #digits <= 6 and tonumber(digits) or 0
 end
 
---- Whether a per-task request says nothing but its CPUs.
-function tres.is_cpus_alone(request)
-   return request:find("^cpu[:=]%d+$") ~= nil
-end
-
 --- The same per-task request with `cpus` in place of the CPUs it had.
 function tres.with_cpus(request, cpus)
    local changed = with_commas(request):gsub("(,cpu[:=])%d+,", "%1" .. string.format("%d", cpus) .. ",", 1)
    return changed:sub(2, -2)
+end
+
+--- `{ cpus = …, gpus = … }` of a per-task request that says one of each at most; nil when it says more.
+function tres.per_task(request)
+   local said = {}
+   for entry in request:gmatch("[^,]+") do
+      local dimension = entry:find("^cpu[:=]%d+$") and "cpus" or "gpus"
+      local _, gpus = gpu_parts(entry)
+      local count = dimension == "cpus" and tres.cpus(entry) or gpus
+      if not count or said[dimension] then
+         return nil
+      end
+      said[dimension] = count
+   end
+   return said
+end
+
+--- The GPUs in `gres/gpu:per_task:2`, which clients from 24.05 add by themselves to --gpus-per-task.
+function tres.bound_per_task(binding)
+   local digits = binding:match("^gres[:/]gpu:per_task:(%d+)$")
+   return digits and #digits <= MAX_DIGITS and tonumber(digits) or nil
+end
+
+--- The same binding for `gpus`.
+function tres.bind_per_task(binding, gpus)
+   return (binding:gsub("%d+$", string.format("%d", gpus)))
 end
 
 return tres

@@ -18,11 +18,12 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Group → users; QOS → its minimum; partition → its own QOS."""
+    """Group → users; QOS → its minimum; partition → its own QOS; the most threads that a core of any node has."""
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
     partition_qos: Mapping[str, str] = {}
+    threads_per_core: int = 1
 
     def minimum_for(self, submission: Submission) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""

@@ -29,9 +29,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds for one job. Memory is MiB; `least_share` and `min_saving` are shares of the request.
 
     `headroom` is added to every prediction, as a fraction. No grant is below its floor or below `least_share` of what
-    was asked, and a cut of less than `min_saving` is not worth it. `def_mem_per_cpu_mib` is the partition's
-    DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for CPUs only. None = not known, and such a
-    job keeps its CPUs; 0 = memory does not follow CPUs here.
+    was asked, and a cut of less than `min_saving` is not worth it. CPUs per task are rounded up to `cpus_step`.
+    `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for
+    CPUs only. None = not known, and such a job keeps its CPUs; 0 = memory does not follow CPUs here.
     """
 
     memory_floor_mib: int
@@ -42,6 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     least_share: float = 0.0
     min_cpus_per_task: int = 1
     min_gpus: int = 1
+    cpus_step: int = 1
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +133,8 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
         return None, "memory follows CPUs, and how much it needs is not known"
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
     busy = math.ceil(prediction.cores.upper * (1 + limits.headroom) - 1e-6)
-    wanted = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
+    least = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
+    wanted = round_up(least, limits.cpus_step)
     if not _worth_it(asked, wanted, limits):
         return None, FITS
     return wanted, "memory per CPU needs that many" if wanted == carried > 1 else prediction.basis

@@ -94,6 +94,8 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     if not submission.batch:
         # A direct srun or salloc has CPUs and GPUs in its client too, which breaks when slurmctld grants others.
         kept = {"cores": NOT_BATCH, "gpus": NOT_BATCH, **kept}
+        if submission.mem_per_gpu_mib is not None:
+            kept.setdefault("memory", NOT_BATCH)
     return kept
 
 

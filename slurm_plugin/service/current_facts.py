@@ -8,7 +8,7 @@ from accounting.errors import RightsizerError
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.groups import members_of_rules
-from slurm_plugin.slurm.limits import read_partition_qos, read_qos_minimums
+from slurm_plugin.slurm.limits import read_partition_qos, read_qos_minimums, read_threads_per_core
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ class CurrentFacts:
                 groups=members_of_rules(self._config),
                 qos_minimums=read_qos_minimums(),
                 partition_qos=read_partition_qos(),
+                threads_per_core=read_threads_per_core(),
             )
         except RightsizerError as error:
             log.warning("what the site allows is not known anew: %s", error)

@@ -55,7 +55,7 @@ def decide(
     )
     floors = read_floors(submission.script, request.num_tasks)
     kept = {**dict(floors.kept), **kept_dimensions(submission)}
-    limits = with_floors(terms.limits, request, floors, facts.minimum_for(submission))
+    limits = with_floors(terms.limits, request, floors, facts.minimum_for(submission), facts.threads_per_core)
     reason = why_left_alone(submission, request, kept) or ("" if predictor else "no-model")
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(kept_as_asked, reason=reason)
@@ -75,8 +75,10 @@ def decide(
     return Answer(decision=decision, prediction=prediction, message=message)
 
 
-def with_floors(limits: Limits, request: JobRequest, script: ScriptFloors, least: Minimum) -> Limits:
-    """Raise the site's floors to what the script fixes by itself and to the least that the job's QOS allows."""
+def with_floors(
+    limits: Limits, request: JobRequest, script: ScriptFloors, least: Minimum, threads_per_core: int
+) -> Limits:
+    """Raise the site's floors to what the script fixes, to the least that the job's QOS allows, and to whole cores."""
     return msgspec.structs.replace(
         limits,
         memory_floor_mib=max(limits.memory_floor_mib, script.memory_mib, least.mem_mib),
@@ -84,6 +86,7 @@ def with_floors(limits: Limits, request: JobRequest, script: ScriptFloors, least
             limits.min_cpus_per_task, script.cpus_per_task, math.ceil(least.cpus / request.num_tasks)
         ),
         min_gpus=max(limits.min_gpus, least.gpus),
+        cpus_step=max(limits.cpus_step, threads_per_core),
     )
 
 

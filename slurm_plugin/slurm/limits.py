@@ -1,4 +1,8 @@
-"""The least that a QOS lets a job ask for (MinTRES): a job cut below it would wait for ever, or be refused."""
+"""What Slurm's own configuration sets as the least: a job cut below it would wait for ever, or run otherwise.
+
+MinTRES of a QOS is the least that a job may ask for. And where cores have two threads, an srun in a job of an odd
+number of CPUs per task starts more tasks than before (seen on 24.11: without `-n`, `-c 1` starts two).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from accounting.tres import parse_tres
 from slurm_plugin.policy.facts import Minimum
 
 PATIENCE_S = 5.0
+_THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*\bQoS=(\S+)", re.MULTILINE)
 
 
@@ -21,6 +26,11 @@ def read_qos_minimums() -> dict[str, Minimum]:
 def read_partition_qos() -> dict[str, str]:
     """Return the QOS of each partition that has one of its own; SlurmError where scontrol does not answer."""
     return parse_partitions(run("scontrol", "--oneliner", "show", "partition"))
+
+
+def read_threads_per_core() -> int:
+    """Return the most threads that a core of any node has; SlurmError where scontrol does not answer."""
+    return parse_threads(run("scontrol", "--oneliner", "show", "node"))
 
 
 def parse_qos(text: str) -> dict[str, Minimum]:
@@ -37,6 +47,11 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 def parse_partitions(text: str) -> dict[str, str]:
     """Read `scontrol --oneliner show partition`; partitions without a QOS are left out."""
     return {name: qos for name, qos in _PARTITION.findall(text) if qos != "N/A"}
+
+
+def parse_threads(text: str) -> int:
+    """Read `scontrol --oneliner show node`; 1 where no node says."""
+    return max((int(threads) for threads in _THREADS.findall(text)), default=1)
 
 
 def run(*command: str) -> str:

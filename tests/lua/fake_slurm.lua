@@ -6,7 +6,10 @@ local WRITABLE_NUMBERS = {
    cpus_per_task = true, min_cpus = true, max_cpus = true, pn_min_cpus = true,
    min_mem_per_node = true, min_mem_per_cpu = true,
 }
-local WRITABLE_STRINGS = { gres = true, tres_per_task = true, admin_comment = true }
+local WRITABLE_STRINGS = {
+   gres = true, tres_per_job = true, tres_per_task = true, tres_bind = true, mem_per_tres = true,
+   admin_comment = true,
+}
 
 --- A new `slurm` table; what is logged and shown gathers in `lines` and `shown`.
 function fake_slurm.new()

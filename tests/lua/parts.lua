@@ -3,28 +3,74 @@ package.path = arg[1] .. "/?.lua;" .. arg[2] .. "/?.lua;" .. package.path
 local fake_slurm = require("fake_slurm")
 local frame = require("rightsizer.frame")
 local job_desc = require("rightsizer.job_desc")
+local limits = require("rightsizer.limits")
+local numbers = require("rightsizer.numbers")
+local plan = require("rightsizer.plan")
+local tasks = require("rightsizer.tasks")
 local text = require("rightsizer.text")
 local tres = require("rightsizer.tres")
+local writes = require("rightsizer.writes")
 
 local function same(got, wanted, what)
    assert(got == wanted, string.format("%s: got %s, wanted %s", what, tostring(got), tostring(wanted)))
 end
 
-for request, count in pairs({ ["gres:gpu:2"] = 2, ["gres/gpu=3"] = 3, ["gpu"] = 1 }) do
-   same(tres.plain_gpus(request), count, request)
+--- Each list of GPUs: what it counts, and what it is with one GPU.
+for request, counted in pairs({
+   ["gres:gpu:2"] = { 2, "gres:gpu:1" },
+   ["gres/gpu=3"] = { 3, "gres/gpu=1" },
+   ["gpu:a-1.b_c:12"] = { 12, "gpu:a-1.b_c:1" },
+   ["gres/gpu:a100=2"] = { 2, "gres/gpu:a100=1" },
+   ["gpu"] = { 1, "gpu:1" },
+   ["gres/gpu:a100"] = { 1, "gres/gpu:a100:1" },
+   ["x:9,gres:gpu:4,,y"] = { 4, "x:9,gres:gpu:1,,y" },
+}) do
+   same(tres.gpus(request), counted[1], request)
+   same(tres.with_gpus(request, 1), counted[2], request)
 end
-for _, request in ipairs({ "gpu:x", "gpu:0", "gpu:99999999", "shard:1", "", "gres:gpu:1,gres:gpu:1" }) do
-   same(tres.plain_gpus(request), nil, request)
+for _, request in ipairs({
+   "gpu:x:0", "gpu:0", "gpu:9999999999", "shard:1", "", ",", "gres:gpu:1,gres:gpu:1", "gpu:1k", "gpu::2",
+   "gpu:4:2", "gpu:a100:", "gpu: 2", "xgpu:2", "gpus:2", "gpu:2,GPU:2", "gpu:a b:2",
+}) do
+   same(tres.gpus(request), nil, request)
 end
+same(tres.memory_per_gpu("gres:gpu:2048"), 2048, "memory per GPU")
+same(tres.memory_per_gpu("gres:gpu"), nil, "no memory")
+same(tres.memory_per_gpu("gres:gpu:1,license:1"), nil, "memory of several")
+same(tres.per_task("cpu=2,cpu=2"), nil, "CPUs twice")
+same(tres.per_task("gres/gpu:2,cpu:3").gpus, 2, "GPUs of a task")
+same(tres.per_task("gres/gpu:2,mem=3"), nil, "more than CPUs and GPUs")
 same(tres.with_cpus("gres/gpu:1,cpu=8,license/a:1", 2), "gres/gpu:1,cpu=2,license/a:1", "cpus in the middle")
 same(tres.cpus("gres/gpu:1"), nil, "no cpus")
 same(tres.cpus("CPU=8"), 0, "cpus not understood")
+
+--- The sentinels are those that Slurm shows to Lua.
+local slurm_names = fake_slurm.new()
+same(numbers.narrow(slurm_names.NO_VAL16), nil, "NO_VAL16")
+same(numbers.wide(slurm_names.NO_VAL), nil, "NO_VAL")
+same(numbers.narrow(slurm_names.NO_VAL16 - 1), 65533, "the largest of 16 bits")
+
+--- How many tasks the client had in mind, as the releases show it.
+for _, case in ipairs({
+   { 4, num_tasks = 4, cpus_per_task = 4, min_cpus = 16, min_nodes = 2 },
+   { 2, cpus_per_task = 4, min_cpus = 8, min_nodes = 2 },
+   { 2, cpus_per_task = 4, min_cpus = 8, ntasks_per_node = 2 },
+   { 1, cpus_per_task = 2, min_cpus = 2, min_nodes = 1, ntasks_per_node = 2 },
+   { 6, cpus_per_task = 2, min_nodes = 3, ntasks_per_node = 2 },
+   { nil, num_tasks = 2, cpus_per_task = 2, min_cpus = 2, min_nodes = 1 },
+   { nil, cpus_per_task = 4, min_cpus = 1 },
+   { nil, min_cpus = 4 },
+}) do
+   same(tasks.counted(case), case[1], "tasks of min_cpus " .. tostring(case.min_cpus))
+end
 
 same(text.clean("a\128b", 10), "a?b", "a lone continuation")
 same(text.clean("\244\143\191\191", 10), "\244\143\191\191", "the last code point")
 same(text.clean("\237\160\128", 10), "???", "a surrogate")
 same(text.clean("xx\240\159\152\128", 5), "xx", "cut inside a character")
 same(text.clean("\128\128\128\128\128\128", 3), "", "nothing but continuations")
+same(text.clean("\195\169\169\255\255\195", 10), "\195\169????", "a character, then rubbish")
+same(text.clean("a\0\200b", 10), "a\0?b", "behind a NUL")
 same(text.is_displayable("a\0b"), false, "NUL")
 same(text.is_displayable("größe"), true, "letters")
 
@@ -51,8 +97,8 @@ for failing = 1, 9 do
       assert(count ~= failing, "this write fails")
    end)
    local ask = job_desc.read(proxy, {})
-   local writes = assert(job_desc.plan(proxy, {}, ask, DECISION))
-   local applied, reason = job_desc.apply(proxy, writes)
+   local list = assert(plan.writes(proxy, ask, DECISION))
+   local applied, reason = writes.apply(list, proxy)
    local changed = fake_slurm.differences(JOB, values)
    if failing <= 7 then
       same(reason, "write_failed", "write " .. failing)
@@ -60,9 +106,22 @@ for failing = 1, 9 do
    else
       same(applied, true, "no write failed")
       same(changed.environment.SLURM_TRES_PER_TASK, "cpu=2", "environment")
-      same(changed.gres, "gpu:1", "gres")
+      same(changed.gres, "gres:gpu:1", "gres")
    end
 end
+
+--- Memory per node has to fit the CPUs that remain, in every partition that the job may go to.
+local PARTITIONS = { main = { flag_default = 1 }, lim = { max_mem_per_cpu = 2000, flag_default = 0 } }
+same(limits.allow(PARTITIONS, nil, 8000, 1), true, "the default partition has no limit")
+same(limits.allow(PARTITIONS, "main", 8000, 1), true, "nor when named")
+same(limits.allow(PARTITIONS, "main,lim", 8000, 1), false, "one of two")
+same(limits.allow(PARTITIONS, "lim", 8000, 4), true, "enough CPUs")
+same(limits.allow(nil, "lim", 8000, 1), true, "no partitions known")
+local limited = { batch = true, partition = "lim", cpus_per_task = 8, mem_per_node_mib = 8000 }
+local _, misfit = plan.writes({}, limited, { grant = { cpus_per_task = 2 } }, PARTITIONS)
+same(misfit, "memory_per_cpu_limit", "CPUs alone")
+local both = { cpus_per_task = 2, mem_per_node_mib = 4000 }
+same(type(plan.writes({}, limited, { grant = both }, PARTITIONS)), "table", "CPUs and memory")
 
 --- The client over a socket made of tables: `clock` gives the times, `peer` what each call returns.
 local function exchange_with(clock, peer)

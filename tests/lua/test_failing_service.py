@@ -62,9 +62,16 @@ def ten_megabytes(connection: socket.socket, _line: bytes) -> None:
         (ten_megabytes, "reply_too_long"),
         (reply_with("not json {id}"), "bad_json"),
         (reply_with('{"v":1,"id":"0000000000000000"}'), "wrong_id"),
+        (reply_with('{"v":2,"id":"{id}"}'), "wrong_version"),
+        (reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":NaN}}'), "bad_json"),
+        (reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":-1}}'), "below_one"),
+        (reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1e308}}'), "above_request"),
     ],
-    ids=["silent", "drip", "half_silent", "half_closed", "closed", "10MB", "bad_json", "wrong_id"],
-)
+    ids=[
+        "silent", "drip", "half_silent", "half_closed", "closed", "10MB", "bad_json", "wrong_id",
+        "wrong_version", "nan", "negative", "huge",
+    ],
+)  # fmt: skip
 def test_a_failing_service_changes_nothing(lua: str, folder: Path, answer: Answer, reason: str) -> None:
     # Only a service that stalls meets a short deadline: on a busy machine any other may need longer to fail.
     script = install(folder, deadline_ms=DEADLINE_MS if reason == "deadline" else LIMIT_MS)
@@ -73,6 +80,39 @@ def test_a_failing_service_changes_nothing(lua: str, folder: Path, answer: Answe
     assert unchanged(result, reason)
     assert result["took_ms"] < 2 * LIMIT_MS
     assert reason != "deadline" or result["took_ms"] > DEADLINE_MS * 0.8
+
+
+# --- the breaker ----------------------------------------------------------------------------------------
+
+OPENED = "rightsizer: the service fails: jobs pass as they were submitted, it is tried again every 30 s"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(fall_silent, "deadline"), (close, "closed"), (reply_with('{"v":2,"id":"{id}"}'), "wrong_version")],
+    ids=["silent", "closed", "wrong_version"],
+)
+def test_the_third_failure_opens_the_breaker(lua: str, folder: Path, answer: Answer, reason: str) -> None:
+    script = install(folder, deadline_ms=DEADLINE_MS if reason == "deadline" else LIMIT_MS)
+    with Service(folder / "s", answer) as service, Slurmctld(lua, script) as ctld:
+        results = [ctld.submit(ORDINARY) for _ in range(20)]
+    line = f"rightsizer: job left as it was submitted: {reason}"
+    assert [result["lines"] for result in results] == [[line], [line], [OPENED, line], *[[]] * 17]
+    assert all((result["rc"], result["writes"]) == (0, {}) for result in results)
+    assert len(service.requests) == 3
+    assert sum(result["took_ms"] for result in results) < 2 * LIMIT_MS
+
+
+def test_a_job_that_cannot_be_rewritten_does_not_open_it(lua: str, folder: Path) -> None:
+    script = install(folder)
+    grant = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}')
+    with Service(folder / "s", grant) as service, Slurmctld(lua, script) as ctld:
+        for _ in range(5):
+            assert unchanged(ctld.submit(ORDINARY | {"min_cpus": 1}), "coupled_field")
+    assert len(service.requests) == 5
+
+
+# --- a service that is not there ------------------------------------------------------------------------
 
 
 def test_no_socket(lua: str, folder: Path) -> None:

@@ -19,6 +19,7 @@ from tests.lua.conftest import (
     reply_with,
     unchanged,
 )
+from tests.lua.fuzz_run import fuzz
 
 # --- golden frames --------------------------------------------------------------------------------------
 
@@ -44,18 +45,29 @@ def test_requests_are_the_golden_ones(lua: str, folder: Path, hidden: str) -> No
 
 @pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
 def test_replies_do_what_the_golden_ones_say(lua: str, folder: Path, hidden: str) -> None:
+    accepted = [case for case in WIRE["replies"] if case["accept"]]
     script = install(folder)
     with Service(folder / "s", reply_with("")) as service, Slurmctld(lua, script, hidden) as ctld:
-        for case in WIRE["replies"]:
+        for case in accepted:
             pad_bytes = case.get("pad_bytes", 0)
-            service.answer = reply_with(case["reply"], pad_bytes, newline=case.get("newline", True))
+            service.answer = reply_with(case["reply"], pad_bytes)
             result = ctld.submit(case["job_desc"])
-            if not case["accept"]:
-                assert unchanged(result, case["reason"]), case["name"]
-                continue
             writes = json.loads(json.dumps(case["writes"]).replace("{pad}", "x" * pad_bytes))
             assert (result["rc"], result["writes"], result["lines"]) == (0, writes, []), case["name"]
             assert result["shown"] == ([case["user_message"]] if "user_message" in case else []), case["name"]
+
+
+@pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
+def test_replies_are_refused_for_the_golden_reason(lua: str, folder: Path, hidden: str) -> None:
+    script = install(folder)
+    refused = [case for case in WIRE["replies"] if not case["accept"]]
+    with Service(folder / "s", reply_with("")) as service:
+        for case in refused:
+            pad_bytes = case.get("pad_bytes", 0)
+            service.answer = reply_with(case["reply"], pad_bytes, newline=case.get("newline", True))
+            # A new process for each: three refusals in a row would open the breaker.
+            with Slurmctld(lua, script, hidden) as ctld:
+                assert unchanged(ctld.submit(case["job_desc"]), case["reason"]), case["name"]
 
 
 # --- what users may write -------------------------------------------------------------------------------
@@ -182,14 +194,21 @@ def test_links_and_a_script_of_the_sites_own(lua: str, folder: Path) -> None:
 
 
 def test_random_jobs_and_random_replies(lua: str) -> None:
-    command = [lua, "fuzz.lua", ".", str(REPOSITORY / "lua"), "20261120", "4000"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = fuzz(lua, cases=4000, seed=20261120)
+    assert done.returncode == 0, done.stdout
 
 
-def test_the_parts_by_themselves(lua: str) -> None:
+def test_random_jobs_at_a_socket(lua: str, folder: Path) -> None:
+    with Service(folder / "s", reply_with('{"v":1,"id":"{id}","grant":{}}')) as service:
+        done = fuzz(lua, cases=200, seed=20261120, socket=str(folder / "s"))
+    assert (done.returncode, "unchanged 200" in done.stdout) == (0, True), done.stdout
+    assert len(service.requests) == 200
+
+
+@pytest.mark.parametrize("spec", ["parts.lua", "breaker.lua"])
+def test_the_parts_by_themselves(lua: str, spec: str) -> None:
     done = subprocess.run(
-        [lua, "parts.lua", ".", str(REPOSITORY / "lua")],
+        [lua, spec, ".", str(REPOSITORY / "lua")],
         cwd=HERE,
         capture_output=True,
         text=True,

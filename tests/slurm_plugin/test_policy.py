@@ -255,6 +255,12 @@ def test_headroom_least_share_and_floors_hold() -> None:
     assert floors == Grant(cpus_per_task=4, mem_per_node_mib=4096, gpus_per_node=3)
 
 
+def test_cpus_are_rounded_up_to_whole_cores() -> None:
+    asked = request(cpus_per_task=8)
+    assert size(asked, prediction(memory=1.0, cores=0.5), limits(cpus_step=2)).grant == Grant(cpus_per_task=2)
+    assert size(asked, prediction(memory=1.0, cores=2.5), limits(cpus_step=2)).grant == Grant(cpus_per_task=4)
+
+
 def test_memory_never_goes_below_the_floor() -> None:
     asked = request(cpus_per_task=None, mem_per_node_mib=8000)
     assert size(asked, prediction(memory=1.0), LIMITS).grant.mem_per_node_mib == 128
@@ -291,6 +297,7 @@ def test_other_comments_do_not(comment: str) -> None:
     [
         ({"batch": False}, "not-a-batch-job"),
         ({"batch": False, "mem_per_node_mib": 8000}, None),
+        ({"batch": False, "mem_per_gpu_mib": 8000, "gpus_per_job": 2}, "not-a-batch-job"),
         ({"other": ("exclusive", "features")}, "form-not-handled:exclusive"),
         ({"other": ("a_form_of_tomorrow",)}, "form-not-handled:a_form_of_tomorrow"),
         ({"other": ("threads_per_core",)}, "form-not-handled:threads_per_core"),

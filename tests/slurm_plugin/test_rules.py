@@ -18,7 +18,7 @@ from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import with_floors
 from slurm_plugin.slurm.groups import members, members_of_rules
-from slurm_plugin.slurm.limits import parse_partitions, parse_qos
+from slurm_plugin.slurm.limits import parse_partitions, parse_qos, parse_threads
 from tests.builders import submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,9 +132,21 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
 def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
     asked = submission(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
     limits = with_floors(
-        limits_of(Config().policy), job_request(asked), ScriptFloors(), Minimum(cpus=5, gpus=2, mem_mib=4096)
+        limits_of(Config().policy),
+        job_request(asked),
+        ScriptFloors(),
+        Minimum(cpus=5, gpus=2, mem_mib=4096),
+        2,
     )
     assert (limits.min_cpus_per_task, limits.min_gpus, limits.memory_floor_mib) == (3, 2, 4096)
+    assert limits.cpus_step == 2
+
+
+def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
+    assert (
+        parse_threads("NodeName=a ThreadsPerCore=1 x=2\nNodeName=b CoresPerSocket=8 ThreadsPerCore=2\n") == 2
+    )
+    assert parse_threads("No nodes in the system\n") == 1
 
 
 @pytest.mark.parametrize(

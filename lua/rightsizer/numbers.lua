@@ -1,0 +1,30 @@
+--- Reads Slurm's numeric fields: nil for the value that stands for «not set», and for what is no number.
+-- slurm.h has given these sentinels the same values in every release; INFINITE lies above its NO_VAL.
+local numbers = {}
+
+local NO_VAL16 = 0xfffe
+local NO_VAL = 0xfffffffe
+
+local function whole_number_below(value, sentinel)
+   if type(value) ~= "number" or value < 0 or value >= sentinel or value ~= math.floor(value) then
+      return nil
+   end
+   return value
+end
+
+--- A field of 16 bits.
+function numbers.narrow(value)
+   return whole_number_below(value, NO_VAL16)
+end
+
+--- A field of 32 bits, or of 64 bits of which more than 32 make no sense.
+function numbers.wide(value)
+   return whole_number_below(value, NO_VAL)
+end
+
+--- `value` unless it is nil or 0.
+function numbers.at_least_one(value)
+   return value and value >= 1 and value or nil
+end
+
+return numbers

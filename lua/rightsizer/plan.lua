@@ -1,0 +1,205 @@
+--- Which fields have to change together so that a job gets what was granted; it writes nothing itself.
+-- What an srun inside the job reads back from its environment counts as such a field. Where they do not fit
+-- together as expected the answer is nil and `coupled_field`: the job is left alone.
+local gpus = require("rightsizer.gpus")
+local limits = require("rightsizer.limits")
+local numbers = require("rightsizer.numbers")
+local tasks = require("rightsizer.tasks")
+local tres = require("rightsizer.tres")
+local writes = require("rightsizer.writes")
+
+local plan = {}
+
+local MISFIT = "coupled_field"
+--- What `sbatch` exports for each way of asking, as `4` or `a100:4`: an srun inside the job asks for it.
+local EXPORTED = {
+   gpus_per_node = "SLURM_GPUS_PER_NODE",
+   gpus_per_job = "SLURM_GPUS",
+   gpus_per_task = "SLURM_GPUS_PER_TASK",
+   mem_per_gpu_mib = "SLURM_MEM_PER_GPU",
+}
+
+local function is_set(value)
+   return type(value) == "string" and value ~= ""
+end
+
+local function is_het_job(fields)
+   return numbers.wide(fields.het_job_offset) ~= nil
+end
+
+--- Both places of a per-task request: from 23.11 it repeats the CPUs, from 24.05 it has the GPUs.
+-- Clients of 23.11–25.05 abort when the environment disagrees with it.
+local function edit_per_task(list, fields, old, new, read, edit)
+   local request = writes.value(list, fields, "tres_per_task")
+   local exported = writes.variable(list, fields, "SLURM_TRES_PER_TASK")
+   local in_field, in_environment = is_set(request) and read(request), exported and read(exported)
+   if (in_field or old) ~= old or (in_environment or old) ~= old then
+      return MISFIT
+   end
+   if in_field then
+      writes.set(list, fields, "tres_per_task", edit(request, new))
+   end
+   if in_environment then
+      writes.export(list, fields, "SLURM_TRES_PER_TASK", edit(exported, new))
+   end
+   return nil
+end
+
+--- Whether a job gets more CPUs than its tasks ask for (--exclusive, --mincpus). Fewer CPUs a task save none
+-- then, and where the number of tasks is not set either, an inner srun of 24.11 and later starts one for each
+-- time cpus_per_task fits: it would start more of them.
+local function has_cpus_to_spare(fields, cpus_per_task)
+   return numbers.narrow(fields.shared) == 0 or (numbers.narrow(fields.pn_min_cpus) or 0) > cpus_per_task
+end
+
+--- Slurm allocates by min_cpus: cpus_per_task alone changes nothing, so all that repeat it change together.
+local function plan_cpus(list, fields, ask, new)
+   local old = ask.cpus_per_task
+   local count = tasks.counted(fields)
+   if not count or is_het_job(fields) or has_cpus_to_spare(fields, old) then
+      return MISFIT
+   end
+   writes.set(list, fields, "cpus_per_task", new)
+   if numbers.wide(fields.min_cpus) then
+      writes.set(list, fields, "min_cpus", count * new)
+   end
+   if numbers.narrow(fields.pn_min_cpus) == old then
+      writes.set(list, fields, "pn_min_cpus", new)
+   end
+   if numbers.wide(fields.max_cpus) == count * old then
+      writes.set(list, fields, "max_cpus", count * new)
+   end
+   return edit_per_task(list, fields, old, new, tres.cpus, tres.with_cpus)
+end
+
+--- Tasks, CPUs or nodes that hang on the number of GPUs: --ntasks-per-gpu, --cpus-per-gpu, a GPU a node.
+local function check_gpus_stand_alone(fields, ask, dimension, new)
+   local is_coupled = is_het_job(fields)
+      or is_set(fields.cpus_per_tres)
+      or numbers.narrow(fields.ntasks_per_tres) ~= nil
+      or (dimension == "gpus_per_job" and (ask.nodes_min or 1) > new)
+   return is_coupled and MISFIT or nil
+end
+
+local function gpus_of_a_task(request)
+   local said = tres.per_task(request)
+   return said and said.gpus or not said and 0 or nil
+end
+
+local function plan_request(list, fields, dimension, old, new)
+   if dimension == "gpus_per_task" then
+      return edit_per_task(list, fields, old, new, gpus_of_a_task, tres.with_gpus)
+   end
+   local field = gpus.FIELD[dimension]
+   writes.set(list, fields, field, tres.with_gpus(fields[field], new))
+   return nil
+end
+
+--- The binding that clients from 24.05 derive from --gpus-per-task, in the field and in the environment.
+local function plan_binding(list, fields, dimension, old, new)
+   local binding = fields.tres_bind
+   if not is_set(binding) then
+      return nil
+   end
+   local exported = writes.variable(list, fields, "SLURM_TRES_BIND") or binding
+   if dimension ~= "gpus_per_task" or tres.bound_per_task(binding) ~= old or exported ~= binding then
+      return MISFIT
+   end
+   local bound = tres.bind_per_task(binding, new)
+   writes.set(list, fields, "tres_bind", bound)
+   if writes.variable(list, fields, "SLURM_TRES_BIND") then
+      writes.export(list, fields, "SLURM_TRES_BIND", bound)
+   end
+   return nil
+end
+
+--- An export that asks for more than the job now has would make an inner srun fail: it goes down as well.
+local function lower_export(list, fields, name, new)
+   local exported = writes.variable(list, fields, name)
+   local count = exported and not exported:find(",", 1, true) and tres.gpus("gpu:" .. exported)
+   if exported and not count then
+      return MISFIT
+   elseif count and count > new then
+      writes.export(list, fields, name, tres.with_gpus("gpu:" .. exported, new):sub(#"gpu:" + 1))
+   end
+   return nil
+end
+
+local function plan_gpus(dimension)
+   return function(list, fields, ask, new)
+      local old = ask[dimension]
+      return check_gpus_stand_alone(fields, ask, dimension, new)
+         or plan_request(list, fields, dimension, old, new)
+         or plan_binding(list, fields, dimension, old, new)
+         or lower_export(list, fields, EXPORTED[dimension], new)
+   end
+end
+
+local function plan_memory_per_gpu(list, fields, _ask, new)
+   if is_het_job(fields) then
+      return MISFIT
+   end
+   writes.set(list, fields, "mem_per_tres", tres.with_gpus(fields.mem_per_tres, new))
+   return lower_export(list, fields, EXPORTED.mem_per_gpu_mib, new)
+end
+
+local function plan_field(field)
+   return function(list, fields, _ask, new)
+      writes.set(list, fields, field, new)
+      return nil
+   end
+end
+
+--- In this order, so that the same grant is always written in the same way. Each step plans its writes and
+-- answers nil, or the reason why it cannot.
+local STEPS = {
+   { "cpus_per_task", plan_cpus },
+   { "gpus_per_node", plan_gpus("gpus_per_node") },
+   { "gpus_per_job", plan_gpus("gpus_per_job") },
+   { "gpus_per_task", plan_gpus("gpus_per_task") },
+   { "mem_per_node_mib", plan_field("min_mem_per_node") },
+   { "mem_per_cpu_mib", plan_field("min_mem_per_cpu") },
+   { "mem_per_gpu_mib", plan_memory_per_gpu },
+}
+
+--- Appended: Slurm's own tools and other plugins keep what they wrote there.
+local function plan_token(list, fields, token)
+   local comment = fields.admin_comment
+   local old = is_set(comment) and comment .. " " or ""
+   writes.set(list, fields, "admin_comment", old .. token)
+end
+
+--- Whether the partitions let the CPUs that remain have the memory that remains.
+local function fits_partitions(partitions, ask, grant)
+   local memory_mib = grant.mem_per_node_mib or ask.mem_per_node_mib
+   if not grant.cpus_per_task or grant.cpus_per_task == ask.cpus_per_task or not memory_mib then
+      return true
+   end
+   local cpus_per_node = grant.cpus_per_task * (ask.ntasks_per_node or 1)
+   return limits.allow(partitions, ask.partition, memory_mib, cpus_per_node)
+end
+
+--- The writes for a checked decision, each with the value to put back; nil and a reason when the job's
+-- fields do not fit together as the decision assumes. `partitions` are Slurm's, by name.
+function plan.writes(fields, ask, decision, partitions)
+   if not fits_partitions(partitions, ask, decision.grant) then
+      return nil, "memory_per_cpu_limit"
+   end
+   local list = {}
+   for _, step in ipairs(STEPS) do
+      local dimension, plan_step = step[1], step[2]
+      local granted = decision.grant[dimension]
+      if granted and granted ~= ask[dimension] then
+         local misfit = plan_step(list, fields, ask, granted)
+         if misfit then
+            return nil, misfit
+         end
+      end
+   end
+   if decision.token then
+      plan_token(list, fields, decision.token)
+   end
+   return list
+end
+
+return plan
