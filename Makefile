@@ -2,12 +2,13 @@
 
 BIN := .venv/bin
 
-.PHONY: help setup demo test check lint bench faults clean
+.PHONY: help setup releases demo test check lint matrix bench faults clean
 
 help:
 	@echo 'make demo    the whole story on a private Slurm, in under five minutes'
 	@echo 'make test    all tests; what needs a real Slurm runs where Debian packages can be installed'
 	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
+	@echo 'make matrix  every way of asking on every release of Slurm, as a table: asked, allocated, as planned'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
 	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs'
 	@echo 'make clean   remove the virtual environment and caches'
@@ -19,7 +20,11 @@ setup:
 demo: setup
 	@$(BIN)/rightsizer demo
 
-test: setup
+# Other releases of Slurm for the tests; what cannot be made is skipped.
+releases:
+	@tools/setup releases
+
+test: setup releases
 	@$(BIN)/python -m pytest
 
 lint: setup
@@ -30,6 +35,9 @@ lint: setup
 	@if command -v luacheck >/dev/null; then luacheck --quiet lua tests/lua; else echo 'luacheck is not installed (Debian: lua-check): skipped'; fi
 
 check: lint test
+
+matrix: setup releases
+	@$(BIN)/python -m tests.cluster.matrix
 
 bench: setup
 	$(BIN)/python -m bench.submit_rate

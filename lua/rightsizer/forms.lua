@@ -11,10 +11,10 @@ local WIDE = { "max_cpus", "req_switch" }
 --- Of these, only 26.05 shows the last two, and then only when they are set.
 local NARROW = {
    "ntasks_per_socket", "ntasks_per_core", "ntasks_per_tres",
-   "sockets_per_node", "cores_per_socket", "threads_per_core", "segment_size", "core_spec", "thread_spec",
+   "sockets_per_node", "cores_per_socket", "threads_per_core", "core_spec", "thread_spec",
 }
 --- Numbers that are 0 where nobody asked (a release may also use the sentinel).
-local ZERO_IS_UNSET = { "ntasks_per_board", "boards_per_node", "sockets_per_board", "contiguous" }
+local ZERO_IS_UNSET = { "ntasks_per_board", "boards_per_node", "sockets_per_board", "contiguous", "segment_size" }
 local STRINGS = {
    "cpus_per_tres", "tres_freq", "req_nodes", "exc_nodes", "features", "prefer", "batch_features",
    "reservation", "licenses", "burst_buffer",

@@ -157,7 +157,9 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
         times = (request.gpus or asked) // asked  # the tasks or nodes that get so many each
         carried = math.ceil(need_mib / request.mem_per_gpu_mib / times)
     busy = math.ceil(prediction.gpus.upper * (1 + limits.headroom) - 1e-6)
-    wanted = max(carried, busy, limits.min_gpus, _least(asked, limits))
+    # A job's GPUs must reach for each of its nodes.
+    each_node = (request.nodes or 1) if request.gpus_per_job is not None else 1
+    wanted = max(carried, busy, each_node, limits.min_gpus, _least(asked, limits))
     return (wanted, f"{prediction.gpu_source} meter") if wanted < asked else (None, FITS)
 
 

@@ -88,7 +88,8 @@ def asked_dimensions(request: JobRequest) -> dict[Dimension, bool]:
 def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     """Return the dimensions that stay as they were asked for, because of how they were, each with the reason."""
     names = submission.other
-    if submission.nodes_min is not None and submission.nodes is None:
+    # From 24.11 on the client fills in a minimum by itself, and no maximum.
+    if submission.nodes_max is not None and submission.nodes is None:
         names = (*names, "node_range")
     kept = kept_by_form(names)
     if not submission.batch:

@@ -25,6 +25,7 @@ from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.manifest import Manifest, read_manifest, write_manifest
 from slurm_plugin.sandbox.ports import free_ports
 from slurm_plugin.sandbox.release import Programs, find_programs, parse_version, release_of
+from slurm_plugin.sandbox.shape import PLAIN, Shape
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
 
 NODES_MAX = 64
@@ -34,7 +35,10 @@ Progress = Callable[[str], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one)."""
+    """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one).
+
+    `shape` is for tests; the command line has plain nodes only.
+    """
 
     directory: Path
     nodes: int = 4
@@ -42,6 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hook: bool = True
     mode: Mode | None = None
     serve: bool = True
+    shape: Shape = PLAIN
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
         refuse_running(layout)
         cluster = Cluster(layout, new_manifest(options, layout, release), programs)
         write_manifest(cluster.manifest, layout)
-        write_files(cluster, options.mode)
+        write_files(cluster, options.mode, options.shape)
         with ExitStack() as undo:
             undo.callback(teardown.end_everything, cluster)
             boot(cluster, progress)
@@ -202,7 +207,7 @@ def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
     )
 
 
-def write_files(cluster: Cluster, mode: Mode | None) -> None:
+def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
     """Write all the configuration of a sandbox."""
     manifest = cluster.manifest
     files.write_rightsizer_files(cluster.layout, mode, manifest.hook)
@@ -218,6 +223,7 @@ def write_files(cluster: Cluster, mode: Mode | None) -> None:
             hook=manifest.hook,
             enforcement=manifest.enforcement,
             plugins=cluster.programs.plugins,
+            shape=shape,
         )
     )
 

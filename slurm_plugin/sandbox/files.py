@@ -99,7 +99,7 @@ def write_slurm_files(plan: ClusterPlan) -> None:
     write_file(layout.etc / "gres.conf", slurm_conf.gres_conf(plan), 0o644)
     write_file(layout.etc / "cgroup.conf", slurm_conf.cgroup_conf(plan), 0o644)
     write_file(layout.etc / "slurmdbd.conf", slurm_conf.slurmdbd_conf(plan, password), 0o600)
-    for index in range(slurm_conf.GPUS):
+    for index in range(plan.shape.devices):
         _make_device(layout.devices / f"gpu{index}")
 
 

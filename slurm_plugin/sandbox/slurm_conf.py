@@ -1,6 +1,6 @@
 """Slurm's configuration files for a sandbox, as text. Pure: it reads and writes nothing.
 
-Every node poses as `CPUS` cores, `MEMORY_MIB` of memory, `GPUS` GPUs and `SHARDS` shards, whatever this host has.
+What every node poses as says its shape, whatever this host has.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ import msgspec
 from slurm_plugin.sandbox.enforcement import CGROUP_ROOT, Enforcement
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.release import Version, quirks_of
+from slurm_plugin.sandbox.shape import PLAIN, Shape
 
-CPUS = 16
-MEMORY_MIB = 64000
-GPUS = 4
-SHARDS = 16
 DEF_MEM_PER_CPU_MIB = 1000
 DATABASE_NAME = "slurm_acct"
 DATABASE_USER = "slurm"
@@ -50,6 +47,7 @@ class ClusterPlan:
     hook: bool
     enforcement: Enforcement
     plugins: Path | None = None
+    shape: Shape = PLAIN
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -71,10 +69,11 @@ def slurm_conf(plan: ClusterPlan) -> str:
         scheduling(),
         accounting(plan),
         nodes(plan),
+        [line.format(node=plan.nodes) for line in plan.shape.lines],
     )
     return (
         "# Written by `rightsizer sandbox up`; the next `up` writes it again.\n"
-        + "\n\n".join("\n".join(section) for section in sections)
+        + "\n\n".join("\n".join(section) for section in sections if section)
         + "\n"
     )
 
@@ -160,23 +159,25 @@ def accounting(plan: ClusterPlan) -> list[str]:
 
 def nodes(plan: ClusterPlan) -> list[str]:
     """List the nodes, each slurmd on its own port of this host, and the one partition."""
-    lines = ["GresTypes=gpu,shard"]
-    for name, port in zip(plan.nodes, plan.ports.slurmd, strict=True):
+    lines = [f"GresTypes={','.join(plan.shape.gres_types)}"]
+    for index, (name, port) in enumerate(zip(plan.nodes, plan.ports.slurmd, strict=True)):
         lines.append(
-            f"NodeName={name} NodeHostname={plan.host} NodeAddr={LOOPBACK} Port={port} CPUs={CPUS} Sockets=1 "
-            f"CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MIB} Gres=gpu:{GPUS},shard:{SHARDS}"
+            f"NodeName={name} NodeHostname={plan.host} NodeAddr={LOOPBACK} Port={port} "
+            + plan.shape.node(index).words
         )
+    main = plan.nodes[: len(plan.nodes) - plan.shape.outside_main]
     lines.append(
-        f"PartitionName=main Nodes={','.join(plan.nodes)} Default=YES State=UP DefaultTime=10 MaxTime=1-00:00:00"
+        f"PartitionName=main Nodes={','.join(main)} Default=YES State=UP DefaultTime=10 MaxTime=1-00:00:00"
     )
     return lines
 
 
 def gres_conf(plan: ClusterPlan) -> str:
     """Render gres.conf: the posing GPUs are files, so nothing may be detected."""
-    return (
-        f"AutoDetect=off\nName=gpu File={plan.layout.devices}/gpu[0-{GPUS - 1}]\nName=shard Count={SHARDS}\n"
-    )
+    lines = ["AutoDetect=off"]
+    for index, name in enumerate(plan.nodes):
+        lines += plan.shape.node(index).gres_lines(name, plan.layout.devices)
+    return "\n".join(lines) + "\n"
 
 
 def cgroup_conf(plan: ClusterPlan) -> str:

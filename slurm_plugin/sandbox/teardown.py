@@ -57,7 +57,9 @@ def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
 def cancel_jobs(cluster: Cluster) -> None:
     """Cancel every job and wait a while for their ends, so that slurmdbd hears of them; never fails."""
     with contextlib.suppress(SlurmError, SandboxError):
-        cluster.command("scancel", "--partition=main", patience_s=JOB_PATIENCE_S)
+        jobs = cluster.command("squeue", "--noheader", "--format=%A", patience_s=JOB_PATIENCE_S).split()
+        if jobs:
+            cluster.command("scancel", *jobs, patience_s=JOB_PATIENCE_S)
         deadline = time.monotonic() + JOB_PATIENCE_S
         while time.monotonic() < deadline:
             if not cluster.command("squeue", "--noheader", "--format=%i", patience_s=JOB_PATIENCE_S).strip():

@@ -22,6 +22,7 @@ from slurm_plugin.sandbox.environment import marks
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, find_processes, read_records
 from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
+from tests.cluster.matrix.prefixes import other_releases, why_missing
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.cluster
 
 ALLOCATE_300_MIB = "python3 -c \"held = b'1' * 300 * 1024 * 1024\""
 NODES_LOOKED_FOR = 8
-PREFIXES_VARIABLE = "RIGHTSIZER_SLURM_PREFIXES"
+OTHER_RELEASES = other_releases()
 
 
 def left_of(directory: Path) -> tuple[Identity, ...]:
@@ -254,11 +255,13 @@ def test_a_prefix_brings_its_own_programs_and_plugins(
     cluster.stop(other.directory)
 
 
-@pytest.mark.parametrize("prefix", os.environ.get(PREFIXES_VARIABLE, "").split(":"))
-def test_another_release(prefix: str, shell: "Shell", make_folder: Callable[[], Path]) -> None:
-    if not prefix:
-        pytest.skip(f"${PREFIXES_VARIABLE} names no prefixes (a:b) with other releases of Slurm")
-    options = Options(directory=make_folder() / "other", nodes=2, serve=False, slurm_prefix=Path(prefix))
+@pytest.mark.parametrize("name", OTHER_RELEASES)
+def test_another_release(name: str, shell: "Shell", make_folder: Callable[[], Path]) -> None:
+    prefix = OTHER_RELEASES[name]
+    reason = why_missing(prefix)
+    if reason:
+        pytest.skip(reason)
+    options = Options(directory=make_folder() / "other", nodes=2, serve=False, slurm_prefix=prefix)
     other = cluster.start(options)
     user = shell_on(shell, other)
     assert other.manifest.release.split()[-1] == user.run("sbatch", "--version").split()[-1]

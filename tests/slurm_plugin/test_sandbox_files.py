@@ -19,6 +19,7 @@ from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.ports import free_ports
 from slurm_plugin.sandbox.release import Version, parse_version, quirks_of
+from slurm_plugin.sandbox.shape import PLAIN, NodeShape, Shape
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
 
 ON = Enforcement(memory=True, swap=True, reason="cgroup v1")
@@ -32,6 +33,7 @@ def plan(
     enforcement: Enforcement = ON,
     hook: bool = True,
     plugins: Path | None = None,
+    shape: Shape = PLAIN,
 ) -> ClusterPlan:
     return ClusterPlan(
         layout=Layout(Path("/srv/sandbox")),
@@ -42,6 +44,7 @@ def plan(
         hook=hook,
         enforcement=enforcement,
         plugins=plugins,
+        shape=shape,
     )
 
 
@@ -74,6 +77,22 @@ def test_a_node_poses_as_agreed() -> None:
     for word in ("CPUs=16", "Sockets=1", "CoresPerSocket=16", "ThreadsPerCore=1", "RealMemory=64000"):
         assert word in line.split()
     assert line.endswith("Gres=gpu:4,shard:16")
+
+
+def test_a_test_may_ask_for_other_nodes_and_more_lines() -> None:
+    typed = NodeShape(cores=8, threads_per_core=2, gpu_types=("a", "a", "a", "b"), features=("fast", "ib"))
+    lines = ("Licenses=matlab:50", "PartitionName=other Nodes={node[0]}")
+    shaped = plan(nodes=3, shape=Shape(nodes=(typed,), lines=lines, outside_main=2))
+    written = slurm_conf.slurm_conf(shaped).splitlines()
+    words = next(line for line in written if line.startswith("NodeName=")).split()
+    assert {"CPUs=16", "CoresPerSocket=8", "ThreadsPerCore=2", "Feature=fast,ib"} <= set(words)
+    assert "Gres=gpu:a:3,gpu:b:1,shard:16" in words
+    first = shaped.nodes[0]
+    assert written[-2:] == ["Licenses=matlab:50", f"PartitionName=other Nodes={first}"]
+    assert f"PartitionName=main Nodes={first} Default=YES" in slurm_conf.slurm_conf(shaped)
+    gres = slurm_conf.gres_conf(shaped).splitlines()
+    assert f"NodeName={first} Name=gpu Type=b File=/srv/sandbox/dev/gpu[3-3]" in gres
+    assert f"NodeName={shaped.nodes[1]} Name=gpu File=/srv/sandbox/dev/gpu[0-3]" in gres
 
 
 @given(st.text(alphabet="abcdefghij/", min_size=1), st.text(alphabet="abcdefghij/", min_size=1))

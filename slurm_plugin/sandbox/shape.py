@@ -1,0 +1,95 @@
+"""What a sandbox's nodes pose as, and what more its slurm.conf may say. Pure.
+
+A node has `NodeShape()` unless a test asks for another: hyper-threads, types of GPUs, features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+GPUS = 4
+SHARDS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeShape:
+    """One node: `cores` of `threads_per_core` CPUs each, memory in MiB, and GPUs.
+
+    `gpu_types` is the type of each of the GPUs, all of one type side by side; without it they have none. `gres` are
+    more resources that are only counted, such as `nic:4`.
+    """
+
+    cores: int = 16
+    threads_per_core: int = 1
+    memory_mib: int = 64000
+    gpu_types: tuple[str, ...] = ("",) * GPUS
+    gres: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+
+    @property
+    def cpus(self) -> int:
+        """CPUs as Slurm counts them: hyper-threads."""
+        return self.cores * self.threads_per_core
+
+    @property
+    def words(self) -> str:
+        """The node's shape in the words of slurm.conf."""
+        gpus = [f"gpu:{name}:{count}" if name else f"gpu:{count}" for name, _, count in self.gpus()]
+        gres = ",".join((*gpus, f"shard:{SHARDS}", *self.gres))
+        features = f" Feature={','.join(self.features)}" if self.features else ""
+        return (
+            f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cores} ThreadsPerCore={self.threads_per_core} "
+            f"RealMemory={self.memory_mib} Gres={gres}{features}"
+        )
+
+    def gpus(self) -> list[tuple[str, int, int]]:
+        """List each type of GPU, the index of its first one, and how many there are."""
+        found = []
+        first = 0
+        for name, several in groupby(self.gpu_types):
+            count = len(list(several))
+            found.append((name, first, count))
+            first += count
+        return found
+
+    def gres_lines(self, node: str, devices: Path) -> list[str]:
+        """Return the node's lines of gres.conf."""
+        lines = []
+        for name, first, count in self.gpus():
+            kind = f"Type={name} " if name else ""
+            lines.append(f"NodeName={node} Name=gpu {kind}File={devices}/gpu[{first}-{first + count - 1}]")
+        counted = [one.rpartition(":") for one in (f"shard:{SHARDS}", *self.gres)]
+        return [*lines, *(f"NodeName={node} Name={name} Count={count}" for name, _, count in counted)]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A whole cluster: its first nodes (the rest are plain), and lines that go to the end of slurm.conf.
+
+    In the lines, `{node[0]}` is the name of the first node. The partition `main` has the nodes that `outside_main`
+    does not count off from the end.
+    """
+
+    nodes: tuple[NodeShape, ...] = ()
+    lines: tuple[str, ...] = ()
+    outside_main: int = 0
+
+    @property
+    def devices(self) -> int:
+        """How many files the posing GPUs of a node need."""
+        return max((len(node.gpu_types) for node in self.nodes), default=GPUS)
+
+    @property
+    def gres_types(self) -> tuple[str, ...]:
+        """The kinds of generic resources of all the nodes."""
+        more = (one.partition(":")[0] for node in self.nodes for one in node.gres)
+        return tuple(dict.fromkeys(("gpu", "shard", *more)))
+
+    def node(self, index: int) -> NodeShape:
+        """Return the shape of a node, the first being 0."""
+        return self.nodes[index] if index < len(self.nodes) else NodeShape()
+
+
+PLAIN = Shape()
