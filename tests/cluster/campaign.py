@@ -115,7 +115,8 @@ def complaint(fault: Fault, site: FaultSite, submitted: Sequence[Submitted], fou
             return f"job {one.job} has {one.tres}"
         if one.took_s > PATIENCE_S:
             return f"sbatch took {one.took_s:.1f} s"
-    if fault.reasons and not (found and found <= fault.reasons):
+    met = found <= fault.reasons and (fault.must_log in found if fault.must_log else bool(found))
+    if fault.reasons and not met:
         return f"not the fault that was meant: {', '.join(sorted(found)) or 'nothing logged'}"
     return ""
 
