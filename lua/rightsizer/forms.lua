@@ -14,7 +14,9 @@ local NARROW = {
    "sockets_per_node", "cores_per_socket", "threads_per_core", "core_spec", "thread_spec",
 }
 --- Numbers that are 0 where nobody asked (a release may also use the sentinel).
-local ZERO_IS_UNSET = { "ntasks_per_board", "boards_per_node", "sockets_per_board", "contiguous", "segment_size" }
+local ZERO_IS_UNSET = {
+   "ntasks_per_board", "boards_per_node", "sockets_per_board", "contiguous", "segment_size",
+}
 local STRINGS = {
    "cpus_per_tres", "tres_freq", "req_nodes", "exc_nodes", "features", "prefer", "batch_features",
    "reservation", "licenses", "burst_buffer",
