@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from accounting.request import JobRequest
-from models.history import Evidence, PastJob
+from models.history import LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Evidence, Habit, PastJob
 
 Learned = Literal["memory", "cores", "wall"]
 LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall")
@@ -22,11 +22,7 @@ FEATURES = (
     "partition_use_of_asked",
 )  # fmt: skip
 
-_SMALLEST = {
-    "memory": 1.0,
-    "cores": 0.01,
-    "wall": 1.0,
-}  # MiB, cores, seconds: below, a logarithm says nothing
+_SMALLEST = {"memory": LEAST_MIB, "cores": LEAST_CORES, "wall": LEAST_WALL_S}
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
@@ -44,7 +40,7 @@ def asked_of(request: JobRequest, dimension: Learned) -> float | None:
 
 
 def features(
-    request: JobRequest, evidence: Evidence, cohorts: Sequence[Sequence[PastJob]], dimension: Learned
+    request: JobRequest, evidence: Evidence, habits: Sequence[Habit], dimension: Learned
 ) -> list[float]:
     """Return the values of FEATURES; NaN where something is not known. The evidence must hold at least one use."""
     logs = [math.log(use) for job in evidence.jobs if (use := use_of(job, dimension)) is not None]
@@ -63,23 +59,9 @@ def features(
         _log(float(request.cpus)),
         float(request.gpus or 0),
         _log(None if request.wall_s is None else float(max(request.wall_s, 1))),
-        *(_use_of_asked(jobs, dimension) for jobs in cohorts),
+        *(math.nan if dimension == "wall" else getattr(habit, dimension) for habit in habits),
     ]
 
 
 def _log(value: float | None) -> float:
     return math.nan if value is None else math.log(value)
-
-
-def _use_of_asked(jobs: Sequence[PastJob], dimension: Learned) -> float:
-    """Return the mean logarithm of used over asked in a cohort; NaN where nobody asked or nothing is known."""
-    if dimension == "wall":
-        return math.nan
-    ratios = []
-    for job in jobs:
-        asked = job.asked_mem_mib if dimension == "memory" else job.asked_cpus
-        used = use_of(job, dimension)
-        if asked and used is not None:
-            whole = used if dimension == "memory" else used * job.num_tasks
-            ratios.append(math.log(whole / asked))
-    return sum(ratios) / len(ratios) if ratios else math.nan

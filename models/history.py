@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,6 +15,8 @@ from models.families import Family, cohort_keys, family_keys
 # A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
 # memory knows something about the input that no history does.
 COMPARABLE_REQUEST = 2.0
+# Below these amounts a logarithm says nothing.
+LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 # A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
 VARIED_SCRIPTS = 3
 
@@ -40,6 +43,13 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     script: str
 
 
+class Habit(msgspec.Struct, frozen=True):
+    """The mean logarithm of used over asked in a cohort, of memory and of cores; NaN where it is not known."""
+
+    memory: float
+    cores: float
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """The comparable past jobs of the family that was found for a request, the oldest first."""
 
@@ -53,6 +63,7 @@ class History:
     def __init__(self, recent_jobs: int) -> None:
         self.recent_jobs = recent_jobs
         self._jobs: dict[Family, deque[PastJob]] = {}
+        self._habits: dict[Family, Habit] = {}
 
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family and cohort of its request."""
@@ -62,6 +73,7 @@ class History:
     def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
         """Append jobs, oldest first, to one family."""
         self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
+        self._habits.pop(family, None)
 
     def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
         """Yield every family with its jobs, in the order of its first one."""
@@ -84,9 +96,31 @@ class History:
     def _comparable(self, family: Family, request: JobRequest) -> tuple[PastJob, ...]:
         return tuple(job for job in self._jobs.get(family, ()) if is_comparable(job, request))
 
-    def cohorts(self, request: JobRequest) -> tuple[tuple[PastJob, ...], ...]:
-        """Return the recent jobs of the request's user, account and partition, in this order."""
-        return tuple(tuple(self._jobs.get(key, ())) for key in cohort_keys(request))
+    def habits(self, request: JobRequest) -> tuple[Habit, ...]:
+        """Return how much of what they ask the request's user, account and partition use, in this order."""
+        return tuple(self._habit(key) for key in cohort_keys(request))
+
+    def _habit(self, cohort: Family) -> Habit:
+        # Worked out once and kept until the cohort's next job: a history that serves has none any more.
+        known = self._habits.get(cohort)
+        if known is None:
+            known = self._habits[cohort] = habit_of(self._jobs.get(cohort, ()))
+        return known
+
+
+def habit_of(jobs: Iterable[PastJob]) -> Habit:
+    """Return the mean logarithm of used over asked; NaN where nobody asked or nothing is known."""
+    memory, cores = [], []
+    for job in jobs:
+        if job.asked_mem_mib and job.mem_mib is not None:
+            memory.append(math.log(max(job.mem_mib, LEAST_MIB) / job.asked_mem_mib))
+        if job.asked_cpus and job.cores_per_task is not None:
+            cores.append(math.log(max(job.cores_per_task, LEAST_CORES) * job.num_tasks / job.asked_cpus))
+    return Habit(_mean(memory), _mean(cores))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def stands_for(evidence: Evidence, request: JobRequest) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.features import Learned, features, use_of
-from models.history import Evidence, PastJob
+from models.history import Evidence, Habit
 
 # A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
 # the Vertical Pod Autoscaler's OOM bump.
@@ -29,11 +29,11 @@ GrowthModel = Callable[[Sequence[float]], float]
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """All that an estimator may see: the request, its family's comparable jobs, and its cohorts' jobs."""
+    """All that an estimator may see: the request, its family's comparable jobs, and its cohorts' habits."""
 
     request: JobRequest
     evidence: Evidence
-    cohorts: tuple[tuple[PastJob, ...], ...]
+    habits: tuple[Habit, ...]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel) -> Es
         base = inner(sight)
         if base is None:
             return None
-        log_growth = growth(features(sight.request, sight.evidence, sight.cohorts, dimension))
+        log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
         # What has been used once can be used again: the model may only add.
         return msgspec.structs.replace(base, upper=base.upper * math.exp(max(0.0, log_growth)))
 

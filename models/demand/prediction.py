@@ -55,7 +55,7 @@ class Predictor:
         evidence = self._history.evidence(request, self._enough)
         if evidence is None:
             return Prediction(model=self.model, basis="no finished job like it is known", jobs_seen=0)
-        sight = Sight(request, evidence, self._history.cohorts(request))
+        sight = Sight(request, evidence, self._history.habits(request))
         seen = len(evidence.jobs)
         return Prediction(
             model=self.model,

@@ -76,13 +76,13 @@ def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
         evidence = history.evidence(request, enough=1)
         if evidence is None:
             continue
-        job, cohorts = past_job(attempt), history.cohorts(request)
+        job, habits = past_job(attempt), history.habits(request)
         for dimension, matrix in matrices.items():
             target = use_of(job, dimension)
             seen = [use for past in evidence.jobs if (use := use_of(past, dimension)) is not None]
             if target is None or not seen or not job.complete:
                 continue
-            matrix.inputs.append(features(request, evidence, cohorts, dimension))
+            matrix.inputs.append(features(request, evidence, habits, dimension))
             matrix.targets.append(math.log(target / max(seen)))
     if not any(True for _ in history.items()):
         raise ModelError(

@@ -1,5 +1,6 @@
 """The whole of a prediction: history, growth, margin, evidence."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from models.demand.chain import KILLED_BUMP, Sight, demand_chain, gpu_chain
 from models.demand.prediction import ChainSettings, Predictor
-from models.history import Evidence, History, PastJob, past_job, request_of
+from models.history import Evidence, Habit, History, PastJob, past_job, request_of
 from tests.builders import attempt, request
 
 KNOWN = request_of(attempt())
@@ -20,7 +21,7 @@ def job(**changes: Any) -> PastJob:
 
 
 def sight(*jobs: PastJob) -> Sight:
-    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), ((), (), ()))
+    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), (Habit(math.nan, math.nan),) * 3)
 
 
 MEMORY = st.floats(1, 1e6)

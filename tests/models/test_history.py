@@ -175,7 +175,7 @@ def test_features_are_complete_and_unknown_only_where_they_may_be(
     assert evidence is not None
     if not any(use_of(one, dimension) is not None for one in evidence.jobs):
         return
-    values = features(asked, evidence, history.cohorts(asked), dimension)
+    values = features(asked, evidence, history.habits(asked), dimension)
     assert len(values) == len(FEATURES)
     unknown = {name for name, value in zip(FEATURES, values, strict=True) if math.isnan(value)}
     assert unknown <= MAY_BE_UNKNOWN
