@@ -1,0 +1,317 @@
+"""How each fault is made: context managers that break a site for as long as a block lasts, and single acts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from accounting.errors import SandboxError
+from models import registry
+from models.artefact import HISTORY
+from tests.cluster.fault_site import FaultSite
+from tests.lua.conftest import Answer, Service, reply_with
+
+Break = Callable[[FaultSite], AbstractContextManager[None]]
+
+# The service looks for a new model twice a second.
+MODEL_NOTICED_S = 1.5
+BROKEN_LUA = "function slurm_job_submit(\n"
+
+
+def service_answers(answer: Answer) -> Break:
+    """Put an impostor on the service's socket."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.stop_service()
+        with Service(site.socket, answer):
+            yield
+        site.socket.unlink()
+
+    return broken
+
+
+def grants(grant: str) -> Break:
+    """Put an impostor on the socket that answers well but for what it grants."""
+    return service_answers(reply_with('{"v":1,"id":"{id}","grant":' + grant + "}"))
+
+
+def path_is(make: Callable[[Path], None]) -> Break:
+    """Put something else where the socket should be."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.stop_service()
+        make(site.socket)
+        yield
+        site.remove_socket_path()
+
+    return broken
+
+
+def nothing(_path: Path) -> None:
+    """Leave the place empty."""
+
+
+def bind_only(path: Path) -> None:
+    """Leave the socket file of a process that has gone."""
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(path))
+
+
+@contextlib.contextmanager
+def no_permission(site: FaultSite) -> Iterator[None]:
+    """Take every permission from the running service's socket."""
+    site.start_service()
+    site.socket.chmod(0)
+    yield
+    site.stop_service()
+
+
+@contextlib.contextmanager
+def full_backlog(site: FaultSite) -> Iterator[None]:
+    """Fill the queue of a listener that never accepts."""
+    site.stop_service()
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
+        listener.bind(str(site.socket))
+        listener.listen(0)
+        for _ in range(3):
+            queued = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            queued.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                queued.connect(str(site.socket))
+        yield
+    site.remove_socket_path()
+
+
+@contextlib.contextmanager
+def never_accepted(site: FaultSite) -> Iterator[None]:
+    """Listen, and never accept."""
+    site.stop_service()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(site.socket))
+        listener.listen(64)
+        yield
+    site.remove_socket_path()
+
+
+def stopped(site: FaultSite) -> AbstractContextManager[None]:
+    """SIGSTOP the service."""
+    return site.stopped_service()
+
+
+@contextlib.contextmanager
+def stopped_for_long(site: FaultSite) -> Iterator[None]:
+    """Stop the service, and let calls wait for it for a second each."""
+    site.mend(deadline_ms=1000)
+    with site.stopped_service():
+        yield
+    site.stop_service()
+    site.mend()
+
+
+def kill_service(site: FaultSite) -> None:
+    """Kill the service while a call waits for its answer, and go on submitting without it."""
+    time.sleep(0.4)
+    site.signal_service(signal.SIGKILL)
+    time.sleep(0.3)
+
+
+@contextlib.contextmanager
+def healthy(site: FaultSite) -> Iterator[None]:
+    """Break nothing beforehand."""
+    site.start_service()
+    yield
+
+
+@contextlib.contextmanager
+def healthy_and_impatient(site: FaultSite) -> Iterator[None]:
+    """Let the breaker pause for one second, so that jobs are cut again while the fault is still being made."""
+    site.start_service()
+    site.write_settings(first='require("rightsizer.breaker").OPEN_S = 1')
+    yield
+    site.mend()
+
+
+def restart_service(site: FaultSite) -> None:
+    """Restart the service twice, once politely and once by SIGKILL."""
+    site.stop_service()
+    site.start_service()
+    site.signal_service(signal.SIGKILL)
+    time.sleep(0.3)
+    site.start_service()
+    time.sleep(2.0)
+
+
+def touch_script(site: FaultSite) -> None:
+    """Make slurmctld reload the script three times."""
+    for _ in range(3):
+        time.sleep(1.1)
+        os.utime(site.script)
+    time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def model_missing(site: FaultSite) -> Iterator[None]:
+    """Start the service without any model."""
+    site.stop_service()
+    (site.models / registry.CURRENT).unlink()
+    site.start_service()
+    yield
+    site.stop_service()
+    site.restore_models()
+
+
+def damage_current(site: FaultSite) -> None:
+    """Make a version current whose history differs from its digest in one byte."""
+    version = registry.current_version(site.models)
+    assert version is not None
+    damaged = site.models / f"{version}-damaged"
+    for file in (site.models / version).iterdir():
+        damaged.mkdir(exist_ok=True)
+        (damaged / file.name).write_bytes(file.read_bytes())
+    content = bytearray((damaged / HISTORY).read_bytes())
+    content[len(content) // 2] ^= 1
+    (damaged / HISTORY).write_bytes(content)
+    registry.promote(site.models, damaged.name)
+
+
+@contextlib.contextmanager
+def model_damaged_while_running(site: FaultSite) -> Iterator[None]:
+    """Promote a damaged model under a running service: the last good one stays in use."""
+    site.start_service()
+    damage_current(site)
+    time.sleep(MODEL_NOTICED_S)
+    yield
+    site.restore_models()
+
+
+@contextlib.contextmanager
+def model_damaged_at_start(site: FaultSite) -> Iterator[None]:
+    """Start the service on a damaged model."""
+    site.stop_service()
+    damage_current(site)
+    site.start_service()
+    yield
+    site.stop_service()
+    site.restore_models()
+
+
+@contextlib.contextmanager
+def models_removed(site: FaultSite) -> Iterator[None]:
+    """Remove every model under a running service."""
+    site.start_service()
+    site.models.rename(site.models.with_name("models-away"))
+    time.sleep(MODEL_NOTICED_S)
+    yield
+    site.models.with_name("models-away").rename(site.models)
+
+
+@contextlib.contextmanager
+def script_broken(site: FaultSite) -> Iterator[None]:
+    """Replace the script by one that does not compile: slurmctld keeps the one it has."""
+    site.start_service()
+    site.reload()
+    site.submit()
+    site.replace_script(BROKEN_LUA)
+    yield
+    site.mend()
+
+
+@contextlib.contextmanager
+def script_removed(site: FaultSite) -> Iterator[None]:
+    """Remove the script: slurmctld keeps the one it has."""
+    site.start_service()
+    site.reload()
+    site.submit()
+    site.script.unlink()
+    yield
+    site.script.touch()
+    site.mend()
+
+
+def settings_begin(line: str) -> Break:
+    """Run a line of Lua when the site file is loaded."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.start_service()
+        site.write_settings(first=line)
+        site.reload()
+        yield
+        site.mend()
+
+    return broken
+
+
+@contextlib.contextmanager
+def no_hook_folder(site: FaultSite) -> Iterator[None]:
+    """Move the hook's modules away; the script has to be loaded again to notice."""
+    site.start_service()
+    (site.hook / "rightsizer").rename(site.hook / "rightsizer-away")
+    site.reload()
+    yield
+    (site.hook / "rightsizer-away").rename(site.hook / "rightsizer")
+    site.mend()
+
+
+@contextlib.contextmanager
+def no_settings(site: FaultSite) -> Iterator[None]:
+    """Remove the site file."""
+    site.start_service()
+    (site.hook / "rightsizer_site.lua").unlink()
+    site.reload()
+    yield
+    site.mend()
+
+
+@contextlib.contextmanager
+def journal_full(site: FaultSite) -> Iterator[None]:
+    """Let today's journal (and tomorrow's) be /dev/full: every write fails for want of space."""
+    site.stop_service()
+    away = site.journal.with_name("journal-away")
+    site.journal.rename(away)
+    site.journal.mkdir()
+    for day_s in (time.time(), time.time() + 86400):
+        name = time.strftime("decisions-%Y%m%d.jsonl", time.gmtime(day_s))
+        (site.journal / name).symlink_to("/dev/full")
+    site.start_service()
+    yield
+    site.stop_service()
+    for file in site.journal.iterdir():
+        file.unlink()
+    site.journal.rmdir()
+    away.rename(site.journal)
+
+
+@contextlib.contextmanager
+def journal_unwritable_at_start(site: FaultSite) -> Iterator[None]:
+    """Let a file stand where the journal's folder should be: the service refuses to start."""
+    site.stop_service()
+    away = site.journal.with_name("journal-away")
+    site.journal.rename(away)
+    site.journal.touch()
+    with contextlib.suppress(SandboxError):
+        site.start_service()
+    yield
+    site.stop_service()
+    site.journal.unlink()
+    away.rename(site.journal)
+
+
+@contextlib.contextmanager
+def journal_removed(site: FaultSite) -> Iterator[None]:
+    """Remove the journal's folder under the running service."""
+    site.start_service()
+    for file in site.journal.iterdir():
+        file.unlink()
+    site.journal.rmdir()
+    yield
+    site.stop_service()
+    site.journal.mkdir()
