@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-KIB_IN_BYTES = 1024
 MIB_IN_BYTES = 1024**2
 
 # Eighteen digits are an exabyte in bytes; more are damage, and would not fit the store.

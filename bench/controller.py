@@ -49,7 +49,6 @@ class Controller:
         hook = msgspec.structs.replace(config.hook, deadline_ms=deadline_ms)
         settings = hook_settings(msgspec.structs.replace(config, hook=hook))
         (self._layout.etc / "rightsizer_site.lua").write_text(settings, encoding="utf-8")
-        self._hook = ""
 
     @property
     def port(self) -> int:

@@ -82,14 +82,14 @@ class History:
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
-        found = [
-            evidence
-            for key in family_keys(request)
-            if stands_for(evidence := Evidence(key, self._comparable(key, request)), request)
-        ]
-        for evidence in found:
+        found: list[Evidence] = []
+        for key in family_keys(request):
+            evidence = Evidence(key, self._comparable(key, request))
+            if not stands_for(evidence, request):
+                continue
             if sum(job.complete for job in evidence.jobs) >= enough:
                 return evidence
+            found.append(evidence)
         fullest = max(found, key=lambda evidence: len(evidence.jobs), default=None)
         return fullest if fullest and fullest.jobs else None
 

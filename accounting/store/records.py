@@ -93,7 +93,9 @@ def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_
         for digest, item in rows.items()
         if digest not in known
     ]
-    return write_rows(connection, schema.quarantine, fresh)
+    if fresh:
+        connection.execute(insert(schema.quarantine), fresh)
+    return Counts(new=len(fresh))
 
 
 def _attempt_row(attempt: Attempt) -> Row:

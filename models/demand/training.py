@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 import numpy
-import numpy.typing
 import xgboost
 
 from accounting.errors import ModelError
@@ -45,8 +44,6 @@ MIN_ROWS = 50
 ROUNDS = 150
 GOLDEN_ROWS = 16
 SEED = 20260101
-
-Rows = numpy.typing.NDArray[numpy.float32]
 
 
 class Matrix(msgspec.Struct):
