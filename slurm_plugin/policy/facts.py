@@ -8,6 +8,9 @@ import msgspec
 
 from slurm_plugin.policy.submission import Submission
 
+# Stands for all of a node's memory where nothing says how much that is: more than any node has.
+WHOLE_NODE_MIB = 2**40
+
 
 class Minimum(msgspec.Struct, frozen=True, kw_only=True):
     """The least that a job must ask for in all; memory is MiB, 0 = no minimum."""
@@ -17,23 +20,78 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib: int = 0
 
 
+class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What Slurm's configuration says of memory, in MiB; 0 where it says nothing of the kind.
+
+    `max_per_cpu_mib` is MaxMemPerCPU. The defaults are what a job gets that asks for no memory, per CPU or per node,
+    and what each GPU brings it of memory and CPUs (JobDefaults).
+    """
+
+    max_per_cpu_mib: int = 0
+    default_per_cpu_mib: int = 0
+    default_per_node_mib: int = 0
+    default_per_gpu_mib: int = 0
+    default_cpus_per_gpu: int = 0
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition: its own QOS ('' for none), and the memory terms that hold in it, the cluster's included."""
+
+    qos: str = ""
+    memory: MemoryTerms = MemoryTerms()
+    is_default: bool = False
+
+
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Group → users; QOS → its minimum; partition → its own QOS; the most threads that a core of any node has."""
+    """Group → users; QOS → its minimum; the partitions by name; the most threads that a core of any node has.
+
+    `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
+    """
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
-    partition_qos: Mapping[str, str] = {}
+    partitions: Mapping[str, Partition] = {}
+    memory: MemoryTerms | None = None
     threads_per_core: int = 1
+
+    def partitions_of(self, submission: Submission) -> list[Partition]:
+        """Return the partitions that a job may run in: those it names, else the default one; unknown ones too."""
+        if not submission.partition:
+            named = [partition for partition in self.partitions.values() if partition.is_default]
+        else:
+            unknown = Partition(memory=self.memory or MemoryTerms())
+            named = [self.partitions.get(name, unknown) for name in submission.partition.split(",")]
+        return named or [Partition(memory=self.memory or MemoryTerms())]
 
     def minimum_for(self, submission: Submission) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""
-        names = [
-            submission.qos,
-            *(self.partition_qos.get(name, "") for name in submission.partition.split(",")),
-        ]
+        names = [submission.qos, *(partition.qos for partition in self.partitions_of(submission))]
         least = [self.qos_minimums[name] for name in names if name in self.qos_minimums]
         return Minimum(
             cpus=max((one.cpus for one in least), default=0),
             gpus=max((one.gpus for one in least), default=0),
             mem_mib=max((one.mem_mib for one in least), default=0),
         )
+
+    def memory_for(self, submission: Submission) -> MemoryTerms | None:
+        """Return the strictest terms of the partitions that this job may run in; None while Slurm was not asked.
+
+        Where a limit per CPU meets no default, a job that asks for no memory counts as asking for a node's.
+        """
+        if self.memory is None:
+            return None
+        terms = [partition.memory for partition in self.partitions_of(submission)]
+        strict = MemoryTerms(
+            max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
+            default_per_cpu_mib=_least_set([one.default_per_cpu_mib for one in terms]),
+            default_per_node_mib=max(one.default_per_node_mib for one in terms),
+            default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),
+            default_cpus_per_gpu=max(one.default_cpus_per_gpu for one in terms),
+        )
+        if strict.max_per_cpu_mib and not strict.default_per_cpu_mib and not strict.default_per_node_mib:
+            return msgspec.structs.replace(strict, default_per_node_mib=WHOLE_NODE_MIB)
+        return strict
+
+
+def _least_set(values: list[int]) -> int:
+    return min((value for value in values if value), default=0)

@@ -72,6 +72,6 @@ def _changes(rule: Rule) -> dict[str, object]:
 
 
 def limits_of(policy: Policy) -> Limits:
-    """Return the site's bounds as the sizing rules take them."""
+    """Return the site's bounds as the sizing rules take them; what only Slurm knows is not among them."""
     own = msgspec.structs.asdict(policy)
-    return Limits(**{name: own[name] for name in Limits.__struct_fields__})
+    return Limits(**{name: own[name] for name in Limits.__struct_fields__ if name in own})

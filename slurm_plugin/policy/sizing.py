@@ -15,9 +15,11 @@ from accounting.decisions import DimensionReason
 from accounting.request import Dimension, Grant, JobRequest, granted
 from accounting.units import round_up
 from models.demand.prediction import Prediction
+from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
 
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
+CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
@@ -32,6 +34,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     was asked, and a cut of less than `min_saving` is not worth it. CPUs per task are rounded up to `cpus_step`.
     `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for
     CPUs only. None = not known, and such a job keeps its CPUs; 0 = memory does not follow CPUs here.
+    `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
+    most that Slurm lets a CPU carry (0: any amount).
     """
 
     memory_floor_mib: int
@@ -43,6 +47,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     min_cpus_per_task: int = 1
     min_gpus: int = 1
     cpus_step: int = 1
+    def_mem_per_node_mib: int = 0
+    max_mem_per_cpu_mib: int = 0
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +122,15 @@ def per_cpu_mib(request: JobRequest, limits: Limits) -> int | None:
     """Return the MiB that come with each CPU, asked for or by the partition's default; None or 0 where none do."""
     if request.mem_per_node_mib is not None or request.mem_per_gpu_mib is not None:
         return 0
-    return request.mem_per_cpu_mib or limits.def_mem_per_cpu_mib
+    share_mib = request.mem_per_cpu_mib or limits.def_mem_per_cpu_mib
+    return lowest_share_mib(share_mib, limits.max_mem_per_cpu_mib)
+
+
+def left_per_node_mib(request: JobRequest, need_mib: int | None, limits: Limits) -> int:
+    """Return the MiB per node that the job ends up with; 0 where its memory comes with its CPUs."""
+    if request.mem_per_node_mib is not None:
+        return size_memory(request, request, need_mib, limits)[0] or request.mem_per_node_mib
+    return 0 if per_cpu_mib(request, limits) else limits.def_mem_per_node_mib
 
 
 def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:
@@ -132,12 +146,14 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
     if share_mib and need_mib is None:
         return None, "memory follows CPUs, and how much it needs is not known"
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
+    left_mib = left_per_node_mib(request, need_mib, limits)
+    carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
     busy = math.ceil(prediction.cores.upper * (1 + limits.headroom) - 1e-6)
     least = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
     wanted = round_up(least, limits.cpus_step)
     if not _worth_it(asked, wanted, limits):
-        return None, FITS
-    return wanted, "memory per CPU needs that many" if wanted == carried > 1 else prediction.basis
+        return None, CARRIES if least == carried > max(1, busy) else FITS
+    return wanted, CARRIES if wanted == carried > 1 else prediction.basis
 
 
 def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:

@@ -15,7 +15,8 @@ from accounting.request import Grant, JobRequest
 from accounting.token import format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config import Config
-from slurm_plugin.policy.facts import Minimum, SiteFacts
+from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
+from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.policy.messages import user_line
 from slurm_plugin.policy.rules import terms_for
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
@@ -24,6 +25,7 @@ from slurm_plugin.policy.submission import Submission, job_request, kept_dimensi
 from slurm_plugin.service.protocol import VERSION, Reply
 
 NO_FACTS = SiteFacts()
+NO_MEMORY_TERMS = MemoryTerms()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +56,10 @@ def decide(
         rule=terms.rule,
     )
     floors = read_floors(submission.script, request.num_tasks)
-    kept = {**dict(floors.kept), **kept_dimensions(submission)}
+    memory = facts.memory_for(submission) or NO_MEMORY_TERMS
+    kept = {**dict(floors.kept), **kept_by_limits(request, memory), **kept_dimensions(submission)}
     limits = with_floors(terms.limits, request, floors, facts.minimum_for(submission), facts.threads_per_core)
+    limits = with_memory_terms(limits, memory, known=facts.memory is not None)
     reason = why_left_alone(submission, request, kept) or ("" if predictor else "no-model")
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(kept_as_asked, reason=reason)
@@ -87,6 +91,17 @@ def with_floors(
         ),
         min_gpus=max(limits.min_gpus, least.gpus),
         cpus_step=max(limits.cpus_step, threads_per_core),
+    )
+
+
+def with_memory_terms(limits: Limits, memory: MemoryTerms, *, known: bool) -> Limits:
+    """Add what Slurm's configuration says of memory; what the site's own configuration says of it counts more."""
+    by_slurm = memory.default_per_cpu_mib if known else None
+    return msgspec.structs.replace(
+        limits,
+        max_mem_per_cpu_mib=memory.max_per_cpu_mib,
+        def_mem_per_node_mib=memory.default_per_node_mib,
+        def_mem_per_cpu_mib=by_slurm if limits.def_mem_per_cpu_mib is None else limits.def_mem_per_cpu_mib,
     )
 
 

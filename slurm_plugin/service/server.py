@@ -25,7 +25,7 @@ from slurm_plugin.service.remembered import Remembered
 log = logging.getLogger(__name__)
 
 MODEL_CHECK_S = 0.5
-FACTS_CHECK_S = 600.0
+FACTS_CHECK_S = 5.0
 # The hook gives up after some 25 ms; whoever holds a connection longer is not the hook.
 IDLE_S = 2.0
 BACKLOG = 256
@@ -134,6 +134,8 @@ async def serve(config: Config) -> None:
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
     facts = CurrentFacts(config)
+    # Before the first answer: a limit that is not known yet would not be kept.
+    facts.refresh_when_due()
     journal = Journal(Path(config.service.journal))
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
@@ -145,7 +147,7 @@ async def serve(config: Config) -> None:
     tasks: list[asyncio.Task[object]] = [
         asyncio.create_task(stop.wait()),
         asyncio.create_task(_every(MODEL_CHECK_S, model.refresh)),
-        asyncio.create_task(_every(FACTS_CHECK_S, facts.refresh)),
+        asyncio.create_task(_every(FACTS_CHECK_S, facts.refresh_when_due)),
     ]
     log.info("answering on %s in mode %s", path, config.mode)
     try:

@@ -1,21 +1,30 @@
-"""What Slurm's own configuration sets as the least: a job cut below it would wait for ever, or run otherwise.
+"""What Slurm's own configuration sets: a job cut below it would wait for ever, be given more, or run otherwise.
 
-MinTRES of a QOS is the least that a job may ask for. And where cores have two threads, an srun in a job of an odd
-number of CPUs per task starts more tasks than before (seen on 24.11: without `-n`, `-c 1` starts two).
+MinTRES of a QOS is the least that a job may ask for. Where cores have two threads, an srun in a job of an odd number of
+CPUs per task starts more tasks than before (seen on 24.11: without `-n`, `-c 1` starts two). MaxMemPerCPU raises the
+CPUs of a job whose memory they cannot carry, and Lua sees a partition's alone, not the cluster's.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
 
-from accounting.errors import SlurmError
+import msgspec
+
 from accounting.tres import parse_tres
-from slurm_plugin.policy.facts import Minimum
+from accounting.units import whole
+from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition
+from slurm_plugin.slurm.command import run
 
-PATIENCE_S = 5.0
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
-_PARTITION = re.compile(r"^PartitionName=(\S+) .*\bQoS=(\S+)", re.MULTILINE)
+_CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
+# What Slurm's `scontrol show` calls each, as a partition's own value and as the cluster's.
+_TERMS = {
+    "max_per_cpu_mib": "MaxMemPerCPU",
+    "default_per_cpu_mib": "DefMemPerCPU",
+    "default_per_node_mib": "DefMemPerNode",
+}
+_GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
 
 
 def read_qos_minimums() -> dict[str, Minimum]:
@@ -23,9 +32,14 @@ def read_qos_minimums() -> dict[str, Minimum]:
     return parse_qos(run("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,MinTRES"))
 
 
-def read_partition_qos() -> dict[str, str]:
-    """Return the QOS of each partition that has one of its own; SlurmError where scontrol does not answer."""
-    return parse_partitions(run("scontrol", "--oneliner", "show", "partition"))
+def read_memory_terms() -> MemoryTerms:
+    """Return the cluster's own memory terms; SlurmError where scontrol does not answer."""
+    return parse_config_terms(run("scontrol", "show", "config"))
+
+
+def read_partitions(cluster: MemoryTerms) -> dict[str, Partition]:
+    """Return the partitions by name, given the cluster's own terms; SlurmError where scontrol does not answer."""
+    return parse_partitions(run("scontrol", "--oneliner", "show", "partition"), cluster)
 
 
 def read_threads_per_core() -> int:
@@ -44,9 +58,24 @@ def parse_qos(text: str) -> dict[str, Minimum]:
     return minimums
 
 
-def parse_partitions(text: str) -> dict[str, str]:
-    """Read `scontrol --oneliner show partition`; partitions without a QOS are left out."""
-    return {name: qos for name, qos in _PARTITION.findall(text) if qos != "N/A"}
+def parse_config_terms(text: str) -> MemoryTerms:
+    """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
+    return _terms(dict(_CONFIG_LINE.findall(text)))
+
+
+def parse_partitions(text: str, cluster: MemoryTerms) -> dict[str, Partition]:
+    """Read `scontrol --oneliner show partition`; what a partition leaves open is the cluster's."""
+    partitions: dict[str, Partition] = {}
+    for line in text.splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        name, qos = words.get("PartitionName"), words.get("QoS", "N/A")
+        if name:
+            partitions[name] = Partition(
+                qos="" if qos == "N/A" else qos,
+                memory=_over(_terms(words), cluster),
+                is_default=words.get("Default") == "YES",
+            )
+    return partitions
 
 
 def parse_threads(text: str) -> int:
@@ -54,17 +83,18 @@ def parse_threads(text: str) -> int:
     return max((int(threads) for threads in _THREADS.findall(text)), default=1)
 
 
-def run(*command: str) -> str:
-    """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs."""
-    try:
-        finished = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SlurmError(
-            f"cannot run {command[0]}: {error}; put Slurm's commands on the service's PATH"
-        ) from None
-    if finished.returncode != 0:
-        complaint = finished.stderr.strip().splitlines() or ["no message"]
-        raise SlurmError(f"{command[0]} failed: {complaint[-1]}; check that slurmctld and slurmdbd run")
-    return finished.stdout
+def _terms(words: dict[str, str]) -> MemoryTerms:
+    defaults = dict(word.split("=", 1) for word in words.get("JobDefaults", "").split(",") if "=" in word)
+    said = {field: words.get(name, "") for field, name in _TERMS.items()}
+    said |= {field: defaults.get(name, "") for field, name in _GPU_TERMS.items()}
+    return MemoryTerms(**{field: whole(value) or 0 for field, value in said.items()})
+
+
+def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:
+    """Put a partition's own terms over the cluster's: a default of either kind replaces the cluster's of both."""
+    if own.default_per_cpu_mib or own.default_per_node_mib:
+        cluster = msgspec.structs.replace(cluster, default_per_cpu_mib=0, default_per_node_mib=0)
+    both = msgspec.structs.asdict(cluster) | {
+        field: value for field, value in msgspec.structs.asdict(own).items() if value
+    }
+    return MemoryTerms(**both)

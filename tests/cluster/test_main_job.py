@@ -18,7 +18,7 @@ from accounting.token import Token, find_token
 from slurm_plugin.policy.facts import Minimum
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
-from slurm_plugin.slurm.limits import read_partition_qos, read_qos_minimums
+from slurm_plugin.slurm.limits import read_qos_minimums
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -202,7 +202,6 @@ def test_the_least_that_a_qos_allows_is_read_from_slurm(site: Site, monkeypatch:
         monkeypatch.setenv(name, value)
     site.shell.run("sacctmgr", "--immediate", "add", "qos", "large", "MinTRESPerJob=cpu=4,gres/gpu=2")
     assert read_qos_minimums() == {"large": Minimum(cpus=4, gpus=2)}
-    assert read_partition_qos() == {}
 
 
 def submit_and_listen(site: Site, name: str) -> tuple[int, str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
 from slurm_plugin.config import Config, Rule, parse_config, render_config
-from slurm_plugin.policy.facts import Minimum, SiteFacts
+from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.forms import ALL, KEEPS, kept_by_form
 from slurm_plugin.policy.rules import fits, is_enrolled, limits_of, terms_for
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
@@ -119,11 +119,13 @@ def test_groups_are_looked_up_and_a_missing_one_is_named() -> None:
 def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     facts = SiteFacts(
         qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
-        partition_qos=parse_partitions(
-            "PartitionName=a AllowQos=ALL QoS=gpu x=1\nPartitionName=b AllowQos=ALL QoS=N/A\n"
+        partitions=parse_partitions(
+            "PartitionName=a AllowQos=ALL Default=YES QoS=gpu x=1\nPartitionName=b Default=NO QoS=N/A\n",
+            MemoryTerms(),
         ),
     )
     assert facts.minimum_for(submission(qos="normal", partition="b")) == Minimum()
+    assert facts.minimum_for(submission()) == Minimum(cpus=1, gpus=2)
     assert facts.minimum_for(submission(qos="large", partition="b,a")) == Minimum(
         cpus=4, gpus=2, mem_mib=2048
     )

@@ -13,7 +13,6 @@ from tests.builders import job_row
 from tests.cluster.matrix.form import Form
 
 JOBS = 8
-USED_MIB = 200.0
 USED_CORES = 1.0
 USED_GPUS = 1
 # What past jobs asked for: enough to be comparable to each row.
@@ -51,7 +50,7 @@ def _attempt(form: Form, user: str, submit_s: int, job_id: int) -> Attempt:
     )
     use = Use(
         outcome="completed",
-        peak_mem_mib=USED_MIB,
+        peak_mem_mib=form.used_mib,
         memory_quality="sampled",
         cores=USED_CORES * form.tasks,
         cores_per_task=USED_CORES,

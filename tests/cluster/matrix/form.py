@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+USED_MIB = 200.0
+
 Command = Literal["sbatch", "#SBATCH", "sbatch --wrap", "srun", "salloc"]
 
 
@@ -15,7 +17,8 @@ class Form:
     """One way of asking. `cut` are the words of AllocTRES that must differ from the twin's, in counts and MiB.
 
     `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many the past jobs of its family
-    had. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts of a heterogeneous job).
+    had, and `used_mib` what they used. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts
+    of a heterogeneous job).
     """
 
     name: str
@@ -25,6 +28,7 @@ class Form:
     environment: Mapping[str, str] = field(default_factory=dict)
     tasks: int = 1
     jobs: int = 1
+    used_mib: float = USED_MIB
 
     @property
     def asked(self) -> str:
@@ -63,6 +67,7 @@ def form(
     gpu: int | None = None,
     tasks: int = 1,
     jobs: int = 1,
+    used_mib: float = USED_MIB,
     command: Command = "sbatch",
     **environment: str,
 ) -> Form:
@@ -70,5 +75,12 @@ def form(
     words = {"cpu": cpu, "mem": mem, "gres/gpu": gpu}
     cut = {word: value for word, value in words.items() if value is not None}
     return Form(
-        name=name, asks=asks, cut=cut, tasks=tasks, jobs=jobs, command=command, environment=environment
+        name=name,
+        asks=asks,
+        cut=cut,
+        tasks=tasks,
+        jobs=jobs,
+        used_mib=used_mib,
+        command=command,
+        environment=environment,
     )

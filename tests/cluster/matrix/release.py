@@ -20,11 +20,11 @@ from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES
 from slurm_plugin.sandbox.release import parse_version
+from slurm_plugin.sandbox.shape import Shape
 from tests.cluster.matrix.family import past_of, script_of
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.table import RESERVATION, SHAPE
 
-NODES = 3
 TWIN = "--comment=rightsize=off"
 COMMAND_PATIENCE_S = 60.0
 JOBS_PATIENCE_S = 150.0
@@ -92,10 +92,17 @@ class Cell:
 
 
 @contextlib.contextmanager
-def trained_cluster(folder: Path, prefix: Path | None, forms: Sequence[Form]) -> Iterator[Sandbox]:
+def trained_cluster(
+    folder: Path, prefix: Path | None, forms: Sequence[Form], shape: Shape = SHAPE
+) -> Iterator[Sandbox]:
     """Start a sandbox that enforces, on a model trained from the past of all forms; end it afterwards."""
     options = Options(
-        directory=folder, nodes=NODES, slurm_prefix=prefix, mode="enforce", serve=False, shape=SHAPE
+        directory=folder,
+        nodes=len(shape.nodes),
+        slurm_prefix=prefix,
+        mode="enforce",
+        serve=False,
+        shape=shape,
     )
     sandbox = cluster.start(options)
     try:
@@ -106,7 +113,8 @@ def trained_cluster(folder: Path, prefix: Path | None, forms: Sequence[Form]) ->
         engine.dispose()
         sandbox_run(sandbox, "rightsizer", "train")
         cluster.start_service(folder)
-        reserve(sandbox, user)
+        if RESERVATION in " ".join(form.asks for form in forms):
+            reserve(sandbox, user)
         yield sandbox
     finally:
         cluster.stop(folder)
@@ -280,12 +288,12 @@ class Release:
         return next(cell for cell in self.cells if cell.form is form)
 
 
-def run_release(prefix: Path | None, forms: Sequence[Form]) -> Release:
+def run_release(prefix: Path | None, forms: Sequence[Form], shape: Shape = SHAPE) -> Release:
     """Submit all forms to the Slurm of `prefix` (None: this system's) and return what it allocated."""
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with trained_cluster(folder / "matrix", prefix, forms) as sandbox:
+        with trained_cluster(folder / "matrix", prefix, forms, shape) as sandbox:
             year, month = parse_version(sandbox.manifest.release)
             trial = Trial(sandbox, forms, folder)
             trial.submit()

@@ -1,0 +1,50 @@
+"""MaxMemPerCPU: Slurm raises the CPUs of a job whose memory they cannot carry, after the hook has seen it. Pure.
+
+Such a job gets no fewer CPUs however few we grant, and on 26.05 its environment then contradicts itself, so that an
+srun inside it aborts. So CPUs are cut only as far as those that are left carry the memory that is left.
+"""
+
+from __future__ import annotations
+
+import math
+
+from accounting.request import Dimension, JobRequest
+from slurm_plugin.policy.facts import MemoryTerms
+
+
+def lowest_share_mib(share_mib: int | None, max_per_cpu_mib: int) -> int | None:
+    """Return what a CPU really brings: of a share above the limit Slurm makes several CPUs. None and 0 stay so."""
+    return min(share_mib, max_per_cpu_mib) if share_mib and max_per_cpu_mib else share_mib
+
+
+def carrying_cpus(mem_per_node_mib: int, max_per_cpu_mib: int) -> int:
+    """Return the CPUs that each task must keep so that Slurm raises none, as if it were alone on its node."""
+    return math.ceil(mem_per_node_mib / max_per_cpu_mib) if max_per_cpu_mib else 1
+
+
+def counts_anew(request: JobRequest, max_per_cpu_mib: int) -> bool:
+    """Whether Slurm gives a job fewer CPUs per task than it asks, because its memory needs more than one task has.
+
+    From 24.11 on slurmctld then divides the CPUs that the memory needs by the tasks: `-n 4 -c 8 --mem=20000` at
+    2000 MiB a CPU becomes 12 CPUs, not 32. With less memory it would count as asked, and get more than before.
+    """
+    asked_cpus, asked_mib = request.cpus_per_task or 1, request.mem_per_node_mib
+    if not max_per_cpu_mib or asked_mib is None or request.num_tasks < 2:
+        return False
+    needed = math.ceil(asked_mib / max_per_cpu_mib)
+    return needed > asked_cpus and math.ceil(needed * (request.nodes or 1) / request.num_tasks) < asked_cpus
+
+
+def kept_by_limits(request: JobRequest, memory: MemoryTerms) -> dict[Dimension, str]:
+    """Return the dimensions that Slurm's memory settings keep as they were asked, each with the setting's name.
+
+    Memory and CPUs that come with GPUs by JobDefaults would be lost with them: such a job keeps its GPUs.
+    """
+    kept: dict[Dimension, str] = {}
+    if counts_anew(request, memory.max_per_cpu_mib):
+        kept = {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}
+    if memory.default_per_gpu_mib and request.mem_mib is None:
+        kept["gpus"] = "DefMemPerGPU"
+    if memory.default_cpus_per_gpu and request.cpus_per_task is None:
+        kept["gpus"] = "DefCpuPerGPU"
+    return kept
