@@ -10,6 +10,9 @@ from accounting.request import Dimension, Grant, JobRequest
 
 Mode = Literal["observe", "advise", "enforce"]
 
+# Before the hook's reason, where a decision was not carried out.
+REFUSED = "refused:"
+
 
 class DimensionReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why one dimension was set as it was. `asked`, `predicted`, `granted` are totals of the job.
@@ -41,6 +44,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     model: str = ""
     dimensions: tuple[DimensionReason, ...] = ()
+
+
+def refused(decision: Decision, reason: str) -> Decision:
+    """Return the decision as it stands once the hook has refused to carry it out, for a reason of the hook's."""
+    return msgspec.structs.replace(decision, applied=False, reason=REFUSED + reason)
 
 
 def encode_decision(decision: Decision) -> bytes:

@@ -6,7 +6,7 @@ window again and writes the same rows onto the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -27,9 +27,11 @@ from accounting.store.records import (
     write_decisions,
     write_gpu_use,
     write_quarantine,
+    write_refusals,
     write_rows,
     write_steps,
 )
+from accounting.token import find_token
 
 SACCT = "sacct"
 DAY_S = 86400
@@ -125,7 +127,14 @@ def _write_reading(connection: Connection, reading: Reading, now_s: int, report:
     ]
     report.attempts += write_attempts(connection, attempts)
     report.steps += write_steps(connection, ((row, step) for row, steps in reading.jobs for step in steps))
+    report.decisions += write_refusals(connection, _refusals(row for row, _ in reading.jobs))
     report.quarantined += write_quarantine(connection, reading.quarantined, now_s).new
+
+
+def _refusals(rows: Iterable[JobRow]) -> dict[str, str]:
+    """Return why the hook did not carry decisions out, by their ids: the journal counts them as applied."""
+    tokens = (find_token(row.admin_comment) for row in rows)
+    return {token.decision_id: token.refused for token in tokens if token and token.refused}
 
 
 def _during(row: JobRow, uses: list[GpuUse]) -> list[GpuUse]:

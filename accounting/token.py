@@ -2,6 +2,9 @@
 
     rightsizer/1;id=9f2c4d;mode=enforce;why=resized;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;sig=…
 
+Where the hook could not carry out a grant, because the job's fields do not fit it, it writes the token with `would=` in
+place of `granted=` and `;refused=REASON` at its end: the decision was not applied, whatever the journal says.
+
 `cpus` are per task, `mem` is MiB per node, `gpus` are per node, the others say what they are per. Other tools write
 in the same comment, so the token has no spaces and is found wherever it stands; slurmctld is the only other place that
 knows what the user asked for, and it forgets.
@@ -19,6 +22,7 @@ from accounting.units import whole
 
 PREFIX = "rightsizer/1"
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
+_REFUSAL = re.compile(r"[a-z_]{1,40}")
 _UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
 _ASKED = {
     "tasks": "num_tasks",
@@ -34,7 +38,10 @@ _ASKED = {
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token holds. `asked` and `granted` map the words of the token to whole numbers."""
+    """What a token holds. `asked` and `granted` map the words of the token to whole numbers.
+
+    `refused` is why the hook did not carry the decision out, '' where it did.
+    """
 
     decision_id: str
     mode: str
@@ -43,6 +50,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     granted: dict[str, int]
     model: str = ""
     signature: str = ""
+    refused: str = ""
 
 
 def format_token(decision: Decision) -> str:
@@ -73,7 +81,7 @@ def find_token(comment: str) -> Token | None:
         return None
     parts = dict(part.split("=", 1) for part in found[-1].split(";") if "=" in part)
     asked, grant = _numbers(parts.get("asked", "")), _numbers(parts.get("granted", ""))
-    if "id" not in parts or asked is None or grant is None:
+    if "id" not in parts or asked is None or grant is None or not _is_refusal(parts):
         return None
     return Token(
         decision_id=parts["id"],
@@ -83,7 +91,15 @@ def find_token(comment: str) -> Token | None:
         granted=grant,
         model=parts.get("model", ""),
         signature=parts.get("sig", ""),
+        refused=parts.get("refused", ""),
     )
+
+
+def _is_refusal(parts: dict[str, str]) -> bool:
+    """Whether a token that says it was refused says why, and grants nothing; true of one that does not say it."""
+    if "refused" not in parts:
+        return True
+    return "granted" not in parts and _REFUSAL.fullmatch(parts["refused"]) is not None
 
 
 def _numbers(text: str) -> dict[str, int] | None:

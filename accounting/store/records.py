@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, Table, and_, insert, select, tuple_, update
 
-from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.decisions import Decision, decode_decision, encode_decision, refused
 from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step, Use
 from accounting.store import schema
 
@@ -82,6 +82,16 @@ def write_gpu_use(connection: Connection, uses: Iterable[GpuUse]) -> Counts:
 def write_decisions(connection: Connection, decisions: Iterable[Decision]) -> Counts:
     """Store decisions by their id."""
     return write_rows(connection, schema.decisions, (_decision_row(decision) for decision in decisions))
+
+
+def write_refusals(connection: Connection, refusals: Mapping[str, str]) -> Counts:
+    """Mark decisions, by their id, as not applied for a reason of the hook's; those that are not stored are left out."""
+    found = _present(connection, schema.decisions, [(decision_id,) for decision_id in refusals])
+    known = ((key[0], decode_decision(str(row["document"]).encode())) for key, row in found)
+    return write_decisions(
+        connection,
+        (refused(decision, refusals[decision_id]) for decision_id, decision in known if decision),
+    )
 
 
 def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:

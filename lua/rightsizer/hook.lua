@@ -1,6 +1,6 @@
 --- One submission: read the job, ask the service, check the reply, write.
 -- It never raises and never rejects: whatever goes wrong leaves the job as it was, and one log line (none
--- while the breaker is open).
+-- while the breaker is open); a job whose grant does not fit it gets the decision's token all the same.
 local breaker = require("rightsizer.breaker")
 local checks = require("rightsizer.checks")
 local client = require("rightsizer.client")
@@ -84,6 +84,15 @@ end
 
 local guarded_consult = breaker.around(consult, client.now_s, { request_too_long = true }, announce)
 
+--- True, or nil and the reason why nothing was changed.
+local function carry_out(fields, ask, decision, partitions)
+   local list, misfit = plan.writes(fields, ask, decision, partitions)
+   if not list then
+      return nil, misfit
+   end
+   return writes.apply(list, fields)
+end
+
 local function resize(fields, slurm, partitions)
    local to = current_site()
    if not to then
@@ -95,13 +104,11 @@ local function resize(fields, slurm, partitions)
    if not decision then
       return nil, ask
    end
-   local list, misfit = plan.writes(fields, ask, decision, partitions)
-   if not list then
-      return nil, misfit
-   end
-   local applied, failure = writes.apply(list, fields)
+   local applied, refusal = carry_out(fields, ask, decision, partitions)
    if not applied then
-      return nil, failure
+      -- The service counts the decision as applied: the token is all that says otherwise.
+      writes.apply(plan.refusal(fields, decision, refusal), fields)
+      return nil, refusal
    end
    if decision.message then
       -- The job is written by now: a message that cannot be shown must not look like a failure.

@@ -169,6 +169,17 @@ local function plan_token(list, fields, token)
    writes.set(list, fields, "admin_comment", old .. token)
 end
 
+--- The one write for a decision that is not carried out, `reason` being why: its token says so, and calls what
+-- was granted what would have been.
+function plan.refusal(fields, decision, reason)
+   local list = {}
+   if decision.token then
+      local token = decision.token:gsub(";granted=", ";would=", 1)
+      plan_token(list, fields, token .. ";refused=" .. reason)
+   end
+   return list
+end
+
 --- Whether the partitions let the CPUs that remain have the memory that remains.
 local function fits_partitions(partitions, ask, grant)
    local memory_mib = grant.mem_per_node_mib or ask.mem_per_node_mib

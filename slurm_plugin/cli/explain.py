@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accounting.decisions import REFUSED
 from accounting.errors import StoreError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config import load_config
@@ -14,6 +15,13 @@ from slurm_plugin.config import load_config
 if TYPE_CHECKING:
     from accounting.decisions import Decision
     from accounting.records import Attempt
+
+# What the hook's reasons for not carrying out a grant mean (lua/rightsizer/plan.lua, writes.lua).
+REFUSALS = {
+    "coupled_field": "other fields of the job follow from what was to be cut, and do not fit it",
+    "memory_per_cpu_limit": "a partition's MaxMemPerCPU would raise its CPUs again",
+    "write_failed": "slurmctld did not take a change, and all were taken back",
+}
 
 
 @click.command("explain")
@@ -87,5 +95,8 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
     if decision is None:
         return f"{end}; no decision of ours is recorded for it"
     what = "was applied" if decision.applied else "was not applied"
+    if decision.reason.startswith(REFUSED):
+        reason = decision.reason.removeprefix(REFUSED)
+        what += f": the hook left the job as it was submitted, because {REFUSALS.get(reason, reason)}"
     model = f", model {decision.model}" if decision.model else ""
     return f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}"

@@ -130,7 +130,7 @@ def left_per_node_mib(request: JobRequest, need_mib: int | None, limits: Limits)
     """Return the MiB per node that the job ends up with; 0 where its memory comes with its CPUs."""
     if request.mem_per_node_mib is not None:
         return size_memory(request, request, need_mib, limits)[0] or request.mem_per_node_mib
-    return 0 if per_cpu_mib(request, limits) else limits.def_mem_per_node_mib
+    return 0 if request.mem_per_cpu_mib is not None else limits.def_mem_per_node_mib
 
 
 def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:

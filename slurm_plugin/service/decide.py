@@ -95,13 +95,14 @@ def with_floors(
 
 
 def with_memory_terms(limits: Limits, memory: MemoryTerms, *, known: bool) -> Limits:
-    """Add what Slurm's configuration says of memory; what the site's own configuration says of it counts more."""
-    by_slurm = memory.default_per_cpu_mib if known else None
+    """Add what Slurm's configuration says of memory; where the site's own says another default, the smaller holds."""
+    defaults = [memory.default_per_cpu_mib if known else None, limits.def_mem_per_cpu_mib]
+    said = [default for default in defaults if default is not None]
     return msgspec.structs.replace(
         limits,
         max_mem_per_cpu_mib=memory.max_per_cpu_mib,
         def_mem_per_node_mib=memory.default_per_node_mib,
-        def_mem_per_cpu_mib=by_slurm if limits.def_mem_per_cpu_mib is None else limits.def_mem_per_cpu_mib,
+        def_mem_per_cpu_mib=min(filter(None, said), default=0) if said else None,
     )
 
 

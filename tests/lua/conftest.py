@@ -148,10 +148,11 @@ def reply_with(template: str, pad_bytes: int = 0, *, newline: bool = True) -> An
     return answer
 
 
-def unchanged(result: Fields, reason: str | None = None) -> bool:
-    """Whether the job passed as it was, with one log line that names the reason."""
+def unchanged(result: Fields, reason: str | None = None, writes: Fields | None = None) -> bool:
+    """Whether the job passed as it was, but for `writes` of a token, with one log line that names the reason."""
     assert result["raised"] is False
-    assert (result["rc"], result["writes"], result["shown"]) == (0, {}, [])
+    assert set(writes or {}) <= {"admin_comment"}
+    assert (result["rc"], result["writes"], result["shown"]) == (0, writes or {}, [])
     assert len(result["lines"]) == 1
     assert reason is None or result["lines"][0].endswith(f": {reason}"), result["lines"]
     return True

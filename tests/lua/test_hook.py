@@ -67,7 +67,8 @@ def test_replies_are_refused_for_the_golden_reason(lua: str, folder: Path, hidde
             service.answer = reply_with(case["reply"], pad_bytes, newline=case.get("newline", True))
             # A new process for each: three refusals in a row would open the breaker.
             with Slurmctld(lua, script, hidden) as ctld:
-                assert unchanged(ctld.submit(case["job_desc"]), case["reason"]), case["name"]
+                result = ctld.submit(case["job_desc"])
+                assert unchanged(result, case["reason"], case["writes"]), case["name"]
 
 
 # --- what users may write -------------------------------------------------------------------------------

@@ -80,13 +80,14 @@ def test_without_slurm_nothing_is_known_and_without_a_default_a_limit_counts_the
     assert facts_of("MaxMemPerNode = UNLIMITED\n", "").memory_for(submission()) == MemoryTerms()
 
 
-def test_the_sites_own_word_on_default_memory_counts_more_than_slurms() -> None:
-    terms = MemoryTerms(default_per_cpu_mib=1000)
-    assert with_memory_terms(limits(), terms, known=True).def_mem_per_cpu_mib == 0
-    open_ = limits(def_mem_per_cpu_mib=None)
-    assert with_memory_terms(open_, terms, known=True).def_mem_per_cpu_mib == 1000
-    assert with_memory_terms(open_, MemoryTerms(), known=True).def_mem_per_cpu_mib == 0
-    assert with_memory_terms(open_, MemoryTerms(), known=False).def_mem_per_cpu_mib is None
+@pytest.mark.parametrize(
+    ("own_mib", "slurms_mib", "used_mib"),
+    [(None, 1000, 1000), (None, 0, 0), (0, 1000, 1000), (4000, 1000, 1000), (500, 1000, 500), (500, 0, 500)],
+)
+def test_the_smaller_default_per_cpu_holds(own_mib: int | None, slurms_mib: int, used_mib: int) -> None:
+    own, terms = limits(def_mem_per_cpu_mib=own_mib), MemoryTerms(default_per_cpu_mib=slurms_mib)
+    assert with_memory_terms(own, terms, known=True).def_mem_per_cpu_mib == used_mib
+    assert with_memory_terms(own, MemoryTerms(), known=False).def_mem_per_cpu_mib == own_mib
 
 
 @pytest.mark.parametrize(

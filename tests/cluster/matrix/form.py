@@ -18,7 +18,7 @@ class Form:
 
     `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many the past jobs of its family
     had, and `used_mib` what they used. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts
-    of a heterogeneous job).
+    of a heterogeneous job). `srun` is whether its script starts a step.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Form:
     tasks: int = 1
     jobs: int = 1
     used_mib: float = USED_MIB
+    srun: bool = True
 
     @property
     def asked(self) -> str:
@@ -68,6 +69,7 @@ def form(
     tasks: int = 1,
     jobs: int = 1,
     used_mib: float = USED_MIB,
+    srun: bool = True,
     command: Command = "sbatch",
     **environment: str,
 ) -> Form:
@@ -81,6 +83,7 @@ def form(
         tasks=tasks,
         jobs=jobs,
         used_mib=used_mib,
+        srun=srun,
         command=command,
         environment=environment,
     )
