@@ -85,7 +85,7 @@ def write_decisions(connection: Connection, decisions: Iterable[Decision]) -> Co
 
 
 def write_refusals(connection: Connection, refusals: Mapping[str, str]) -> Counts:
-    """Mark decisions, by their id, as not applied for a reason of the hook's; those that are not stored are left out."""
+    """Mark decisions, by their id, as not applied for a reason of the hook's; ids that are not stored are left out."""
     found = _present(connection, schema.decisions, [(decision_id,) for decision_id in refusals])
     known = ((key[0], decode_decision(str(row["document"]).encode())) for key, row in found)
     return write_decisions(

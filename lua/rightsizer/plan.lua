@@ -169,8 +169,8 @@ local function plan_token(list, fields, token)
    writes.set(list, fields, "admin_comment", old .. token)
 end
 
---- The one write for a decision that is not carried out, `reason` being why: its token says so, and calls what
--- was granted what would have been.
+--- The one write for a decision that is not carried out: its token says why, and calls what was granted what
+-- would have been.
 function plan.refusal(fields, decision, reason)
    local list = {}
    if decision.token then

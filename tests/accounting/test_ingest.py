@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,10 +18,12 @@ from accounting.errors import SlurmError, StoreError
 from accounting.gpu_samples import read_spool
 from accounting.ingest import IngestReport, IngestSettings, ingest, plan_windows
 from accounting.journal import read_journal
+from accounting.request import Grant
 from accounting.sacct import COLUMNS, DELIMITER
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import Counts, read_attempts, read_decision
+from accounting.token import format_token
 from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, step_line
 from tests.conftest import PATIENCE_S, Site
 
@@ -219,6 +222,32 @@ def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_p
     assert [report.decisions.new for report in reports] == [1, 1, 0]
     assert [report.quarantined for report in reports] == [2, 0, 0]
     assert read_decision(store, "b") == decision(id="b")
+
+
+def test_a_decision_that_the_hook_refused_is_recorded_as_not_applied(store: Engine, tmp_path: Path) -> None:
+    made = decision(id="a", reason="resized", grant=Grant(cpus_per_task=2), applied=True)
+    tokens = {
+        1: format_token(made).replace("granted=", "would=") + ";refused=coupled_field",
+        2: format_token(decision(id="b")),
+        3: "rightsizer/1;id=never-journalled;refused=coupled_field",
+    }
+    fake = FakeSacct(
+        tmp_path / "slurm",
+        [job_line(number, T0 + DAY_S, 50, AdminComment=token) for number, token in tokens.items()],
+    )
+    settings = settings_of(fake, tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(made) + encode_decision(decision(id="b")))
+    first = ingest(store, settings, NOW_S)
+    assert (first.decisions.new, first.decisions.changed) == (2, 1)
+    found = read_decision(store, "a")
+    assert found == msgspec.structs.replace(made, applied=False, reason="refused:coupled_field")
+    assert read_decision(store, "b") == decision(id="b")
+    before = content(store)
+    again = ingest(store, settings, NOW_S, since_s=T0)
+    assert (again.decisions.new, again.decisions.changed) == (0, 0)
+    assert content(store) == before
 
 
 def test_a_journal_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:

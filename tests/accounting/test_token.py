@@ -1,5 +1,8 @@
 """The audit token in a comment, and the decision in a journal line."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +78,35 @@ def test_a_reason_cannot_forge_a_grant() -> None:
     assert (token.decision_id, token.granted) == ("d1", {})
 
 
+GOLDEN = Path(__file__).resolve().parents[1] / "contract" / "wire_v1.json"
+
+
+def test_what_the_hook_makes_of_a_token_it_refuses_is_read_as_refused() -> None:
+    frames = json.loads(GOLDEN.read_text(encoding="utf-8"))["replies"]
+    frame = next(one for one in frames if one["name"] == "a_refused_token_says_what_would_have_been")
+    granted_token, refused_token = (
+        find_token(text) for text in (json.loads(frame["reply"])["token"], frame["writes"]["admin_comment"])
+    )
+    assert granted_token is not None
+    assert refused_token is not None
+    assert (granted_token.refused, granted_token.granted) == ("", {"cpus": 2})
+    assert (refused_token.refused, refused_token.granted) == (frame["reason"], {})
+    assert refused_token.decision_id == granted_token.decision_id
+    assert (refused_token.asked, refused_token.signature) == (granted_token.asked, granted_token.signature)
+
+
+@given(REQUESTS, GRANTS)
+def test_any_token_can_be_refused(asked: JobRequest, grant: Grant) -> None:
+    text = format_token(decision(request=asked, grant=grant, applied=True))
+    # As lua/rightsizer/plan.lua does it.
+    token = find_token(text.replace(";granted=", ";would=", 1) + ";refused=coupled_field")
+    whole = find_token(text)
+    assert token is not None
+    assert whole is not None
+    assert (token.refused, token.granted) == ("coupled_field", {})
+    assert (token.asked, token.decision_id) == (whole.asked, whole.decision_id)
+
+
 def test_a_token_is_found_between_other_words() -> None:
     text = format_token(decision())
     for comment in (text, f"JS1:xyz {text}", f"{text} later words", f"a\n{text}\tb"):
@@ -102,6 +134,11 @@ def test_the_last_of_several_tokens_counts() -> None:
         "rightsizer/1;id=x;asked=cpus",
         "rightsizer/1;id=x;granted=mem:1.5",
         "rightsizer/1;id=x;asked=mem:²",
+        "rightsizer/1;id=x;refused=",
+        "rightsizer/1;id=x;refused=Coupled Field",
+        "rightsizer/1;id=x;refused=coupled-field",
+        "rightsizer/1;id=x;refused=" + "x" * 41,
+        "rightsizer/1;id=x;granted=cpus:1;refused=coupled_field",
         "rightsizer/1;id=x;asked=mem:" + "9" * 5000,
     ],
 )

@@ -253,6 +253,27 @@ def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
     assert 150 < memory["used"] <= memory["allocated"]
 
 
+def test_a_grant_that_the_hook_refuses_is_recorded_and_explained(enforcing: Site) -> None:
+    # A limit that is newer than what the service has read: the hook sees it at once.
+    enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=100")
+    try:
+        job = enforcing.submit("single", "--hold")
+    finally:
+        enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=0")
+    assert enforcing.requested(job)["mem"] == "8000M"
+    token = enforcing.token(job)
+    assert (token.refused, token.granted) == ("memory_per_cpu_limit", {})
+    assert (token.asked, token.reason) == ({"tasks": 1, "cpus": 8, "mem": 8000}, "resized")
+    enforcing.shell.run("scancel", str(job))
+    assert enforcing.shell.wait_ended(job) == "CANCELLED"
+    enforcing.shell.run("rightsizer", "ingest")
+    errors = enforcing.scripts / "explained"
+    enforcing.shell.run("sh", "-c", f"rightsizer explain {job} 2>'{errors}'")
+    story = errors.read_text(encoding="utf-8")
+    assert f"decision {token.decision_id} (refused:memory_per_cpu_limit) was not applied" in story
+    assert "MaxMemPerCPU" in story
+
+
 def rubbish(connection: socket.socket) -> None:
     connection.recv(65536)
     connection.sendall(b'{"v":1,"id":"somebody else","grant":{"cpus_per_task":64}}\n')

@@ -1,8 +1,8 @@
 """Ways of asking on a cluster with MaxMemPerCPU=2000: slurm.conf's own limit, which Lua does not see.
 
 Read as the rows of table.py. Slurm gives a job whose memory its CPUs cannot carry more of them: the twin has more
-then than it asks, and ours must never have more than the twin. On 25.11 and 26.05 an srun inside a job with -c whose CPUs
-were raised aborts, ours or not («cpus-per-task set by two different environment variables»): such rows start none.
+then than it asks, and ours must never have more than the twin. On 25.11 and 26.05 an srun inside a job with -c whose
+CPUs were raised aborts, ours or not («cpus-per-task set by two different environment variables»): such rows start none.
 """
 
 from __future__ import annotations
