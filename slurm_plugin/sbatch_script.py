@@ -1,4 +1,4 @@
-"""A batch script read as sbatch would read it, for `rightsizer predict`: no cluster needed.
+"""A batch script read as sbatch would read it, for `rightsizer predict`.
 
 Options that have no field of their own on the wire become `other`, under the hook's names for them.
 """
@@ -6,14 +6,16 @@ Options that have no field of their own on the wire become `other`, under the ho
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from accounting.errors import RightsizerError
 from accounting.units import parse_memory_mib, parse_time_limit_min, whole
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.sbatch_environment import options_in
 
 # Options that change neither what a job needs nor where it may run.
 _HARMLESS_WITH_VALUE = (
@@ -122,23 +124,32 @@ def directives(script: str) -> list[str]:
     return words
 
 
-def read_submission(script: str, file_name: str, user: str, options: Sequence[str] = ()) -> Submission:
+def read_submission(
+    script: str,
+    file_name: str,
+    user: str,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Submission:
     """Return what `sbatch OPTIONS script` would submit; RightsizerError where its options cannot be read.
 
-    Options given beside the script win over those in it.
+    Options given beside the script win over those in the environment, and those over the script's own.
     """
     if not script.startswith("#!"):
         raise RightsizerError(
             f"{file_name} is no batch script: its first line must begin with #!, as sbatch wants it"
         )
     try:
-        known, unknown = _parser().parse_known_args([*directives(script), *options])
+        own, more = directives(script), options_in(environment or {})
+        known, unknown = _parser().parse_known_args([*own, *more, *options])
     except ValueError as error:  # an open quotation mark
         raise RightsizerError(f"the #SBATCH lines of {file_name} cannot be read: {error}") from None
     unread = [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
     other = {*(known.other or ()), *unread}
     if known.exclusive is not None:
-        other.add("exclusive_user" if known.exclusive else "exclusive")
+        other.add("exclusive" if known.exclusive in ("", "exclusive") else "exclusive_user")
+    if any(word in ("hetjob", "packjob", ":") for word in unknown):
+        other.add("het_job")
     nodes_min, nodes_max = _nodes(known.nodes, file_name)
     return Submission(
         user=user,
@@ -229,4 +240,4 @@ def _memory(option: str, text: str | None) -> int | None:
         raise RightsizerError(
             f"{option}={text} is no amount of memory; write for example {option}=4000 or {option}=4G"
         )
-    return max(1, round(amount)) if amount else 0
+    return math.ceil(amount)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from accounting.errors import RightsizerError
+from accounting.errors import RightsizerError, SlurmError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import load_config
+from slurm_plugin.config import Config, load_config
+
+if TYPE_CHECKING:
+    from slurm_plugin.policy.facts import SiteFacts
+    from slurm_plugin.policy.submission import Submission
 
 
 @click.command("predict", context_settings={"ignore_unknown_options": True})
@@ -28,7 +34,8 @@ def predict(
 ) -> None:
     """Show for a batch script what it asks, what it is predicted to need, what it would get, and why.
 
-    No cluster is asked. Options for sbatch follow the script. The answer is the hook's own.
+    Options for sbatch follow the script. The answer is the hook's own, by the same facts about the cluster; where
+    Slurm's commands do not answer, one line says so.
 
     \b
     Example:
@@ -36,21 +43,15 @@ def predict(
     """
     from models import registry
     from models.artefact import load_predictor
-    from slurm_plugin.sbatch_script import read_submission
     from slurm_plugin.service.decide import chain_settings_of, decide
 
     config = load_config(config_file)
-    try:
-        text = script.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise RightsizerError(
-            f"cannot read the script {script}: {error.strerror}; give the path of a batch script"
-        ) from None
-    submission = read_submission(text, script.name, user or getpass.getuser(), sbatch_options)
+    submission = read_script(script, user or getpass.getuser(), sbatch_options)
     predictor = load_predictor(
         registry.current_folder(Path(config.models.directory)), chain_settings_of(config)
     )
-    answer = decide(submission, predictor, config, "predicted", time.time())
+    submission, facts = as_slurm_would(submission, config)
+    answer = decide(submission, predictor, config, "predicted", time.time(), facts)
     rows = [
         {
             "resource": {"memory": "memory (MiB)", "cores": "CPUs", "gpus": "GPUs"}[reason.dimension],
@@ -73,9 +74,38 @@ def predict(
             }
         )
     print_rows(rows, output_format)
-    note(
-        f"decision: {answer.decision.reason}; model {predictor.model}; {_closing(answer.decision.applied, config.mode)}"
-    )
+    decision = answer.decision
+    note(f"decision: {decision.reason}; model {predictor.model}; {_closing(decision.applied, decision.mode)}")
+
+
+def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission:
+    """Return the submission as the hook would send it; RightsizerError where the script cannot be read."""
+    from slurm_plugin.sbatch_script import read_submission
+    from slurm_plugin.wire_text import as_sent
+
+    try:
+        content = script.read_bytes()
+    except OSError as error:
+        raise RightsizerError(
+            f"cannot read the script {script}: {error.strerror}; give the path of a batch script"
+        ) from None
+    whole = content.decode("utf-8", errors="replace")
+    submission = read_submission(whole, script.name, user, options, os.environ)
+    return as_sent(submission, content)
+
+
+def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, SiteFacts]:
+    """Return the submission with Slurm's defaults, and the service's facts; without Slurm less of both, and a note."""
+    from slurm_plugin.policy.facts import SiteFacts
+    from slurm_plugin.slurm.associations import read_associations, with_defaults
+    from slurm_plugin.slurm.facts import gather
+    from slurm_plugin.slurm.groups import members_of_rules
+
+    try:
+        return with_defaults(submission, read_associations(submission.user)), gather(config)
+    except SlurmError as error:
+        note(f"without Slurm's limits and defaults, which the hook knows: {error}")
+        return submission, SiteFacts(groups=members_of_rules(config))
 
 
 def _closing(applied: bool, mode: str) -> str:

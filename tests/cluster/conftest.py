@@ -18,6 +18,7 @@ from slurm_plugin.config_hook import lua_folder
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.release import find_programs
+from tests.cluster.matrix.prefixes import chosen_prefix
 
 UNPRIVILEGED = "nobody"
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
@@ -102,7 +103,7 @@ class Shell:
 def _slurm_installed() -> None:
     """Skip all of this folder where a program is missing."""
     try:
-        find_programs(None)
+        find_programs(chosen_prefix())
     except SandboxError as error:
         pytest.skip(str(error))
 
@@ -129,7 +130,12 @@ def sandbox(make_folder: Callable[[], Path]) -> Sandbox:
     """A running sandbox for the whole session, with hook and service where this checkout has them; it observes."""
     served = "serve" in rightsizer.list_commands(click.Context(rightsizer))
     options = Options(
-        directory=make_folder() / "sandbox", nodes=2, mode="observe", hook=has_hook(), serve=served
+        directory=make_folder() / "sandbox",
+        nodes=2,
+        slurm_prefix=chosen_prefix(),
+        mode="observe",
+        hook=has_hook(),
+        serve=served,
     )
     return cluster.start(options)
 

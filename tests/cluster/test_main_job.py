@@ -19,6 +19,7 @@ from slurm_plugin.policy.facts import Minimum
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.slurm.limits import read_qos_minimums
+from tests.cluster.matrix.prefixes import chosen_prefix
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -89,7 +90,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path], shell: "Shell") -> Site:
     folder = make_folder()
-    sandbox = cluster.start(Options(directory=folder / "site", nodes=4, mode="observe"))
+    asked = Options(directory=folder / "site", nodes=4, slurm_prefix=chosen_prefix(), mode="observe")
+    sandbox = cluster.start(asked)
     site = Site(type(shell)(sandbox), folder)
     for name, (options, body) in FAMILIES.items():
         site.write_script(name, options, body)
@@ -254,7 +256,8 @@ def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
 
 
 def test_a_grant_that_the_hook_refuses_is_recorded_and_explained(enforcing: Site) -> None:
-    # A limit that is newer than what the service has read: the hook sees it at once.
+    # A limit that is newer than what the service has read: the hook sees it at once. Held, because Slurm would refuse
+    # a job that cannot start under it.
     enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=100")
     try:
         job = enforcing.submit("single", "--hold")
@@ -264,8 +267,10 @@ def test_a_grant_that_the_hook_refuses_is_recorded_and_explained(enforcing: Site
     token = enforcing.token(job)
     assert (token.refused, token.granted) == ("memory_per_cpu_limit", {})
     assert (token.asked, token.reason) == ({"tasks": 1, "cpus": 8, "mem": 8000}, "resized")
-    enforcing.shell.run("scancel", str(job))
-    assert enforcing.shell.wait_ended(job) == "CANCELLED"
+    enforcing.shell.run("scontrol", "release", str(job))
+    assert enforcing.shell.wait_ended(job) == "COMPLETED"
+    allocated = enforcing.shell.allocated(job)
+    assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
     enforcing.shell.run("rightsizer", "ingest")
     errors = enforcing.scripts / "explained"
     enforcing.shell.run("sh", "-c", f"rightsizer explain {job} 2>'{errors}'")

@@ -9,6 +9,7 @@ from accounting.errors import SandboxError
 from slurm_plugin.sandbox.release import find_programs
 
 PREFIXES_VARIABLE = "RIGHTSIZER_SLURM_PREFIXES"
+PREFIX_VARIABLE = "RIGHTSIZER_SLURM_PREFIX"
 RELEASES_VARIABLE = "RIGHTSIZER_RELEASES"
 SYSTEM = "system"
 # What `tools/setup releases` makes; what is not on this machine is skipped by name.
@@ -19,6 +20,12 @@ def releases_folder() -> Path:
     """Return the folder where `tools/setup releases` keeps a root file system for each release."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get(RELEASES_VARIABLE) or cache / "slurm-rightsizer" / "releases")
+
+
+def chosen_prefix() -> Path | None:
+    """Return the prefix whose Slurm the tests on one release run on, $RIGHTSIZER_SLURM_PREFIX; None: this system's."""
+    text = os.environ.get(PREFIX_VARIABLE)
+    return Path(text) if text else None
 
 
 def named_prefixes() -> dict[str, Path]:

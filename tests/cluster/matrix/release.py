@@ -93,9 +93,16 @@ class Cell:
 
 @contextlib.contextmanager
 def trained_cluster(
-    folder: Path, prefix: Path | None, forms: Sequence[Form], shape: Shape = SHAPE
+    folder: Path,
+    prefix: Path | None,
+    forms: Sequence[Form],
+    shape: Shape = SHAPE,
+    commands: Sequence[Sequence[str]] = (),
 ) -> Iterator[Sandbox]:
-    """Start a sandbox that enforces, on a model trained from the past of all forms; end it afterwards."""
+    """Start a sandbox that enforces, on a model trained from the past of all forms; end it afterwards.
+
+    `commands` are run on it before the service starts and reads what they set.
+    """
     options = Options(
         directory=folder,
         nodes=len(shape.nodes),
@@ -112,6 +119,8 @@ def trained_cluster(
             write_attempts(connection, past_of(forms, user))
         engine.dispose()
         sandbox_run(sandbox, "rightsizer", "train")
+        for command in commands:
+            sandbox_run(sandbox, *command)
         cluster.start_service(folder)
         if RESERVATION in " ".join(form.asks for form in forms):
             reserve(sandbox, user)
@@ -176,7 +185,7 @@ class Trial:
 
     def _submit(self, form: Form, *, twin: bool) -> None:
         name = job_name(form, twin=twin)
-        argv = self._argv(form, name, twin=twin)
+        argv = self.argv(form, name, twin=twin)
         child = subprocess.Popen(
             argv,
             env=environment(self.sandbox, form.environment),
@@ -191,7 +200,8 @@ class Trial:
         else:
             self._said[name] = child.communicate(timeout=COMMAND_PATIENCE_S)[0]
 
-    def _argv(self, form: Form, name: str, *, twin: bool) -> list[str]:
+    def argv(self, form: Form, name: str, *, twin: bool) -> list[str]:
+        """Write the form's script, if it has one, and return the words that submit it."""
         always = [f"--job-name={name}", "--time=2", *([TWIN] if twin else [])]
         if form.is_direct:
             inner = ["hostname"] if form.command == "srun" else ["srun", "hostname"]

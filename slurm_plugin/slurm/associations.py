@@ -1,0 +1,46 @@
+"""Which account and QOS a job gets that names none: the hook is told by slurmctld, everybody else must ask slurmdbd."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.slurm.command import run
+
+_CLUSTER = re.compile(r"^ClusterName\s*= (\S+)$", re.MULTILINE)
+_FORMAT = "format=DefaultAccount,Account,Partition,DefaultQOS"
+
+
+class Association(msgspec.Struct, frozen=True):
+    """A user's right to use an account; `partition` is '' where it holds in all."""
+
+    default_account: str
+    account: str
+    partition: str
+    default_qos: str
+
+
+def read_associations(user: str) -> list[Association]:
+    """Return a user's associations on this cluster; SlurmError where sacctmgr or scontrol does not answer."""
+    found = _CLUSTER.search(run("scontrol", "show", "config"))
+    cluster = f"cluster={found[1]}" if found else ""
+    words = ("sacctmgr", "--noheader", "--parsable2", "show", "user", "withassoc", _FORMAT, "where")
+    return parse_associations(run(*words, f"name={user}", *filter(None, [cluster])))
+
+
+def parse_associations(text: str) -> list[Association]:
+    """Read `default account|account|partition|default QOS` lines; others are left out."""
+    rows = (line.split("|") for line in text.splitlines())
+    return [Association(*row) for row in rows if len(row) == len(Association.__struct_fields__)]
+
+
+def with_defaults(submission: Submission, associations: list[Association]) -> Submission:
+    """Return the submission with the account and the QOS that slurmctld would give it where it names none."""
+    account = submission.account or next((one.default_account for one in associations), "")
+    own = [one for one in associations if one.account == account]
+    fitting = [one for one in own if one.partition == submission.partition]
+    fitting += [one for one in own if not one.partition]
+    qos = submission.qos or next((one.default_qos for one in fitting), "")
+    return msgspec.structs.replace(submission, account=account, qos=qos)
