@@ -17,7 +17,7 @@ import msgspec
 
 from accounting.decisions import Mode
 from accounting.errors import SandboxError
-from slurm_plugin.sandbox import daemons, files, processes, teardown
+from slurm_plugin.sandbox import daemons, files, processes, slurm_user, teardown
 from slurm_plugin.sandbox.daemons import Cluster, Daemon
 from slurm_plugin.sandbox.enforcement import memory_enforcement
 from slurm_plugin.sandbox.environment import marks, user_environment
@@ -37,7 +37,8 @@ Progress = Callable[[str], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one).
 
-    `shape` is for tests; the command line has plain nodes only.
+    `shape` and `slurm_user` are for tests; the command line has plain nodes only, and one user for all. With the
+    latter root's slurmctld and slurmdbd become that user, as on a real cluster.
     """
 
     directory: Path
@@ -47,6 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None = None
     serve: bool = True
     shape: Shape = PLAIN
+    slurm_user: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
     programs = find_programs(options.slurm_prefix.absolute() if options.slurm_prefix else None)
     release = release_of(programs)
     files.make_folders(layout)
+    if options.slurm_user:
+        slurm_user.check(options.slurm_user, layout, options.slurm_prefix)
     with locked(layout):
         refuse_running(layout)
         cluster = Cluster(layout, new_manifest(options, layout, release), programs)
@@ -204,13 +208,15 @@ def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
         serve=options.serve,
         user_id=os.geteuid(),
         enforcement=memory_enforcement(os.geteuid()),
+        slurm_user=options.slurm_user,
     )
 
 
 def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
     """Write all the configuration of a sandbox."""
     manifest = cluster.manifest
-    files.write_rightsizer_files(cluster.layout, mode, manifest.hook)
+    starter = pwd.getpwuid(manifest.user_id).pw_name
+    files.write_rightsizer_files(cluster.layout, mode, manifest.hook, shared=bool(manifest.slurm_user))
     if cluster.programs.tree is not None:
         files.write_programs(cluster.layout.wrappers, cluster.programs.tree.wrappers())
     files.write_slurm_files(
@@ -219,13 +225,16 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
             ports=manifest.ports,
             version=parse_version(manifest.release),
             host=socket.gethostname().partition(".")[0],
-            user=pwd.getpwuid(manifest.user_id).pw_name,
+            user=manifest.slurm_user or starter,
+            starter=starter,
             hook=manifest.hook,
             enforcement=manifest.enforcement,
             plugins=cluster.programs.plugins,
             shape=shape,
         )
     )
+    if manifest.slurm_user:
+        slurm_user.hand_over(cluster.layout, manifest.slurm_user)
 
 
 def refuse_running(layout: Layout) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,7 +69,7 @@ def check_folder(layout: Layout) -> None:
 def make_folders(layout: Layout) -> None:
     """Make every folder with its mode, whatever the umask; SandboxError where that is not allowed."""
     plain = (layout.root, layout.etc, layout.bin, layout.devices, layout.log, layout.run, layout.state)
-    inner = (layout.state / "slurmctld", layout.scratch, layout.rightsizer)
+    inner = (layout.controller_state, layout.scratch, layout.rightsizer, layout.service)
     modes = dict.fromkeys((*plain, *inner), 0o755)
     modes |= {layout.secret: 0o700, layout.database: 0o700, layout.gpu_spool: 0o1777}
     try:
@@ -103,15 +104,19 @@ def write_slurm_files(plan: ClusterPlan) -> None:
         _make_device(layout.devices / f"gpu{index}")
 
 
-def write_rightsizer_files(layout: Layout, mode: Mode | None, hook: bool) -> None:
-    """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs."""
+def write_rightsizer_files(layout: Layout, mode: Mode | None, hook: bool, *, shared: bool = False) -> None:
+    """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs.
+
+    `shared` lets a slurmctld of another user read the hook and ask the service.
+    """
     if not layout.rightsizer_toml.exists():
-        write_file(layout.rightsizer_toml, rightsizer_toml(layout, mode or "observe"), 0o644)
+        text = rightsizer_toml(layout, mode or "observe", socket_mode="0666" if shared else "0660")
+        write_file(layout.rightsizer_toml, text, 0o644)
     elif mode is not None:
         rewrite_mode(layout, mode)
     write_programs(layout.bin, {gpu_meter.PROGRAM_NAME: gpu_meter.SIMULATE_GPU_USE})
     if hook:
-        write_hook(layout)
+        write_hook(layout, copy=shared)
 
 
 def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
@@ -122,13 +127,14 @@ def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
         write_file(folder / name, text, 0o755)
 
 
-def rightsizer_toml(layout: Layout, mode: Mode) -> str:
+def rightsizer_toml(layout: Layout, mode: Mode, socket_mode: str = "0660") -> str:
     """Render our own configuration: the defaults, but for paths and for records that are minutes old at most."""
     return f"""\
 mode = "{mode}"
 
 [service]
 socket = "{layout.service_socket}"
+socket_mode = "{socket_mode}"
 journal = "{layout.rightsizer}/journal"
 
 [hook]
@@ -164,18 +170,25 @@ def rewrite_mode(layout: Layout, mode: Mode) -> None:
     write_file(layout.rightsizer_toml, changed if count else f"{line}\n{text}", 0o644)
 
 
-def write_hook(layout: Layout) -> None:
-    """Link the project's hook into the folder where slurmctld looks, and write what it reads there."""
+def write_hook(layout: Layout, *, copy: bool = False) -> None:
+    """Link the project's hook, or copy it, into the folder where slurmctld looks, and write what it reads there."""
     source = lua_folder()
     config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
     write_file(layout.etc / "rightsizer_site.lua", hook_settings(config), 0o644)
-    _link(layout.etc / HOOK_SCRIPT, source / HOOK_SCRIPT)
-    _link(layout.etc / "rightsizer", source / "rightsizer")
+    for name in (HOOK_SCRIPT, "rightsizer"):
+        _put(layout.etc / name, source / name, copy=copy)
 
 
-def _link(path: Path, target: Path) -> None:
+def _put(path: Path, target: Path, *, copy: bool) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
     path.unlink(missing_ok=True)
-    path.symlink_to(target)
+    if not copy:
+        path.symlink_to(target)
+    elif target.is_dir():
+        shutil.copytree(target, path)
+    else:
+        shutil.copyfile(target, path)
 
 
 def _kept_secret(path: Path) -> str:

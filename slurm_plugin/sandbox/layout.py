@@ -7,7 +7,7 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
-# A Unix socket's path is at most 107 bytes; the longest name below the folder is "run/rightsizer.sock.lock".
+# A Unix socket's path is at most 107 bytes; the longest name below the folder is "service/rightsizer.sock".
 ROOT_BYTES_MAX = 80
 TAG_LETTERS = 5
 
@@ -91,9 +91,14 @@ class Layout:
         return self.run / "mariadb.sock"
 
     @property
+    def service(self) -> Path:
+        """The folder of the service's socket, and of nothing else: who may enter it may ask."""
+        return self.root / "service"
+
+    @property
     def service_socket(self) -> Path:
         """Where `rightsizer serve` answers the hook."""
-        return self.run / "rightsizer.sock"
+        return self.service / "rightsizer.sock"
 
     @property
     def secret(self) -> Path:
@@ -124,6 +129,11 @@ class Layout:
     def state(self) -> Path:
         """The state of slurmctld and slurmd."""
         return self.root / "state"
+
+    @property
+    def controller_state(self) -> Path:
+        """What slurmctld keeps, and its pid and slurmdbd's: SlurmUser writes here."""
+        return self.state / "slurmctld"
 
     @property
     def scratch(self) -> Path:

@@ -14,7 +14,10 @@ from slurm_plugin.sandbox.slurm_conf import Ports
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `up` made; `slurm_prefix` is absolute, `user_id` is whose processes these are."""
+    """What `up` made; `slurm_prefix` is absolute, `user_id` is whose processes these are.
+
+    `slurm_user` is SlurmUser where that is somebody else, '' where it is not.
+    """
 
     format: Literal[1] = 1
     nodes: tuple[str, ...]
@@ -25,6 +28,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     serve: bool
     user_id: int
     enforcement: Enforcement
+    slurm_user: str = ""
 
 
 def write_manifest(manifest: Manifest, layout: Layout) -> None:

@@ -37,13 +37,14 @@ class Ports(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """All that the configuration files depend on."""
+    """All that the configuration files depend on: `user` is SlurmUser, `starter` whose processes all others are."""
 
     layout: Layout
     ports: Ports
     version: Version
     host: str
     user: str
+    starter: str
     hook: bool
     enforcement: Enforcement
     plugins: Path | None = None
@@ -84,7 +85,7 @@ def identity(plan: ClusterPlan) -> list[str]:
         f"ClusterName={plan.cluster}",
         f"SlurmctldHost={plan.host}({LOOPBACK})",
         f"SlurmUser={plan.user}",
-        f"SlurmdUser={plan.user}",
+        f"SlurmdUser={plan.starter}",
         "AuthType=auth/munge",
         f"AuthInfo=socket={plan.layout.munge_socket}",
         "CredType=cred/munge",
@@ -101,9 +102,9 @@ def daemons(plan: ClusterPlan) -> list[str]:
     layout = plan.layout
     return [
         f"SlurmctldPort={plan.ports.slurmctld}",
-        f"StateSaveLocation={layout.state}/slurmctld",
+        f"StateSaveLocation={layout.controller_state}",
         f"SlurmdSpoolDir={layout.state}/slurmd-%n",
-        f"SlurmctldPidFile={layout.run}/slurmctld.pid",
+        f"SlurmctldPidFile={layout.controller_state}/slurmctld.pid",
         f"SlurmdPidFile={layout.run}/slurmd-%n.pid",
         f"SlurmctldLogFile={layout.log}/slurmctld.log",
         f"SlurmdLogFile={layout.log}/slurmd-%n.log",
@@ -203,7 +204,7 @@ def slurmdbd_conf(plan: ClusterPlan, password: str) -> str:
         f"DbdPort={plan.ports.slurmdbd}",
         f"SlurmUser={plan.user}",
         f"LogFile={layout.log}/slurmdbd.log",
-        f"PidFile={layout.run}/slurmdbd.pid",
+        f"PidFile={layout.controller_state}/slurmdbd.pid",
         "DebugLevel=info",
         "StorageType=accounting_storage/mysql",
         f"StorageHost={LOOPBACK}",

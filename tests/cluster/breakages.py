@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +24,7 @@ Break = Callable[[FaultSite], AbstractContextManager[None]]
 
 # The service looks for a new model twice a second.
 MODEL_NOTICED_S = 1.5
+HALF_A_DECISION_BYTES = 300
 BROKEN_LUA = "function slurm_job_submit(\n"
 
 
@@ -31,6 +35,7 @@ def service_answers(answer: Answer) -> Break:
     def broken(site: FaultSite) -> Iterator[None]:
         site.stop_service()
         with Service(site.socket, answer):
+            site.let_slurmctld_in()
             yield
         site.socket.unlink()
 
@@ -63,14 +68,30 @@ def bind_only(path: Path) -> None:
     """Leave the socket file of a process that has gone."""
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
+    path.chmod(0o666)
+
+
+def socket_mode(mode: int) -> Break:
+    """Change the permissions of the running service's socket, which is not slurmctld's user's own under root."""
+
+    @contextlib.contextmanager
+    def broken(site: FaultSite) -> Iterator[None]:
+        site.start_service()
+        site.socket.chmod(mode)
+        yield
+        site.stop_service()
+
+    return broken
 
 
 @contextlib.contextmanager
-def no_permission(site: FaultSite) -> Iterator[None]:
-    """Take every permission from the running service's socket."""
+def closed_folder(site: FaultSite) -> Iterator[None]:
+    """Close the folder of the socket to everybody else, and where slurmctld is the owner's, to the owner too."""
     site.start_service()
-    site.socket.chmod(0)
+    open_mode = site.socket.parent.stat().st_mode
+    site.socket.parent.chmod(0o700 if os.geteuid() == 0 else 0)
     yield
+    site.socket.parent.chmod(open_mode)
     site.stop_service()
 
 
@@ -80,6 +101,7 @@ def full_backlog(site: FaultSite) -> Iterator[None]:
     site.stop_service()
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
         listener.bind(str(site.socket))
+        site.let_slurmctld_in()
         listener.listen(0)
         for _ in range(3):
             queued = waiting.enter_context(socket.socket(socket.AF_UNIX))
@@ -96,6 +118,7 @@ def never_accepted(site: FaultSite) -> Iterator[None]:
     site.stop_service()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(site.socket))
+        site.let_slurmctld_in()
         listener.listen(64)
         yield
     site.remove_socket_path()
@@ -315,3 +338,60 @@ def journal_removed(site: FaultSite) -> Iterator[None]:
     yield
     site.stop_service()
     site.journal.mkdir()
+
+
+@contextlib.contextmanager
+def journal_limited(site: FaultSite) -> Iterator[None]:
+    """Let the running service's files grow no further than half a decision: as on a disk that fills up."""
+    site.start_service()
+    pid = site.service_pid()
+    assert pid is not None
+    journal = site.journal_file()
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (journal.stat().st_size + HALF_A_DECISION_BYTES, before[1]))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    site.assert_journals_again()
+    site.stop_service()
+
+
+@contextlib.contextmanager
+def journal_disk_full(site: FaultSite) -> Iterator[None]:
+    """Put the journal on a small file system of its own, and fill that while the service runs."""
+    site.stop_service()
+    with mounted_tmpfs(site.journal):
+        site.start_service()
+        site.submit()
+        filler = site.journal / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 512)
+        yield
+        filler.unlink()
+        site.assert_journals_again()
+        site.stop_service()
+
+
+@contextlib.contextmanager
+def mounted_tmpfs(folder: Path) -> Iterator[None]:
+    """Mount a file system of 64 KiB on a folder; SandboxError where that is not allowed."""
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SandboxError(f"cannot mount on {folder}: {done.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def why_no_mount() -> str | None:
+    """Say why no file system can be mounted here; None where one can."""
+    try:
+        with tempfile.TemporaryDirectory() as name, mounted_tmpfs(Path(name)):
+            return None
+    except (SandboxError, OSError) as error:
+        return str(error)

@@ -9,7 +9,6 @@ where a row is wrong.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from slurm_plugin.config_hook import lua_folder
 from slurm_plugin.sandbox import cluster
 from tests.cluster.fault_site import ASKED, DEADLINE_MS, FaultSite, Submitted
 from tests.cluster.faults import FAULTS, Fault
+from tests.cluster.pause import PauseSeen, watch_pause
 
 # As many as the breaker lets pass before it opens: each of them meets the fault itself.
 SUBMISSIONS = 3
@@ -197,11 +197,6 @@ def cost_us(site: FaultSite) -> tuple[float, list[Submitted]]:
     return total_us / max(1, count), submitted
 
 
-def not_possible(fault: Fault) -> str | None:
-    """Say why a fault cannot be made by this user; None where it can."""
-    return "root may use any socket" if fault.root_cannot and os.geteuid() == 0 else None
-
-
 def main() -> None:
     """Run the rows and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -211,29 +206,37 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        outcomes, seen = run_all(
+        outcomes, seen, pause = run_all(
             folder / "faults", [fault for fault in FAULTS if arguments.only in fault.name]
         )
     print_rows([outcome.row() for outcome in outcomes], arguments.format, "Faults on a real slurmctld")
     if seen is not None:
         note(", ".join(f"{what}: {value}" for what, value in seen.row().items()))
-    if (seen is not None and seen.complaint()) or any(outcome.complaint for outcome in outcomes):
+    if pause is not None:
+        print_rows([pause.row()], arguments.format, "The breaker's pause")
+    complaints = [one.complaint() for one in (seen, pause) if one is not None]
+    if any(complaints) or any(outcome.complaint for outcome in outcomes):
         sys.exit(1)
 
 
-def run_all(directory: Path, faults: Sequence[Fault]) -> tuple[list[Outcome], BreakerSeen | None]:
+def run_all(
+    directory: Path, faults: Sequence[Fault]
+) -> tuple[list[Outcome], BreakerSeen | None, PauseSeen | None]:
     """Run rows, and watch the breaker, on one sandbox, which is ended afterwards."""
     note("starting a private Slurm")
     try:
         site = FaultSite.start(directory)
         outcomes = []
         for fault in faults:
-            reason = not_possible(fault)
+            reason = fault.needs()
             note(f"{fault.name}: skipped, {reason}" if reason else fault.name)
             if reason is None:
                 outcomes.append(run(fault, site))
-        note("breaker" if has_breaker() else "breaker: skipped, this hook has none")
-        return outcomes, watch_breaker(site) if has_breaker() else None
+        if not has_breaker():
+            note("breaker: skipped, this hook has none")
+            return outcomes, None, None
+        note("breaker, and its pause of 30 s twice")
+        return outcomes, watch_breaker(site), watch_pause(site)
     finally:
         if (directory / "sandbox.json").exists():
             cluster.stop(directory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -20,12 +21,14 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.decisions import decode_decision
 from slurm_plugin.config import Config, load_config
 from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
+from tests.cluster.matrix.prefixes import chosen_prefix
 
 JOB = JOBS / "align.sbatch"
 ASKED = "cpu=8,mem=16000M"
@@ -46,8 +49,23 @@ class Submitted:
     said: str
 
 
+# Debian's packages make the first; a Slurm from a prefix may have no user of its own.
+UNPRIVILEGED = ("slurm", "daemon", "nobody")
+
+
+def ordinary_user() -> str:
+    """Return a user for slurmctld whom permissions hold, where root runs this; '' where another user does."""
+    if os.geteuid() != 0:
+        return ""
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in UNPRIVILEGED if name in known), "")
+
+
 class FaultSite:
-    """A sandbox of one node in enforce mode with a trained model; `cut` is what the job gets while all is well."""
+    """A sandbox of one node in enforce mode with a trained model; `cut` is what the job gets while all is well.
+
+    Its slurmctld is an ordinary user's, also where root starts it.
+    """
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -65,7 +83,15 @@ class FaultSite:
     @classmethod
     def start(cls, directory: Path) -> FaultSite:
         """Start the sandbox, train, and learn what a healthy service gives the job."""
-        site = cls(cluster.start(Options(directory=directory, nodes=1, mode="enforce", serve=False)))
+        options = Options(
+            directory=directory,
+            nodes=1,
+            slurm_prefix=chosen_prefix(),
+            mode="enforce",
+            serve=False,
+            slurm_user=ordinary_user(),
+        )
+        site = cls(cluster.start(options))
         train_current(site.config, ingest_recording(site.config, site.sandbox.layout.rightsizer))
         shutil.copytree(site.models, site.spare_models, symlinks=True)
         site.mend()
@@ -182,6 +208,10 @@ class FaultSite:
         cluster.stop_service(self.sandbox.directory)
         self.remove_socket_path()
 
+    def let_slurmctld_in(self) -> None:
+        """Let every user connect to what somebody else than the service made at the place of the socket."""
+        self.socket.chmod(0o666)
+
     def remove_socket_path(self) -> None:
         """Remove whatever lies where the socket belongs, unless a running service owns it."""
         if self.service_pid() is not None:
@@ -189,6 +219,18 @@ class FaultSite:
         if self.socket.is_dir() and not self.socket.is_symlink():
             self.socket.rmdir()
         self.socket.unlink(missing_ok=True)
+
+    def journal_file(self) -> Path:
+        """Return today's file of decisions."""
+        return self.journal / time.strftime("decisions-%Y%m%d.jsonl", time.gmtime())
+
+    def assert_journals_again(self) -> None:
+        """Submit once more and find that decision whole at the end of the journal, whatever was cut off before."""
+        before = self.journal_file().stat().st_size
+        self.submit()
+        *_, last = self.journal_file().read_bytes().splitlines()
+        assert self.journal_file().stat().st_size > before, "nothing is journalled any more"
+        assert decode_decision(last) is not None, f"a damaged decision: {last[:80]!r}"
 
     def service_pid(self) -> int | None:
         """Return the pid of the service; None where it does not run."""

@@ -14,11 +14,14 @@ from typing import Literal
 from tests.cluster.breakages import (
     Break,
     bind_only,
+    closed_folder,
     full_backlog,
     grants,
     healthy,
     healthy_and_impatient,
+    journal_disk_full,
     journal_full,
+    journal_limited,
     journal_removed,
     journal_unwritable_at_start,
     kill_service,
@@ -28,7 +31,6 @@ from tests.cluster.breakages import (
     models_removed,
     never_accepted,
     no_hook_folder,
-    no_permission,
     no_settings,
     nothing,
     path_is,
@@ -37,11 +39,13 @@ from tests.cluster.breakages import (
     script_removed,
     service_answers,
     settings_begin,
+    socket_mode,
     stopped,
     stopped_for_long,
     touch_script,
+    why_no_mount,
 )
-from tests.cluster.fault_site import FaultSite
+from tests.cluster.fault_site import FaultSite, ordinary_user
 from tests.lua.conftest import reply_with
 from tests.lua.test_failing_service import (
     close,
@@ -55,12 +59,22 @@ from tests.lua.test_failing_service import (
 Expected = Literal["unchanged", "cut", "either"]
 
 
+def always() -> None:
+    """Need nothing."""
+
+
+def why_same_user() -> str | None:
+    """Say why slurmctld is the user's who starts the service; None where it is not."""
+    return None if ordinary_user() else "only root can start a slurmctld of another user"
+
+
 @dataclass(frozen=True)
 class Fault:
     """One row. `during` runs while submissions go on; without it some are made one after the other.
 
     `fresh_state` reloads the script once all is broken; without it the script in use is what is tested. `must_log` is
-    the one of several reasons without which the fault was not met.
+    the one of several reasons without which the fault was not met. `needs` says why the fault cannot be made here, or
+    nothing.
     """
 
     name: str
@@ -70,7 +84,7 @@ class Fault:
     during: Callable[[FaultSite], None] | None = None
     fresh_state: bool = True
     must_log: str = ""
-    root_cannot: bool = False
+    needs: Callable[[], str | None] = always
 
 
 def reasons(*words: str) -> frozenset[str]:
@@ -83,7 +97,9 @@ LATE = reasons("deadline")
 
 FAULTS = (
     Fault("no socket", path_is(nothing), reasons=UNREACHABLE),
-    Fault("the socket may not be used", no_permission, reasons=UNREACHABLE, root_cannot=True),
+    Fault("a socket that nobody may use", socket_mode(0), reasons=UNREACHABLE),
+    Fault("a socket of another user alone", socket_mode(0o600), reasons=UNREACHABLE, needs=why_same_user),
+    Fault("a socket in a closed folder", closed_folder, reasons=UNREACHABLE),
     Fault("a folder instead of a socket", path_is(Path.mkdir), reasons=UNREACHABLE),
     Fault("a plain file instead of a socket", path_is(Path.touch), reasons=UNREACHABLE),
     Fault("a dangling link", path_is(lambda path: path.symlink_to("/nowhere/s")), reasons=UNREACHABLE),
@@ -151,6 +167,8 @@ FAULTS = (
         reasons=reasons("no_json_library"),
     ),
     Fault("journal on a full disk", journal_full, "cut"),
+    Fault("journal limited while running", journal_limited, "cut"),
+    Fault("journal's disk full while running", journal_disk_full, "cut", needs=why_no_mount),
     Fault("journal cannot be opened at start", journal_unwritable_at_start, reasons=UNREACHABLE),
     Fault("journal folder removed while running", journal_removed, "cut"),
 )

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.campaign import has_breaker, not_possible, run, watch_breaker
+from tests.cluster.campaign import has_breaker, run, watch_breaker
 from tests.cluster.fault_site import FaultSite
 from tests.cluster.faults import FAULTS, Fault
+from tests.cluster.pause import watch_pause
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -19,11 +20,17 @@ def site(make_folder: Callable[[], Path]) -> FaultSite:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_job_is_accepted(fault: Fault, site: FaultSite) -> None:
-    reason = not_possible(fault)
+    reason = fault.needs()
     if reason is not None:
         pytest.skip(reason)
     outcome = run(fault, site)
     assert outcome.complaint == ""
+
+
+def test_the_service_is_left_alone_for_thirty_seconds_and_then_probed_once(site: FaultSite) -> None:
+    if not has_breaker():
+        pytest.skip("this hook has no breaker")
+    assert watch_pause(site).complaint() == ""
 
 
 def test_an_open_breaker_costs_nothing_more_and_closes_again(site: FaultSite) -> None:

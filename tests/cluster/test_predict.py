@@ -108,14 +108,12 @@ def test_what_was_predicted_is_what_was_allocated(both: Both, one: Form) -> None
     cell, prediction = both.cells[one.name], both.predictions[one.name]
     assert not cell.problem
     for ours, twin in zip(cell.ours.allocations, cell.twin.allocations, strict=True):
-        cut = {
-            word: round(prediction.rows[resource]["granted"])
-            for resource, word in WORDS.items()
-            if resource in prediction.rows
-            and prediction.rows[resource]["granted"] != prediction.rows[resource]["requested"]
-        }
-        # What is not cut is what Slurm makes of the request itself, as for the twin.
-        assert ours == {**twin, **follows(one, cut, twin)}
+        rows = {word: prediction.rows[name] for name, word in WORDS.items() if name in prediction.rows}
+        cut = {word: row["granted"] for word, row in rows.items() if row["granted"] != row["requested"]}
+        planned = {**twin, **follows(one, cut, twin)}
+        # What is not cut is what was asked, or what Slurm itself makes of that, as for the twin.
+        as_asked = {word: row["requested"] for word, row in rows.items() if word not in cut}
+        assert all(ours[word] in (planned[word], as_asked.get(word)) for word in planned), (ours, planned)
     is_cut = cell.ours.allocations != cell.twin.allocations
     assert ("sbatch would queue it as granted" in prediction.said) == is_cut, prediction.said
 

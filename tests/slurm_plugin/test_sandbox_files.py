@@ -41,6 +41,7 @@ def plan(
         version=version,
         host="here",
         user="root",
+        starter="root",
         hook=hook,
         enforcement=enforcement,
         plugins=plugins,

@@ -1,0 +1,119 @@
+"""The breaker's real pause on a real slurmctld: how often the service is asked is counted at its own socket."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tests.cluster.fault_site import ASKED, FaultSite, Submitted
+from tests.lua.conftest import Service, reply_with
+from tests.lua.test_failing_service import fall_silent
+
+PAUSE_S = 30.0
+# Submissions go on until so long before the pause ends, and begin again so long after its end.
+MARGIN_S = 2.0
+EVERY_S = 4.0
+FAILURES = 3
+GRANT = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":2,"mem_per_node_mib":512}}')
+GRANTED = "cpu=2,mem=512M"
+
+
+@dataclass(frozen=True)
+class PauseSeen:
+    """Connections to the service in each phase, and the jobs of all of them.
+
+    Failures that open it, a pause, a probe that fails among others, a second pause, and a probe that is answered.
+    """
+
+    opening: int
+    first_pause: int
+    failed_probe: int
+    second_pause: int
+    answered_probe: int
+    after: int
+    while_failing: tuple[Submitted, ...]
+    once_well: tuple[Submitted, ...]
+
+    def complaint(self) -> str:
+        """Say what is wrong; empty where nothing is."""
+        if self.opening != FAILURES:
+            return f"{self.opening} connections before it opened, not {FAILURES}"
+        if self.first_pause or self.second_pause:
+            return f"asked {self.first_pause} and {self.second_pause} times in pauses of {PAUSE_S:.0f} s"
+        if (self.failed_probe, self.answered_probe) != (1, 1):
+            return f"{self.failed_probe} failed and {self.answered_probe} answered probes, not one of each"
+        if any(one.tres != ASKED for one in self.while_failing):
+            return "a job was not accepted unchanged"
+        if self.after != len(self.once_well) - 1 or any(one.tres != GRANTED for one in self.once_well):
+            return "the breaker does not close again"
+        return ""
+
+    def row(self) -> dict[str, object]:
+        """Return what was seen as the table shows it."""
+        return {
+            "connections until it opened": self.opening,
+            "in the first 30 s": self.first_pause,
+            "then, failing": self.failed_probe,
+            "in the next 30 s": self.second_pause,
+            "then, answered": self.answered_probe,
+            "jobs left as they were": len(self.while_failing),
+            "cut again": sum(one.tres == GRANTED for one in self.once_well),
+            "verdict": self.complaint() or "right",
+        }
+
+
+def watch_pause(site: FaultSite) -> PauseSeen:
+    """Fall silent until the breaker opens, and count who asks: in its pause, at the probe, in the next pause, after."""
+    site.stop_service()
+    site.mend()
+    site.reload()
+    with Service(site.socket, fall_silent) as service:
+        site.let_slurmctld_in()
+        counted = Counter(service)
+        failing = [site.submit() for _ in range(FAILURES)]
+        opened_s, opening = time.monotonic(), counted.fresh()
+        failing += submit_until(site, opened_s + PAUSE_S - MARGIN_S)
+        first_pause = counted.fresh()
+        wait_until(opened_s + PAUSE_S + MARGIN_S)
+        failing += [site.submit() for _ in range(FAILURES)]
+        probed_s, failed_probe = time.monotonic(), counted.fresh()
+        failing += submit_until(site, probed_s + PAUSE_S - 2 * MARGIN_S)
+        second_pause = counted.fresh()
+        service.answer = GRANT
+        wait_until(probed_s + PAUSE_S + MARGIN_S)
+        well = [site.submit()]
+        answered_probe = counted.fresh()
+        well += [site.submit() for _ in range(FAILURES)]
+        after = counted.fresh()
+    site.remove_socket_path()
+    site.cancel_all()
+    return PauseSeen(
+        opening, first_pause, failed_probe, second_pause, answered_probe, after, tuple(failing), tuple(well)
+    )
+
+
+class Counter:
+    """How many requests reached a service since the last look."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._seen = 0
+
+    def fresh(self) -> int:
+        """Return the number of new ones."""
+        seen, self._seen = self._seen, len(self._service.requests)
+        return self._seen - seen
+
+
+def submit_until(site: FaultSite, end_s: float) -> list[Submitted]:
+    """Submit now and again until a time of the monotonic clock."""
+    submitted: list[Submitted] = []
+    while time.monotonic() < end_s:
+        submitted.append(site.submit())
+        wait_until(min(end_s, time.monotonic() + EVERY_S))
+    return submitted
+
+
+def wait_until(end_s: float) -> None:
+    """Sleep until a time of the monotonic clock."""
+    time.sleep(max(0.0, end_s - time.monotonic()))
