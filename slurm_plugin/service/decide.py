@@ -58,7 +58,14 @@ def decide(
     floors = read_floors(submission.script, request.num_tasks)
     memory = facts.memory_for(submission) or NO_MEMORY_TERMS
     kept = {**dict(floors.kept), **kept_by_limits(request, memory), **kept_dimensions(submission)}
-    limits = with_floors(terms.limits, request, floors, facts.minimum_for(submission), facts.threads_per_core)
+    limits = with_floors(
+        terms.limits,
+        request,
+        floors,
+        facts.minimum_for(submission),
+        facts.threads_per_core,
+        submission.nodes_min or 1,
+    )
     limits = with_memory_terms(limits, memory, known=facts.memory is not None)
     reason = why_left_alone(submission, request, kept) or ("" if predictor else "no-model")
     if reason or predictor is None:
@@ -80,16 +87,25 @@ def decide(
 
 
 def with_floors(
-    limits: Limits, request: JobRequest, script: ScriptFloors, least: Minimum, threads_per_core: int
+    limits: Limits,
+    request: JobRequest,
+    script: ScriptFloors,
+    least: Minimum,
+    threads_per_core: int,
+    nodes_min: int = 1,
 ) -> Limits:
-    """Raise the site's floors to what the script fixes, to the least that the job's QOS allows, and to whole cores."""
+    """Raise the site's floors to what the script fixes, to the least that the job's QOS allows, and to whole cores.
+
+    A job's GPUs must reach for the fewest nodes that it takes, also where it names a range of them.
+    """
+    each_node = nodes_min if request.gpus_per_job is not None else 1
     return msgspec.structs.replace(
         limits,
         memory_floor_mib=max(limits.memory_floor_mib, script.memory_mib, least.mem_mib),
         min_cpus_per_task=max(
             limits.min_cpus_per_task, script.cpus_per_task, math.ceil(least.cpus / request.num_tasks)
         ),
-        min_gpus=max(limits.min_gpus, least.gpus),
+        min_gpus=max(limits.min_gpus, least.gpus, each_node),
         cpus_step=max(limits.cpus_step, threads_per_core),
     )
 

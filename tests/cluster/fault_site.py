@@ -28,6 +28,7 @@ from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.files import closed_parent
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 JOB = JOBS / "align.sbatch"
@@ -54,8 +55,12 @@ UNPRIVILEGED = ("slurm", "daemon", "nobody")
 
 
 def ordinary_user() -> str:
-    """Return a user for slurmctld whom permissions hold, where root runs this; '' where another user does."""
-    if os.geteuid() != 0:
+    """Return a user for slurmctld whom permissions hold, where root runs this; '' where another user does.
+
+    Also where such a user could not reach the Slurm that is to be run.
+    """
+    prefix = chosen_prefix()
+    if os.geteuid() != 0 or (prefix is not None and closed_parent(prefix.absolute())):
         return ""
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next((name for name in UNPRIVILEGED if name in known), "")

@@ -6,6 +6,7 @@ prove that the fault was met, and not something else.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,11 @@ def always() -> None:
     """Need nothing."""
 
 
+def why_no_permissions() -> str | None:
+    """Say why slurmctld may use whatever it likes; None where permissions hold it."""
+    return None if ordinary_user() or os.geteuid() != 0 else "no ordinary user can run this Slurm"
+
+
 def why_same_user() -> str | None:
     """Say why slurmctld is the user's who starts the service; None where it is not."""
     return None if ordinary_user() else "only root can start a slurmctld of another user"
@@ -97,9 +103,9 @@ LATE = reasons("deadline")
 
 FAULTS = (
     Fault("no socket", path_is(nothing), reasons=UNREACHABLE),
-    Fault("a socket that nobody may use", socket_mode(0), reasons=UNREACHABLE),
+    Fault("a socket that nobody may use", socket_mode(0), reasons=UNREACHABLE, needs=why_no_permissions),
     Fault("a socket of another user alone", socket_mode(0o600), reasons=UNREACHABLE, needs=why_same_user),
-    Fault("a socket in a closed folder", closed_folder, reasons=UNREACHABLE),
+    Fault("a socket in a closed folder", closed_folder, reasons=UNREACHABLE, needs=why_no_permissions),
     Fault("a folder instead of a socket", path_is(Path.mkdir), reasons=UNREACHABLE),
     Fault("a plain file instead of a socket", path_is(Path.touch), reasons=UNREACHABLE),
     Fault("a dangling link", path_is(lambda path: path.symlink_to("/nowhere/s")), reasons=UNREACHABLE),

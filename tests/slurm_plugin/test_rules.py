@@ -144,6 +144,14 @@ def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
     assert limits.cpus_step == 2
 
 
+def test_the_gpus_of_a_job_reach_for_the_fewest_of_its_nodes() -> None:
+    for changes, least in (({"gpus_per_job": 4}, 2), ({"gpus_per_node": 4}, 1)):
+        asked = submission(nodes_min=2, nodes_max=4, **changes)
+        plain = limits_of(Config().policy)
+        limits = with_floors(plain, job_request(asked), ScriptFloors(), Minimum(), 1, asked.nodes_min or 1)
+        assert limits.min_gpus == least
+
+
 def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
     assert (
         parse_threads("NodeName=a ThreadsPerCore=1 x=2\nNodeName=b CoresPerSocket=8 ThreadsPerCore=2\n") == 2
