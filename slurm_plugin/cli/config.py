@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import config_path, load_config
+from slurm_plugin.config import Policy, config_path, load_config
 
 
 @click.group("config")
@@ -80,7 +80,8 @@ def check(
     )
     terms = terms_for(job, config, facts)
     held = {"rule": terms.rule or "none", "mode": terms.mode, "enrolled": "yes" if terms.enrolled else "no"}
-    held |= msgspec.structs.asdict(terms.limits)
+    limits = msgspec.structs.asdict(terms.limits)
+    held |= {name: limits[name] for name in limits if name in Policy.__struct_fields__}
     print_rows(
         [{"what holds for this job": what, "value": value} for what, value in held.items()], output_format
     )

@@ -20,11 +20,6 @@ from tests.cluster.breakages import (
     grants,
     healthy,
     healthy_and_impatient,
-    journal_disk_full,
-    journal_full,
-    journal_limited,
-    journal_removed,
-    journal_unwritable_at_start,
     kill_service,
     model_damaged_at_start,
     model_damaged_while_running,
@@ -44,9 +39,16 @@ from tests.cluster.breakages import (
     stopped,
     stopped_for_long,
     touch_script,
-    why_no_mount,
 )
 from tests.cluster.fault_site import FaultSite, ordinary_user
+from tests.cluster.journal_breakages import (
+    journal_disk_full,
+    journal_full,
+    journal_limited,
+    journal_removed,
+    journal_unwritable_at_start,
+    why_no_mount,
+)
 from tests.lua.conftest import reply_with
 from tests.lua.test_failing_service import (
     close,

@@ -1,5 +1,6 @@
 """The sandbox's configuration files: what they say, per release and per host."""
 
+import dataclasses
 import os
 import stat
 import subprocess
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from accounting.errors import SandboxError
 from slurm_plugin.config import parse_config
 from slurm_plugin.config_hook import hook_settings, lua_string
-from slurm_plugin.sandbox import files, slurm_conf
+from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
 from slurm_plugin.sandbox.layout import Layout
@@ -280,3 +281,22 @@ def test_simulated_gpu_use_refuses_rubbish(tmp_path: Path, argv: list[str]) -> N
     answer = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
     assert answer.returncode == 2
     assert answer.stderr.startswith("usage:")
+
+
+def test_another_slurm_user_must_exist_and_be_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(Path("/srv/sandbox"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(SandboxError, match="only root"):
+        slurm_user.check("daemon", layout, None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(SandboxError, match="there is no user"):
+        slurm_user.check("no-such-user", layout, None)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(SandboxError, match="may not enter"):
+        slurm_user.check("daemon", Layout(closed / "sandbox"), None)
+
+
+def test_slurm_has_a_user_of_its_own_and_jobs_the_one_who_started_it() -> None:
+    conf = slurm_conf.slurm_conf(dataclasses.replace(plan(), user="slurm"))
+    assert (settings(conf)["SlurmUser"], settings(conf)["SlurmdUser"]) == ("slurm", "root")
