@@ -39,6 +39,14 @@ local function is_switched_off(path)
    return true
 end
 
+local function understood(codec, answer, id, ask)
+   local decoded, reply = pcall(codec.decode, answer)
+   if not decoded then
+      return nil, "bad_json"
+   end
+   return checks.decision(reply, id, ask)
+end
+
 local function ask_service(codec, now_s, ask, to)
    local id = frame.new_id(now_s)
    local line, reason = frame.request(codec, id, ask)
@@ -49,11 +57,11 @@ local function ask_service(codec, now_s, ask, to)
    if not answer then
       return nil, failure
    end
-   local decoded, reply = pcall(codec.decode, answer)
-   if not decoded then
-      return nil, "bad_json"
+   local decision, nonsense = understood(codec, answer, id, ask)
+   if not decision then
+      client.hang_up()
    end
-   return checks.decision(reply, id, ask)
+   return decision, nonsense
 end
 
 --- A decision and what the job asked for, or nil and a reason.
