@@ -1,7 +1,6 @@
 --- Asks the service: one line out, one line back, within one deadline, over a connection that is kept.
--- Whatever goes wrong ends the connection, so that no answer can be taken for another call's.
--- breaker.lua says when not to call. slurmctld waits while this runs: nothing here may wait past the deadline,
--- and nothing may leak a socket.
+-- Whatever goes wrong ends the connection, so that no answer can be taken for another call's. breaker.lua
+-- says when not to call. slurmctld waits while this runs: nothing waits past the deadline or leaks a socket.
 local client = {}
 
 client.MAX_REPLY_BYTES = 16384
@@ -141,8 +140,8 @@ local function connect(path, time_left)
    return connected, failure(message, "connect_failed")
 end
 
---- A kept connection may have been closed meanwhile, by a service that was started anew: what fails on it, but
--- for want of time, is tried once on a new one.
+--- A kept connection may have been closed meanwhile, by a service that was started anew: what fails on it,
+-- but for want of time, is tried once on a new one.
 local function ask(path, line, time_left)
    if kept and kept_path == path then
       local reply, reason, is_followed = converse(kept, line, time_left)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import signal
 import socket
 import time
@@ -15,51 +14,26 @@ from pathlib import Path
 
 from accounting.errors import ServiceError
 from slurm_plugin.config import Config
+from slurm_plugin.service.answers import Answers, Send
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
+from slurm_plugin.service.decide import chain_settings_of
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_request, encode_reply
-from slurm_plugin.service.remembered import Remembered
+from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
 
 log = logging.getLogger(__name__)
 
 MODEL_CHECK_S = 0.5
 FACTS_CHECK_S = 600.0
+# Half a per cent of one core, in the minute after a submission.
+REHEARSE_S = 0.02
 # The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
 SLOW_S = 2.0
 # Between lines the hook keeps its connection, and makes a new one where it finds it closed.
 QUIET_S = 300.0
 BACKLOG = 256
 
-Send = Callable[[bytes], None]
 Handler = Callable[[bytes, Send], bool]
-
-
-def make_handler(config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal) -> Handler:
-    """Return the function that answers a request line through `send`; False where the line deserves no answer."""
-    remembered = Remembered(
-        lambda job, predictor, known, name, now_s: decide(job, predictor, config, name, now_s, known)
-    )
-
-    def handle(line: bytes, send: Send) -> bool:
-        request = decode_request(line)
-        if isinstance(request, str):
-            log.warning("a request was not understood: %s", request)
-            return False
-        answer = remembered.answer(
-            request.job, model.predictor, facts.facts, os.urandom(6).hex(), time.time()
-        )
-        send(encode_reply(reply_to(request.id, answer)))
-        # After the reply: slurmctld waits for that one alone.
-        try:
-            journal.append(answer.decision)
-        except OSError as error:
-            # The token in the job's comment holds the decision too: one copy is enough.
-            log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
-        return True
-
-    return handle
 
 
 class Connection(asyncio.Protocol):
@@ -158,16 +132,17 @@ async def serve(config: Config) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    handle = make_handler(config, model, facts, journal)
-    server = await loop.create_unix_server(lambda: Connection(handle), sock=listening)
+    answers = Answers(config, model, facts, journal)
+    server = await loop.create_unix_server(lambda: Connection(answers.handle), sock=listening)
     tasks: list[asyncio.Task[object]] = [
         asyncio.create_task(stop.wait()),
         asyncio.create_task(_every(MODEL_CHECK_S, model.refresh)),
         asyncio.create_task(_every(FACTS_CHECK_S, facts.refresh)),
+        asyncio.create_task(_rehearse(answers)),
     ]
     log.info("answering on %s in mode %s", path, config.mode)
     try:
-        # A watch that fails ends the service: restarted, it follows models again; until then jobs pass unchanged.
+        # A task that fails ends the service: restarted, it has them all again; until then jobs pass unchanged.
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
@@ -185,3 +160,9 @@ async def _every(pause_s: float, refresh: Callable[[], None]) -> None:
     while True:
         await asyncio.to_thread(refresh)
         await asyncio.sleep(pause_s)
+
+
+async def _rehearse(answers: Answers) -> None:
+    """Keep the way to an answer warm; on the loop's own thread, whose caches they are."""
+    while True:
+        await asyncio.sleep(REHEARSE_S if answers.rehearse() else MODEL_CHECK_S)

@@ -24,12 +24,13 @@ from models import registry
 from models.demand import training
 from models.families import script_signature
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.answers import EXPECTED_S, Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, Reply, Request, decode_reply, encode_request
-from slurm_plugin.service.server import SLOW_S, Handler, bind_socket, make_handler
+from slurm_plugin.service.server import SLOW_S, Handler, bind_socket
 from tests.builders import past, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 
@@ -76,7 +77,7 @@ def handler_of(site: Site) -> Handler:
     config = site.config
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
-    return make_handler(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
+    return Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal))).handle
 
 
 def asked(handle: Handler, line: bytes) -> bytes:
@@ -171,9 +172,28 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
     model = CurrentModel(site.models, chain_settings_of(config))
     model.refresh()
     journal = Journal(Path(config.service.journal))
-    handle = make_handler(config, model, CurrentFacts(config), journal)
+    handle = Answers(config, model, CurrentFacts(config), journal).handle
     journal.close()
     assert decode_reply(asked(handle, line_of(KNOWN))).grant
+
+
+def test_a_rehearsal_is_for_nobody_and_ends(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, trained_model)
+    config = site.config
+    model = CurrentModel(site.models, chain_settings_of(config))
+    model.refresh()
+    answers = Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
+    assert not answers.rehearse(), "nothing has been submitted"
+    assert asked(answers.handle, line_of(KNOWN))
+    (journal,) = Path(config.service.journal).iterdir()
+    written = journal.read_bytes()
+    assert answers.rehearse()
+    assert journal.read_bytes() == written
+    later_s = time.time() + EXPECTED_S + 1
+    monkeypatch.setattr(time, "time", lambda: later_s)
+    assert not answers.rehearse(), "no other one is to be expected"
 
 
 def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
