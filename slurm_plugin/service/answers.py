@@ -35,7 +35,7 @@ class Answers:
         self._facts = facts
         self._journal = journal
         self._remembered = Remembered(self._decide)
-        self._latest: tuple[Submission, float] | None = None
+        self._latest, self._latest_s = b"", 0.0
 
     def handle(self, line: bytes, send: Send) -> bool:
         """Answer a line through `send`; False where it deserves no answer."""
@@ -49,7 +49,7 @@ class Answers:
         )
         send(encode_reply(reply_to(request.id, answer)))
         # After the reply, which slurmctld waits for.
-        self._latest = request.job, now_s
+        self._latest, self._latest_s = line, now_s
         try:
             self._journal.append(answer.decision)
         except OSError as error:
@@ -58,21 +58,23 @@ class Answers:
         return True
 
     def rehearse(self) -> bool:
-        """Decide the latest submission once more, for nobody; False where no other one is to be expected.
+        """Answer the latest line once more, to nobody; False where no other one is to be expected.
 
-        So what a submission needs stays in the processor's caches: after 100 ms of idling, the next one that is not
+        So what an answer needs stays in the processor's caches: after 100 ms of idling, the next one that is not
         remembered would take three times as long.
         """
-        if self._latest is None or time.time() - self._latest[1] > EXPECTED_S:
-            self._latest = None
+        if time.time() - self._latest_s > EXPECTED_S:
             return False
-        submission, now_s = self._latest
         try:
-            answer = self._decide(submission, self._model.predictor, self._facts.facts, "", now_s)
-            encode_reply(reply_to("", answer))
+            request = decode_request(self._latest)
+            if not isinstance(request, str):
+                answer = self._decide(
+                    request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), self._latest_s
+                )
+                encode_reply(reply_to(request.id, answer))
         except Exception:  # it failed for nobody: no reason to end a service that answers
             log.exception("a rehearsal failed")
-            self._latest = None
+            self._latest_s = 0.0
         return True
 
     def _decide(
