@@ -22,20 +22,24 @@ FEATURES = (
     "partition_use_of_asked",
 )  # fmt: skip
 
-_SMALLEST = {"memory": LEAST_MIB, "cores": LEAST_CORES, "wall": LEAST_WALL_S}
-
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
     """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
-    values = {"memory": job.mem_mib, "cores": job.cores_per_task, "wall": float(job.wall_s)}
-    value = values[dimension]
-    return None if value is None else max(value, _SMALLEST[dimension])
+    if dimension == "memory":
+        value, smallest = job.mem_mib, LEAST_MIB
+    elif dimension == "cores":
+        value, smallest = job.cores_per_task, LEAST_CORES
+    else:
+        value, smallest = job.wall_s, LEAST_WALL_S
+    return None if value is None else max(value, smallest)
 
 
 def asked_of(request: JobRequest, dimension: Learned) -> float | None:
     """Return what a request asks of a dimension, in the unit of `use_of`; None where it does not ask."""
-    values = {"memory": request.mem_mib, "cores": request.cpus_per_task, "wall": request.wall_s}
-    value = values[dimension]
+    if dimension == "memory":
+        value = request.mem_mib
+    else:
+        value = request.cpus_per_task if dimension == "cores" else request.wall_s
     return None if value is None else float(max(value, 1))
 
 

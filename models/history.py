@@ -94,7 +94,7 @@ class History:
         return fullest if fullest and fullest.jobs else None
 
     def _comparable(self, family: Family, request: JobRequest) -> tuple[PastJob, ...]:
-        return tuple(job for job in self._jobs.get(family, ()) if is_comparable(job, request))
+        return comparable(self._jobs.get(family, ()), request)
 
     def habits(self, request: JobRequest) -> tuple[Habit, ...]:
         """Return how much of what they ask the request's user, account and partition use, in this order."""
@@ -130,17 +130,21 @@ def stands_for(evidence: Evidence, request: JobRequest) -> bool:
     return same or len(scripts) >= VARIED_SCRIPTS
 
 
-def is_comparable(job: PastJob, request: JobRequest) -> bool:
-    """Whether a past job tells about this request: as many tasks, and not asking for far less."""
-
-    def reaches(asked_then: int | None, asked_now: int | None) -> bool:
-        return asked_then is None or asked_now is None or asked_then * COMPARABLE_REQUEST >= asked_now
-
-    return (
-        job.num_tasks == request.num_tasks
-        and reaches(job.asked_mem_mib, request.mem_mib)
-        and reaches(job.asked_cpus, request.cpus)
-        and reaches(job.asked_gpus, request.gpus)
+def comparable(jobs: Iterable[PastJob], request: JobRequest) -> tuple[PastJob, ...]:
+    """Return the past jobs that tell about this request: as many tasks, and not asking for far less."""
+    tasks = request.num_tasks
+    mem_mib, cpus, gpus = (
+        0.0 if asked is None else asked / COMPARABLE_REQUEST
+        for asked in (request.mem_mib, request.cpus, request.gpus)
+    )
+    # One pass over plain attributes: every new submission waits for it.
+    return tuple(
+        job
+        for job in jobs
+        if job.num_tasks == tasks
+        and (job.asked_mem_mib is None or job.asked_mem_mib >= mem_mib)
+        and (job.asked_cpus is None or job.asked_cpus >= cpus)
+        and (job.asked_gpus is None or job.asked_gpus >= gpus)
     )
 
 

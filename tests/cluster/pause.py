@@ -93,7 +93,7 @@ def watch_pause(site: FaultSite) -> PauseSeen:
 
 
 class Counter:
-    """How many requests reached a service since the last look."""
+    """How many connections reached a service since the last look."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -101,7 +101,7 @@ class Counter:
 
     def fresh(self) -> int:
         """Return the number of new ones."""
-        seen, self._seen = self._seen, len(self._service.requests)
+        seen, self._seen = self._seen, self._service.connections
         return self._seen - seen
 
 

@@ -111,10 +111,11 @@ def predictor(jobs: int, enough: int = 5) -> Predictor:
 
 
 def test_a_predictor_says_what_it_rests_on() -> None:
-    prediction = predictor(7).predict(KNOWN)
+    known = predictor(7)
+    prediction = known.predict(KNOWN)
     assert prediction.basis == "7 earlier jobs of alice named fit and the same script"
     assert (prediction.jobs_seen, prediction.gpu_source) == (7, "simulated")
-    for estimate in (prediction.memory, prediction.cores, prediction.wall, prediction.gpus):
+    for estimate in (prediction.memory, prediction.cores, prediction.gpus, known.wall_time(KNOWN)):
         assert estimate is not None
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from models.features import FEATURES, LEARNED, features, use_of
-from models.history import Evidence, History, PastJob, is_comparable, past_job, replay, request_of, stands_for
+from models.history import Evidence, History, PastJob, comparable, past_job, replay, request_of, stands_for
 from tests.builders import T0, attempt, request
 
 KNOWN = request_of(attempt())
@@ -68,7 +68,7 @@ def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[st
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "comparable"),
+    ("then", "now", "tells"),
     [
         ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, True),
         ({"asked_mem_mib": 3999}, {"mem_per_node_mib": 8000}, False),
@@ -82,9 +82,10 @@ def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[st
     ],
 )
 def test_jobs_that_asked_for_far_less_tell_nothing(
-    then: dict[str, Any], now: dict[str, Any], comparable: bool
+    then: dict[str, Any], now: dict[str, Any], tells: bool
 ) -> None:
-    assert is_comparable(job(**then), msgspec.structs.replace(KNOWN, **now)) is comparable
+    past = job(**then)
+    assert comparable([past], msgspec.structs.replace(KNOWN, **now)) == ((past,) if tells else ())
 
 
 def test_what_a_user_asked_comes_back_per_task() -> None:
