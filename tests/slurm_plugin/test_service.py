@@ -386,10 +386,12 @@ def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedM
     served = reply_to("7", decide(as_hooked, model.predictor, config, "d", 0.0)).grant
     predicted = subprocess.run(
         site.command("predict", str(script), "--user", "alice", "--format", "json"),
-        env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+        env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file), "SLURM_CONF": "/nowhere"},
         capture_output=True,
         check=True,
     )
+    said = [line for line in predicted.stderr.decode().splitlines() if "without Slurm's limits" in line]
+    assert len(said) == 1
     granted = {row["resource"]: row["granted"] for row in json.loads(predicted.stdout)}
     assert served
     assert granted["CPUs"] == served.cpus_per_task
