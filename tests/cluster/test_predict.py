@@ -52,7 +52,7 @@ OF_TABLE = (
     "mem-per-cpu", "tasks-mem-per-cpu", "mem-per-gpu-task", "mem-zero-gpus", "gres-several", "gres-two-types", "gpus",
     "gpus-per-task", "nodes-gpus", "cpus-per-gpu", "directives-gpus", "environment-per-cpu", "environment-gpus",
     "environment-hint", "array-gpus", "partitions", "def-mem-per-cpu", "def-mem-per-node", "max-mem-per-cpu",
-    "all-at-once", "het-directives", "exclusive-gpus", "exclusive",
+    "het-directives", "exclusive-gpus", "exclusive",
 )  # fmt: skip
 PREDICTED = (*(one for one in FORMS if one.name in OF_TABLE), *SITE)
 WORDS = {"memory (MiB)": "mem", "CPUs": "cpu", "GPUs": "gres/gpu"}
