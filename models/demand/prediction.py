@@ -6,8 +6,8 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, GrowthModel, Sight, demand_chain, gpu_chain
+from models.evidence import Learned
 from models.families import describe_family
-from models.features import Learned
 from models.history import History
 
 

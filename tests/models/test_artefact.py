@@ -14,7 +14,8 @@ from models.artefact import MANIFEST, OnnxGrowth, load_predictor, read_manifest,
 from models.demand import training
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
-from models.features import FEATURES, LEARNED
+from models.evidence import LEARNED
+from models.features import FEATURES
 from models.history import request_of
 from tests.builders import attempt, past
 from tests.conftest import RECENT_JOBS, TrainedModel

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demand.chain import KILLED_BUMP, Sight, demand_chain, gpu_chain
+from models.demand.chain import Sight, demand_chain, gpu_chain
 from models.demand.prediction import ChainSettings, Predictor
-from models.history import Evidence, Habit, History, PastJob, past_job, request_of
+from models.evidence import KILLED_BUMP, Evidence, PastJob
+from models.history import Habit, History, past_job, request_of
 from tests.builders import attempt, request
 
 KNOWN = request_of(attempt())
