@@ -19,6 +19,8 @@ from accounting.units import whole
 
 PREFIX = "rightsizer/1"
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
+# How a client's decision travels to slurmctld: the last word of the job's comment.
+_CARRIED = re.compile(r"(?:^|\s)rightsizer-cli=([0-9a-f]{12})\Z")
 _UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
 _ASKED = {
     "tasks": "num_tasks",
@@ -43,6 +45,18 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     granted: dict[str, int]
     model: str = ""
     signature: str = ""
+    via: str = ""
+
+
+def carried_word(decision_id: str) -> str:
+    """Return the word that takes the id of a client's decision along in the job's comment."""
+    return f"rightsizer-cli={decision_id}"
+
+
+def carried_id(comment: str) -> str:
+    """Return the id of the client's decision that a comment takes along, '' where there is none."""
+    found = _CARRIED.search(comment)
+    return found[1] if found else ""
 
 
 def format_token(decision: Decision) -> str:
@@ -55,6 +69,7 @@ def format_token(decision: Decision) -> str:
         "granted": _amounts(decision.grant) if decision.applied else "",
         "would": "" if decision.applied else _amounts(decision.grant),
         "rule": decision.rule,
+        "via": decision.via,
         "model": decision.model,
         "sig": decision.request.script_signature,
     }
@@ -83,6 +98,7 @@ def find_token(comment: str) -> Token | None:
         granted=grant,
         model=parts.get("model", ""),
         signature=parts.get("sig", ""),
+        via=parts.get("via", ""),
     )
 
 

@@ -169,6 +169,16 @@ local function plan_token(list, fields, token)
    writes.set(list, fields, "admin_comment", old .. token)
 end
 
+--- The word by which a direct srun names the decision that its client carried out (cli_filter.lua): recorded
+-- in the token, it has done its service, and the comment is its user's again.
+local function plan_comment(list, fields)
+   local comment = fields.comment
+   local rest = is_set(comment) and comment:match("^(.-) ?rightsizer%-cli=%x+$")
+   if rest then
+      writes.set(list, fields, "comment", rest)
+   end
+end
+
 --- Whether the partitions let the CPUs that remain have the memory that remains.
 local function fits_partitions(partitions, ask, grant)
    local memory_mib = grant.mem_per_node_mib or ask.mem_per_node_mib
@@ -198,6 +208,9 @@ function plan.writes(fields, ask, decision, partitions)
    end
    if decision.token then
       plan_token(list, fields, decision.token)
+      if not ask.batch then
+         plan_comment(list, fields)
+      end
    end
    return list
 end

@@ -37,7 +37,8 @@ Progress = Callable[[str], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one).
 
-    `shape` is for tests; the command line has plain nodes only.
+    `shape` and `clients` (a cli_filter, and the service that answers it) are for tests; the command line has plain
+    nodes only.
     """
 
     directory: Path
@@ -47,6 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None = None
     serve: bool = True
     shape: Shape = PLAIN
+    clients: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,19 @@ def set_mode(directory: Path, mode: Mode) -> None:
 def start_service(directory: Path) -> None:
     """Start `rightsizer serve` on the sandbox and wait until it answers; nothing happens where it runs already."""
     cluster = load(directory).cluster
-    if teardown.running_record(cluster.layout, daemons.SERVE) is None:
-        bring_up([daemons.serve(cluster)], cluster, lambda _: None)
+    ended = [
+        service
+        for service in daemons.services(cluster)
+        if teardown.running_record(cluster.layout, service.name) is None
+    ]
+    bring_up(ended, cluster, lambda _: None)
 
 
 def stop_service(directory: Path) -> None:
     """End `rightsizer serve` of the sandbox; nothing happens where it does not run."""
-    teardown.end_daemon(load(directory).layout, daemons.SERVE)
+    cluster = load(directory).cluster
+    for service in daemons.services(cluster):
+        teardown.end_daemon(cluster.layout, service.name)
 
 
 def boot(cluster: Cluster, progress: Progress) -> None:
@@ -167,7 +175,7 @@ def boot(cluster: Cluster, progress: Progress) -> None:
     bring_up([daemons.slurmctld(cluster)], cluster, progress)
     bring_up([daemons.slurmd(cluster, node) for node in cluster.manifest.nodes], cluster, progress)
     if cluster.manifest.serve:
-        bring_up([daemons.serve(cluster)], cluster, progress)
+        bring_up(daemons.services(cluster), cluster, progress)
 
 
 def bring_up(several: list[Daemon], cluster: Cluster, progress: Progress) -> None:
@@ -202,6 +210,7 @@ def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
         slurm_prefix=str(options.slurm_prefix.absolute()) if options.slurm_prefix else None,
         hook=options.hook,
         serve=options.serve,
+        clients=options.clients,
         user_id=os.geteuid(),
         enforcement=memory_enforcement(os.geteuid()),
     )
@@ -210,7 +219,7 @@ def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
 def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
     """Write all the configuration of a sandbox."""
     manifest = cluster.manifest
-    files.write_rightsizer_files(cluster.layout, mode, manifest.hook)
+    files.write_rightsizer_files(cluster.layout, mode, hook=manifest.hook, clients=manifest.clients)
     if cluster.programs.tree is not None:
         files.write_programs(cluster.layout.wrappers, cluster.programs.tree.wrappers())
     files.write_slurm_files(
@@ -221,6 +230,7 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
             host=socket.gethostname().partition(".")[0],
             user=pwd.getpwuid(manifest.user_id).pw_name,
             hook=manifest.hook,
+            clients=manifest.clients,
             enforcement=manifest.enforcement,
             plugins=cluster.programs.plugins,
             shape=shape,

@@ -25,6 +25,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     serve: bool
     user_id: int
     enforcement: Enforcement
+    clients: bool = False
 
 
 def write_manifest(manifest: Manifest, layout: Layout) -> None:

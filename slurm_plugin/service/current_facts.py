@@ -8,7 +8,12 @@ from accounting.errors import RightsizerError
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.groups import members_of_rules
-from slurm_plugin.slurm.limits import read_partition_qos, read_qos_minimums, read_threads_per_core
+from slurm_plugin.slurm.limits import (
+    read_max_mem_per_cpu,
+    read_partition_qos,
+    read_qos_minimums,
+    read_threads_per_core,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +34,7 @@ class CurrentFacts:
                 qos_minimums=read_qos_minimums(),
                 partition_qos=read_partition_qos(),
                 threads_per_core=read_threads_per_core(),
+                max_mem_per_cpu_mib=read_max_mem_per_cpu(),
             )
         except RightsizerError as error:
             log.warning("what the site allows is not known anew: %s", error)

@@ -15,6 +15,7 @@ from slurm_plugin.policy.facts import Minimum
 
 PATIENCE_S = 5.0
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
+_MAX_MEM_PER_CPU = re.compile(r"\bMaxMemPerCPU\s*=\s*([1-9]\d{0,8})\b")
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*\bQoS=(\S+)", re.MULTILINE)
 
 
@@ -31,6 +32,13 @@ def read_partition_qos() -> dict[str, str]:
 def read_threads_per_core() -> int:
     """Return the most threads that a core of any node has; SlurmError where scontrol does not answer."""
     return parse_threads(run("scontrol", "--oneliner", "show", "node"))
+
+
+def read_max_mem_per_cpu() -> int:
+    """Return the smallest MaxMemPerCPU of the cluster and its partitions in MiB, 0 for none; SlurmError as above."""
+    return parse_max_mem_per_cpu(
+        run("scontrol", "show", "config") + run("scontrol", "--oneliner", "show", "partition")
+    )
 
 
 def parse_qos(text: str) -> dict[str, Minimum]:
@@ -52,6 +60,11 @@ def parse_partitions(text: str) -> dict[str, str]:
 def parse_threads(text: str) -> int:
     """Read `scontrol --oneliner show node`; 1 where no node says."""
     return max((int(threads) for threads in _THREADS.findall(text)), default=1)
+
+
+def parse_max_mem_per_cpu(text: str) -> int:
+    """Read `MaxMemPerCPU=2000` and `MaxMemPerCPU = 2000` wherever they stand; 0 where nothing is limited so."""
+    return min((int(mib) for mib in _MAX_MEM_PER_CPU.findall(text)), default=0)
 
 
 def run(*command: str) -> str:
