@@ -14,6 +14,8 @@ local filter = {}
 --- Next to cli_filter.lua, or on package.path.
 filter.SETTINGS_FILE = "rightsizer_clients"
 
+--- The service looks closer (docs/user.md); whoever comes near it is left alone here.
+local OPT_OUT = "rightsize=off"
 local COMMAND_LINE = "/proc/self/cmdline"
 local MAX_COMMAND_LINE_BYTES = 1048576
 
@@ -86,6 +88,9 @@ local function read_request(codec, fields, slurm, kind)
       return nil, "inside_an_allocation"
    end
    local set, command = options.texts(values), {}
+   if (set.comment or ""):lower():find(OPT_OUT, 1, true) then
+      return nil, "opted_out"
+   end
    for index, word in ipairs(type(values.argv) == "table" and values.argv or {}) do
       command[index] = tostring(word)
    end

@@ -50,8 +50,11 @@ local function count(value)
    return value:find("^%d+$") and #value <= 9 and numbers.at_least_one(tonumber(value)) or nil
 end
 
---- The MiB in `8000`, `8000M` or `8G`, 0 included; nil when it cannot be read.
+--- The MiB in `8000`, `8000M` or `8G`; 0 in `0`, which Slurm shows as `0?`; nil when it cannot be read.
 function options.mib(value)
+   if value == "0?" then
+      return 0
+   end
    local digits, unit = value:match("^(%d+)([MGT]?)$")
    return digits and #digits <= 9 and numbers.wide(tonumber(digits) * MIB_OF_UNIT[unit]) or nil
 end

@@ -6,8 +6,6 @@ limit of memory per CPU wants, after it was asked.
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from slurm_plugin.config import Config
@@ -39,6 +37,5 @@ def depends_on_qos(config: Config, facts: SiteFacts) -> bool:
 
 def would_be_raised(job: ClientSubmission, facts: SiteFacts) -> bool:
     """Whether fewer CPUs might not carry the memory asked for where a partition limits memory per CPU."""
-    if not facts.max_mem_per_cpu_mib or job.mem_per_node_mib is None:
-        return False
-    return math.ceil(job.mem_per_node_mib / facts.max_mem_per_cpu_mib) > 1
+    limits_mib = [facts.max_mem_per_cpu_mib.get(name) for name in job.partition.split(",")]
+    return any(limit_mib and (job.mem_per_node_mib or 0) > limit_mib for limit_mib in limits_mib)

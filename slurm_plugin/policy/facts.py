@@ -20,14 +20,14 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Group → users; QOS → its minimum; partition → its own QOS; the most threads that a core of any node has.
 
-    `max_mem_per_cpu_mib` is the smallest MaxMemPerCPU that holds anywhere, 0 for none.
+    `max_mem_per_cpu_mib` is the MaxMemPerCPU of each partition that has one, under '' that of the default partition.
     """
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
     partition_qos: Mapping[str, str] = {}
     threads_per_core: int = 1
-    max_mem_per_cpu_mib: int = 0
+    max_mem_per_cpu_mib: Mapping[str, int] = {}
 
     def minimum_for(self, submission: Submission) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""

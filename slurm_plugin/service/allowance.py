@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-AT_ONCE = 4
-AT_ONCE_IN_ALL = 64
+AT_ONCE = 8
+AT_ONCE_IN_ALL = 128
 # A loop of sruns is a real way to work; a decision is some 700 bytes of journal, so this is 120 MB a day at most.
 BURST = 60
 PER_S = 2.0

@@ -16,6 +16,7 @@ from slurm_plugin.policy.facts import Minimum
 PATIENCE_S = 5.0
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _MAX_MEM_PER_CPU = re.compile(r"\bMaxMemPerCPU\s*=\s*([1-9]\d{0,8})\b")
+_PARTITION_NAME = re.compile(r"^PartitionName=(\S+) ")
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*\bQoS=(\S+)", re.MULTILINE)
 
 
@@ -34,10 +35,10 @@ def read_threads_per_core() -> int:
     return parse_threads(run("scontrol", "--oneliner", "show", "node"))
 
 
-def read_max_mem_per_cpu() -> int:
-    """Return the smallest MaxMemPerCPU of the cluster and its partitions in MiB, 0 for none; SlurmError as above."""
+def read_max_mem_per_cpu() -> dict[str, int]:
+    """Return the MaxMemPerCPU, in MiB, of each partition that has one; SlurmError where scontrol does not answer."""
     return parse_max_mem_per_cpu(
-        run("scontrol", "show", "config") + run("scontrol", "--oneliner", "show", "partition")
+        run("scontrol", "show", "config"), run("scontrol", "--oneliner", "show", "partition")
     )
 
 
@@ -62,9 +63,19 @@ def parse_threads(text: str) -> int:
     return max((int(threads) for threads in _THREADS.findall(text)), default=1)
 
 
-def parse_max_mem_per_cpu(text: str) -> int:
-    """Read `MaxMemPerCPU=2000` and `MaxMemPerCPU = 2000` wherever they stand; 0 where nothing is limited so."""
-    return min((int(mib) for mib in _MAX_MEM_PER_CPU.findall(text)), default=0)
+def parse_max_mem_per_cpu(config: str, partitions: str) -> dict[str, int]:
+    """Read `scontrol show config` and `scontrol --oneliner show partition`: MiB by partition, '' is the default one.
+
+    A partition without a limit of its own has the cluster's.
+    """
+    limits: dict[str, int] = {}
+    everywhere = _MAX_MEM_PER_CPU.search(config)
+    for line in partitions.splitlines():
+        name, limit = _PARTITION_NAME.search(line), _MAX_MEM_PER_CPU.search(line) or everywhere
+        if name and limit:
+            names = (name[1], "") if " Default=YES " in line else (name[1],)
+            limits |= dict.fromkeys(names, int(limit[1]))
+    return limits
 
 
 def run(*command: str) -> str:

@@ -139,6 +139,7 @@ def test_a_step_is_not_asked_about(variable: str, lua: str, folder: Path) -> Non
     ("more", "reason"),
     [
         ({"options": {**ORDINARY, "jobid": "7"}}, "inside_an_allocation"),
+        ({"options": {**ORDINARY, "comment": "night Rightsize=OFF"}}, "opted_out"),
         ({"options": ORDINARY, "offset": 1}, "het_job"),
         ({"options": ORDINARY, "json": "nothing"}, "options_unreadable"),
         ({"options": ORDINARY, "json": "[1]"}, "options_unreadable"),

@@ -44,6 +44,7 @@ from slurm_plugin.service.protocol import (
     decode_request,
     encode_request,
 )
+from slurm_plugin.slurm.limits import parse_max_mem_per_cpu
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.test_protocol import named
@@ -107,8 +108,8 @@ def test_a_client_may_have_fewer_cpus_and_gpus_where_the_hook_may_not_give_them(
         (Rule(name="r", account=("phys",)), NO_FACTS, ("default_account",)),
         (Rule(name="r", qos=("long",)), NO_FACTS, ("default_qos",)),
         (Rule(name="r"), SiteFacts(qos_minimums={"big": Minimum(cpus=4)}), ("default_qos",)),
-        (Rule(name="r"), SiteFacts(max_mem_per_cpu_mib=2000), ("max_mem_per_cpu",)),
-        (Rule(name="r"), SiteFacts(max_mem_per_cpu_mib=8000), ()),
+        (Rule(name="r"), SiteFacts(max_mem_per_cpu_mib={"": 2000}), ("max_mem_per_cpu",)),
+        (Rule(name="r"), SiteFacts(max_mem_per_cpu_mib={"": 8000, "small": 2000}), ()),
     ],
 )
 def test_what_slurmctld_fills_in_later_is_a_reason_to_keep(
@@ -116,6 +117,22 @@ def test_what_slurmctld_fills_in_later_is_a_reason_to_keep(
 ) -> None:
     known = as_known(ASKED, 1000, "alice", Config(rules=(rule,)), facts)
     assert (known.user, known.uid, known.other) == ("alice", 1000, other)
+
+
+def test_the_limits_of_a_partition_that_is_named_count() -> None:
+    facts = SiteFacts(max_mem_per_cpu_mib={"small": 2000})
+    named = msgspec.structs.replace(ASKED, partition="main,small")
+    assert as_known(named, 1, "alice", Config(), facts).other == ("max_mem_per_cpu",)
+
+
+def test_a_partition_without_a_limit_has_the_clusters() -> None:
+    partitions = (
+        "PartitionName=main AllowGroups=ALL Default=YES MaxMemPerNode=UNLIMITED TRES=cpu=1\n"
+        "PartitionName=small AllowGroups=ALL Default=NO MaxMemPerCPU=2000 TRES=cpu=1\n"
+    )
+    assert parse_max_mem_per_cpu("MaxMemPerNode = UNLIMITED\n", partitions) == {"small": 2000}
+    everywhere = {"": 4000, "main": 4000, "small": 2000}
+    assert parse_max_mem_per_cpu("MaxMemPerCPU            = 4000\n", partitions) == everywhere
 
 
 def test_nobody_makes_a_batch_job_of_himself() -> None:

@@ -92,10 +92,18 @@ class Cell:
 
 
 @contextlib.contextmanager
-def trained_cluster(folder: Path, prefix: Path | None, forms: Sequence[Form]) -> Iterator[Sandbox]:
+def trained_cluster(
+    folder: Path, prefix: Path | None, forms: Sequence[Form], *, clients: bool = False
+) -> Iterator[Sandbox]:
     """Start a sandbox that enforces, on a model trained from the past of all forms; end it afterwards."""
     options = Options(
-        directory=folder, nodes=NODES, slurm_prefix=prefix, mode="enforce", serve=False, shape=SHAPE
+        directory=folder,
+        nodes=NODES,
+        slurm_prefix=prefix,
+        mode="enforce",
+        serve=False,
+        shape=SHAPE,
+        clients=clients,
     )
     sandbox = cluster.start(options)
     try:
@@ -280,12 +288,15 @@ class Release:
         return next(cell for cell in self.cells if cell.form is form)
 
 
-def run_release(prefix: Path | None, forms: Sequence[Form]) -> Release:
-    """Submit all forms to the Slurm of `prefix` (None: this system's) and return what it allocated."""
+def run_release(prefix: Path | None, forms: Sequence[Form], *, clients: bool = False) -> Release:
+    """Submit all forms to the Slurm of `prefix` (None: this system's) and return what it allocated.
+
+    With `clients` direct srun and salloc ask before they submit.
+    """
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with trained_cluster(folder / "matrix", prefix, forms) as sandbox:
+        with trained_cluster(folder / "matrix", prefix, forms, clients=clients) as sandbox:
             year, month = parse_version(sandbox.manifest.release)
             trial = Trial(sandbox, forms, folder)
             trial.submit()
