@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, Engine
 
-from accounting.client_decisions import client_decision_id, is_of
+from accounting.client_decisions import carried_out, client_decision_id
 from accounting.gpu_samples import read_spool
 from accounting.journal import read_journal
 from accounting.labels import label_attempt
@@ -129,7 +129,7 @@ def _write_reading(connection: Connection, reading: Reading, now_s: int, report:
             row,
             steps,
             _during(row, gpu_use.get(row.job_id, [])),
-            decision if (decision := decisions.get(name)) and is_of(decision, row) else None,
+            carried_out(decisions.get(name), row),
         )
         for name, (row, steps) in zip(named, reading.jobs, strict=True)
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accounting.decisions import Decision
+from accounting.client_decisions import ClientDecision
 from accounting.records import Attempt, GpuUse, JobRow, MemoryQuality, Step, Use
 from accounting.states import outcome_of
 from accounting.token import asked_request, find_token
@@ -19,12 +19,15 @@ MIN_SECONDS_FOR_CORES = 2
 
 
 def label_attempt(
-    row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = (), by_client: Decision | None = None
+    row: JobRow,
+    steps: Sequence[Step],
+    gpu_use: Sequence[GpuUse] = (),
+    by_client: ClientDecision | None = None,
 ) -> Attempt:
     """Join sacct's job row, its steps, our token and the GPU samples into one attempt.
 
-    `by_client` is the decision that the job's client carried out before it submitted: slurmctld and the token saw
-    only what was left, so that its request is the original one.
+    `by_client` is what its client asked for at first, and was given less before it submitted: slurmctld and the token
+    saw only what was left.
     """
     token = find_token(row.admin_comment)
     asked = asked_request(token, row.user) if token else None

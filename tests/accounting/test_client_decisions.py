@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S, client_decision_id, is_of
+from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S, client_decision_id, first_request
 from accounting.decisions import Decision, encode_decision
 from accounting.ingest import IngestSettings, ingest
 from accounting.records import JobRow
@@ -50,7 +50,6 @@ def test_a_job_names_its_clients_decision_in_its_token_or_in_its_comment() -> No
         (MADE, row_of(submit_s=T0 + LEAD_S + 5)),
         (MADE, row_of(submit_s=T0 - CLOCKS_DIFFER_S - 5)),
         (MADE, row_of(token=seen(cpus_per_task=4))),
-        (MADE, row_of(token=seen(gpus_per_node=1))),
         (MADE, row_of(token=seen(mem_per_node_mib=None))),
         (msgspec.structs.replace(MADE, applied=False), row_of()),
         (MADE, row_of(token="", req_cpus=4, req_mem_mib=512)),
@@ -58,14 +57,21 @@ def test_a_job_names_its_clients_decision_in_its_token_or_in_its_comment() -> No
     ],
 )
 def test_what_does_not_fit_together_does_not_count(made: Decision, row: JobRow) -> None:
-    assert not is_of(made, row)
+    assert first_request(made, row) is None
 
 
 def test_what_fits_counts() -> None:
-    assert is_of(MADE, row_of())
-    assert is_of(MADE, row_of(token="", req_cpus=2, req_mem_mib=512))
+    assert first_request(MADE, row_of()) == MADE.request
+    assert first_request(MADE, row_of(token="", req_cpus=2, req_mem_mib=512)) == MADE.request
     unchanged = msgspec.structs.replace(MADE, applied=False)
-    assert is_of(unchanged, row_of(token=seen(cpus_per_task=8, mem_per_node_mib=8000)))
+    whole = row_of(token=seen(cpus_per_task=8, mem_per_node_mib=8000))
+    assert first_request(unchanged, whole) == MADE.request
+
+
+def test_what_was_filled_in_after_the_client_asked_is_kept() -> None:
+    row = row_of(token=seen(gpus_per_node=1, num_tasks=4))
+    first = first_request(MADE, row)
+    assert first == msgspec.structs.replace(MADE.request, gpus_per_node=1, num_tasks=4)
 
 
 @pytest.mark.parametrize(("user", "asked"), [("alice", 8), ("mallory", 2)])
