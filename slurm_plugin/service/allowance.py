@@ -7,7 +7,7 @@ from dataclasses import dataclass
 AT_ONCE = 8
 AT_ONCE_IN_ALL = 128
 # A loop of sruns is a real way to work; a decision is some 700 bytes of journal, so this is 120 MB a day at most.
-BURST = 60
+BURST = 200
 PER_S = 2.0
 
 
