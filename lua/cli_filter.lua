@@ -25,11 +25,32 @@ end
 
 local folder = own_folder()
 
+--- Whether its user told Lua where to look: what lies there may be for another Lua than Slurm's.
+local function has_own_lua()
+   local version = "_" .. _VERSION:match("%d+%.%d+"):gsub("%.", "_")
+   for _, name in ipairs({ "LUA_PATH", "LUA_CPATH" }) do
+      if os.getenv(name) or os.getenv(name .. version) then
+         return true
+      end
+   end
+   return false
+end
+
+--- Without the places that depend on where a user stands: somebody else may have left a module there.
+local function absolute(path)
+   local kept = {}
+   for place in path:gmatch("[^;]+") do
+      kept[#kept + 1] = place:sub(1, 1) == "/" and place or nil
+   end
+   return table.concat(kept, ";")
+end
+
 local function submit(options, pack_offset)
-   if os.getenv("SLURM_JOB_ID") or not SIZED[options.type] then
+   if os.getenv("SLURM_JOB_ID") or not SIZED[options.type] or has_own_lua() then
       return
    end
-   package.path = folder .. "/?.lua;" .. package.path
+   package.path = folder .. "/?.lua;" .. absolute(package.path)
+   package.cpath = absolute(package.cpath)
    local filter = require("rightsizer.filter")
    filter.load_settings(folder)
    filter.submit(options, pack_offset)

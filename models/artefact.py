@@ -24,9 +24,10 @@ import onnxruntime
 from accounting.errors import ModelError
 from models.demand.chain import GrowthModel
 from models.demand.prediction import ChainSettings, Predictor
+from models.evidence import Learned, PastJob
 from models.families import Family
-from models.features import FEATURES, Learned
-from models.history import History, PastJob
+from models.features import FEATURES
+from models.history import History
 
 FORMAT = 1
 MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"

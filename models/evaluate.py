@@ -19,7 +19,7 @@ from accounting.request import JobRequest
 from models.demand.chain import GrowthModel
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
-from models.features import Learned
+from models.evidence import Learned
 from models.history import History, past_job, request_of
 
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"

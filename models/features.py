@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from accounting.request import JobRequest
-from models.history import LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Evidence, Habit, PastJob
-
-Learned = Literal["memory", "cores", "wall"]
-LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall")
+from models.evidence import Evidence, Learned
+from models.history import Habit
 
 FEATURES = (
     "jobs_seen", "log_max", "log_mean", "log_last", "log_spread", "last_over_max", "asked_over_max", "log_asked",
@@ -22,20 +19,13 @@ FEATURES = (
     "partition_use_of_asked",
 )  # fmt: skip
 
-_SMALLEST = {"memory": LEAST_MIB, "cores": LEAST_CORES, "wall": LEAST_WALL_S}
-
-
-def use_of(job: PastJob, dimension: Learned) -> float | None:
-    """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
-    values = {"memory": job.mem_mib, "cores": job.cores_per_task, "wall": float(job.wall_s)}
-    value = values[dimension]
-    return None if value is None else max(value, _SMALLEST[dimension])
-
 
 def asked_of(request: JobRequest, dimension: Learned) -> float | None:
     """Return what a request asks of a dimension, in the unit of `use_of`; None where it does not ask."""
-    values = {"memory": request.mem_mib, "cores": request.cpus_per_task, "wall": request.wall_s}
-    value = values[dimension]
+    if dimension == "memory":
+        value = request.mem_mib
+    else:
+        value = request.cpus_per_task if dimension == "cores" else request.wall_s
     return None if value is None else float(max(value, 1))
 
 
@@ -43,17 +33,17 @@ def features(
     request: JobRequest, evidence: Evidence, habits: Sequence[Habit], dimension: Learned
 ) -> list[float]:
     """Return the values of FEATURES; NaN where something is not known. The evidence must hold at least one use."""
-    logs = [math.log(use) for job in evidence.jobs if (use := use_of(job, dimension)) is not None]
-    highest, mean, asked = max(logs), sum(logs) / len(logs), _log(asked_of(request, dimension))
-    spread = math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs))
+    past = evidence.use(dimension)
+    assert past is not None  # noqa: S101 - tells mypy
+    asked = _log(asked_of(request, dimension))
     return [
-        float(len(logs)),
-        highest,
-        mean,
-        logs[-1],
-        spread,
-        logs[-1] - highest,
-        asked - highest,
+        float(past.count),
+        past.highest_log,
+        past.mean_log,
+        past.last_log,
+        past.spread_log,
+        past.last_log - past.highest_log,
+        asked - past.highest_log,
         asked,
         float(request.num_tasks),
         _log(float(request.cpus)),

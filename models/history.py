@@ -10,37 +10,20 @@ import msgspec
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
+from models.evidence import (
+    LEAST_CORES,
+    LEAST_MIB,
+    Evidence,
+    Likeness,
+    PastJob,
+    comparable,
+    likeness_of,
+    stands_for,
+)
 from models.families import Family, cohort_keys, family_keys
 
-# A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
-# memory knows something about the input that no history does.
-COMPARABLE_REQUEST = 2.0
-# Below these amounts a logarithm says nothing.
-LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
-# A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
-VARIED_SCRIPTS = 3
-
-
-class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
-
-    `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
-    and needed more than it shows.
-    """
-
-    end_s: int
-    num_tasks: int
-    asked_cpus: int | None
-    asked_mem_mib: int | None
-    asked_gpus: int | None
-    complete: bool
-    mem_mib: float | None
-    mem_at_least: bool
-    cores_per_task: float | None
-    wall_s: int
-    gpus: int | None
-    gpu_source: str
-    script: str
+# More different likenesses than this are not remembered at a time.
+MOST_FOUND = 4096
 
 
 class Habit(msgspec.Struct, frozen=True):
@@ -50,20 +33,15 @@ class Habit(msgspec.Struct, frozen=True):
     cores: float
 
 
-class Evidence(msgspec.Struct, frozen=True):
-    """The comparable past jobs of the family that was found for a request, the oldest first."""
-
-    family: Family
-    jobs: tuple[PastJob, ...]
-
-
 class History:
     """The last `recent_jobs` attempts of each family and cohort."""
 
     def __init__(self, recent_jobs: int) -> None:
         self.recent_jobs = recent_jobs
         self._jobs: dict[Family, deque[PastJob]] = {}
+        # Worked out once and kept until the next job: a history that serves gets none any more.
         self._habits: dict[Family, Habit] = {}
+        self._found: dict[tuple[Likeness, int], Evidence | None] = {}
 
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family and cohort of its request."""
@@ -74,6 +52,7 @@ class History:
         """Append jobs, oldest first, to one family."""
         self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
         self._habits.pop(family, None)
+        self._found.clear()
 
     def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
         """Yield every family with its jobs, in the order of its first one."""
@@ -82,10 +61,18 @@ class History:
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
+        key = (likeness_of(request), enough)
+        if key not in self._found:
+            if len(self._found) >= MOST_FOUND:
+                self._found.clear()
+            self._found[key] = self._find(*key)
+        return self._found[key]
+
+    def _find(self, like: Likeness, enough: int) -> Evidence | None:
         found: list[Evidence] = []
-        for key in family_keys(request):
-            evidence = Evidence(key, self._comparable(key, request))
-            if not stands_for(evidence, request):
+        for family in like.families:
+            evidence = Evidence(family, comparable(self._jobs.get(family, ()), like))
+            if not stands_for(evidence, like.script_signature):
                 continue
             if sum(job.complete for job in evidence.jobs) >= enough:
                 return evidence
@@ -93,15 +80,11 @@ class History:
         fullest = max(found, key=lambda evidence: len(evidence.jobs), default=None)
         return fullest if fullest and fullest.jobs else None
 
-    def _comparable(self, family: Family, request: JobRequest) -> tuple[PastJob, ...]:
-        return tuple(job for job in self._jobs.get(family, ()) if is_comparable(job, request))
-
     def habits(self, request: JobRequest) -> tuple[Habit, ...]:
         """Return how much of what they ask the request's user, account and partition use, in this order."""
         return tuple(self._habit(key) for key in cohort_keys(request))
 
     def _habit(self, cohort: Family) -> Habit:
-        # Worked out once and kept until the cohort's next job: a history that serves has none any more.
         known = self._habits.get(cohort)
         if known is None:
             known = self._habits[cohort] = habit_of(self._jobs.get(cohort, ()))
@@ -121,27 +104,6 @@ def habit_of(jobs: Iterable[PastJob]) -> Habit:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
-
-
-def stands_for(evidence: Evidence, request: JobRequest) -> bool:
-    """Whether a family's past tells about the request's script: the same, one of many, or none was ever known."""
-    scripts = {job.script for job in evidence.jobs if job.script}
-    same = not request.script_signature or not scripts or scripts == {request.script_signature}
-    return same or len(scripts) >= VARIED_SCRIPTS
-
-
-def is_comparable(job: PastJob, request: JobRequest) -> bool:
-    """Whether a past job tells about this request: as many tasks, and not asking for far less."""
-
-    def reaches(asked_then: int | None, asked_now: int | None) -> bool:
-        return asked_then is None or asked_now is None or asked_then * COMPARABLE_REQUEST >= asked_now
-
-    return (
-        job.num_tasks == request.num_tasks
-        and reaches(job.asked_mem_mib, request.mem_mib)
-        and reaches(job.asked_cpus, request.cpus)
-        and reaches(job.asked_gpus, request.gpus)
-    )
 
 
 def request_of(attempt: Attempt) -> JobRequest:

@@ -35,9 +35,16 @@ local function is_waiting(state, now_s)
    return state.left_s > 0
 end
 
---- A function of the shape of `call` (a result, or nil and a reason) that answers nil and `breaker_open`
--- instead of calling while the service is left alone. `now_s` tells the time in seconds (nil: not known);
--- the reasons in `harmless` say nothing about the service; `announce(is_open)` hears of every change.
+--- How much of the usual time a call may take: half of what the last one had, while calls fail in a row, so
+-- that a service that hangs costs less than two deadlines before it is left alone. A probe has all of it.
+local function patience(state)
+   return state.is_open and 1 or 0.5 ^ state.in_a_row
+end
+
+--- A function like `call` that answers nil and `breaker_open` while the service is left alone. `call` takes
+-- the share of the usual time that it may take, then the same arguments; it returns a result, or nil and a
+-- reason. `now_s` tells the time in seconds (nil: not known); the reasons in `harmless` say nothing about the
+-- service; `announce(is_open)` hears of every change.
 function breaker.around(call, now_s, harmless, announce)
    local state = new_state()
 
@@ -62,7 +69,7 @@ function breaker.around(call, now_s, harmless, announce)
          -- Before the call: a probe that raises leaves it open as well.
          open(state, state.last_s)
       end
-      return settle(call(...))
+      return settle(call(patience(state), ...))
    end
 end
 

@@ -1,6 +1,6 @@
---- Asks the service: one connection, one line out, one line back, within one deadline.
--- `exchange` keeps no state between calls; breaker.lua says when not to call it.
--- slurmctld waits while this runs: nothing here may wait past the deadline, and nothing may leak a socket.
+--- Asks the service: one line out, one line back, within one deadline, over a connection that is kept.
+-- Whatever goes wrong ends the connection, so that no answer can be taken for another call's. breaker.lua
+-- says when not to call. slurmctld waits while this runs: nothing waits past the deadline or leaks a socket.
 local client = {}
 
 client.MAX_REPLY_BYTES = 16384
@@ -74,22 +74,13 @@ local function receive_line(socket, time_left)
       received = received .. chunk
       local newline = received:find("\n", 1, true)
       if newline and newline <= client.MAX_REPLY_BYTES then
-         return received:sub(1, newline - 1)
+         return received:sub(1, newline - 1), nil, newline < #received
       end
    end
    return nil, "reply_too_long"
 end
 
-local function converse(socket, path, line, time_left)
-   local left_s = time_left()
-   if not left_s then
-      return nil, "deadline"
-   end
-   socket:settimeout(left_s, "t")
-   local connected, message = socket:connect(path)
-   if not connected then
-      return nil, failure(message, "connect_failed")
-   end
+local function converse(socket, line, time_left)
    local sent, reason = send(socket, line, time_left)
    if not sent then
       return nil, reason
@@ -123,6 +114,49 @@ function client.now_s()
    return time.gettime()
 end
 
+--- The connection that is kept, and where to.
+local kept, kept_path
+
+--- Ends the connection that is kept: for a caller whose reply made no sense.
+function client.hang_up()
+   if kept then
+      kept:close()
+      kept = nil
+   end
+end
+
+local function connect(path, time_left)
+   local left_s = time_left()
+   if not left_s then
+      return nil, "deadline"
+   end
+   local socket = new_socket()
+   if not socket then
+      return nil, "no_socket"
+   end
+   kept, kept_path = socket, path
+   socket:settimeout(left_s, "t")
+   local connected, message = socket:connect(path)
+   return connected, failure(message, "connect_failed")
+end
+
+--- A kept connection may have been closed meanwhile, by a service that was started anew: what fails on it,
+-- but for want of time, is tried once on a new one.
+local function ask(path, line, time_left)
+   if kept and kept_path == path then
+      local reply, reason, is_followed = converse(kept, line, time_left)
+      if reply or reason == "deadline" then
+         return reply, reason, is_followed
+      end
+   end
+   client.hang_up()
+   local connected, failed = connect(path, time_left)
+   if not connected then
+      return nil, failed
+   end
+   return converse(kept, line, time_left)
+end
+
 --- Sends `line` (with its newline) to the socket at `path`: the line that comes back, or nil and a reason.
 function client.exchange(path, line, deadline_ms)
    local loaded, missing = load_libraries()
@@ -130,12 +164,10 @@ function client.exchange(path, line, deadline_ms)
       return nil, missing
    end
    local time_left = countdown(time.gettime, deadline_ms / 1000)
-   local socket = new_socket()
-   if not socket then
-      return nil, "no_socket"
+   local completed, reply, reason, is_followed = pcall(ask, path, line, time_left)
+   if not completed or not reply or is_followed then
+      client.hang_up()
    end
-   local completed, reply, reason = pcall(converse, socket, path, line, time_left)
-   socket:close()
    if not completed then
       return nil, "socket_error"
    end

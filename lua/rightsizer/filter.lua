@@ -108,6 +108,8 @@ local function ask_service(codec, ask, to)
       return nil, reason
    end
    local answer, failure = client.exchange(to.socket, line, to.deadline_ms)
+   -- It asks once, and may then run for days.
+   client.hang_up()
    if not answer then
       return nil, failure
    end

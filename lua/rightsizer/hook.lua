@@ -39,16 +39,7 @@ local function is_switched_off(path)
    return true
 end
 
-local function ask_service(codec, now_s, ask, to)
-   local id = frame.new_id(now_s)
-   local line, reason = frame.request(codec, id, ask)
-   if not line then
-      return nil, reason
-   end
-   local answer, failure = client.exchange(to.socket, line, to.deadline_ms)
-   if not answer then
-      return nil, failure
-   end
+local function understood(codec, answer, id, ask)
    local decoded, reply = pcall(codec.decode, answer)
    if not decoded then
       return nil, "bad_json"
@@ -56,8 +47,25 @@ local function ask_service(codec, now_s, ask, to)
    return checks.decision(reply, id, ask)
 end
 
+local function ask_service(codec, now_s, ask, to, share)
+   local id = frame.new_id(now_s)
+   local line, reason = frame.request(codec, id, ask)
+   if not line then
+      return nil, reason
+   end
+   local answer, failure = client.exchange(to.socket, line, to.deadline_ms * share)
+   if not answer then
+      return nil, failure
+   end
+   local decision, nonsense = understood(codec, answer, id, ask)
+   if not decision then
+      client.hang_up()
+   end
+   return decision, nonsense
+end
+
 --- A decision and what the job asked for, or nil and a reason.
-local function consult(fields, slurm, to)
+local function consult(share, fields, slurm, to)
    local codec, no_codec = json.codec()
    if not codec then
       return nil, no_codec
@@ -67,7 +75,7 @@ local function consult(fields, slurm, to)
       return nil, no_clock
    end
    local ask = job_desc.read(fields, slurm)
-   local decision, reason = ask_service(codec, now_s, ask, to)
+   local decision, reason = ask_service(codec, now_s, ask, to, share)
    return decision, decision and ask or reason
 end
 

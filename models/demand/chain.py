@@ -16,12 +16,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from accounting.request import JobRequest
-from models.features import Learned, features, use_of
-from models.history import Evidence, Habit
+from models.evidence import Evidence, Learned
+from models.features import features
+from models.history import Habit
 
-# A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
-# the Vertical Pod Autoscaler's OOM bump.
-KILLED_BUMP = 1.2
 # Margin shrinks as jobs / n: five jobs widen it by 10 %, fifty by 1 %.
 SMALL_SAMPLE_MARGIN = 0.5
 
@@ -67,18 +65,10 @@ def from_history(dimension: Learned) -> Estimator:
     """Estimate by the family's maximum; jobs that were killed for memory count for more than they show."""
 
     def estimate(sight: Sight) -> Estimate | None:
-        uses: list[float] = []
-        complete = 0
-        for job in sight.evidence.jobs:
-            use = use_of(job, dimension)
-            if use is None:
-                continue
-            killed = dimension == "memory" and job.mem_at_least
-            uses.append(use * KILLED_BUMP if killed else use)
-            complete += job.complete or killed
-        if not uses:
+        past = sight.evidence.use(dimension)
+        if past is None:
             return None
-        return Estimate(sorted(uses)[len(uses) // 2], max(uses), complete)
+        return Estimate(sorted(past.needed)[past.count // 2], max(past.needed), past.complete)
 
     return estimate
 

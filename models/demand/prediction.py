@@ -6,8 +6,8 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, GrowthModel, Sight, demand_chain, gpu_chain
+from models.evidence import Learned
 from models.families import describe_family
-from models.features import Learned
 from models.history import History
 
 
@@ -30,7 +30,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     jobs_seen: int
     memory: Estimate | None = None
     cores: Estimate | None = None
-    wall: Estimate | None = None
     gpus: Estimate | None = None
     gpu_source: str = ""
 
@@ -52,10 +51,10 @@ class Predictor:
 
     def predict(self, request: JobRequest) -> Prediction:
         """Return what the job will need; dimensions without enough evidence are None."""
-        evidence = self._history.evidence(request, self._enough)
-        if evidence is None:
+        sight = self._sight(request)
+        if sight is None:
             return Prediction(model=self.model, basis="no finished job like it is known", jobs_seen=0)
-        sight = Sight(request, evidence, self._history.habits(request))
+        evidence = sight.evidence
         seen = len(evidence.jobs)
         return Prediction(
             model=self.model,
@@ -63,7 +62,15 @@ class Predictor:
             jobs_seen=seen,
             memory=self._memory(sight),
             cores=self._cores(sight),
-            wall=self._wall(sight),
             gpus=self._gpus(sight),
             gpu_source="+".join(sorted({job.gpu_source for job in evidence.jobs if job.gpu_source})),
         )
+
+    def wall_time(self, request: JobRequest) -> Estimate | None:
+        """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""
+        sight = self._sight(request)
+        return None if sight is None else self._wall(sight)
+
+    def _sight(self, request: JobRequest) -> Sight | None:
+        evidence = self._history.evidence(request, self._enough)
+        return None if evidence is None else Sight(request, evidence, self._history.habits(request))

@@ -35,7 +35,8 @@ from models.artefact import (
     sealed,
 )
 from models.demand.chain import GrowthModel
-from models.features import FEATURES, LEARNED, Learned, features, use_of
+from models.evidence import LEARNED, Learned, use_of
+from models.features import FEATURES, features
 from models.history import History, past_job, replay
 
 QUANTILE = 0.98
@@ -75,12 +76,11 @@ def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
             continue
         job, habits = past_job(attempt), history.habits(request)
         for dimension, matrix in matrices.items():
-            target = use_of(job, dimension)
-            seen = [use for past in evidence.jobs if (use := use_of(past, dimension)) is not None]
-            if target is None or not seen or not job.complete:
+            target, past = use_of(job, dimension), evidence.use(dimension)
+            if target is None or past is None or not job.complete:
                 continue
             matrix.inputs.append(features(request, evidence, habits, dimension))
-            matrix.targets.append(math.log(target / max(seen)))
+            matrix.targets.append(math.log(target) - past.highest_log)
     if not any(True for _ in history.items()):
         raise ModelError(
             f"nothing to learn from {len(attempts)} attempts: none of them started; ingest more accounting"

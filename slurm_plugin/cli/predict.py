@@ -61,8 +61,8 @@ def predict(
         }
         for reason in answer.decision.dimensions
     ]
-    if answer.prediction and answer.prediction.wall:
-        wall = answer.prediction.wall
+    wall = predictor.wall_time(answer.decision.request)
+    if wall:
         rows.append(
             {
                 "resource": "wall time (s)",

@@ -61,9 +61,12 @@ class Stream:
             return None, str(error)
         return True
 
-    def send(self, line: str) -> int:
+    def send(self, line: str) -> Any:  # noqa: ANN401 - what Lua takes: a number, or nil, a word and a number
         """Send a whole line and return how much that was."""
-        self._socket.sendall(line.encode("latin-1"))
+        try:
+            self._socket.sendall(line.encode("latin-1"))
+        except OSError:
+            return None, "closed", 0
         return len(line)
 
     def receive(self, count: int) -> Any:  # noqa: ANN401 - what Lua takes: text, or nil, a word and what there is
@@ -94,9 +97,10 @@ class LuaHook:
         # Latin-1 carries every byte both ways, as C strings do.
         self._lua = lua51.LuaRuntime(unpack_returned_tuples=True, encoding="latin-1")
         self._messages: list[str] = []
+        self._streams: list[Stream] = []
         lent = {
             "now": time.time,
-            "stream": Stream,
+            "stream": self._new_stream,
             "encode": lambda table: json.dumps(_plain(table)),
             "decode": lambda line: self._lua.table_from(json.loads(line), recursive=True),
             "log": lambda *_words: None,
@@ -106,6 +110,15 @@ class LuaHook:
         package = self._lua.globals().package
         package.path = f"{site_folder}/?.lua;{package.path}"
         self._lua.globals().dofile(str(lua_folder() / HOOK_SCRIPT))
+
+    def close(self) -> None:
+        """Close the connection that the hook keeps."""
+        for stream in self._streams:
+            stream.close()
+
+    def _new_stream(self) -> Stream:
+        self._streams.append(Stream())
+        return self._streams[-1]
 
     def submit(self, fields: Mapping[str, object]) -> tuple[JobFields, str]:
         """Return the job description as the hook leaves it, and the line that its user is told."""

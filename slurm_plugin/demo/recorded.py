@@ -47,9 +47,8 @@ def tell_recorded(say: Say) -> list[dict[str, object]]:
         attempts = ingest_recording(config, folder)
         say(f"{len(attempts)} recorded attempts ingested into {config.store.url.rpartition('/')[2]}")
         say(f"model {train_current(config, attempts)} trained")
-        with _service(folder, config):
+        with _service(folder, config), contextlib.closing(LuaHook(folder)) as hook:
             say("the service answers; the Lua hook asks it, as slurmctld's would")
-            hook = LuaHook(folder)
             return [_submit(family, hook, attempts) for family in FAMILIES]
 
 

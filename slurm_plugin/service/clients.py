@@ -28,9 +28,9 @@ from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_client_reque
 from slurm_plugin.service.remembered import Remembered
 from slurm_plugin.service.server import (
     FACTS_CHECK_S,
-    IDLE_S,
     MODEL_CHECK_S,
     bind_socket,
+    every,
     until_stopped,
 )
 
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 SOCKET_MODE = 0o666
 NAME_HOLDS_S = 600.0
+# A client gives up after some 25 ms: whoever takes longer is none.
+SLOW_S = 2.0
 _PEER = struct.Struct("3i")  # pid, uid, gid
 
 ClientHandler = Callable[[bytes, int, str], bytes | None]
@@ -88,7 +90,7 @@ class Clients:
             if self._is_disabled() or not self._allowance.admit(uid, time.monotonic()):
                 return
             try:
-                reply = await asyncio.wait_for(self._answer(reader, uid), IDLE_S)
+                reply = await asyncio.wait_for(self._answer(reader, uid), SLOW_S)
             finally:
                 self._allowance.leave(uid)
             if reply is not None:
@@ -146,7 +148,7 @@ async def serve_clients(config: Config) -> None:
     server = await asyncio.start_unix_server(clients.converse, sock=listening, limit=MAX_REQUEST_BYTES)
     log.info("answering clients on %s in mode %s", path, config.mode)
     try:
-        await until_stopped((MODEL_CHECK_S, model.refresh), (FACTS_CHECK_S, facts.refresh))
+        await until_stopped(every(MODEL_CHECK_S, model.refresh), every(FACTS_CHECK_S, facts.refresh))
     finally:
         server.close()
         path.unlink(missing_ok=True)

@@ -6,99 +6,91 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from accounting.errors import ServiceError
 from slurm_plugin.config import Config
+from slurm_plugin.service.answers import Answers, Send
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
+from slurm_plugin.service.decide import chain_settings_of
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_request, encode_reply
-from slurm_plugin.service.remembered import Remembered
+from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
 
 log = logging.getLogger(__name__)
 
 MODEL_CHECK_S = 0.5
 FACTS_CHECK_S = 600.0
-# The hook gives up after some 25 ms; whoever holds a connection longer is not the hook.
-IDLE_S = 2.0
+# Half a per cent of one core, in the minute after a submission.
+REHEARSE_S = 0.02
+# The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
+SLOW_S = 2.0
+# Between lines the hook keeps its connection, and makes a new one where it finds it closed.
+QUIET_S = 300.0
 BACKLOG = 256
 
-Handler = Callable[[bytes], bytes | None]
-
-
-def make_handler(config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal) -> Handler:
-    """Return the function from a request line to a reply line; None where the line deserves no answer."""
-    remembered = Remembered(
-        lambda job, predictor, known, name, now_s: decide(job, predictor, config, name, now_s, known)
-    )
-
-    def handle(line: bytes) -> bytes | None:
-        request = decode_request(line)
-        if isinstance(request, str):
-            log.warning("a request was not understood: %s", request)
-            return None
-        answer = remembered.answer(
-            request.job, model.predictor, facts.facts, os.urandom(6).hex(), time.time()
-        )
-        try:
-            journal.append(answer.decision)
-        except OSError as error:
-            # The token in the job's comment holds the decision too: one copy is enough to answer.
-            log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
-        return encode_reply(reply_to(request.id, answer))
-
-    return handle
+Handler = Callable[[bytes, Send], bool]
 
 
 class Connection(asyncio.Protocol):
-    """One client. It may send several lines; it may not be slow about it, nor long."""
+    """One client. It may send line after line; it may not be slow about one, nor make one too long."""
 
     def __init__(self, handle: Handler) -> None:
         self._handle = handle
-        self._buffer = bytearray()
+        self._buffer = b""
         self._transport: asyncio.Transport | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._seen_s = 0.0
+        self._patience_s = SLOW_S
+        self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin with a client."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a Unix stream is one; tells mypy
         self._transport = transport
-        self._idle = asyncio.get_running_loop().call_later(IDLE_S, transport.abort)
+        self._seen_s = time.monotonic()
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """End with a client."""
-        if self._idle is not None:
-            self._idle.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _look(self) -> None:
+        """Drop a client that has taken too long; else look again later."""
+        assert self._transport is not None  # noqa: S101
+        quiet_s = time.monotonic() - self._seen_s
+        if quiet_s > self._patience_s:
+            self._transport.abort()
+        else:
+            self._watch = asyncio.get_running_loop().call_later(SLOW_S, self._look)
 
     def data_received(self, data: bytes) -> None:
         """Answer every whole line; drop a client that sends more than a request can be."""
         assert self._transport is not None  # noqa: S101
-        self._buffer += data
-        *lines, rest = self._buffer.split(b"\n")
-        self._buffer = bytearray(rest)
+        *lines, rest = (self._buffer + data).split(b"\n")
+        if lines or not self._buffer:
+            self._seen_s = time.monotonic()
+        self._patience_s = SLOW_S if rest else QUIET_S
+        self._buffer = rest
         for line in lines:
-            reply = self._answer(bytes(line))
-            if reply is None:
+            if not self._answer(line):
                 self._transport.close()
                 return
-            self._transport.write(reply)
-        if len(self._buffer) > MAX_REQUEST_BYTES:
+        if len(rest) > MAX_REQUEST_BYTES:
             log.warning("a client sent more than %d bytes without a line end", MAX_REQUEST_BYTES)
             self._transport.abort()
 
-    def _answer(self, line: bytes) -> bytes | None:
+    def _answer(self, line: bytes) -> bool:
+        assert self._transport is not None  # noqa: S101
         try:
-            return self._handle(line)
+            return self._handle(line, self._transport.write)
         except Exception:  # the request handler: whatever happens to one job, the next one gets an answer
             log.exception("a request failed")
-            return None
+            return False
 
 
 def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.socket:
@@ -135,12 +127,14 @@ async def serve(config: Config) -> None:
     journal = Journal(Path(config.service.journal))
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
-    handle = make_handler(config, model, facts, journal)
+    answers = Answers(config, model, facts, journal)
     loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(lambda: Connection(handle), sock=listening)
+    server = await loop.create_unix_server(lambda: Connection(answers.handle), sock=listening)
     log.info("answering on %s in mode %s", path, config.mode)
     try:
-        await until_stopped((MODEL_CHECK_S, model.refresh), (FACTS_CHECK_S, facts.refresh))
+        await until_stopped(
+            every(MODEL_CHECK_S, model.refresh), every(FACTS_CHECK_S, facts.refresh), _rehearse(answers)
+        )
     finally:
         server.close()
         path.unlink(missing_ok=True)
@@ -148,17 +142,17 @@ async def serve(config: Config) -> None:
     log.info("stopped")
 
 
-async def until_stopped(*watches: tuple[float, Callable[[], None]]) -> None:
-    """Wait for SIGTERM or SIGINT, and meanwhile refresh, each watch every so many seconds."""
+async def until_stopped(*works: Coroutine[object, object, object]) -> None:
+    """Wait for SIGTERM or SIGINT, and meanwhile do all these works, none of which should end."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     tasks: list[asyncio.Task[object]] = [
         asyncio.create_task(stop.wait()),
-        *(asyncio.create_task(_every(pause_s, refresh)) for pause_s, refresh in watches),
+        *(asyncio.create_task(work) for work in works),
     ]
     try:
-        # A watch that fails ends the service: restarted, it follows models again; until then jobs pass unchanged.
+        # A task that fails ends the service: restarted, it has them all again; until then jobs pass unchanged.
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
@@ -167,8 +161,14 @@ async def until_stopped(*watches: tuple[float, Callable[[], None]]) -> None:
             task.cancel()
 
 
-async def _every(pause_s: float, refresh: Callable[[], None]) -> None:
+async def every(pause_s: float, refresh: Callable[[], None]) -> None:
     """Refresh now and from time to time, beside the loop, so that answers go on."""
     while True:
         await asyncio.to_thread(refresh)
         await asyncio.sleep(pause_s)
+
+
+async def _rehearse(answers: Answers) -> None:
+    """Keep the way to an answer warm; on the loop's own thread, whose caches they are."""
+    while True:
+        await asyncio.sleep(REHEARSE_S if answers.rehearse() else MODEL_CHECK_S)

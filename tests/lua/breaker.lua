@@ -11,8 +11,9 @@ end
 --- A breaker over a service that answers as `service.answer` says, with a clock to set by hand.
 local function new_service()
    local service = { now_s = 1000, calls = 0, changes = {} }
-   local function call()
+   local function call(share)
       service.calls = service.calls + 1
+      service.share = share
       if service.answer == "raise" then
          error("raised")
       elseif service.answer == "good" then
@@ -66,6 +67,20 @@ same(service.ask("good"), true, "the second probe")
 same(service.changes[2], false, "closes it")
 fail(service, 2)
 same(service.ask("good"), true, "with a clean slate")
+
+--- A service that hangs is given less time from call to call; a probe has all, as has what follows success.
+service = new_service()
+for _, share in ipairs({ 1, 0.5, 0.25 }) do
+   service.ask("deadline")
+   same(service.share, share, "while calls fail in a row")
+end
+service.now_s = service.now_s + 31
+service.ask("good")
+same(service.share, 1, "a probe")
+fail(service, 1)
+service.ask("good")
+service.ask("good")
+same(service.share, 1, "after a good one")
 
 --- Half of the last twenty, never three in a row.
 service = new_service()

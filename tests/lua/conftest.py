@@ -98,11 +98,16 @@ class Slurmctld:
 
 @dataclass
 class Service:
-    """A socket that treats every connection as told; `requests` are the lines that came in."""
+    """A socket that treats every request as told; `requests` are the lines that came in.
+
+    It hangs up after one of them unless it keeps its connections, as the real one does.
+    """
 
     path: Path
     answer: Answer
+    keeps: bool = False
     requests: list[bytes] = field(default_factory=list)
+    connections: int = 0
 
     def __enter__(self) -> "Service":
         self._listener = socket.socket(socket.AF_UNIX)
@@ -123,16 +128,19 @@ class Service:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self.connections += 1
             connection.settimeout(5)
             with connection, contextlib.suppress(OSError):
                 self.answer(connection, self._read(connection))
+                while self.keeps and (line := self._read(connection)):
+                    self.answer(connection, line)
 
     def _read(self, connection: socket.socket) -> bytes:
         line = b""
         while not line.endswith(b"\n"):
             chunk = connection.recv(65536)
             if not chunk:
-                break
+                return b""
             line += chunk
         self.requests.append(line)
         return line

@@ -87,6 +87,70 @@ def test_a_failing_service_changes_nothing(lua: str, folder: Path, answer: Answe
 OPENED = "rightsizer: the service fails: jobs pass as they were submitted, it is tried again every 30 s"
 
 
+GOOD = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}')
+STALE = '{"v":1,"id":"0000000000000000"}'
+
+
+def in_turn(*answers: Answer) -> Answer:
+    """The first answer to the first request, the second to the second, and so on."""
+    left = iter(answers)
+
+    def answer(connection: socket.socket, line: bytes) -> None:
+        next(left)(connection, line)
+
+    return answer
+
+
+def hang_up(connection: socket.socket, _line: bytes) -> None:
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (fall_silent, "deadline"),
+        (half_then_silent, "deadline"),
+        (reply_with(STALE), "wrong_id"),
+        (reply_with("rubbish"), "bad_json"),
+    ],
+    ids=["silent", "half_silent", "wrong_id", "rubbish"],
+)
+def test_a_kept_connection_that_fails_is_not_used_again(
+    lua: str, folder: Path, second: Answer, reason: str
+) -> None:
+    with (
+        Service(folder / "s", in_turn(GOOD, second, GOOD), keeps=True) as service,
+        Slurmctld(lua, install(folder, deadline_ms=DEADLINE_MS * 5)) as ctld,
+    ):
+        first, failed, third = (ctld.submit(ORDINARY) for _ in range(3))
+    assert first["writes"]["cpus_per_task"] == third["writes"]["cpus_per_task"] == 1
+    assert unchanged(failed, reason)
+    assert (len(service.requests), service.connections) == (3, 2)
+
+
+def test_one_connection_serves_many_jobs(lua: str, folder: Path) -> None:
+    with Service(folder / "s", GOOD, keeps=True) as service, Slurmctld(lua, install(folder)) as ctld:
+        assert all(ctld.submit(ORDINARY)["writes"]["cpus_per_task"] == 1 for _ in range(5))
+    assert (len(service.requests), service.connections) == (5, 1)
+
+
+@pytest.mark.parametrize("left", ["\n", "x", f"\n{STALE}"], ids=["line", "byte", "reply"])
+def test_what_follows_a_reply_is_no_later_answer(lua: str, folder: Path, left: str) -> None:
+    answer = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}\n' + left, newline=False)
+    with Service(folder / "s", answer, keeps=True), Slurmctld(lua, install(folder)) as ctld:
+        assert all(ctld.submit(ORDINARY)["writes"]["cpus_per_task"] == 1 for _ in range(3))
+
+
+def test_a_service_that_hung_up_meanwhile_is_asked_anew(lua: str, folder: Path) -> None:
+    # The second line meets a connection that is closed without an answer.
+    with (
+        Service(folder / "s", in_turn(GOOD, hang_up, GOOD), keeps=True) as service,
+        Slurmctld(lua, install(folder)) as ctld,
+    ):
+        assert all(ctld.submit(ORDINARY)["writes"]["cpus_per_task"] == 1 for _ in range(2))
+    assert service.connections == 2
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [(fall_silent, "deadline"), (close, "closed"), (reply_with('{"v":2,"id":"{id}"}'), "wrong_version")],

@@ -42,15 +42,16 @@ class Client:
         hidden: str = "",
         environment: dict[str, str] | None = None,
         word: str = "",
+        folder: str = "/",
     ) -> None:
         command = [lua, str(HERE / "client_driver.lua"), str(HERE), str(script), hidden, word]
-        outside = {name: text for name, text in os.environ.items() if not name.startswith("SLURM")}
+        outside = {name: text for name, text in os.environ.items() if not name.startswith(("SLURM", "LUA"))}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd="/",
+            cwd=folder,
             env={**outside, **(environment or {})},
         )
         self.others: Any = self._answer()
@@ -209,6 +210,33 @@ def test_what_is_missing_costs_nobody_anything(
 ) -> None:
     with Client(lua, install(folder, settings), hidden) as client:
         assert left_alone(client.run(ORDINARY), reason)
+
+
+def test_a_module_that_lies_where_its_user_stands_is_not_loaded(lua: str, folder: Path) -> None:
+    trap = folder / "trap"
+    trap.mkdir()
+    for name in ("cjson", "rightsizer_clients"):
+        (trap / f"{name}.lua").write_text(f"io.open('{folder}/caught', 'w'):close() return {{}}")
+    script = install(folder)
+    with Client(lua, script, folder=str(trap)) as client, Service(folder / "s", reply_with(GRANT)):
+        assert client.run(ORDINARY)["writes"] == LOWERED
+    (folder / "rightsizer_clients.lua").unlink()
+    with Client(lua, script, folder=str(trap)) as client:
+        assert left_alone(client.run(ORDINARY), "no_settings")
+    assert not (folder / "caught").exists()
+
+
+@pytest.mark.parametrize("variable", ["LUA_PATH", "LUA_CPATH", "LUA_PATH_{}", "LUA_CPATH_{}"])
+def test_who_has_a_lua_of_his_own_is_left_alone(variable: str, lua: str, folder: Path) -> None:
+    version = lua.rpartition("lua")[2].replace(".", "_")
+    if version == "5_1" and "{}" in variable:
+        pytest.skip("Lua 5.1 knows no variables of its version")
+    with (
+        Client(lua, install(folder), environment={variable.format(version): "/nowhere/?;;"}) as client,
+        Service(folder / "s", reply_with(GRANT)) as service,
+    ):
+        assert left_alone(client.run(ORDINARY))
+    assert service.requests == []
 
 
 def test_without_its_modules_it_still_lets_every_client_through(lua: str, folder: Path) -> None:

@@ -8,11 +8,14 @@ import msgspec
 import pytest
 
 from accounting.errors import ModelError
+from accounting.records import Attempt
 from models import registry
 from models.artefact import MANIFEST, OnnxGrowth, load_predictor, read_manifest, sealed
 from models.demand import training
+from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
-from models.features import FEATURES, LEARNED
+from models.evidence import LEARNED
+from models.features import FEATURES
 from models.history import request_of
 from tests.builders import attempt, past
 from tests.conftest import RECENT_JOBS, TrainedModel
@@ -34,14 +37,21 @@ def test_every_dimension_learned_from_the_past(trained_model: TrainedModel) -> N
     assert {trained_on.rows for trained_on in manifest.growth.values()} == {87}
 
 
+def estimates(predictor: Predictor, past: Attempt) -> tuple[Estimate | None, ...]:
+    """Everything a predictor says of the request of a past attempt."""
+    request = request_of(past)
+    prediction = predictor.predict(request)
+    return prediction.memory, prediction.cores, prediction.gpus, predictor.wall_time(request)
+
+
 def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel) -> None:
     trained = trained_model.trained
     ours = Predictor("trained", trained.history, trained.growth_models(), SETTINGS)
     served = load_predictor(trained_model.folder, SETTINGS)
     for one in trained_model.attempts:
-        expected, given = ours.predict(request_of(one)), served.predict(request_of(one))
-        for dimension in ("memory", "cores", "wall", "gpus"):
-            left, right = getattr(expected, dimension), getattr(given, dimension)
+        for left, right in zip(estimates(ours, one), estimates(served, one), strict=True):
+            assert left is not None
+            assert right is not None
             assert right.upper == pytest.approx(left.upper, rel=1e-4)
             assert (right.likely, right.jobs) == (left.likely, left.jobs)
 

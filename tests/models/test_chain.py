@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demand.chain import KILLED_BUMP, Sight, demand_chain, gpu_chain
+from models.demand.chain import Sight, demand_chain, gpu_chain
 from models.demand.prediction import ChainSettings, Predictor
-from models.history import Evidence, Habit, History, PastJob, past_job, request_of
+from models.evidence import KILLED_BUMP, Evidence, PastJob
+from models.history import Habit, History, past_job, request_of
 from tests.builders import attempt, request
 
 KNOWN = request_of(attempt())
@@ -111,10 +112,11 @@ def predictor(jobs: int, enough: int = 5) -> Predictor:
 
 
 def test_a_predictor_says_what_it_rests_on() -> None:
-    prediction = predictor(7).predict(KNOWN)
+    known = predictor(7)
+    prediction = known.predict(KNOWN)
     assert prediction.basis == "7 earlier jobs of alice named fit and the same script"
     assert (prediction.jobs_seen, prediction.gpu_source) == (7, "simulated")
-    for estimate in (prediction.memory, prediction.cores, prediction.wall, prediction.gpus):
+    for estimate in (prediction.memory, prediction.cores, prediction.gpus, known.wall_time(KNOWN)):
         assert estimate is not None
 
 

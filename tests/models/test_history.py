@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
-from models.features import FEATURES, LEARNED, features, use_of
-from models.history import Evidence, History, PastJob, is_comparable, past_job, replay, request_of, stands_for
+from models.evidence import LEARNED, Evidence, PastJob, comparable, likeness_of, stands_for
+from models.features import FEATURES, features
+from models.history import History, past_job, replay, request_of
 from tests.builders import T0, attempt, request
 
 KNOWN = request_of(attempt())
@@ -61,14 +62,13 @@ def test_the_narrowest_family_with_enough_speaks() -> None:
     ],
 )
 def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[str], stands: bool) -> None:
-    asked = msgspec.structs.replace(KNOWN, script_signature="abc")
     evidence = Evidence(("user+name", "alice", "fit"), tuple(job(script=script) for script in scripts))
-    assert stands_for(evidence, asked) is stands
-    assert stands_for(evidence, msgspec.structs.replace(asked, script_signature=""))
+    assert stands_for(evidence, "abc") is stands
+    assert stands_for(evidence, "")
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "comparable"),
+    ("then", "now", "tells"),
     [
         ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, True),
         ({"asked_mem_mib": 3999}, {"mem_per_node_mib": 8000}, False),
@@ -82,9 +82,12 @@ def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[st
     ],
 )
 def test_jobs_that_asked_for_far_less_tell_nothing(
-    then: dict[str, Any], now: dict[str, Any], comparable: bool
+    then: dict[str, Any], now: dict[str, Any], tells: bool
 ) -> None:
-    assert is_comparable(job(**then), msgspec.structs.replace(KNOWN, **now)) is comparable
+    past = job(**then)
+    assert comparable([past], likeness_of(msgspec.structs.replace(KNOWN, **now))) == (
+        (past,) if tells else ()
+    )
 
 
 def test_what_a_user_asked_comes_back_per_task() -> None:
@@ -173,7 +176,7 @@ def test_features_are_complete_and_unknown_only_where_they_may_be(
     asked = msgspec.structs.replace(asked, mem_per_node_mib=asked_mib)
     evidence = history.evidence(asked, enough=1)
     assert evidence is not None
-    if not any(use_of(one, dimension) is not None for one in evidence.jobs):
+    if evidence.use(dimension) is None:
         return
     values = features(asked, evidence, history.habits(asked), dimension)
     assert len(values) == len(FEATURES)

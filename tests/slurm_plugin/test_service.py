@@ -24,12 +24,13 @@ from models import registry
 from models.demand import training
 from models.families import script_signature
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.answers import EXPECTED_S, Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, Reply, Request, decode_reply, encode_request
-from slurm_plugin.service.server import IDLE_S, bind_socket, make_handler
+from slurm_plugin.service.server import SLOW_S, Handler, bind_socket
 from tests.builders import past, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 
@@ -72,11 +73,17 @@ def install(site: Site, model: TrainedModel) -> None:
     shutil.copytree(model.directory, site.models, symlinks=True)
 
 
-def handler_of(site: Site) -> Any:
+def handler_of(site: Site) -> Handler:
     config = site.config
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
-    return make_handler(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
+    return Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal))).handle
+
+
+def asked(handle: Handler, line: bytes) -> bytes:
+    """The reply to a line; nothing where it deserves none."""
+    sent: list[bytes] = []
+    return b"".join(sent) if handle(line, sent.append) else b""
 
 
 def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
@@ -84,7 +91,7 @@ def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
 ) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
-    answer = decode_reply(handler_of(site)(line_of(KNOWN, "abc")))
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN, "abc")))
     assert answer.id == "abc"
     assert answer.grant.cpus_per_task == 1 or answer.grant.cpus_per_task == 2
     assert answer.grant.mem_per_node_mib is not None
@@ -106,7 +113,7 @@ def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
 def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode=mode)
-    answer = decode_reply(handler_of(site)(line_of(KNOWN)))
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN)))
     assert (answer.grant, bool(answer.message)) == (Grant(), told)
     assert ";would=cpus:" in answer.token
     token = find_token(answer.token)
@@ -129,7 +136,7 @@ def test_a_job_that_is_left_alone_has_its_reason(
 ) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
-    answer = decode_reply(handler_of(site)(line_of(msgspec.structs.replace(KNOWN, **changes))))
+    answer = decode_reply(asked(handler_of(site), line_of(msgspec.structs.replace(KNOWN, **changes))))
     token = find_token(answer.token)
     assert token is not None
     assert (answer.grant, answer.message, token.reason) == (Grant(), "", reason)
@@ -137,7 +144,7 @@ def test_a_job_that_is_left_alone_has_its_reason(
 
 def test_without_a_model_every_job_keeps_its_request(site: Site) -> None:
     site.configure(mode="enforce")
-    answer = decode_reply(handler_of(site)(line_of(KNOWN)))
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN)))
     assert (answer.grant, answer.message) == (Grant(), "")
     assert ";why=no-model" in answer.token
 
@@ -146,7 +153,7 @@ def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_mod
     install(site, trained_model)
     site.configure(mode="enforce")
     handle = handler_of(site)
-    answers = [decode_reply(handle(line_of(job))) for job in (KNOWN, submission(), KNOWN)]
+    answers = [decode_reply(asked(handle, line_of(job))) for job in (KNOWN, submission(), KNOWN)]
     [file] = Path(site.config.service.journal).iterdir()
     decisions = [decode_decision(line) for line in file.read_bytes().splitlines()]
     tokens = [find_token(answer.token) for answer in answers]
@@ -165,17 +172,34 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
     model = CurrentModel(site.models, chain_settings_of(config))
     model.refresh()
     journal = Journal(Path(config.service.journal))
-    handle = make_handler(config, model, CurrentFacts(config), journal)
+    handle = Answers(config, model, CurrentFacts(config), journal).handle
     journal.close()
-    line = handle(line_of(KNOWN))
-    assert line is not None
-    assert decode_reply(line).grant
+    assert decode_reply(asked(handle, line_of(KNOWN))).grant
+
+
+def test_a_rehearsal_is_for_nobody_and_ends(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, trained_model)
+    config = site.config
+    model = CurrentModel(site.models, chain_settings_of(config))
+    model.refresh()
+    answers = Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
+    assert not answers.rehearse(), "nothing has been submitted"
+    assert asked(answers.handle, line_of(KNOWN))
+    (journal,) = Path(config.service.journal).iterdir()
+    written = journal.read_bytes()
+    assert answers.rehearse()
+    assert journal.read_bytes() == written
+    later_s = time.time() + EXPECTED_S + 1
+    monkeypatch.setattr(time, "time", lambda: later_s)
+    assert not answers.rehearse(), "no other one is to be expected"
 
 
 def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
     handle = handler_of(site)
     for line in (b"", b"{}", b"\xff", line_of(KNOWN).replace(b'"v":1', b'"v":2')):
-        assert handle(line) is None
+        assert asked(handle, line) == b""
 
 
 def test_a_journal_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
@@ -197,6 +221,26 @@ def test_the_service_answers_and_stops_cleanly(site: Site, trained_model: Traine
     assert b"Traceback" not in log
 
 
+def test_a_connection_is_kept_for_line_after_line(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.serve()
+    with connect(site) as client, client.makefile("rb") as replies:
+        for number in range(3):
+            line = line_of(KNOWN, str(number))
+            client.sendall(line[:20])
+            client.sendall(line[20:])
+            assert decode_reply(replies.readline()).id == str(number)
+
+
+def test_who_is_slow_about_a_line_is_hung_up_on(site: Site) -> None:
+    site.serve()
+    with connect(site) as client:
+        client.sendall(b"{")
+        began = time.monotonic()
+        assert client.recv(1) == b""
+        assert time.monotonic() - began >= SLOW_S
+
+
 def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     service = site.serve()
@@ -205,7 +249,7 @@ def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_mode
         assert ask(site, bad) == b""
     began = time.monotonic()
     assert ask(site, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
-    assert time.monotonic() - began < IDLE_S / 2, "it waited for more of what is too long already"
+    assert time.monotonic() - began < SLOW_S / 2, "it waited for more of what is too long already"
     assert ask(site, b"x" * (20 * MAX_REQUEST_BYTES)) == b""
     assert ask(site, good[:-1] + b" " * MAX_REQUEST_BYTES + b"\n") == b""
     huge = msgspec.structs.replace(KNOWN, cpus_per_task=10**30, mem_per_node_mib=-1, num_tasks=-(10**30))

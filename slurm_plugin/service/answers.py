@@ -1,0 +1,83 @@
+"""From a request line to a reply line: decode, decide, reply, journal. No socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from models.demand.prediction import Predictor
+from slurm_plugin.config import Config
+from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import Answer, decide, reply_to
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import decode_request, encode_reply
+from slurm_plugin.service.remembered import Remembered
+
+log = logging.getLogger(__name__)
+
+# Who submitted a job within the last minute may well submit another one.
+EXPECTED_S = 60.0
+
+Send = Callable[[bytes], None]
+
+
+class Answers:
+    """Answers request lines, each from the model and the facts that are current at that moment."""
+
+    def __init__(self, config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal) -> None:
+        self._config = config
+        self._model = model
+        self._facts = facts
+        self._journal = journal
+        self._remembered = Remembered(self._decide)
+        self._latest, self._latest_s = b"", 0.0
+
+    def handle(self, line: bytes, send: Send) -> bool:
+        """Answer a line through `send`; False where it deserves no answer."""
+        request = decode_request(line)
+        if isinstance(request, str):
+            log.warning("a request was not understood: %s", request)
+            return False
+        now_s = time.time()
+        answer = self._remembered.answer(
+            request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s
+        )
+        send(encode_reply(reply_to(request.id, answer)))
+        # After the reply, which slurmctld waits for.
+        self._latest, self._latest_s = line, now_s
+        try:
+            self._journal.append(answer.decision)
+        except OSError as error:
+            # The token in the job's comment holds the decision too: one copy is enough.
+            log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
+        return True
+
+    def rehearse(self) -> bool:
+        """Answer the latest line once more, to nobody; False where no other one is to be expected.
+
+        So what an answer needs stays in the processor's caches: after 100 ms of idling, the next one that is not
+        remembered would take three times as long.
+        """
+        if time.time() - self._latest_s > EXPECTED_S:
+            return False
+        try:
+            request = decode_request(self._latest)
+            if not isinstance(request, str):
+                answer = self._decide(
+                    request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), self._latest_s
+                )
+                encode_reply(reply_to(request.id, answer))
+        except Exception:  # it failed for nobody: no reason to end a service that answers
+            log.exception("a rehearsal failed")
+            self._latest_s = 0.0
+        return True
+
+    def _decide(
+        self, submission: Submission, predictor: Predictor | None, facts: SiteFacts, name: str, now_s: float
+    ) -> Answer:
+        return decide(submission, predictor, self._config, name, now_s, facts)
