@@ -25,17 +25,6 @@ end
 
 local folder = own_folder()
 
---- Whether its user told Lua where to look: what lies there may be for another Lua than Slurm's.
-local function has_own_lua()
-   local version = "_" .. _VERSION:match("%d+%.%d+"):gsub("%.", "_")
-   for _, name in ipairs({ "LUA_PATH", "LUA_CPATH" }) do
-      if os.getenv(name) or os.getenv(name .. version) then
-         return true
-      end
-   end
-   return false
-end
-
 --- Without the places that depend on where a user stands: somebody else may have left a module there.
 local function absolute(path)
    local kept = {}
@@ -46,7 +35,7 @@ local function absolute(path)
 end
 
 local function submit(options, pack_offset)
-   if os.getenv("SLURM_JOB_ID") or not SIZED[options.type] or has_own_lua() then
+   if os.getenv("SLURM_JOB_ID") or not SIZED[options.type] then
       return
    end
    package.path = folder .. "/?.lua;" .. absolute(package.path)
