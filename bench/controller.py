@@ -1,7 +1,7 @@
 """A private Slurm for benchmarks, whose slurmctld is started afresh with a chosen hook and a chosen queue.
 
-All hooks are measured on the same machine, the same daemons and the same queue, saved once and restored before every
-measurement, so that jobs which one measurement leaves behind cost nothing in the next.
+Each hook has a slurmctld of its own, so that they can take turns within a second. Its queue is saved once and
+restored before every round, so that jobs which one round leaves behind cost nothing in the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from bench.replay import Message, capture
 from slurm_plugin.config import load_config
-from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown
@@ -36,18 +36,27 @@ STATE_FILE = "job_state"
 
 
 class Controller:
-    """The sandbox; `start` puts slurmctld into a state to measure."""
+    """A sandbox with one hook (or none); `start` puts its slurmctld into a state to measure."""
 
-    def __init__(self, directory: Path, deadline_ms: int) -> None:
+    def __init__(self, directory: Path, hook: str, deadline_ms: int) -> None:
+        self.hook = hook
         self.sandbox = cluster.start(
             cluster.Options(directory=directory, nodes=1, mode="enforce", serve=False)
         )
         self._layout = self.sandbox.layout
         self._plain_conf = self._layout.slurm_conf.read_text(encoding="utf-8")
+        if hook == EMPTY:
+            script = self._layout.etc / HOOK_SCRIPT
+            script.unlink()
+            script.write_text(EMPTY_HOOK, encoding="utf-8")
+        elif hook == OURS:
+            self._make_ours(deadline_ms)
+
+    def _make_ours(self, deadline_ms: int) -> None:
         config = load_config(str(self._layout.rightsizer_toml))
         train_current(config, ingest_recording(config, self._layout.rightsizer))
-        hook = msgspec.structs.replace(config.hook, deadline_ms=deadline_ms)
-        settings = hook_settings(msgspec.structs.replace(config, hook=hook))
+        own = msgspec.structs.replace(config.hook, deadline_ms=deadline_ms)
+        settings = hook_settings(msgspec.structs.replace(config, hook=own))
         (self._layout.etc / "rightsizer_site.lua").write_text(settings, encoding="utf-8")
 
     @property
@@ -73,25 +82,24 @@ class Controller:
         environment = command_environment(self._layout, self.sandbox.cluster.path_first)
         return capture(commands, environment, self.port, self.munge_socket, self._layout.run)
 
-    def start(self, hook: str, queued: int) -> None:
-        """Start slurmctld afresh with a hook and a queue that `save_queue` has saved (or none at all)."""
+    def start(self, queued: int) -> None:
+        """Start slurmctld afresh with a queue that `save_queue` has saved (or none at all)."""
         teardown.end_daemon(self._layout, daemons.SLURMCTLD)
-        self._write_hook(hook)
         folder = self._state_folder(queued)
         folder.mkdir(exist_ok=True)
         for leftover in folder.glob(f"{STATE_FILE}*"):
             leftover.unlink()
         if queued:
             shutil.copyfile(self._saved(queued), folder / STATE_FILE)
-        self._write_conf(hook, queued)
+        self._write_conf(queued)
         self._bring_up()
 
     def begin_queue(self, queued: int) -> None:
-        """Start an empty slurmctld without a hook, in which a queue of that size may be made."""
+        """Start an empty slurmctld, without its hook, in which a queue of that size may be made."""
         shutil.rmtree(self._state_folder(queued), ignore_errors=True)
         self._state_folder(queued).mkdir()
         teardown.end_daemon(self._layout, daemons.SLURMCTLD)
-        self._write_conf(NO_HOOK, queued)
+        self._write_conf(queued, with_hook=False)
         self._bring_up()
 
     def save_queue(self, queued: int) -> None:
@@ -127,17 +135,7 @@ class Controller:
     def _saved(self, queued: int) -> Path:
         return self._layout.state / f"saved-{queued}"
 
-    def _write_hook(self, hook: str) -> None:
-        script, modules = self._layout.etc / HOOK_SCRIPT, self._layout.etc / "rightsizer"
-        script.unlink()
-        if hook == EMPTY:
-            script.write_text(EMPTY_HOOK, encoding="utf-8")
-        else:
-            script.symlink_to(lua_folder() / HOOK_SCRIPT)
-            modules.unlink()
-            modules.symlink_to(lua_folder() / "rightsizer")
-
-    def _write_conf(self, hook: str, queued: int) -> None:
+    def _write_conf(self, queued: int, *, with_hook: bool = True) -> None:
         text = re.sub(
             r"^StateSaveLocation=.*$",
             f"StateSaveLocation={self._state_folder(queued)}",
@@ -146,6 +144,6 @@ class Controller:
         )
         # A sandbox schedules after every submission, under the same locks; clusters keep Slurm's defaults.
         text = re.sub(r"^SchedulerParameters=.*\n", "", text, flags=re.MULTILINE)
-        if hook == NO_HOOK:
+        if self.hook == NO_HOOK or not with_hook:
             text = text.replace("JobSubmitPlugins=lua\n", "")
         self._layout.slurm_conf.write_text(f"{text}MaxJobCount={MOST_JOBS}\n", encoding="utf-8")
