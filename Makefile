@@ -41,6 +41,7 @@ matrix: setup releases
 
 bench: setup
 	$(BIN)/python -m bench.submit_rate
+	$(BIN)/python -m bench.clients_flood
 
 faults: setup
 	@$(BIN)/python -m tests.cluster.campaign

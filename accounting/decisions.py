@@ -31,7 +31,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided for one submission.
 
     `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is; `rule` the name of
-    the site's rule that it fell under, '' for none.
+    the site's rule that it fell under, '' for none. `via` is the id of the decision that the job's own client had
+    carried out before (docs/decisions/0010), whose request is what was asked at first; '' for none.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     request: JobRequest
     grant: Grant = Grant()
     rule: str = ""
+    via: str = ""
     model: str = ""
     dimensions: tuple[DimensionReason, ...] = ()
 

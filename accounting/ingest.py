@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, Engine
 
+from accounting.client_decisions import carried_out, client_decision_id
 from accounting.gpu_samples import read_spool
 from accounting.journal import read_journal
 from accounting.labels import label_attempt
@@ -20,6 +21,7 @@ from accounting.sacct import Reading, query_sacct, read_sacct
 from accounting.store import schema
 from accounting.store.records import (
     Counts,
+    read_decisions,
     read_gpu_use,
     read_offsets,
     read_until_s,
@@ -122,8 +124,16 @@ def _ingest_spools(
 
 def _write_reading(connection: Connection, reading: Reading, now_s: int, report: IngestReport) -> None:
     gpu_use = read_gpu_use(connection, [row.job_id for row, _ in reading.jobs])
+    named = [client_decision_id(row) for row, _ in reading.jobs]
+    decisions = read_decisions(connection, [name for name in named if name])
     attempts = [
-        label_attempt(row, steps, _during(row, gpu_use.get(row.job_id, []))) for row, steps in reading.jobs
+        label_attempt(
+            row,
+            steps,
+            _during(row, gpu_use.get(row.job_id, [])),
+            carried_out(decisions.get(name), row),
+        )
+        for name, (row, steps) in zip(named, reading.jobs, strict=True)
     ]
     report.attempts += write_attempts(connection, attempts)
     report.steps += write_steps(connection, ((row, step) for row, steps in reading.jobs for step in steps))

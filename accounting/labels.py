@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accounting.client_decisions import ClientDecision
 from accounting.records import Attempt, GpuUse, JobRow, MemoryQuality, Step, Use
 from accounting.states import outcome_of
 from accounting.token import asked_request, find_token
@@ -17,10 +18,23 @@ BUSY_GPU_PCT = 1.0
 MIN_SECONDS_FOR_CORES = 2
 
 
-def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = ()) -> Attempt:
-    """Join sacct's job row, its steps, our token and the GPU samples into one attempt."""
+def label_attempt(
+    row: JobRow,
+    steps: Sequence[Step],
+    gpu_use: Sequence[GpuUse] = (),
+    by_client: ClientDecision | None = None,
+) -> Attempt:
+    """Join sacct's job row, its steps, our token and the GPU samples into one attempt.
+
+    `by_client` is what its client asked for at first, and was given less before it submitted: slurmctld and the token
+    saw only what was left.
+    """
     token = find_token(row.admin_comment)
     asked = asked_request(token, row.user) if token else None
+    decision_id, signature = (token.decision_id, token.signature) if token else ("", "")
+    if by_client is not None:
+        asked = by_client.request
+        decision_id, signature = by_client.id, asked.script_signature
     started = max((step.tasks for step in steps if step.step_id.isdigit()), default=1)
     num_tasks = asked.num_tasks if asked else started
     return Attempt(
@@ -29,8 +43,8 @@ def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] 
         asked_cpus=asked.cpus if asked else row.req_cpus,
         asked_mem_mib=asked.mem_mib if asked and asked.mem_mib is not None else row.req_mem_mib,
         asked_gpus=asked.gpus if asked and asked.gpus is not None else row.req_gpus,
-        decision_id=token.decision_id if token else "",
-        script_signature=token.signature if token else "",
+        decision_id=decision_id,
+        script_signature=signature,
         use=measure_use(row, steps, num_tasks, gpu_use),
     )
 

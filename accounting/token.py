@@ -23,6 +23,8 @@ from accounting.units import whole
 PREFIX = "rightsizer/1"
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
 _REFUSAL = re.compile(r"[a-z_]{1,40}")
+# How a client's decision travels to slurmctld: the last word of the job's comment.
+_CARRIED = re.compile(r"(?:^|\s)rightsizer-cli=([0-9a-f]{12})\Z")
 _UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
 _ASKED = {
     "tasks": "num_tasks",
@@ -51,6 +53,18 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     signature: str = ""
     refused: str = ""
+    via: str = ""
+
+
+def carried_word(decision_id: str) -> str:
+    """Return the word that takes the id of a client's decision along in the job's comment."""
+    return f"rightsizer-cli={decision_id}"
+
+
+def carried_id(comment: str) -> str:
+    """Return the id of the client's decision that a comment takes along, '' where there is none."""
+    found = _CARRIED.search(comment)
+    return found[1] if found else ""
 
 
 def format_token(decision: Decision) -> str:
@@ -63,6 +77,7 @@ def format_token(decision: Decision) -> str:
         "granted": _amounts(decision.grant) if decision.applied else "",
         "would": "" if decision.applied else _amounts(decision.grant),
         "rule": decision.rule,
+        "via": decision.via,
         "model": decision.model,
         "sig": decision.request.script_signature,
     }
@@ -92,6 +107,7 @@ def find_token(comment: str) -> Token | None:
         model=parts.get("model", ""),
         signature=parts.get("sig", ""),
         refused=parts.get("refused", ""),
+        via=parts.get("via", ""),
     )
 
 

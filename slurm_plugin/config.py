@@ -56,6 +56,19 @@ class Hook(Section, frozen=True, kw_only=True):
     kill_switch: str = "/var/lib/rightsizer/disabled"
 
 
+class Client(Section, frozen=True, kw_only=True):
+    """`rightsizer serve --clients`: where direct srun and salloc ask before they submit; "" is nowhere.
+
+    `rightsizer config clients` prints what their filter is told. Any user may connect to the socket. `salloc`
+    says whether an salloc that has a name may be sized too.
+    """
+
+    socket: str = ""
+    deadline_ms: Deadline = 25
+    kill_switch: str = "/etc/rightsizer/clients.disabled"
+    salloc: bool = False
+
+
 class Store(Section, frozen=True, kw_only=True):
     """The accounting store: an SQLAlchemy URL."""
 
@@ -127,6 +140,7 @@ class Config(Section, frozen=True, kw_only=True):
     mode: Mode = "observe"
     service: Service = Service()
     hook: Hook = Hook()
+    client: Client = Client()
     store: Store = Store()
     accounting: Accounting = Accounting()
     models: Models = Models()

@@ -1,4 +1,4 @@
-"""What slurmctld's Lua hook is told about this site, and where the hook itself lies."""
+"""What slurmctld's Lua hook and the clients' filter are told about this site, and where they themselves lie."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from accounting.errors import ConfigError
 from slurm_plugin.config import Config
 
 HOOK_SCRIPT = "job_submit.lua"
+FILTER_SCRIPT = "cli_filter.lua"
 
 
 def hook_settings(config: Config) -> str:
@@ -19,6 +20,24 @@ def hook_settings(config: Config) -> str:
         f"  socket = {lua_string(config.service.socket)},\n"
         f"  deadline_ms = {config.hook.deadline_ms},\n"
         f"  kill_switch = {lua_string(config.hook.kill_switch)},\n"
+        "}\n"
+    )
+
+
+def client_settings(config: Config) -> str:
+    """Render rightsizer_clients.lua, which every user's srun reads; ConfigError where clients have no socket."""
+    if not config.client.socket:
+        raise ConfigError(
+            'client.socket is "", so that nothing answers clients; set it, for example to '
+            "/run/rightsizer-clients/clients.sock"
+        )
+    return (
+        "-- Written from rightsizer.toml (`rightsizer config clients`); times in milliseconds. All users read this.\n"
+        "return {\n"
+        f"  socket = {lua_string(config.client.socket)},\n"
+        f"  deadline_ms = {config.client.deadline_ms},\n"
+        f"  kill_switch = {lua_string(config.client.kill_switch)},\n"
+        f"  salloc = {str(config.client.salloc).lower()},\n"
         "}\n"
     )
 

@@ -167,6 +167,18 @@ def read_decision(engine: Engine, decision_id: str) -> Decision | None:
     return None if document is None else decode_decision(str(document).encode())
 
 
+def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[str, Decision]:
+    """Return the decisions that are stored under the given ids, by id."""
+    table, found = schema.decisions, dict[str, Decision]()
+    for begin in range(0, len(decision_ids), KEYS_A_QUERY):
+        chunk = decision_ids[begin : begin + KEYS_A_QUERY]
+        for row in connection.execute(select(table.c.document).where(table.c.id.in_(chunk))):
+            decision = decode_decision(str(row.document).encode())
+            if decision is not None:
+                found[decision.id] = decision
+    return found
+
+
 def read_gpu_use(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[GpuUse]]:
     """Return the GPU use of the given jobs, by job id."""
     table, found = schema.gpu_use, dict[int, list[GpuUse]]()

@@ -12,7 +12,7 @@ local KINDS = {
    { "gpus_per_node", "gpus_per_job", "gpus_per_task" },
    { "mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib" },
 }
---- Direct srun and salloc break on a server's change of these.
+--- Direct srun and salloc break on a server's change of these; their own client may change them.
 local BATCH_ONLY = {
    cpus_per_task = true, gpus_per_node = true, gpus_per_job = true, gpus_per_task = true,
    mem_per_gpu_mib = true,
@@ -39,7 +39,7 @@ local function why_not_asked(dimension, ask)
 end
 
 --- Why `value` may not be granted for `dimension`; nil when it may.
-local function refusal(dimension, value, ask)
+local function refusal(dimension, value, ask, by_client)
    local asked = ask[dimension]
    if not is_whole(value) then
       return "not_an_integer"
@@ -47,7 +47,7 @@ local function refusal(dimension, value, ask)
       return "below_one"
    elseif not asked then
       return why_not_asked(dimension, ask)
-   elseif BATCH_ONLY[dimension] and not ask.batch then
+   elseif BATCH_ONLY[dimension] and not (ask.batch or by_client) then
       return "not_batch"
    elseif value > asked then
       return "above_request"
@@ -55,14 +55,14 @@ local function refusal(dimension, value, ask)
    return nil
 end
 
-local function check_grant(grant, ask)
+local function check_grant(grant, ask, by_client)
    if grant == nil then
       return {}
    elseif type(grant) ~= "table" then
       return nil, "grant_not_an_object"
    end
    for dimension, value in pairs(grant) do
-      local reason = KINDS_OF[dimension] and refusal(dimension, value, ask)
+      local reason = KINDS_OF[dimension] and refusal(dimension, value, ask, by_client)
       if not KINDS_OF[dimension] then
          return nil, "unknown_grant"
       elseif reason then
@@ -97,12 +97,13 @@ local function unless_empty(value)
 end
 
 --- `{ grant = {...}, token = ..., message = ... }`, or nil and the reason why the reply counts for nothing.
-function checks.decision(reply, id, ask)
+-- `by_client`: it is carried out on the client's side, before anything is submitted.
+function checks.decision(reply, id, ask, by_client)
    local fits, reason = check_envelope(reply, id)
    if not fits then
       return nil, reason
    end
-   local grant, grant_reason = check_grant(reply.grant, ask)
+   local grant, grant_reason = check_grant(reply.grant, ask, by_client)
    if not grant then
       return nil, grant_reason
    elseif reply.token ~= nil and not is_short_text(reply.token, text.is_printable_ascii) then

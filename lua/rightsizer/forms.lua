@@ -77,7 +77,8 @@ local function add_placement(found, fields)
    found.het_job = numbers.wide(fields.het_job_offset) ~= nil or nil
 end
 
-local function sorted_names(found)
+--- The names in a set, sorted.
+function forms.sorted_names(found)
    local names = {}
    for name in pairs(found) do
       names[#names + 1] = name
@@ -93,7 +94,7 @@ function forms.names(fields, slurm, found)
    add_strings(found, fields)
    add_flags(found, fields, slurm)
    add_sizes(found, fields)
-   return sorted_names(found)
+   return forms.sorted_names(found)
 end
 
 return forms

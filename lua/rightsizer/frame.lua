@@ -38,21 +38,22 @@ local function on_the_wire(ask)
 end
 
 --- `other` is put in by hand: an empty Lua table would be encoded as an object.
-local function encode(codec, id, job, other)
+local function encode(codec, id, kind, job, other)
    local job_text = codec.encode(job)
    local list_text = #other > 0 and codec.encode(other) or "[]"
-   return string.format('{"v":%d,"id":"%s","kind":"submit","job":', frame.VERSION, id)
+   return string.format('{"v":%d,"id":"%s","kind":"%s","job":', frame.VERSION, id, kind)
       .. job_text:sub(1, -2) .. ',"other":' .. list_text .. "}}\n"
 end
 
---- The request for `ask`; nil and a reason when it cannot be made to fit.
+--- The request for `ask`, of the kind `submit` unless another is given; nil and a reason when it cannot be
+-- made to fit.
 -- A script full of control characters grows sixfold when it is escaped: it is halved until the line fits.
-function frame.request(codec, id, ask)
+function frame.request(codec, id, ask, kind)
    local job = on_the_wire(ask)
    local script_bytes = SCRIPT_BYTES
    repeat
       job.script = ask.script and text.clean(ask.script, script_bytes)
-      local line = encode(codec, id, job, ask.other)
+      local line = encode(codec, id, kind or "submit", job, ask.other)
       if #line <= frame.MAX_REQUEST_BYTES then
          return line
       end

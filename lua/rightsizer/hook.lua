@@ -115,7 +115,7 @@ local function resize(fields, slurm, partitions)
    local applied, refusal = carry_out(fields, ask, decision, partitions)
    if not applied then
       -- The service counts the decision as applied: the token is all that says otherwise.
-      writes.apply(plan.refusal(fields, decision, refusal), fields)
+      writes.apply(plan.refusal(fields, ask, decision, refusal), fields)
       return nil, refusal
    end
    if decision.message then

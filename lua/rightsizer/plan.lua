@@ -169,13 +169,26 @@ local function plan_token(list, fields, token)
    writes.set(list, fields, "admin_comment", old .. token)
 end
 
---- The one write for a decision that is not carried out: its token says why, and calls what was granted what
+--- The word by which a direct srun names the decision that its client carried out (cli_filter.lua): recorded
+-- in the token, it has done its service, and the comment is its user's again.
+local function plan_comment(list, fields)
+   local comment = fields.comment
+   local rest = is_set(comment) and comment:match("^(.-) ?rightsizer%-cli=%x+$")
+   if rest then
+      writes.set(list, fields, "comment", rest)
+   end
+end
+
+--- The writes for a decision that is not carried out: its token says why, and calls what was granted what
 -- would have been.
-function plan.refusal(fields, decision, reason)
+function plan.refusal(fields, ask, decision, reason)
    local list = {}
    if decision.token then
       local token = decision.token:gsub(";granted=", ";would=", 1)
       plan_token(list, fields, token .. ";refused=" .. reason)
+   end
+   if not ask.batch then
+      plan_comment(list, fields)
    end
    return list
 end
@@ -209,6 +222,9 @@ function plan.writes(fields, ask, decision, partitions)
    end
    if decision.token then
       plan_token(list, fields, decision.token)
+      if not ask.batch then
+         plan_comment(list, fields)
+      end
    end
    return list
 end

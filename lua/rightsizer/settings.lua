@@ -1,4 +1,5 @@
---- The site's settings: a Lua file that returns { socket = "…", deadline_ms = 25, kill_switch = "…" }.
+--- The site's settings: a Lua file that returns { socket = "…", deadline_ms = 25, kill_switch = "…" }, for
+-- clients also `salloc = true` where an salloc with a name may be sized.
 local settings = {}
 
 settings.FILE = "rightsizer_site"
@@ -19,20 +20,25 @@ function settings.checked(site)
    if type(deadline_ms) ~= "number" or not (deadline_ms >= 1 and deadline_ms <= MAX_DEADLINE_MS) then
       return nil, "deadline_ms must lie between 1 and 1000"
    end
-   return { socket = site.socket, deadline_ms = deadline_ms, kill_switch = site.kill_switch }
+   return {
+      socket = site.socket, deadline_ms = deadline_ms, kill_switch = site.kill_switch,
+      salloc = site.salloc == true,
+   }
 end
 
---- The settings in `rightsizer_site.lua` of `folder`, else of package.path; nil and a message without any.
-function settings.load(folder)
-   local chunk = folder and loadfile(folder .. "/" .. settings.FILE .. ".lua")
+--- The settings in `rightsizer_site.lua` (or another `name`) of `folder`, else of package.path; nil and a
+-- message without any.
+function settings.load(folder, name)
+   name = name or settings.FILE
+   local chunk = folder and loadfile(folder .. "/" .. name .. ".lua")
    local loaded, site
    if chunk then
       loaded, site = pcall(chunk)
    else
-      loaded, site = pcall(require, settings.FILE)
+      loaded, site = pcall(require, name)
    end
    if not loaded then
-      return nil, "no readable " .. settings.FILE .. ".lua"
+      return nil, "no readable " .. name .. ".lua"
    end
    return settings.checked(site)
 end

@@ -99,3 +99,17 @@ def hook(config_file: str | None) -> None:
     from slurm_plugin.config_hook import hook_settings
 
     click.echo(hook_settings(load_config(config_file)), nl=False)
+
+
+@config_group.command("clients")
+@config_option
+def clients(config_file: str | None) -> None:
+    """Print rightsizer_clients.lua, which belongs next to cli_filter.lua, where every user can read it.
+
+    \b
+    Example:
+      rightsizer config clients > /etc/slurm/rightsizer_clients.lua
+    """
+    from slurm_plugin.config_hook import client_settings
+
+    click.echo(client_settings(load_config(config_file)), nl=False)

@@ -1,4 +1,4 @@
-"""`rightsizer disable` and `enable`: the kill switch that the hook itself looks at."""
+"""`rightsizer disable` and `enable`: the kill switches that the hook and the clients' filter look at themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import click
 
 from accounting.errors import ServiceError
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config import load_config
+from slurm_plugin.config import Config, load_config
+
+
+def switches(config: Config) -> list[Path]:
+    """Return the files that stop everything; the clients' one only where clients ask at all."""
+    return [
+        Path(config.hook.kill_switch),
+        *([Path(config.client.kill_switch)] if config.client.socket else []),
+    ]
 
 
 @click.command("disable")
@@ -20,15 +28,15 @@ def disable(config_file: str | None) -> None:
     Example:
       rightsizer disable
     """
-    switch = Path(load_config(config_file).hook.kill_switch)
-    try:
-        switch.parent.mkdir(parents=True, exist_ok=True)
-        switch.touch()
-    except OSError as error:
-        raise ServiceError(
-            f"cannot make {switch}: {error.strerror}; run this as the service's user"
-        ) from None
-    note(f"disabled: {switch} exists, the hook leaves every job alone; `rightsizer enable` ends that")
+    for switch in switches(load_config(config_file)):
+        try:
+            switch.parent.mkdir(parents=True, exist_ok=True)
+            switch.touch()
+        except OSError as error:
+            raise ServiceError(
+                f"cannot make {switch}: {error.strerror}; run this as the service's user"
+            ) from None
+        note(f"disabled: while {switch} exists every job is left alone; `rightsizer enable` ends that")
 
 
 @click.command("enable")
@@ -40,11 +48,11 @@ def enable(config_file: str | None) -> None:
     Example:
       rightsizer enable
     """
-    switch = Path(load_config(config_file).hook.kill_switch)
-    try:
-        switch.unlink(missing_ok=True)
-    except OSError as error:
-        raise ServiceError(
-            f"cannot remove {switch}: {error.strerror}; run this as the service's user"
-        ) from None
-    note("enabled: the hook asks the service again")
+    for switch in switches(load_config(config_file)):
+        try:
+            switch.unlink(missing_ok=True)
+        except OSError as error:
+            raise ServiceError(
+                f"cannot remove {switch}: {error.strerror}; run this as the service's user"
+            ) from None
+    note("enabled: the service is asked again")

@@ -25,6 +25,11 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "exclusive_user": ALL,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
+    # What a person is going to type tells nothing about what is needed.
+    "interactive": ALL,
+    # The site's rules or limits hang on a name that slurmctld fills in only after the client has asked.
+    "default_account": ALL,
+    "default_qos": ALL,
     # All the node's memory; CPUs would have to follow it.
     "mem_all": MEMORY_AND_CORES,
     "mem_unreadable": ALL,
@@ -56,6 +61,9 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "pn_min_cpus": CORES,
     "oversubscribe": CORES,
     "node_range": CORES,
+    "cpu_bind": CORES,
+    # Slurm would raise the CPUs again by itself.
+    "max_mem_per_cpu": CORES,
     # Where a job may run, not how much of it: whatever fits there with more fits with less.
     "batch_features": NOTHING,
     "burst_buffer": NOTHING,

@@ -11,13 +11,16 @@ BASIS_CHARS = 160
 OPT_OUT = "--comment=rightsize=off"
 
 
-def user_line(decision: Decision, basis: str) -> str:
-    """Return what the user is told; '' where nothing is worth a line (nothing to cut, or only observed)."""
+def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
+    """Return what the user is told; '' where nothing is worth a line (nothing to cut, or only observed).
+
+    `command` is what the job was submitted by, with a space, '' where that is not known.
+    """
     if not decision.grant or decision.mode == "observe":
         return ""
     changes, shown = ", ".join(changes_in_words(decision.request, decision.grant)), printable(basis)
     if decision.applied:
-        return f"rightsizer: this job gets {changes}, from {shown}. To keep your request: sbatch {OPT_OUT}"
+        return f"rightsizer: this job gets {changes}, from {shown}. To keep your request: {command}{OPT_OUT}"
     return f"rightsizer: {changes} would do for this job, from {shown}. Nothing was changed."
 
 

@@ -12,6 +12,8 @@ from slurm_plugin.policy.forms import kept_by_form
 
 REASON_CHARS = 160  # it travels in the token, which the hook takes up to 512 bytes
 NOT_BATCH = "not-a-batch-job"
+OPTED_OUT = "opted-out"
+NOT_SAID = -1  # in place of a uid
 
 _OPT_OUT = re.compile(r"(?:^|[\s,;])rightsize=off(?:$|[\s,;])", re.IGNORECASE)
 
@@ -48,9 +50,32 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     time_limit_min: int | None = None
 
     @property
+    def is_resizable(self) -> bool:
+        """Whether CPUs and GPUs can be changed in everything that repeats them.
+
+        A direct srun or salloc has them in its client too, which breaks when slurmctld grants others.
+        """
+        return self.batch
+
+    @property
     def nodes(self) -> int | None:
         """The number of nodes where a fixed one was asked for."""
         return self.nodes_min if self.nodes_min == self.nodes_max else None
+
+
+class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A direct srun or salloc as its own client describes it before it asks slurmctld for anything.
+
+    Whose it is says the socket it came by: `user` and `uid` may be left out, and are believed only where they agree.
+    """
+
+    user: str = ""
+    uid: int = NOT_SAID
+
+    @property
+    def is_resizable(self) -> bool:
+        """Always: the client has built nothing yet."""
+        return True
 
 
 def job_request(submission: Submission) -> JobRequest:
@@ -92,8 +117,7 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     if submission.nodes_max is not None and submission.nodes is None:
         names = (*names, "node_range")
     kept = kept_by_form(names)
-    if not submission.batch:
-        # A direct srun or salloc has CPUs and GPUs in its client too, which breaks when slurmctld grants others.
+    if not submission.is_resizable:
         kept = {"cores": NOT_BATCH, "gpus": NOT_BATCH, **kept}
         if submission.mem_per_gpu_mib is not None:
             kept.setdefault("memory", NOT_BATCH)
@@ -103,7 +127,7 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
 def why_left_alone(submission: Submission, request: JobRequest, kept: dict[Dimension, str]) -> str | None:
     """Return the reason code for not touching a submission at all; None where some of it may be sized."""
     if _OPT_OUT.search(submission.comment):
-        return "opted-out"
+        return OPTED_OUT
     asked = [dimension for dimension, is_asked in asked_dimensions(request).items() if is_asked]
     if not asked:
         return "nothing-asked"

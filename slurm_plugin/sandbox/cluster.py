@@ -37,8 +37,9 @@ Progress = Callable[[str], None]
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one).
 
-    `shape` and `slurm_user` are for tests; the command line has plain nodes only, and one user for all. With the
-    latter root's slurmctld and slurmdbd become that user, as on a real cluster.
+    `shape`, `slurm_user` and `clients` are for tests; the command line has plain nodes only, and one user for all. With
+    `slurm_user` root's slurmctld and slurmdbd become that user, as on a real cluster; with `clients` there are a
+    cli_filter and the service that answers it.
     """
 
     directory: Path
@@ -49,6 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     serve: bool = True
     shape: Shape = PLAIN
     slurm_user: str = ""
+    clients: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,13 +155,19 @@ def set_mode(directory: Path, mode: Mode) -> None:
 def start_service(directory: Path) -> None:
     """Start `rightsizer serve` on the sandbox and wait until it answers; nothing happens where it runs already."""
     cluster = load(directory).cluster
-    if teardown.running_record(cluster.layout, daemons.SERVE) is None:
-        bring_up([daemons.serve(cluster)], cluster, lambda _: None)
+    ended = [
+        service
+        for service in daemons.services(cluster)
+        if teardown.running_record(cluster.layout, service.name) is None
+    ]
+    bring_up(ended, cluster, lambda _: None)
 
 
 def stop_service(directory: Path) -> None:
     """End `rightsizer serve` of the sandbox; nothing happens where it does not run."""
-    teardown.end_daemon(load(directory).layout, daemons.SERVE)
+    cluster = load(directory).cluster
+    for service in daemons.services(cluster):
+        teardown.end_daemon(cluster.layout, service.name)
 
 
 def boot(cluster: Cluster, progress: Progress) -> None:
@@ -171,7 +179,7 @@ def boot(cluster: Cluster, progress: Progress) -> None:
     bring_up([daemons.slurmctld(cluster)], cluster, progress)
     bring_up([daemons.slurmd(cluster, node) for node in cluster.manifest.nodes], cluster, progress)
     if cluster.manifest.serve:
-        bring_up([daemons.serve(cluster)], cluster, progress)
+        bring_up(daemons.services(cluster), cluster, progress)
 
 
 def bring_up(several: list[Daemon], cluster: Cluster, progress: Progress) -> None:
@@ -206,6 +214,7 @@ def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
         slurm_prefix=str(options.slurm_prefix.absolute()) if options.slurm_prefix else None,
         hook=options.hook,
         serve=options.serve,
+        clients=options.clients,
         user_id=os.geteuid(),
         enforcement=memory_enforcement(os.geteuid()),
         slurm_user=options.slurm_user,
@@ -216,7 +225,13 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
     """Write all the configuration of a sandbox."""
     manifest = cluster.manifest
     starter = pwd.getpwuid(manifest.user_id).pw_name
-    files.write_rightsizer_files(cluster.layout, mode, manifest.hook, shared=bool(manifest.slurm_user))
+    files.write_rightsizer_files(
+        cluster.layout,
+        mode,
+        hook=manifest.hook,
+        clients=manifest.clients,
+        shared=bool(manifest.slurm_user),
+    )
     if cluster.programs.tree is not None:
         files.write_programs(cluster.layout.wrappers, cluster.programs.tree.wrappers())
     files.write_slurm_files(
@@ -228,6 +243,7 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
             user=manifest.slurm_user or starter,
             starter=starter,
             hook=manifest.hook,
+            clients=manifest.clients,
             enforcement=manifest.enforcement,
             plugins=cluster.programs.plugins,
             shape=shape,

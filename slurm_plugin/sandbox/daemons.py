@@ -25,6 +25,7 @@ COMMAND_PATIENCE_S = 20.0
 POLL_S = 0.05
 
 MUNGED, MARIADBD, SLURMDBD, SLURMCTLD, SERVE = "munged", "mariadbd", "slurmdbd", "slurmctld", "serve"
+SERVE_CLIENTS = "serve-clients"
 SLURMD_PREFIX = "slurmd-"
 
 
@@ -35,7 +36,7 @@ def slurmd_names(nodes: tuple[str, ...]) -> tuple[str, ...]:
 
 def start_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
     """List all the daemons in the order in which they are started."""
-    return (MUNGED, MARIADBD, SLURMDBD, SLURMCTLD, *slurmd_names(nodes), SERVE)
+    return (MUNGED, MARIADBD, SLURMDBD, SLURMCTLD, *slurmd_names(nodes), SERVE, SERVE_CLIENTS)
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,17 @@ def serve(cluster: Cluster) -> Daemon:
     """Our own service, run by this very interpreter."""
     argv = (sys.executable, "-m", "slurm_plugin.cli", "serve")
     return Daemon(SERVE, argv, lambda: unix_complaint(cluster.layout.service_socket))
+
+
+def serve_clients(cluster: Cluster) -> Daemon:
+    """Our own service for the users' srun and salloc."""
+    argv = (sys.executable, "-m", "slurm_plugin.cli", "serve", "--clients")
+    return Daemon(SERVE_CLIENTS, argv, lambda: unix_complaint(cluster.layout.client_socket))
+
+
+def services(cluster: Cluster) -> list[Daemon]:
+    """List our own services on this sandbox."""
+    return [serve(cluster), *([serve_clients(cluster)] if cluster.manifest.clients else [])]
 
 
 def safe_node_states(cluster: Cluster) -> Mapping[str, str]:

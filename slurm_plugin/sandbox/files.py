@@ -14,7 +14,13 @@ from pathlib import Path
 from accounting.decisions import Mode
 from accounting.errors import SandboxError
 from slurm_plugin.config import parse_config
-from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.config_hook import (
+    FILTER_SCRIPT,
+    HOOK_SCRIPT,
+    client_settings,
+    hook_settings,
+    lua_folder,
+)
 from slurm_plugin.sandbox import gpu_meter, slurm_conf
 from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan
@@ -104,19 +110,24 @@ def write_slurm_files(plan: ClusterPlan) -> None:
         _make_device(layout.devices / f"gpu{index}")
 
 
-def write_rightsizer_files(layout: Layout, mode: Mode | None, hook: bool, *, shared: bool = False) -> None:
+def write_rightsizer_files(
+    layout: Layout, mode: Mode | None, *, hook: bool, clients: bool = False, shared: bool = False
+) -> None:
     """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs.
 
     `shared` lets a slurmctld of another user read the hook and ask the service.
     """
     if not layout.rightsizer_toml.exists():
         text = rightsizer_toml(layout, mode or "observe", socket_mode="0666" if shared else "0660")
+        text += client_section(layout) if clients else ""
         write_file(layout.rightsizer_toml, text, 0o644)
     elif mode is not None:
         rewrite_mode(layout, mode)
     write_programs(layout.bin, {gpu_meter.PROGRAM_NAME: gpu_meter.SIMULATE_GPU_USE})
     if hook:
         write_hook(layout, copy=shared)
+    if clients:
+        write_filter(layout)
 
 
 def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
@@ -157,6 +168,17 @@ def_mem_per_cpu_mib = {slurm_conf.DEF_MEM_PER_CPU_MIB}
 """
 
 
+def client_section(layout: Layout) -> str:
+    """Render the part of our configuration that lets direct srun and salloc ask."""
+    return f"""
+[client]
+socket = "{layout.client_socket}"
+deadline_ms = 250
+kill_switch = "{layout.rightsizer}/clients.disabled"
+salloc = true
+"""
+
+
 def rewrite_mode(layout: Layout, mode: Mode) -> None:
     """Replace the one line of our configuration that says the mode, keeping all else that somebody wrote there."""
     try:
@@ -177,6 +199,15 @@ def write_hook(layout: Layout, *, copy: bool = False) -> None:
     write_file(layout.etc / "rightsizer_site.lua", hook_settings(config), 0o644)
     for name in (HOOK_SCRIPT, "rightsizer"):
         _put(layout.etc / name, source / name, copy=copy)
+
+
+def write_filter(layout: Layout) -> None:
+    """Link the project's client filter into the folder where clients look, and write what it reads there."""
+    source = lua_folder()
+    config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
+    write_file(layout.etc / "rightsizer_clients.lua", client_settings(config), 0o644)
+    for name in (FILTER_SCRIPT, "rightsizer"):
+        _put(layout.etc / name, source / name, copy=False)
 
 
 def _put(path: Path, target: Path, *, copy: bool) -> None:

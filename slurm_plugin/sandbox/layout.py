@@ -101,6 +101,11 @@ class Layout:
         return self.service / "rightsizer.sock"
 
     @property
+    def client_socket(self) -> Path:
+        """Where `rightsizer serve --clients` answers the users' srun and salloc."""
+        return self.run / "clients.sock"
+
+    @property
     def secret(self) -> Path:
         """A folder for the munge key and the database's password, closed to everybody else."""
         return self.root / "secret"

@@ -29,6 +29,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     user_id: int
     enforcement: Enforcement
     slurm_user: str = ""
+    clients: bool = False
 
 
 def write_manifest(manifest: Manifest, layout: Layout) -> None:

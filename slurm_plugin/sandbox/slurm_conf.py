@@ -48,6 +48,7 @@ class ClusterPlan:
     hook: bool
     enforcement: Enforcement
     plugins: Path | None = None
+    clients: bool = False
     shape: Shape = PLAIN
 
     @property
@@ -94,6 +95,8 @@ def identity(plan: ClusterPlan) -> list[str]:
         lines.append(f"PluginDir={plan.plugins}")
     if plan.hook:
         lines.append("JobSubmitPlugins=lua")
+    if plan.clients:
+        lines.append("CliFilterPlugins=cli_filter/lua")
     return lines
 
 

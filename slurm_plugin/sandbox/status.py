@@ -38,8 +38,12 @@ def status_of(sandbox: Sandbox) -> Status:
     """Look at every daemon and, if slurmctld runs, at every node."""
     layout, manifest = sandbox.layout, sandbox.manifest
     rows = []
+    absent = {
+        *(() if manifest.serve else (daemons.SERVE,)),
+        *(() if manifest.serve and manifest.clients else (daemons.SERVE_CLIENTS,)),
+    }
     for name in daemons.start_order(manifest.nodes):
-        if name == daemons.SERVE and not manifest.serve:
+        if name in absent:
             continue
         record = teardown.running_record(layout, name)
         rows.append(DaemonStatus(name, record.pid if record else None, record is not None))

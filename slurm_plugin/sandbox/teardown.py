@@ -51,7 +51,15 @@ def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _:
 def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
     """List the daemons in the order in which they may end: nobody before those who need them."""
     slurmds = daemons.slurmd_names(nodes)
-    return (daemons.SERVE, daemons.SLURMCTLD, *slurmds, daemons.SLURMDBD, daemons.MARIADBD, daemons.MUNGED)
+    return (
+        daemons.SERVE_CLIENTS,
+        daemons.SERVE,
+        daemons.SLURMCTLD,
+        *slurmds,
+        daemons.SLURMDBD,
+        daemons.MARIADBD,
+        daemons.MUNGED,
+    )
 
 
 def cancel_jobs(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from accounting.decisions import Decision
 from accounting.request import Grant, JobRequest
-from accounting.token import format_token
+from accounting.token import carried_id, carried_word, format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
@@ -21,11 +21,19 @@ from slurm_plugin.policy.messages import user_line
 from slurm_plugin.policy.rules import terms_for
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.sizing import Limits, size
-from slurm_plugin.policy.submission import Submission, job_request, kept_dimensions, why_left_alone
+from slurm_plugin.policy.submission import (
+    OPTED_OUT,
+    ClientSubmission,
+    Submission,
+    job_request,
+    kept_dimensions,
+    why_left_alone,
+)
 from slurm_plugin.service.protocol import VERSION, Reply
 
 NO_FACTS = SiteFacts()
 NO_MEMORY_TERMS = MemoryTerms()
+BY_CLIENT = "decided-for-its-client"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +62,7 @@ def decide(
         reason="",
         request=request,
         rule=terms.rule,
+        via=via(submission),
     )
     floors = read_floors(submission.script, request.num_tasks)
     memory = facts.memory_for(submission) or NO_MEMORY_TERMS
@@ -67,7 +76,8 @@ def decide(
         submission.nodes_min or 1,
     )
     limits = with_memory_terms(limits, memory, known=facts.memory is not None)
-    reason = why_left_alone(submission, request, kept) or ("" if predictor else "no-model")
+    reason = BY_CLIENT if kept_as_asked.via else why_left_alone(submission, request, kept)
+    reason = reason or ("" if predictor else "no-model")
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(kept_as_asked, reason=reason)
         return Answer(decision=left_alone, prediction=None, message="")
@@ -82,8 +92,14 @@ def decide(
         model=prediction.model,
         dimensions=sized.reasons,
     )
-    message = user_line(decision, grounds(prediction, sized.grant))
+    message = user_line(decision, grounds(prediction, sized.grant), "sbatch " if submission.batch else "")
     return Answer(decision=decision, prediction=prediction, message=message)
+
+
+def via(submission: Submission) -> str:
+    """Return the id of the decision that a direct job's client has carried out already; '' where it has none."""
+    by_hook = not submission.batch and not isinstance(submission, ClientSubmission)
+    return carried_id(submission.comment) if by_hook else ""
 
 
 def with_floors(
@@ -136,6 +152,17 @@ def reply_to(request_id: str, answer: Answer) -> Reply:
     if decision.applied:
         return Reply(v=VERSION, id=request_id, grant=decision.grant, token=token, message=answer.message)
     return Reply(v=VERSION, id=request_id, token=token, message=answer.message)
+
+
+def reply_to_client(request_id: str, answer: Answer) -> Reply:
+    """Return what goes back to a client: the word for the job's comment stands where the hook gets its token.
+
+    A job that opted out gets not even that.
+    """
+    decision = answer.decision
+    grant = decision.grant if decision.applied else Grant()
+    word = "" if decision.reason == OPTED_OUT else carried_word(decision.id)
+    return Reply(v=VERSION, id=request_id, grant=grant, token=word, message=answer.message)
 
 
 def chain_settings_of(config: Config) -> ChainSettings:

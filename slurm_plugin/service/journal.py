@@ -12,10 +12,14 @@ from accounting.errors import ServiceError
 
 
 class Journal:
-    """An open journal folder. A decision is one write, so that a reader or a crash never sees half of one."""
+    """An open journal folder. A decision is one write, so that a reader or a crash never sees half of one.
 
-    def __init__(self, folder: Path) -> None:
+    Each writer has a file of its own, `NAME-DAY.jsonl`; ingest reads those whose name begins with `decisions`.
+    """
+
+    def __init__(self, folder: Path, name: str = "decisions") -> None:
         self._folder = folder
+        self._name = name
         self._day = ""
         self._handle = -1
         self._torn = False
@@ -32,7 +36,7 @@ class Journal:
         if day == self._day:
             return
         handle = os.open(
-            self._folder / f"decisions-{day}.jsonl",
+            self._folder / f"{self._name}-{day}.jsonl",
             os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
             0o640,
         )

@@ -5,10 +5,12 @@ The frames that both sides are tested with are in tests/contract/wire_v1.json.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from accounting.request import Grant
-from slurm_plugin.policy.submission import Submission
+from slurm_plugin.policy.submission import ClientSubmission, Submission
 
 VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
@@ -23,6 +25,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     job: Submission
 
 
+class ClientRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question of a direct srun or salloc, before it submits."""
+
+    v: int
+    id: str
+    kind: str
+    job: ClientSubmission
+
+
+AnyRequest = TypeVar("AnyRequest", Request, ClientRequest)
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer: what to change, the token to leave, the line to show. Whatever is missing is not done."""
 
@@ -34,19 +48,28 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def decode_request(line: bytes) -> Request | str:
-    """Return the request in a line, or in words why it is none."""
+    """Return the hook's request in a line, or in words why it is none."""
+    return _decode(line, Request, "submit")
+
+
+def decode_client_request(line: bytes) -> ClientRequest | str:
+    """Return a client's request in a line, or in words why it is none."""
+    return _decode(line, ClientRequest, "cli")
+
+
+def _decode(line: bytes, of_type: type[AnyRequest], kind: str) -> AnyRequest | str:
     if len(line) > MAX_REQUEST_BYTES:
         return f"longer than {MAX_REQUEST_BYTES} bytes"
     try:
-        request = msgspec.json.decode(line, type=Request)
+        request = msgspec.json.decode(line, type=of_type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return str(error)
     if request.v != VERSION:
         return f"version {request.v}, this service speaks {VERSION}"
-    return request if request.kind == "submit" else f"unknown kind {request.kind!r}"
+    return request if request.kind == kind else f"unknown kind {request.kind!r}"
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: Request | ClientRequest) -> bytes:
     """Return the line of a request."""
     return msgspec.json.encode(request) + b"\n"
 

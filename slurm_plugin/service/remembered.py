@@ -41,6 +41,9 @@ class Remembered:
         known = self._answers.get(submission)
         if known is None:
             known = self._decide(submission, predictor, facts, decision_id, now_s)
+            if known.decision.via:
+                # Its comment has a word of its own: it never comes again.
+                return known
             self._answers[submission] = known
             if len(self._answers) > self._most:
                 self._answers.popitem(last=False)

@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from accounting.errors import ServiceError
@@ -93,8 +93,8 @@ class Connection(asyncio.Protocol):
             return False
 
 
-def bind_socket(path: Path, mode: int) -> socket.socket:
-    """Return a listening socket at `path`; a stale file of a dead service is replaced.
+def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.socket:
+    """Return a listening socket at `path`, which the configuration has under `key`; a dead service's is replaced.
 
     Raises ServiceError where a service answers there already, or the folder cannot be written.
     """
@@ -106,7 +106,7 @@ def bind_socket(path: Path, mode: int) -> socket.socket:
             if path.exists() and probe.connect_ex(str(path)) in (0, errno.EAGAIN):
                 raise ServiceError(f"the socket {path} is taken by a running service; stop that one first")
         if path.exists() and not path.is_socket():
-            raise ServiceError(f"{path} exists and is no socket; move it away or set service.socket")
+            raise ServiceError(f"{path} exists and is no socket; move it away or set {key}")
         path.unlink(missing_ok=True)
         with contextlib.ExitStack() as undo:
             server = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -115,9 +115,7 @@ def bind_socket(path: Path, mode: int) -> socket.socket:
             server.listen(BACKLOG)
             undo.pop_all()
     except OSError as error:
-        raise ServiceError(
-            f"cannot listen on {path}: {error.strerror or error}; set service.socket"
-        ) from None
+        raise ServiceError(f"cannot listen on {path}: {error.strerror or error}; set {key}") from None
     return server
 
 
@@ -131,18 +129,32 @@ async def serve(config: Config) -> None:
     journal = Journal(Path(config.service.journal))
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
+    answers = Answers(config, model, facts, journal)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(lambda: Connection(answers.handle), sock=listening)
+    log.info("answering on %s in mode %s", path, config.mode)
+    try:
+        await until_stopped(
+            every(MODEL_CHECK_S, model.refresh),
+            every(FACTS_CHECK_S, facts.refresh_when_due),
+            _rehearse(answers),
+        )
+    finally:
+        server.close()
+        path.unlink(missing_ok=True)
+        journal.close()
+    log.info("stopped")
+
+
+async def until_stopped(*works: Coroutine[object, object, object]) -> None:
+    """Wait for SIGTERM or SIGINT, and meanwhile do all these works, none of which should end."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    answers = Answers(config, model, facts, journal)
-    server = await loop.create_unix_server(lambda: Connection(answers.handle), sock=listening)
     tasks: list[asyncio.Task[object]] = [
         asyncio.create_task(stop.wait()),
-        asyncio.create_task(_every(MODEL_CHECK_S, model.refresh)),
-        asyncio.create_task(_every(FACTS_CHECK_S, facts.refresh_when_due)),
-        asyncio.create_task(_rehearse(answers)),
+        *(asyncio.create_task(work) for work in works),
     ]
-    log.info("answering on %s in mode %s", path, config.mode)
     try:
         # A task that fails ends the service: restarted, it has them all again; until then jobs pass unchanged.
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -151,13 +163,9 @@ async def serve(config: Config) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        server.close()
-        path.unlink(missing_ok=True)
-        journal.close()
-    log.info("stopped")
 
 
-async def _every(pause_s: float, refresh: Callable[[], None]) -> None:
+async def every(pause_s: float, refresh: Callable[[], None]) -> None:
     """Refresh now and from time to time, beside the loop, so that answers go on."""
     while True:
         await asyncio.to_thread(refresh)

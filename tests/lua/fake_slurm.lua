@@ -8,7 +8,7 @@ local WRITABLE_NUMBERS = {
 }
 local WRITABLE_STRINGS = {
    gres = true, tres_per_job = true, tres_per_task = true, tres_bind = true, mem_per_tres = true,
-   admin_comment = true,
+   admin_comment = true, comment = true,
 }
 
 --- A new `slurm` table; what is logged and shown gathers in `lines` and `shown`.
@@ -90,8 +90,10 @@ function fake_slurm.differences(before, after)
          changed[name] = next(inner) ~= nil and inner or nil
       elseif old == new then
          changed[name] = nil
+      elseif new == nil then
+         changed[name] = false
       else
-         changed[name] = new == nil and false or new
+         changed[name] = new
       end
    end
    return changed

@@ -261,6 +261,11 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     for _ in range(2):
         assert run("enable").code == 0
         assert not switch.exists()
+    site.configure(client={"socket": f"{site.folder}/clients", "kill_switch": f"{site.folder}/clients.off"})
+    assert run("disable").code == 0
+    assert (site.folder / "clients.off").exists()
+    assert run("enable").code == 0
+    assert not (site.folder / "clients.off").exists()
     (site.folder / "file").touch()
     site.configure(hook={"kill_switch": f"{site.folder}/file/disabled"})
     assert_one_line(run("disable"), 1, "cannot make")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.errors import SandboxError
+from accounting.errors import ConfigError, SandboxError
 from slurm_plugin.config import parse_config
-from slurm_plugin.config_hook import hook_settings, lua_string
+from slurm_plugin.config_hook import client_settings, hook_settings, lua_string
 from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
@@ -242,6 +242,14 @@ def test_hook_settings_quote_what_lua_would_misread() -> None:
     text = hook_settings(parse_config('[service]\nsocket = "/run/x.sock"\n[hook]\ndeadline_ms = 7'))
     assert 'socket = "/run/x.sock"' in text
     assert "deadline_ms = 7," in text
+
+
+def test_clients_are_told_where_to_ask_or_the_admin_what_is_missing() -> None:
+    text = client_settings(parse_config('[client]\nsocket = "/run/c.sock"\nsalloc = true'))
+    assert 'socket = "/run/c.sock"' in text
+    assert "salloc = true," in text
+    with pytest.raises(ConfigError, match=r"client\.socket"):
+        client_settings(parse_config(""))
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ def trained_cluster(
     forms: Sequence[Form],
     shape: Shape = SHAPE,
     commands: Sequence[Sequence[str]] = (),
+    *,
+    clients: bool = False,
 ) -> Iterator[Sandbox]:
     """Start a sandbox that enforces, on a model trained from the past of all forms; end it afterwards.
 
@@ -110,6 +112,7 @@ def trained_cluster(
         mode="enforce",
         serve=False,
         shape=shape,
+        clients=clients,
     )
     sandbox = cluster.start(options)
     try:
@@ -298,12 +301,17 @@ class Release:
         return next(cell for cell in self.cells if cell.form is form)
 
 
-def run_release(prefix: Path | None, forms: Sequence[Form], shape: Shape = SHAPE) -> Release:
-    """Submit all forms to the Slurm of `prefix` (None: this system's) and return what it allocated."""
+def run_release(
+    prefix: Path | None, forms: Sequence[Form], shape: Shape = SHAPE, *, clients: bool = False
+) -> Release:
+    """Submit all forms to the Slurm of `prefix` (None: this system's) and return what it allocated.
+
+    With `clients` direct srun and salloc ask before they submit.
+    """
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with trained_cluster(folder / "matrix", prefix, forms, shape) as sandbox:
+        with trained_cluster(folder / "matrix", prefix, forms, shape, clients=clients) as sandbox:
             year, month = parse_version(sandbox.manifest.release)
             trial = Trial(sandbox, forms, folder)
             trial.submit()

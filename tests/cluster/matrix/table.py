@@ -7,6 +7,8 @@ CPUs a task and one GPU are what such a job is granted. Enforcing, its AllocTRES
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurm_plugin.sandbox.shape import NodeShape, Shape
 from tests.cluster.matrix.form import form
 
@@ -146,5 +148,12 @@ WHOLE_NODES = (
     form("exclusive", "--exclusive -c 4 --mem=8000"),
     form("environment-exclusive", "-c 4 --mem=8000", SBATCH_EXCLUSIVE="exclusive"),
     form("exclusive-user", "--exclusive=user -c 4 --mem=8000"),
+)
+# The rows in one part, typed as a direct srun that asks before it submits: cut as a batch job would be, but for one
+# whose tasks follow from its GPUs, so that the client cannot say how many there are.
+AS_CLIENT = tuple(
+    replace(row, command="srun", cut={} if row.name == "tasks-per-gpu" else row.cut)
+    for row in (*CPUS, *MEMORY, *GPUS, *PLACE)
+    if row.command == "sbatch" and row.jobs == 1 and not row.environment
 )
 FORMS = (*CPUS, *MEMORY, *GPUS, *PLACE, *DIRECT, *WHOLE_NODES)

@@ -1,0 +1,41 @@
+"""What is different where a direct srun or salloc asks before it submits. Pure.
+
+Its client knows only what its user typed: slurmctld fills in default accounts and QOS, and raises CPUs to what a
+limit of memory per CPU wants, after it was asked.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from slurm_plugin.config import Config
+from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
+from slurm_plugin.policy.submission import NOT_SAID, ClientSubmission
+
+
+def claims_another(job: ClientSubmission, uid: int, user: str) -> bool:
+    """Whether a request says that it is somebody else's than the user's at the other end of its socket."""
+    return job.user not in ("", user) or job.uid not in (NOT_SAID, uid)
+
+
+def as_known(
+    job: ClientSubmission, uid: int, user: str, config: Config, facts: SiteFacts
+) -> ClientSubmission:
+    """Return a client's request as its user's own, with the names of what cannot be known yet."""
+    unknown = [
+        *(["default_account"] if not job.account and any(rule.account for rule in config.rules) else []),
+        *(["default_qos"] if not job.qos and depends_on_qos(config, facts) else []),
+        *(["max_mem_per_cpu"] if would_be_raised(job, facts) else []),
+    ]
+    return msgspec.structs.replace(job, user=user, uid=uid, batch=False, other=(*job.other, *unknown))
+
+
+def depends_on_qos(config: Config, facts: SiteFacts) -> bool:
+    """Whether a rule or a minimum hangs on the QOS."""
+    return bool(facts.qos_minimums) or any(rule.qos for rule in config.rules)
+
+
+def would_be_raised(job: ClientSubmission, facts: SiteFacts) -> bool:
+    """Whether fewer CPUs might not carry the memory asked for where a partition limits memory per CPU."""
+    memory = facts.memory_for(job) or MemoryTerms()
+    return 0 < memory.max_per_cpu_mib < (job.mem_per_node_mib or 0)

@@ -1,0 +1,157 @@
+"""The socket for direct srun and salloc: any user may ask it, about his own jobs alone.
+
+It runs in a process of its own (`rightsizer serve --clients`), so that no user can slow down what slurmctld waits for.
+Who asks says the kernel (SO_PEERCRED); whatever is wrong is answered by hanging up, and the client submits as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pwd
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from accounting.errors import ConfigError
+from slurm_plugin.config import Config
+from slurm_plugin.policy.client import as_known, claims_another
+from slurm_plugin.service.allowance import Allowance
+from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import chain_settings_of, decide, reply_to_client
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_client_request, encode_reply
+from slurm_plugin.service.remembered import Remembered
+from slurm_plugin.service.server import (
+    FACTS_CHECK_S,
+    MODEL_CHECK_S,
+    bind_socket,
+    every,
+    until_stopped,
+)
+
+log = logging.getLogger(__name__)
+
+SOCKET_MODE = 0o666
+NAME_HOLDS_S = 600.0
+# A client gives up after some 25 ms: whoever takes longer is none.
+SLOW_S = 2.0
+_PEER = struct.Struct("3i")  # pid, uid, gid
+
+ClientHandler = Callable[[bytes, int, str], bytes | None]
+
+
+def make_client_handler(
+    config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal
+) -> ClientHandler:
+    """Return the function from a line, and the uid and name of whom it comes from, to a reply line or None."""
+    remembered = Remembered(
+        lambda job, predictor, known, name, now_s: decide(job, predictor, config, name, now_s, known)
+    )
+
+    def handle(line: bytes, uid: int, user: str) -> bytes | None:
+        request = decode_client_request(line)
+        if isinstance(request, str):
+            log.warning("a request of uid %d was not understood: %s", uid, request)
+            return None
+        if claims_another(request.job, uid, user):
+            log.warning("uid %d asked in the name of another user", uid)
+            return None
+        job = as_known(request.job, uid, user, config, facts.facts)
+        answer = remembered.answer(job, model.predictor, facts.facts, os.urandom(6).hex(), time.time())
+        try:
+            journal.append(answer.decision)
+        except OSError as error:
+            # The original request would be nowhere: better that the job keeps it.
+            log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
+            return None
+        return encode_reply(reply_to_client(request.id, answer))
+
+    return handle
+
+
+class Clients:
+    """Takes one line of each connection and answers it."""
+
+    def __init__(self, handle: ClientHandler, is_disabled: Callable[[], bool]) -> None:
+        self._handle = handle
+        self._is_disabled = is_disabled
+        self._allowance = Allowance()
+        self._names: dict[int, tuple[str, float]] = {}
+
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection; every failure is silence."""
+        uid = peer_uid(writer.get_extra_info("socket"))
+        try:
+            if self._is_disabled() or not self._allowance.admit(uid, time.monotonic()):
+                return
+            try:
+                reply = await asyncio.wait_for(self._answer(reader, uid), SLOW_S)
+            finally:
+                self._allowance.leave(uid)
+            if reply is not None:
+                writer.write(reply)
+        except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
+            pass  # gone, too slow, or longer than a request may be
+        except Exception:  # the request handler: whatever happens to one client, the next one gets an answer
+            log.exception("a client's request failed")
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, uid: int) -> bytes | None:
+        line = await reader.readuntil(b"\n")
+        user = await self._name_of(uid)
+        return None if user is None else self._handle(line[:-1], uid, user)
+
+    async def _name_of(self, uid: int) -> str | None:
+        """Look up a user's name beside the loop: a slow directory delays nobody else."""
+        name, until_s = self._names.get(uid, ("", 0.0))
+        if time.monotonic() >= until_s:
+            try:
+                name = (await asyncio.to_thread(pwd.getpwuid, uid)).pw_name
+            except KeyError:
+                return None
+            self._names[uid] = (name, time.monotonic() + NAME_HOLDS_S)
+        return name
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the uid of the process at the other end of a Unix socket, as it was when that one connected."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    uid: int = _PEER.unpack(peer)[1]
+    return uid
+
+
+def journal_name() -> str:
+    """Name this host's own journal files: login nodes may write into one shared folder."""
+    return f"decisions-clients-{socket.gethostname().partition('.')[0]}"
+
+
+async def serve_clients(config: Config) -> None:
+    """Answer clients until SIGTERM or SIGINT; raises ConfigError or ServiceError where that cannot begin."""
+    if not config.client.socket:
+        raise ConfigError('client.socket is "": set it to where clients may ask')
+    model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
+    model.refresh()
+    facts = CurrentFacts(config)
+    facts.refresh_when_due()
+    journal = Journal(Path(config.service.journal), journal_name())
+    path = Path(config.client.socket)
+    switches = [Path(config.hook.kill_switch), Path(config.client.kill_switch)]
+    listening = bind_socket(path, SOCKET_MODE, "client.socket")
+    clients = Clients(
+        make_client_handler(config, model, facts, journal), lambda: any(map(Path.exists, switches))
+    )
+    server = await asyncio.start_unix_server(clients.converse, sock=listening, limit=MAX_REQUEST_BYTES)
+    log.info("answering clients on %s in mode %s", path, config.mode)
+    try:
+        await until_stopped(every(MODEL_CHECK_S, model.refresh), every(FACTS_CHECK_S, facts.refresh_when_due))
+    finally:
+        server.close()
+        path.unlink(missing_ok=True)
+        journal.close()
+    log.info("stopped")

@@ -1,0 +1,95 @@
+"""Which decision a direct job's client had carried out: forged, foreign and stale ones do not count."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S, client_decision_id, first_request
+from accounting.decisions import Decision, encode_decision
+from accounting.ingest import IngestSettings, ingest
+from accounting.records import JobRow
+from accounting.request import Grant
+from accounting.store.database import open_store
+from accounting.store.records import read_attempts
+from accounting.token import carried_word, format_token
+from tests.builders import T0, FakeSacct, decision, job_line, job_row, request, step_line
+
+ID = "0123456789ab"
+MADE = decision(
+    id=ID,
+    time_s=T0 - 1.0,
+    applied=True,
+    request=request(cpus_per_task=8, mem_per_node_mib=8000, script_signature="abc"),
+    grant=Grant(cpus_per_task=2, mem_per_node_mib=512),
+)
+
+
+def seen(via: str = ID, **amounts: Any) -> str:
+    """The token of what slurmctld saw: the lowered request, unless changed."""
+    asked = request(**({"cpus_per_task": 2, "mem_per_node_mib": 512} | amounts))
+    return format_token(decision(id="d2", via=via, request=asked))
+
+
+def row_of(token: str | None = None, **changes: Any) -> JobRow:
+    return job_row(**{"admin_comment": seen() if token is None else token, "submit_s": T0} | changes)
+
+
+def test_a_job_names_its_clients_decision_in_its_token_or_in_its_comment() -> None:
+    assert client_decision_id(row_of()) == ID
+    assert client_decision_id(row_of(token="", comment=f"mine {carried_word(ID)}")) == ID
+    assert client_decision_id(row_of(token=seen(via=""), comment=carried_word(ID))) == ""
+    assert client_decision_id(row_of(token="")) == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "row"),
+    [
+        (MADE, row_of(user="mallory")),
+        (MADE, row_of(submit_s=T0 + LEAD_S + 5)),
+        (MADE, row_of(submit_s=T0 - CLOCKS_DIFFER_S - 5)),
+        (MADE, row_of(token=seen(cpus_per_task=4))),
+        (MADE, row_of(token=seen(mem_per_node_mib=None))),
+        (msgspec.structs.replace(MADE, applied=False), row_of()),
+        (MADE, row_of(token="", req_cpus=4, req_mem_mib=512)),
+        (MADE, row_of(token="", req_cpus=2, req_mem_mib=512, req_gpus=1)),
+    ],
+)
+def test_what_does_not_fit_together_does_not_count(made: Decision, row: JobRow) -> None:
+    assert first_request(made, row) is None
+
+
+def test_what_fits_counts() -> None:
+    assert first_request(MADE, row_of()) == MADE.request
+    assert first_request(MADE, row_of(token="", req_cpus=2, req_mem_mib=512)) == MADE.request
+    unchanged = msgspec.structs.replace(MADE, applied=False)
+    whole = row_of(token=seen(cpus_per_task=8, mem_per_node_mib=8000))
+    assert first_request(unchanged, whole) == MADE.request
+
+
+def test_what_was_filled_in_after_the_client_asked_is_kept() -> None:
+    row = row_of(token=seen(gpus_per_node=1, num_tasks=4))
+    first = first_request(MADE, row)
+    assert first == msgspec.structs.replace(MADE.request, gpus_per_node=1, num_tasks=4)
+
+
+@pytest.mark.parametrize(("user", "asked"), [("alice", 8), ("mallory", 2)])
+def test_ingest_knows_the_first_request_of_the_same_user_alone(user: str, asked: int, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    owned = msgspec.structs.replace(MADE, request=msgspec.structs.replace(MADE.request, user=user))
+    (journal / "decisions-clients-login1-20231114.jsonl").write_bytes(encode_decision(owned))
+    job = job_line(1, T0 + 10, AdminComment=seen(), ReqTRES="cpu=2,mem=512M")
+    fake = FakeSacct(tmp_path / "slurm", [job, step_line(1, start_s=T0 + 10)])
+    settings = IngestSettings(
+        sacct=fake.command, overlap_s=60, first_days=1, gpu_spool=tmp_path / "spool", journal=journal
+    )
+    store = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    for _ in range(2):
+        ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
+        [attempt] = read_attempts(store)
+        assert attempt.asked_cpus == asked
+        assert attempt.decision_id == (ID if user == "alice" else "d2")
+        assert (attempt.script_signature == "abc") is (user == "alice")
+    store.dispose()

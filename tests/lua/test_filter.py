@@ -1,0 +1,265 @@
+"""The clients' filter in real Lua interpreters: golden frames, and never a word or a change where anything is wrong."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lua.conftest import HERE, REPOSITORY, WIRE, Fields, Service, reply_with
+
+WORD = "rightsizer-cli=0123456789ab"
+ORDINARY: Fields = {"cpus-per-task": "8", "mem": "8000"}
+GRANT = (
+    '{"v":1,"id":"{id}","grant":{"cpus_per_task":2,"mem_per_node_mib":512},'
+    f'"token":"{WORD}","message":"less"}}'
+)
+LOWERED = {"cpus-per-task": "2", "mem": "512M", "comment": WORD}
+
+
+def install(folder: Path, settings: str | None = None) -> Path:
+    """Copy the filter into `folder` as an admin would."""
+    shutil.copy(REPOSITORY / "lua" / "cli_filter.lua", folder)
+    shutil.copytree(REPOSITORY / "lua" / "rightsizer", folder / "rightsizer")
+    own = f'socket = "{folder}/s", deadline_ms = 300, kill_switch = "{folder}/off", salloc = true'
+    text = own if settings is None else settings
+    (folder / "rightsizer_clients.lua").write_text(f"return {{ {text} }}\n")
+    return folder / "cli_filter.lua"
+
+
+class Client:
+    """The driver: a Lua process that has loaded cli_filter.lua and plays one client after another."""
+
+    def __init__(
+        self,
+        lua: str,
+        script: Path,
+        hidden: str = "",
+        environment: dict[str, str] | None = None,
+        word: str = "",
+        folder: str = "/",
+    ) -> None:
+        command = [lua, str(HERE / "client_driver.lua"), str(HERE), str(script), hidden, word]
+        outside = {name: text for name, text in os.environ.items() if not name.startswith(("SLURM", "LUA"))}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={**outside, **(environment or {})},
+        )
+        self.others: Any = self._answer()
+
+    def run(self, options: Fields, kind: str = "srun", **more: Any) -> Fields:
+        """Start a client with these options; what the filter returned, wrote, showed and gave as its reason."""
+        assert self._process.stdin is not None
+        line = json.dumps({"type": kind, "options": options, "argv": ["./fit"], **more})
+        print(line, file=self._process.stdin, flush=True)
+        result: Fields = self._answer()
+        assert (result["rc"], result["raised"]) == (0, False)
+        return result
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the Lua process ended"
+        return json.loads(line)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=10)
+
+
+@pytest.fixture
+def client(lua: str, folder: Path) -> Iterator[Client]:
+    with Client(lua, install(folder)) as client:
+        yield client
+
+
+def left_alone(result: Fields, reason: str | None = None) -> bool:
+    """Whether nothing was changed and nobody was told."""
+    assert (result["writes"], result["shown"]) == ({}, [])
+    assert reason is None or [line.rpartition(": ")[2] for line in result["reasons"]] == [reason]
+    return True
+
+
+@pytest.mark.parametrize("frame", WIRE["cli_requests"], ids=lambda frame: frame["name"])
+def test_each_golden_request_is_what_the_filter_sends(frame: Fields, client: Client, folder: Path) -> None:
+    with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service:
+        assert left_alone(client.run(frame["options"], frame["type"], argv=frame["argv"]))
+    [line] = service.requests
+    request = json.loads(line)
+    assert (request["v"], request["kind"], request["job"]) == (1, "cli", frame["job"])
+
+
+@pytest.mark.parametrize("frame", WIRE["cli_replies"], ids=lambda frame: frame["name"])
+def test_each_golden_reply_is_carried_out_whole_or_not_at_all(
+    frame: Fields, client: Client, folder: Path
+) -> None:
+    with Service(folder / "s", reply_with(frame["reply"])):
+        result = client.run(frame["options"])
+    if "reason" in frame:
+        assert left_alone(result, frame["reason"])
+    else:
+        assert result["writes"] == frame["writes"]
+
+
+def test_the_user_is_told_and_the_other_functions_are_there(client: Client, folder: Path) -> None:
+    assert client.others == [0, 0]
+    with Service(folder / "s", reply_with(GRANT)):
+        result = client.run(ORDINARY)
+    assert (result["writes"], result["shown"]) == (LOWERED, ["less"])
+
+
+@pytest.mark.parametrize("kind", ["sbatch", "scrontab", "other"])
+def test_other_commands_are_not_asked_about(kind: str, client: Client, folder: Path) -> None:
+    with Service(folder / "s", reply_with(GRANT)) as service:
+        assert left_alone(client.run(ORDINARY, kind))
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "SLURM_JOBID"])
+def test_a_step_is_not_asked_about(variable: str, lua: str, folder: Path) -> None:
+    with (
+        Client(lua, install(folder), environment={variable: "7"}) as client,
+        Service(folder / "s", reply_with(GRANT)) as service,
+    ):
+        assert left_alone(client.run(ORDINARY))
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"options": {**ORDINARY, "jobid": "7"}}, "inside_an_allocation"),
+        ({"options": {**ORDINARY, "comment": "night Rightsize=OFF"}}, "opted_out"),
+        ({"options": ORDINARY, "offset": 1}, "het_job"),
+        ({"options": ORDINARY, "json": "nothing"}, "options_unreadable"),
+        ({"options": ORDINARY, "json": "[1]"}, "options_unreadable"),
+    ],
+)
+def test_what_is_not_understood_is_not_asked_about(
+    more: Fields, reason: str, client: Client, folder: Path
+) -> None:
+    with Service(folder / "s", reply_with(GRANT)) as service:
+        result = client.run(**more)
+        if more.get("json") != "[1]":
+            assert left_alone(result, reason)
+            assert service.requests == []
+        assert left_alone(result)
+
+
+def test_an_option_that_is_no_text_keeps_what_it_is_about(client: Client, folder: Path) -> None:
+    with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service:
+        client.run({}, json='{"mem":null,"depth":null,"argv":["./fit"]}')
+    assert json.loads(service.requests[0])["job"]["other"] == ["depth", "mem_unreadable"]
+
+
+def test_a_heterogeneous_job_is_seen_by_its_command_line(lua: str, folder: Path) -> None:
+    with (
+        Client(lua, install(folder), word=":") as client,
+        Service(folder / "s", reply_with(GRANT)) as service,
+    ):
+        assert left_alone(client.run(ORDINARY), "het_job")
+    assert service.requests == []
+
+
+def test_an_salloc_is_asked_about_only_where_the_site_wants_it(lua: str, folder: Path) -> None:
+    with (
+        Client(lua, install(folder, f'socket = "{folder}/s"')) as client,
+        Service(folder / "s", reply_with(GRANT)) as service,
+    ):
+        assert left_alone(client.run(ORDINARY, "salloc"), "salloc_left_alone")
+    assert service.requests == []
+
+
+def test_the_switch_holds_even_when_it_is_an_empty_file(client: Client, folder: Path) -> None:
+    (folder / "off").touch()
+    with Service(folder / "s", reply_with(GRANT)) as service:
+        assert left_alone(client.run(ORDINARY), "kill_switch")
+    assert service.requests == []
+
+
+@pytest.mark.parametrize("refused", ["mem", "cpus-per-task", "comment"])
+def test_a_write_that_slurm_refuses_takes_the_others_back(refused: str, client: Client, folder: Path) -> None:
+    with Service(folder / "s", reply_with(GRANT)):
+        result = client.run({**ORDINARY, "comment": "mine"}, refused={refused: True})
+    assert left_alone(result, "write_failed")
+
+
+@pytest.mark.parametrize(
+    ("settings", "hidden", "reason"),
+    [
+        ("", "", "no_settings"),
+        ("socket = 5", "", "no_settings"),
+        (None, "cjson,dkjson", "no_json_library"),
+        (None, "socket", "no_socket_library"),
+        (None, "", "connect_failed"),
+    ],
+)
+def test_what_is_missing_costs_nobody_anything(
+    settings: str | None, hidden: str, reason: str, lua: str, folder: Path
+) -> None:
+    with Client(lua, install(folder, settings), hidden) as client:
+        assert left_alone(client.run(ORDINARY), reason)
+
+
+def test_a_module_that_lies_where_its_user_stands_is_not_loaded(lua: str, folder: Path) -> None:
+    trap = folder / "trap"
+    trap.mkdir()
+    for name in ("cjson", "rightsizer_clients"):
+        (trap / f"{name}.lua").write_text(f"io.open('{folder}/caught', 'w'):close() return {{}}")
+    script = install(folder)
+    with Client(lua, script, folder=str(trap)) as client, Service(folder / "s", reply_with(GRANT)):
+        assert client.run(ORDINARY)["writes"] == LOWERED
+    (folder / "rightsizer_clients.lua").unlink()
+    with Client(lua, script, folder=str(trap)) as client:
+        assert left_alone(client.run(ORDINARY), "no_settings")
+    assert not (folder / "caught").exists()
+
+
+def test_a_library_for_another_lua_costs_nobody_anything(lua: str, folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "cjson.so").write_bytes(b"not for this Lua")
+    environment = {"LUA_CPATH": f"{folder}/other/?.so;;"}
+    with Client(lua, install(folder), hidden="dkjson", environment=environment) as client:
+        assert left_alone(client.run(ORDINARY), "no_json_library")
+
+
+def test_without_its_modules_it_still_lets_every_client_through(lua: str, folder: Path) -> None:
+    script = install(folder)
+    shutil.rmtree(folder / "rightsizer")
+    with Client(lua, script) as client:
+        assert left_alone(client.run(ORDINARY))
+
+
+def test_a_silent_service_costs_the_deadline_and_no_more(client: Client, folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folder / "s"))
+        silent.listen(8)
+        result = client.run(ORDINARY)
+    assert left_alone(result, "deadline")
+    assert 250 < result["took_ms"] < 600
+
+
+def test_the_word_in_a_direct_jobs_comment_is_taken_out_by_the_hook(lua: str, folder: Path) -> None:
+    from tests.lua.conftest import Slurmctld
+    from tests.lua.conftest import install as install_hook
+
+    script = install_hook(folder)
+    reply = '{"v":1,"id":"{id}","token":"rightsizer/1;id=1"}'
+    with Slurmctld(lua, script) as slurmctld, Service(folder / "s", reply_with(reply)):
+        direct = {"script": None, "comment": f"mine {WORD}"}
+        assert slurmctld.submit(direct)["writes"] == {"comment": "mine", "admin_comment": "rightsizer/1;id=1"}
+        alone = slurmctld.submit({"script": None, "comment": WORD})["writes"]
+        assert alone == {"comment": False, "admin_comment": "rightsizer/1;id=1"}
+        for other in ({"comment": f"mine {WORD}"}, {"script": None, "comment": f"{WORD} mine"}):
+            assert slurmctld.submit(other)["writes"] == {"admin_comment": "rightsizer/1;id=1"}
