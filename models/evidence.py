@@ -29,7 +29,7 @@ VARIED_SCRIPTS = 3
 KILLED_BUMP = 1.2
 
 
-class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
 
     `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory

@@ -6,6 +6,7 @@ seen enough. Numbers in names and scripts are dropped, so that `fit-01` and `fit
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 
@@ -39,6 +40,8 @@ _NUMBER = re.compile(r"\d+")
 _BLANK = re.compile(r"\s+")
 
 
+# The same script comes with many different requests.
+@functools.lru_cache(maxsize=512)
 def script_signature(script: str) -> str:
     """Return a short digest of what a batch script does, '' for an empty one.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from fnmatch import fnmatchcase
 
@@ -71,6 +72,7 @@ def _changes(rule: Rule) -> dict[str, object]:
     return {name: own[name] for name in Policy.__struct_fields__ if own.get(name) is not None}
 
 
+@functools.cache
 def limits_of(policy: Policy) -> Limits:
     """Return the site's bounds as the sizing rules take them; what only Slurm knows is not among them."""
     own = msgspec.structs.asdict(policy)

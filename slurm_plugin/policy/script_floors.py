@@ -6,6 +6,7 @@ read, or an inner srun that asks for its own share, keeps the dimension as it wa
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[tuple[Dimension, str], ...] = ()
 
 
+# The same script comes with many different requests.
+@functools.lru_cache(maxsize=512)
 def read_floors(script: str, num_tasks: int) -> ScriptFloors:
     """Return what a script fixes by itself. `num_tasks` are the job's: they share ranks and steps that it starts."""
     body = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))

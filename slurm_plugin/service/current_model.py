@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from pathlib import Path
 
@@ -34,4 +35,6 @@ class CurrentModel:
             kept = self.predictor.model if self.predictor else "none"
             log.error("model %s is refused, %s stays in use: %s", version, kept, error)  # noqa: TRY400
             return
+        # A history of millions of jobs is never garbage while it is in use: to look through it would stop all answers.
+        gc.freeze()
         log.info("model %s in use", version)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from accounting.errors import ServiceError
 from slurm_plugin.config import Config
-from slurm_plugin.service.answers import Answers, Send
+from slurm_plugin.service.answers import LEAST_PAUSE_S, Answers, Send
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of
@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 MODEL_CHECK_S = 0.5
 FACTS_CHECK_S = 5.0
-# Half a per cent of one core, in the minute after a submission.
-REHEARSE_S = 0.02
 # The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
 SLOW_S = 2.0
 # Between lines the hook keeps its connection, and makes a new one where it finds it closed.
@@ -39,8 +37,9 @@ Handler = Callable[[bytes, Send], bool]
 class Connection(asyncio.Protocol):
     """One client. It may send line after line; it may not be slow about one, nor make one too long."""
 
-    def __init__(self, handle: Handler) -> None:
+    def __init__(self, handle: Handler, answered: Callable[[], None]) -> None:
         self._handle = handle
+        self._answered = answered
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
         self._seen_s = 0.0
@@ -80,6 +79,7 @@ class Connection(asyncio.Protocol):
             if not self._answer(line):
                 self._transport.close()
                 return
+            self._answered()
         if len(rest) > MAX_REQUEST_BYTES:
             log.warning("a client sent more than %d bytes without a line end", MAX_REQUEST_BYTES)
             self._transport.abort()
@@ -91,6 +91,24 @@ class Connection(asyncio.Protocol):
         except Exception:  # the request handler: whatever happens to one job, the next one gets an answer
             log.exception("a request failed")
             return False
+
+
+class Rehearsals:
+    """Calls `rehearse` on the loop's own thread, whose caches it keeps warm, whenever that wants to be called again."""
+
+    def __init__(self, rehearse: Callable[[], float | None]) -> None:
+        self._rehearse = rehearse
+        self._next: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Begin anew, soon after an answer."""
+        if self._next is not None:
+            self._next.cancel()
+        self._next = asyncio.get_running_loop().call_later(LEAST_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        pause_s = self._rehearse()
+        self._next = None if pause_s is None else asyncio.get_running_loop().call_later(pause_s, self._go_on)
 
 
 def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.socket:
@@ -130,15 +148,14 @@ async def serve(config: Config) -> None:
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
     answers = Answers(config, model, facts, journal)
+    rehearsals = Rehearsals(answers.rehearse)
     loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(lambda: Connection(answers.handle), sock=listening)
+    server = await loop.create_unix_server(
+        lambda: Connection(answers.handle, rehearsals.begin), sock=listening
+    )
     log.info("answering on %s in mode %s", path, config.mode)
     try:
-        await until_stopped(
-            every(MODEL_CHECK_S, model.refresh),
-            every(FACTS_CHECK_S, facts.refresh_when_due),
-            _rehearse(answers),
-        )
+        await until_stopped(every(MODEL_CHECK_S, model.refresh), every(FACTS_CHECK_S, facts.refresh_when_due))
     finally:
         server.close()
         path.unlink(missing_ok=True)
@@ -170,9 +187,3 @@ async def every(pause_s: float, refresh: Callable[[], None]) -> None:
     while True:
         await asyncio.to_thread(refresh)
         await asyncio.sleep(pause_s)
-
-
-async def _rehearse(answers: Answers) -> None:
-    """Keep the way to an answer warm; on the loop's own thread, whose caches they are."""
-    while True:
-        await asyncio.sleep(REHEARSE_S if answers.rehearse() else MODEL_CHECK_S)

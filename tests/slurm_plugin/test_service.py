@@ -24,7 +24,7 @@ from models import registry
 from models.demand import training
 from models.families import script_signature
 from slurm_plugin.policy.submission import Submission
-from slurm_plugin.service.answers import EXPECTED_S, Answers
+from slurm_plugin.service.answers import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
@@ -185,15 +185,19 @@ def test_a_rehearsal_is_for_nobody_and_ends(
     model = CurrentModel(site.models, chain_settings_of(config))
     model.refresh()
     answers = Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
-    assert not answers.rehearse(), "nothing has been submitted"
+    assert answers.rehearse() is None, "nothing has been submitted"
     assert asked(answers.handle, line_of(KNOWN))
     (journal,) = Path(config.service.journal).iterdir()
     written = journal.read_bytes()
-    assert answers.rehearse()
+    now_s, pauses_s = time.time(), []
+    for later_s in (0.01, EXPECTED_S / 2):
+        monkeypatch.setattr(time, "time", lambda at_s=now_s + later_s: at_s)
+        pauses_s.append(answers.rehearse())
     assert journal.read_bytes() == written
-    later_s = time.time() + EXPECTED_S + 1
-    monkeypatch.setattr(time, "time", lambda: later_s)
-    assert not answers.rehearse(), "no other one is to be expected"
+    assert pauses_s[0] == LEAST_PAUSE_S
+    assert pauses_s[1] == pytest.approx(EXPECTED_S / 2 * PAUSE_SHARE, rel=0.01)
+    monkeypatch.setattr(time, "time", lambda: now_s + EXPECTED_S + 1)
+    assert answers.rehearse() is None, "no other one is to be expected"
 
 
 def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
