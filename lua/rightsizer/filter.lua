@@ -1,12 +1,11 @@
 --- One direct srun or salloc, before its client submits it: read the options, ask the service, check the
 -- reply, lower the options. It never raises and never refuses: whatever goes wrong leaves the options as they
 -- were, without a word to the user (`srun -vv` shows the reason).
-local checks = require("rightsizer.checks")
 local client = require("rightsizer.client")
-local frame = require("rightsizer.frame")
 local json = require("rightsizer.json")
 local lowering = require("rightsizer.lowering")
 local options = require("rightsizer.options")
+local service = require("rightsizer.service")
 local settings = require("rightsizer.settings")
 
 local filter = {}
@@ -97,29 +96,6 @@ local function read_request(codec, fields, slurm, kind)
    return set, options.read(set, kind, command)
 end
 
-local function ask_service(codec, ask, to)
-   local now_s, no_clock = client.now_s()
-   if not now_s then
-      return nil, no_clock
-   end
-   local id = frame.new_id(now_s)
-   local line, reason = frame.request(codec, id, ask, "cli")
-   if not line then
-      return nil, reason
-   end
-   local answer, failure = client.exchange(to.socket, line, to.deadline_ms)
-   -- It asks once, and may then run for days.
-   client.hang_up()
-   if not answer then
-      return nil, failure
-   end
-   local reply, damaged = decoded(codec, answer, "bad_json")
-   if not reply then
-      return nil, damaged
-   end
-   return checks.decision(reply, id, ask, true)
-end
-
 --- The writes of the service's decision, and its message for the user; nil and a reason.
 local function consult(fields, slurm, kind)
    local codec, no_codec = json.codec()
@@ -130,7 +106,9 @@ local function consult(fields, slurm, kind)
    if not set then
       return nil, ask
    end
-   local decision, reason = ask_service(codec, ask, site)
+   local decision, reason = service.ask(codec, ask, site.socket, site.deadline_ms, "cli")
+   -- It asks once, and may then run for days.
+   client.hang_up()
    if not decision then
       return nil, reason
    end

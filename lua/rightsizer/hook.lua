@@ -2,12 +2,11 @@
 -- It never raises and never rejects: whatever goes wrong leaves the job as it was, and one log line (none
 -- while the breaker is open); a job whose grant does not fit it gets the decision's token all the same.
 local breaker = require("rightsizer.breaker")
-local checks = require("rightsizer.checks")
 local client = require("rightsizer.client")
-local frame = require("rightsizer.frame")
 local job_desc = require("rightsizer.job_desc")
 local json = require("rightsizer.json")
 local plan = require("rightsizer.plan")
+local service = require("rightsizer.service")
 local settings = require("rightsizer.settings")
 local writes = require("rightsizer.writes")
 
@@ -44,43 +43,14 @@ local function is_switched_off(path)
    return true
 end
 
-local function understood(codec, answer, id, ask)
-   local decoded, reply = pcall(codec.decode, answer)
-   if not decoded then
-      return nil, "bad_json"
-   end
-   return checks.decision(reply, id, ask)
-end
-
-local function ask_service(codec, now_s, ask, to, share)
-   local id = frame.new_id(now_s)
-   local line, reason = frame.request(codec, id, ask)
-   if not line then
-      return nil, reason
-   end
-   local answer, failure = client.exchange(to.socket, line, to.deadline_ms * share)
-   if not answer then
-      return nil, failure
-   end
-   local decision, nonsense = understood(codec, answer, id, ask)
-   if not decision then
-      client.hang_up()
-   end
-   return decision, nonsense
-end
-
 --- A decision and what the job asked for, or nil and a reason.
 local function consult(share, fields, slurm, to)
    local codec, no_codec = json.codec()
    if not codec then
       return nil, no_codec
    end
-   local now_s, no_clock = client.now_s()
-   if not now_s then
-      return nil, no_clock
-   end
    local ask = job_desc.read(fields, slurm)
-   local decision, reason = ask_service(codec, now_s, ask, to, share)
+   local decision, reason = service.ask(codec, ask, to.socket, to.deadline_ms * share)
    return decision, decision and ask or reason
 end
 
