@@ -104,10 +104,10 @@ def test_the_printed_environment_is_all_that_is_needed(sandbox: Sandbox) -> None
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_a_second_up_is_refused(sandbox: Sandbox) -> None:
+def test_a_second_up_is_refused(sandbox: Sandbox, shell: "Shell") -> None:
     with pytest.raises(SandboxError, match="is already running; use `rightsizer sandbox down"):
         cluster.start(bare(sandbox.directory))
-    assert all(state == "idle" for state in sandbox.cluster.node_states().values())
+    assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
 
 
 def test_two_side_by_side_and_down_ends_only_its_own(

@@ -18,7 +18,9 @@ class Form:
 
     `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many the past jobs of its family
     had, and `used_mib` what they used. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts
-    of a heterogeneous job). `srun` is whether its script starts a step.
+    of a heterogeneous job). `srun` is whether its script starts a step. One that is `alone` runs before the others:
+    slurmctld 22.05 takes the first node's CPUs for those of every node (`_pick_step_nodes` in step_mgr.c), and refuses
+    the step where a busy first node took fewer tasks than the second.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Form:
     jobs: int = 1
     used_mib: float = USED_MIB
     srun: bool = True
+    alone: bool = False
 
     @property
     def asked(self) -> str:
@@ -70,6 +73,7 @@ def form(
     jobs: int = 1,
     used_mib: float = USED_MIB,
     srun: bool = True,
+    alone: bool = False,
     command: Command = "sbatch",
     **environment: str,
 ) -> Form:
@@ -84,6 +88,7 @@ def form(
         jobs=jobs,
         used_mib=used_mib,
         srun=srun,
+        alone=alone,
         command=command,
         environment=environment,
     )

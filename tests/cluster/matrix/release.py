@@ -185,8 +185,8 @@ class Trial:
         self._direct: dict[str, subprocess.Popen[str]] = {}
 
     def submit(self) -> None:
-        """Submit every form and its twin."""
-        for form in self.forms:
+        """Submit every form and its twin; those that run alone have ended before the next is submitted."""
+        for form in sorted(self.forms, key=lambda form: not form.alone):
             for twin in (False, True):
                 self._submit(form, twin=twin)
 
@@ -202,7 +202,7 @@ class Trial:
             text=True,
             cwd="/",
         )
-        if form.is_direct:
+        if form.is_direct and not form.alone:
             self._direct[name] = child
         else:
             self._said[name] = child.communicate(timeout=COMMAND_PATIENCE_S)[0]
@@ -210,12 +210,13 @@ class Trial:
     def argv(self, form: Form, name: str, *, twin: bool) -> list[str]:
         """Write the form's script, if it has one, and return the words that submit it."""
         always = [f"--job-name={name}", "--time=2", *([TWIN] if twin else [])]
+        wait = ["--wait"] if form.alone else []
         if form.is_direct:
             inner = ["hostname"] if form.command == "srun" else ["srun", "hostname"]
             return [form.command, *always, *form.parts[0], *inner]
         output = f"--output={self.folder}/{name}-%j.out"
         if form.command == "sbatch --wrap":
-            return ["sbatch", output, *always, *form.parts[0], f"--wrap={script_of(form)}"]
+            return ["sbatch", *wait, output, *always, *form.parts[0], f"--wrap={script_of(form)}"]
         # Each part of a heterogeneous job has its own name and comment.
         parts = [[*always, *part] for part in form.parts]
         script = self.folder / f"{name}.sh"
@@ -226,7 +227,7 @@ class Trial:
             lines = ""
             options = [word for part in parts for word in (":", *part)][1:]
         script.write_text(f"#!/bin/sh\n{lines}{script_of(form)}", encoding="utf-8")
-        return ["sbatch", output, *options, str(script)]
+        return ["sbatch", *wait, output, *options, str(script)]
 
     def collect(self) -> list[Cell]:
         """Wait until all have ended; one that has not within minutes is returned as it is."""
@@ -286,13 +287,13 @@ class Trial:
         return rows
 
     def _all_ended(self, rows: Mapping[str, list[JobRow]]) -> bool:
-        refused = {name for name, said in self._said.items() if "Submitted batch job" not in said}
         for form in self.forms:
             for name in (job_name(form, twin=False), job_name(form, twin=True)):
                 found = rows.get(name, [])
                 # 22.05 can show the end of a short job before its partition and its allocation.
                 ended = [row for row in found if row[0] and row[1] not in UNENDED]
-                if name not in refused and (len(ended) < form.jobs or len(ended) < len(found)):
+                refused = not form.is_direct and "Submitted batch job" not in self._said[name]
+                if not refused and (len(ended) < form.jobs or len(ended) < len(found)):
                     return False
         return True
 

@@ -43,7 +43,7 @@ CPUS = (
     form("tasks-cpus", "-n 2 -c 8 --mem=8000", cpu=4, mem=256, tasks=2),
     form("nodes", "-p pair -N 2 --mem=8000", mem=512, tasks=2),
     form("nodes-cpus", "-p pair -N 2 -c 4 --mem=8000", cpu=4, mem=512, tasks=2),
-    form("nodes-tasks", "-p pair -N 2 -n 4 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
+    form("nodes-tasks", "-p pair -N 2 -n 4 -c 4 --mem=8000", cpu=8, mem=512, tasks=4, alone=True),
     form("node-range", "-N 1-2 -c 4 --mem=8000", mem=256),
     form("per-node", "-p pair -N 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
     form("per-node-tasks", "-n 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=4, mem=256, tasks=2),
@@ -67,7 +67,7 @@ MEMORY = (
     form("mem-per-gpu-job", "--mem-per-gpu=4000 --gpus=4", mem=256, gpu=1),
     form("mem-per-gpu-node", "--mem-per-gpu=4000 --gpus-per-node=b:2", mem=256, gpu=1),
     form("mem-per-gpu-task", "-n 2 --mem-per-gpu=4000 --gpus-per-task=2", mem=512, gpu=2, tasks=2),
-    form("nodes-mem-per-cpu", "-p pair -N 2 -n 4 -c 2 --mem-per-cpu=1000", mem=1024, tasks=4),
+    form("nodes-mem-per-cpu", "-p pair -N 2 -n 4 -c 2 --mem-per-cpu=1000", mem=1024, tasks=4, alone=True),
     form("mem-zero-gpus", "--mem=0 --gres=gpu:4", gpu=1),
 )
 GPUS = (
