@@ -60,8 +60,8 @@ class Plan:
 
 # The slower ones first, since they leave few jobs behind.
 PLANS = (
-    Plan(1, GAP_S, False, 8, 12),
-    Plan(1, GAP_S, True, 8, 12),
+    Plan(1, GAP_S, False, 8, 20),
+    Plan(1, GAP_S, True, 8, 20),
     Plan(1, 0.0, False, 8, 40),
     Plan(1, 0.0, True, 8, 40),
     Plan(MOST_SUBMITTERS, GAP_S, False, 4, 3),

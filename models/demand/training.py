@@ -160,7 +160,18 @@ def _files(trained: Trained) -> dict[str, bytes]:
     for dimension, booster in trained.boosters.items():
         files[f"{dimension}.ubj"] = bytes(booster.save_raw("ubj"))
         files[f"{dimension}.onnx"] = _onnx(booster)
+        files[f"{dimension}.splits.json"] = _json(splits_of(booster))
     return files
+
+
+def splits_of(booster: xgboost.Booster) -> list[list[float]]:
+    """Return the values at which any tree splits each of FEATURES, in rising order: float32, as the trees have them."""
+    trees = booster.trees_to_dataframe()
+    nodes = trees[trees["Feature"] != "Leaf"]
+    return [
+        sorted(set(nodes.loc[nodes["Feature"] == name, "Split"].astype("float32").tolist()))
+        for name in FEATURES
+    ]
 
 
 def _json(value: object) -> bytes:

@@ -1,6 +1,8 @@
 """Training, the artefact it leaves, and the registry that holds it: what is damaged is never served."""
 
+import hashlib
 import math
+import random
 import shutil
 from pathlib import Path
 
@@ -59,11 +61,47 @@ def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel
 def test_onnx_and_xgboost_agree_on_unknown_features_too(trained_model: TrainedModel) -> None:
     growth = trained_model.trained.growth_models()
     for dimension, model in growth.items():
-        served = OnnxGrowth((trained_model.folder / f"{dimension}.onnx").read_bytes())
+        served = onnx_growth(trained_model.folder, dimension)
         for row in trained_model.trained.matrices[dimension].inputs[::7]:
             for blank in range(len(row)):
                 asked = [math.nan if place == blank else value for place, value in enumerate(row)]
                 assert served(asked) == pytest.approx(model(asked), abs=1e-4)
+
+
+def onnx_growth(folder: Path, dimension: str) -> OnnxGrowth:
+    splits = msgspec.json.decode((folder / f"{dimension}.splits.json").read_bytes(), type=list[list[float]])
+    return OnnxGrowth((folder / f"{dimension}.onnx").read_bytes(), splits)
+
+
+@pytest.mark.parametrize("dimension", LEARNED)
+def test_what_is_remembered_is_what_the_trees_say(trained_model: TrainedModel, dimension: str) -> None:
+    splits = training.splits_of(trained_model.trained.boosters[dimension])  # type: ignore[index]
+    served, asked = onnx_growth(trained_model.folder, dimension), random.Random(7)
+    [*rows] = trained_model.trained.matrices[dimension].inputs  # type: ignore[index]
+    assert any(splits)
+    for _ in range(2000):
+        row = list(asked.choice(rows))
+        for number, places in enumerate(splits):
+            # On a split, just beside it, and where nothing is known.
+            near = [math.nan, *row[number : number + 1]]
+            for at in places:
+                near += [at, math.nextafter(at, math.inf), at * (1 + 1e-6), at * (1 - 1e-6)]
+            row[number] = asked.choice(near)
+        assert served(row) == served.compute(row)
+
+
+@pytest.mark.parametrize(
+    "splits", [[], [[]] * (len(FEATURES) - 1), [[2.0, 1.0], *[[]] * (len(FEATURES) - 1)]]
+)
+def test_splits_that_are_none_are_refused(splits: list[list[float]], folder: Path) -> None:
+    content = msgspec.json.encode(splits)
+    (folder / "memory.splits.json").write_bytes(content)
+    manifest = read_manifest(folder)
+    digests = {**manifest.digests, "memory.splits.json": hashlib.sha256(content).hexdigest()}
+    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    with pytest.raises(ModelError, match="rightsizer train"):
+        load_predictor(folder, SETTINGS)
 
 
 def test_training_is_reproducible(trained_model: TrainedModel, tmp_path: Path) -> None:
@@ -74,7 +112,7 @@ def test_training_is_reproducible(trained_model: TrainedModel, tmp_path: Path) -
 
 
 def files_of_the_artefact() -> list[str]:
-    names = [f"{dimension}.{ending}" for dimension in LEARNED for ending in ("onnx", "ubj")]
+    names = [f"{dimension}.{ending}" for dimension in LEARNED for ending in ("onnx", "ubj", "splits.json")]
     return ["manifest.json", "history.json", "golden.json", *names]
 
 
@@ -100,7 +138,7 @@ def test_damage_of_any_file_is_found(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"format": 2}, {"features": ("other",)}, {"growth": {}}, {"digests": {}}],
+    [{"format": 1}, {"features": ("other",)}, {"growth": {}}, {"digests": {}}],
 )
 def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
     change: dict[str, object], folder: Path
@@ -112,8 +150,6 @@ def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
 
 
 def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path) -> None:
-    import hashlib
-
     swapped = (folder / "cores.onnx").read_bytes()
     (folder / "memory.onnx").write_bytes(swapped)
     manifest = read_manifest(folder)
@@ -125,8 +161,6 @@ def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path
 
 
 def test_a_file_that_onnx_runtime_refuses_is_one_line(folder: Path) -> None:
-    import hashlib
-
     (folder / "memory.onnx").write_bytes(b"not a model")
     manifest = read_manifest(folder)
     digests = {**manifest.digests, "memory.onnx": hashlib.sha256(b"not a model").hexdigest()}
