@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accounting.client_decisions import ClientDecision
-from accounting.records import Attempt, GpuUse, JobRow, MemoryQuality, Step, Use
+from accounting.records import Attempt, GpuUse, JobRow, Quality, Step, Use
 from accounting.states import outcome_of
 from accounting.token import asked_request, find_token
 
@@ -59,7 +59,7 @@ def measure_use(row: JobRow, steps: Sequence[Step], num_tasks: int, gpu_use: Seq
     if outcome == "cut_short" and any(outcome_of(step.state) == "out_of_memory" for step in steps):
         outcome = "out_of_memory"
     peak_mem_mib = peak_memory_mib(steps)
-    quality: MemoryQuality = "absent" if peak_mem_mib is None else "sampled"
+    quality: Quality = "absent" if peak_mem_mib is None else "sampled"
     least_mib = max(peak_mem_mib or 0.0, float(row.alloc_mem_mib or 0))
     if outcome == "out_of_memory" and least_mib:
         peak_mem_mib, quality = least_mib, "censored"

@@ -42,12 +42,27 @@ attempts = Table(
     Column("script_signature", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("peak_mem_mib", Double),
+    Column("peak_node_mib", Double),
     Column("memory_quality", Text, nullable=False),
     Column("cores", Double),
     Column("cores_per_task", Double),
+    Column("cores_quality", Text, nullable=False),
     Column("wall_s", BigInteger, nullable=False),
+    Column("wall_quality", Text, nullable=False),
     Column("gpus", Integer),
+    Column("gpu_mem_mib", Double),
+    Column("gpu_quality", Text, nullable=False),
     Column("gpu_source", Text, nullable=False),
+    Column("read_mib", Double),
+    Column("written_mib", Double),
+    Column("io_quality", Text, nullable=False),
+    Column("energy_j", Double),
+    Column("energy_quality", Text, nullable=False),
+    Column("slurm_release", Text, nullable=False),
+    Column("gather", Text, nullable=False),
+    Column(
+        "record_digest", BigInteger
+    ),  # of the record as it was read: one that is read again is known by it
 )
 
 steps = Table(
@@ -66,6 +81,12 @@ steps = Table(
     Column("mem_total_mib", Double),
     Column("cpu_s", Double),
     Column("cpu_max_task_s", Double),
+    Column("nodes", Integer, nullable=False),
+    Column("gpu_util_pct", Double),
+    Column("gpu_mem_mib", Double),
+    Column("read_mib", Double),
+    Column("written_mib", Double),
+    Column("energy_j", Double),
 )
 
 gpu_use = Table(
@@ -74,13 +95,15 @@ gpu_use = Table(
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("node", NAME, primary_key=True),
     Column("gpu", Integer, primary_key=True, autoincrement=False),
+    Column("instance", Integer, primary_key=True, autoincrement=False),  # of MIG; -1 is the whole GPU
     Column("source", NAME, primary_key=True),
     Column("first_s", BigInteger, primary_key=True, autoincrement=False),
     Column("last_s", BigInteger, nullable=False),
     Column("samples", Integer, nullable=False),
-    Column("util_max_pct", Double, nullable=False),
-    Column("util_mean_pct", Double, nullable=False),
+    Column("util_max_pct", Double),
+    Column("util_mean_pct", Double),
     Column("mem_max_mib", Double, nullable=False),
+    Column("power_mean_w", Double),
 )
 
 decisions = Table(
@@ -116,6 +139,7 @@ quarantine = Table(
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("seen_s", BigInteger, nullable=False),
+    Column("source", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("line", Text, nullable=False),
 )
