@@ -133,5 +133,5 @@ def gpus_used(gpu_use: Sequence[GpuUse]) -> tuple[int | None, str]:
     if not gpu_use:
         return None, ""
     # A GPU comes more than once where its meter paused, or where two meters watch it.
-    busy = {(use.node, use.gpu) for use in gpu_use if use.util_max_pct >= BUSY_GPU_PCT}
+    busy = {(use.node, use.gpu) for use in gpu_use if (use.util_max_pct or 0.0) >= BUSY_GPU_PCT}
     return len(busy), "+".join(sorted({use.source for use in gpu_use}))

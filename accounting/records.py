@@ -106,8 +106,8 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at running a job: sacct's row, the original request where our token tells it, and its use.
 
-    `asked_*` are totals of the job as its user asked for them, before any rewrite of ours. `slurm_release` (`24.11`) and
-    `gather` (`jobacct_gather/cgroup cgroup/v2`) say who measured; '' where nobody told.
+    `asked_*` are totals of the job as its user asked for them, before any rewrite of ours. `slurm_release` (`24.11`)
+    and `gather` (`jobacct_gather/cgroup cgroup/v2`) say who measured; '' where nobody told.
     """
 
     row: JobRow
@@ -125,8 +125,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one GPU did for one job on one node, over all samples of one source.
 
-    `instance` is the MIG instance, -1 for the whole GPU. Utilisation of an instance is not known to NVML: None. Power is
-    of the whole GPU, in watts: None where it is shared or not metered.
+    `instance` is the MIG instance, -1 for the whole GPU. Utilisation of an instance is not known to NVML: None. Power
+    is of the whole GPU, in watts: None where it is shared or not metered.
     """
 
     job_id: int

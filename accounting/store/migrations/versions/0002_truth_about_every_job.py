@@ -1,4 +1,4 @@
-"""How far each figure can be trusted, use per node, I/O and energy; MIG instances; where quarantined input came from."""
+"""How far each figure can be trusted; use per node, I/O, energy; MIG instances; where quarantined input came from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def _gpu_use_by_instance() -> None:
-    """A new table: the key changes, which not every database can do in place."""
+    """Make a new table: the key changes, which not every database can do in place."""
     op.rename_table("gpu_use", "gpu_use_0001")
     op.create_table(
         "gpu_use",
