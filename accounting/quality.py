@@ -1,0 +1,93 @@
+"""How far each figure of an attempt can be trusted. Pure: arrays in, arrays out.
+
+The words are those of `Quality` in accounting/records.py. What Slurm's figures mean differs by release and plugin:
+
+    jobacct_gather/linux             anonymous and mapped memory of the processes, sampled
+    jobacct_gather/cgroup cgroup/v1  anonymous memory of the cgroup, sampled
+    jobacct_gather/cgroup cgroup/v2  22.05, 23.02: anonymous memory, sampled
+                                     23.11, 24.05: all memory with the page cache, sampled
+                                     24.11 and later: the kernel's own peak, with the page cache
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from accounting.frames import Floats, Ints, Texts
+from accounting.usage import Flags
+
+# Where nobody told how often Slurm samples: its own default.
+SAMPLED_EVERY_S = 30
+# The cache fills what a job was given: a peak this near to the limit may be cache.
+NEAR_THE_LIMIT = 0.9
+CACHE_SINCE, KERNEL_PEAK_SINCE = (23, 11), (24, 11)
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
+
+
+def counts_cache(release: str, gather: str) -> bool:
+    """Whether a release and plugin count the page cache as a job's memory."""
+    return (
+        _release(release) >= CACHE_SINCE and _on_cgroup_v2(gather) and "no_file_cache" not in gather.lower()
+    )
+
+
+def knows_peak(release: str, gather: str) -> bool:
+    """Whether a release and plugin report the kernel's own peak, which no sampling misses."""
+    return _release(release) >= KERNEL_PEAK_SINCE and _on_cgroup_v2(gather)
+
+
+def _release(text: str) -> tuple[int, int]:
+    found = _RELEASE.match(text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _on_cgroup_v2(gather: str) -> bool:
+    return "jobacct_gather/cgroup" in gather and "cgroup/v2" in gather
+
+
+def memory_quality(
+    peak_mib: Floats,
+    limit_mib: Floats,
+    elapsed_s: Ints,
+    killed: Flags,
+    with_cache: Flags,
+    by_kernel: Flags,
+    sampled_every_s: int,
+) -> Texts:
+    """Return the quality of peaks of memory; `killed` are those of jobs that were killed for it."""
+    known = ~np.isnan(peak_mib)
+    near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
+    return _first(
+        (killed & known, "censored"),
+        (known & near, "contaminated"),
+        (known & by_kernel, "exact"),
+        (known, "sampled"),
+        (elapsed_s < sampled_every_s, "short"),
+    )
+
+
+def cores_quality(cores: Floats, elapsed_s: Ints, node_failed: Flags, least_s: int) -> Texts:
+    """Return the quality of busy cores: CPU time is counted by the kernel, unless its node was lost with it."""
+    known = ~np.isnan(cores)
+    return _first((known & node_failed, "sampled"), (known, "exact"), (elapsed_s < least_s, "short"))
+
+
+def wall_quality(outcome: Texts, started: Flags) -> Texts:
+    """Return the quality of elapsed times: of what was cut short it is only known that it would have taken longer."""
+    completed = outcome == "completed"
+    return _first((~started, "absent"), (completed, "exact"), (~completed, "censored"))
+
+
+def measured_quality(known: Flags, elapsed_s: Ints, measured: str, least_s: int = 0) -> Texts:
+    """Return `measured` where a figure is known, else `short` below `least_s` seconds, else `absent`."""
+    return _first((known, measured), (elapsed_s < least_s, "short"))
+
+
+def _first(*cases: tuple[Flags, str]) -> Texts:
+    """Return the word of the first case that holds, `absent` where none does."""
+    words = np.full(len(cases[0][0]), "absent", dtype=object)
+    for holds, word in reversed(cases):
+        words[holds] = word
+    return words
