@@ -1,7 +1,7 @@
 """Which text belongs to which attempt, where texts may hold the delimiter, line ends and whole forged rows. Pure.
 
-sacct prints the rows of one call one after another, so a text that holds line ends adds lines right behind its own row's
-first one. The keys of the real rows are known from another call in which nothing can be forged. So:
+sacct prints the rows of one call one after another, so a text that holds line ends adds lines right behind the first
+one of its own row. The keys of the real rows are known from another call, in which nothing can be forged. So:
 
     a line that is no row, or a row of no known key        makes the row before it doubtful
     a key that has more rows than attempts, or fewer       makes all of its rows, and those before them, doubtful
