@@ -26,6 +26,11 @@ def match_texts(
 
     `lines` are sacct's, without their heading; a row is a key of two columns, then as many `texts`.
     """
+    if _is_plain(lines, keys, delimiter, texts):
+        plain: dict[Key, list[Row]] = {}
+        for key, line in zip(keys, lines, strict=True):
+            plain.setdefault(key, []).append(tuple(line.split(delimiter)[2:]))
+        return plain, set()
     expected = Counter(keys)
     rows: dict[Key, list[Row]] = {}
     before: dict[Key, list[Key]] = {}
@@ -45,6 +50,14 @@ def match_texts(
             doubtful.add(key)
             doubtful.update(before.get(key, ()))
     return {key: found for key, found in rows.items() if key not in doubtful}, doubtful
+
+
+def _is_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> bool:
+    """Whether each line is the row of its key: a text with a line end in it would have added a line."""
+    return len(lines) == len(keys) and all(
+        line.startswith(key + delimiter) and line.count(delimiter) == 1 + texts
+        for line, key in zip(lines, keys, strict=True)
+    )
 
 
 def text_alone(printed: bytes, attempts: int) -> bytes | None:
