@@ -7,8 +7,9 @@ a value that was really seen, at most two per cent above the exact one. Sums are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -58,10 +59,11 @@ class Gathering:
         self._pending = 0
         self._settled = 0
 
-    def add(self, batch: pa.Table) -> None:
-        """Count a batch of attempts with the columns of `usage_query`."""
+    def add(self, batch: pa.Table, more: Mapping[str, pa.Array] | None = None) -> None:
+        """Count a batch of attempts with the columns of `usage_query`; `more` are columns that are summed too."""
         key = group_keys(batch, self._keys, self._family_of)
-        self._sums.append(_added(_sums_table(batch, key)))
+        sums = pa.table({"key": key, **measures(batch), **highest(batch), **(more or {})})
+        self._sums.append(_added(sums))
         self._classes.append(_merged(_classes_table(batch, key)))
         self._pending += self._sums[-1].num_rows + self._classes[-1].num_rows
         if self._pending > max(PENDING_ROWS, self._settled):
@@ -108,6 +110,17 @@ def rolled_up(groups: Groups, parts: int) -> Groups:
     return Groups(_added(shortened(groups.sums)), _merged(shortened(groups.classes)), groups.folded)
 
 
+def sums_of(groups: Groups, rows: int = 5_000) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the sums, a few at a time: all of them as Python's numbers would not fit the memory."""
+    for part in groups.sums.to_batches(max_chunksize=rows):
+        yield from part.to_pylist()
+
+
+def total(groups: Groups, name: str) -> float:
+    """Return one sum over all groups."""
+    return float(pc.sum(groups.sums[name]).as_py() or 0.0)
+
+
 def small_families(sums: pa.Table, most: int) -> pa.Array:
     """Return the keys of all families beyond the `most` that were given most, none while there are no more."""
     if sums.num_rows <= most:
@@ -138,10 +151,6 @@ def _at(values: Sequence[tuple[float, float]], share: float) -> float:
         if passed >= need - 1e-9:
             return value
     return values[-1][0]
-
-
-def _sums_table(batch: pa.Table, key: pa.Array) -> pa.Table:
-    return pa.table({"key": key, **measures(batch), **highest(batch)})
 
 
 def _classes_table(batch: pa.Table, key: pa.Array) -> pa.Table:

@@ -43,9 +43,6 @@ def measures(batch: pa.Table) -> dict[str, pa.Array]:
     found = {"attempts": _ones(batch), "started": _count(started(batch)), "hours": hours, **ends(batch)}
     for dimension in MEASURED:
         found |= _dimension(batch, dimension, hours)
-    energy = trusted(batch, "energy_quality", "energy_j")
-    found["energy_j"] = _where(energy, _float(batch["energy_j"]))
-    found["energy_attempts"] = _count(energy)
     return found
 
 
@@ -61,14 +58,15 @@ def highest(batch: pa.Table) -> dict[str, pa.Array]:
 
 
 def spreads(batch: pa.Table) -> dict[str, pa.Array]:
-    """Return the columns whose median and 95th percentile are asked for; null where they do not count."""
-    found = {"wall_limit_s": _float(batch["limit_s"]), "wall_used_s": _float(batch["wall_s"])}
-    found["wall_used_s"] = pc.if_else(started(batch), found["wall_used_s"], None)
-    for dimension in ("memory", "cores"):
+    """Return the columns whose median and 95th percentile are asked for, in s, MiB and cores; null elsewhere."""
+    found = {"wall_limit": _float(batch["limit_s"]), "wall_used": _float(batch["wall_s"])}
+    found["wall_used"] = pc.if_else(started(batch), found["wall_used"], None)
+    dimensions: tuple[tuple[str, Measured], ...] = (("mem", "memory"), ("cores", "cores"))
+    for name, dimension in dimensions:
         asked, granted, used, quality, _ = _COLUMNS[dimension]
-        found[f"{dimension}_asked"] = _float(batch[asked])
-        found[f"{dimension}_granted"] = pc.if_else(started(batch), _float(batch[granted]), None)
-        found[f"{dimension}_used"] = pc.if_else(trusted(batch, quality, used), _float(batch[used]), None)
+        found[f"{name}_asked"] = _float(batch[asked])
+        found[f"{name}_granted"] = pc.if_else(started(batch), _float(batch[granted]), None)
+        found[f"{name}_used"] = pc.if_else(trusted(batch, quality, used), _float(batch[used]), None)
     return found
 
 

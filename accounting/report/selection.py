@@ -12,8 +12,12 @@ USAGE_COLUMNS = (
     "user", "account", "job_name", "script_signature", "outcome", "state", "start_s", "wall_s", "limit_s",
     "asked_cpus", "alloc_cpus", "cores", "cores_quality",
     "asked_mem_mib", "alloc_mem_mib", "peak_mem_mib", "memory_quality",
-    "asked_gpus", "alloc_gpus", "gpus", "gpu_quality", "energy_j", "energy_quality",
+    "asked_gpus", "alloc_gpus", "gpus", "gpu_quality",
 )  # fmt: skip
+
+
+# What energy and carbon are worked out from besides.
+ENERGY_COLUMNS = ("job_id", "end_s", "nodes", "energy_j", "energy_quality")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +47,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def usage_query(selection: Selection) -> Select[tuple[object, ...]]:
+def usage_query(selection: Selection, *, energy: bool = False) -> Select[tuple[object, ...]]:
     """Return the query for what the reports on use need of each attempt."""
-    return select(*(attempts.c[name] for name in USAGE_COLUMNS)).where(*selection.conditions())
+    names = (*USAGE_COLUMNS, *(ENERGY_COLUMNS if energy else ()))
+    return select(*(attempts.c[name] for name in names)).where(*selection.conditions())

@@ -20,6 +20,7 @@ COMMANDS = {
     "models": "slurm_plugin.cli.registry:models",
     "predict": "slurm_plugin.cli.predict:predict",
     "promote": "slurm_plugin.cli.registry:promote",
+    "report": "slurm_plugin.cli.report:report_group",
     "rollback": "slurm_plugin.cli.registry:rollback",
     "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
     "serve": "slurm_plugin.cli.serve:serve",
