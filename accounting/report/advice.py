@@ -99,8 +99,10 @@ def _nothing_gathered(segment: Segment) -> Iterator[tuple[str, str, str]]:
             yield (
                 "slurm.conf",
                 FREQUENCY,
-                f"{_percent(share)} of the attempts have no figure for {name} although {segment.gather.split()[0]} is "
-                "set: an interval of 0 takes one sample at the end alone",
+                (
+                    f"{_percent(share)} of the attempts have no figure for {name} although {segment.gather.split()[0]} "
+                    "is set: an interval of 0 takes one sample at the end alone"
+                ),
             )
 
 
@@ -133,8 +135,10 @@ def _page_cache(segment: Segment) -> Iterator[tuple[str, str, str]]:
         yield (
             "slurm.conf",
             "JobAcctGatherType=jobacct_gather/linux",
-            f"{said}; this plugin counts the processes' own memory. Slurm 25.11.1 and newer can keep "
-            "jobacct_gather/cgroup with JobAcctGatherParams=no_file_cache",
+            (
+                f"{said}; this plugin counts the processes' own memory. Slurm 25.11.1 and newer can keep "
+                "jobacct_gather/cgroup with JobAcctGatherParams=no_file_cache"
+            ),
         )
 
 
@@ -153,8 +157,10 @@ def _no_memory_asked(segment: Segment) -> Iterator[tuple[str, str, str]]:
         yield (
             "slurm.conf",
             "SelectTypeParameters=CR_Core_Memory",
-            f"{_percent(share)} of the attempts neither asked for memory nor were allocated any: it is not shared out "
-            "by Slurm, and there is nothing to right-size; set DefMemPerCPU with it",
+            (
+                f"{_percent(share)} of the attempts neither asked for memory nor were allocated any: it is not shared "
+                "out by Slurm, and there is nothing to right-size; set DefMemPerCPU with it"
+            ),
         )
 
 
@@ -170,8 +176,16 @@ def _no_gpus(segment: Segment) -> Iterator[tuple[str, str, str]]:
             GPU_TRES,
             f"{said}; Slurm 23.02 and newer record it, unless JobAcctGatherParams=DisableGPUAcct is set",
         )
-        yield "gres.conf", "AutoDetect=nvml", "Slurm meters NVIDIA's GPUs by NVML alone (AMD's: AutoDetect=rsmi)"
-    yield "run", "rightsizer collect", f"{said}; our own meter sees MIG instances and power too, on any release"
+        yield (
+            "gres.conf",
+            "AutoDetect=nvml",
+            "Slurm meters NVIDIA's GPUs by NVML alone (AMD's: AutoDetect=rsmi)",
+        )
+    yield (
+        "run",
+        "rightsizer collect",
+        f"{said}; our own meter sees MIG instances and power too, on any release",
+    )
 
 
 def _no_energy(segment: Segment) -> Iterator[tuple[str, str, str]]:
@@ -181,10 +195,16 @@ def _no_energy(segment: Segment) -> Iterator[tuple[str, str, str]]:
     yield (
         "slurm.conf",
         "AcctGatherEnergyType=acct_gather_energy/rapl",
-        f"{_percent(share)} of the attempts have no energy, which is then estimated by the site's table; rapl counts "
-        "CPUs and memory and needs the kernel module msr, ipmi, xcc (Lenovo) and pm_counters (HPE Cray) whole nodes",
+        (
+            f"{_percent(share)} of the attempts have no energy, which is then estimated by the site's table; rapl "
+            "counts CPUs and memory and needs the module msr; ipmi, xcc (Lenovo) and pm_counters (HPE Cray) count nodes"
+        ),
     )
-    yield "slurm.conf", "AcctGatherNodeFreq=30", "0, the default, reads no energy of nodes; rapl wants less than 300"
+    yield (
+        "slurm.conf",
+        "AcctGatherNodeFreq=30",
+        "0, the default, reads no energy of nodes; rapl wants less than 300",
+    )
 
 
 def _no_comments(segment: Segment) -> Iterator[tuple[str, str, str]]:

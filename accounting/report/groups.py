@@ -1,7 +1,7 @@
 """Sums, highest values and percentiles of attempts by family and user, in bounded memory. Pure: no clock, no database.
 
-Percentiles come from counts in classes two per cent wide, each with the highest value that fell into it: a percentile is
-a value that was really seen, at most two per cent above the exact one. Sums are exact.
+Percentiles come from counts in classes two per cent wide, each with the highest value that fell into it: a percentile
+is a value that was really seen, at most two per cent above the exact one. Sums are exact.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ class Groups:
 class Gathering:
     """Batch by batch into groups; `most_families` bounds the memory, whatever the store holds."""
 
-    def __init__(
-        self, keys: Sequence[str], family_of: FamilyOf, most_families: int = MOST_FAMILIES
-    ) -> None:
+    def __init__(self, keys: Sequence[str], family_of: FamilyOf, most_families: int = MOST_FAMILIES) -> None:
         self._keys = keys
         self._family_of = family_of
         self._most = most_families
@@ -132,7 +130,9 @@ def small_families(sums: pa.Table, most: int) -> pa.Array:
     return keys.filter(pc.invert(pc.ends_with(keys, SEPARATOR + REST)))
 
 
-def percentiles(groups: Groups, keys: Sequence[str], shares: Sequence[float]) -> dict[tuple[str, str], list[float]]:
+def percentiles(
+    groups: Groups, keys: Sequence[str], shares: Sequence[float]
+) -> dict[tuple[str, str], list[float]]:
     """Return for each of the keys and each name of `spreads` the values at the shares (0..1), where any was seen."""
     wanted = groups.classes.filter(pc.is_in(groups.classes["key"], value_set=pa.array(keys, pa.string())))
     seen: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -172,7 +172,9 @@ def _classes_table(batch: pa.Table, key: pa.Array) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def classes_of(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def classes_of(
+    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return the class of each value (>= 0): those within two per cent of each other share one."""
     positive = np.maximum(values, np.finfo(np.float64).tiny)
     found = np.floor(np.log(positive) / math.log(CLASS_WIDTH))

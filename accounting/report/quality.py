@@ -103,9 +103,7 @@ def _flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
 def _above_memory() -> ColumnElement[bool]:
     column = attempts.c
     measured = column.memory_quality.in_(("exact", "sampled"))
-    return and_(
-        measured, column.alloc_mem_mib > 0, column.peak_mem_mib > column.alloc_mem_mib * ABOVE_LIMIT
-    )
+    return and_(measured, column.alloc_mem_mib > 0, column.peak_mem_mib > column.alloc_mem_mib * ABOVE_LIMIT)
 
 
 def _without_memory() -> ColumnElement[bool]:

@@ -177,7 +177,9 @@ def _spread(spreads: Spreads, key: str, name: str, unit: str, scale: float) -> R
     for kind in ("limit", "used") if name == "wall" else ("asked", "granted", "used"):
         values = spreads.get((key, f"{name}_{kind}"))
         for place, (title, _) in enumerate(SPREAD_SHARES):
-            found[f"{name}_{kind}_{title}{unit}"] = None if values is None else round(values[place] / scale, 3)
+            found[f"{name}_{kind}_{title}{unit}"] = (
+                None if values is None else round(values[place] / scale, 3)
+            )
     return found
 
 
@@ -194,9 +196,7 @@ def spent_cells(row: Grouped, dimension: Measured, kinds: Sequence[str]) -> Row:
     """Return what was used or wasted, and could be saved, in hours; None where nothing was measured."""
     name = UNITS[dimension]
     known = row.sums[f"{dimension}_known_attempts"] > 0
-    found: Row = {
-        f"{name}_{kind}": round(row.sums[f"{name}_{kind}"], 3) if known else None for kind in kinds
-    }
+    found: Row = {f"{name}_{kind}": round(row.sums[f"{name}_{kind}"], 3) if known else None for kind in kinds}
     return {**found, f"{name}_saveable": round(row.saved[dimension], 3) if known else None}
 
 

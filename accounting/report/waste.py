@@ -51,9 +51,7 @@ def waste_of(view: View, top: int) -> Waste:
 def _left_out(view: View, dimension: Measured) -> LeftOut:
     return LeftOut(
         measured=int(total(view.groups, f"{dimension}_known_attempts")),
-        left_out={
-            reason: int(total(view.groups, f"{dimension}_left_{reason}")) for reason in LEFT_OUT
-        },
+        left_out={reason: int(total(view.groups, f"{dimension}_left_{reason}")) for reason in LEFT_OUT},
     )
 
 

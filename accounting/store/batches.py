@@ -40,9 +40,7 @@ def read_batches(
         for part in connection.execute(query).partitions():
             columns = zip(*part, strict=True)
             try:
-                arrays = [
-                    pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
-                ]
+                arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             except (pa.ArrowException, OverflowError, UnicodeError) as error:
                 raise StoreError(
                     f"the store holds a value that does not fit its column: {error}; "
@@ -56,5 +54,3 @@ def count_rows(engine: Engine, query: Select[tuple[object, ...]]) -> int:
     counted = select(func.count()).select_from(query.order_by(None).subquery())
     with engine.connect() as connection:
         return int(connection.execute(counted).scalar_one())
-
-

@@ -16,6 +16,7 @@ COMMANDS = {
     "enable": "slurm_plugin.cli.switch:enable",
     "evaluate": "slurm_plugin.cli.learn:evaluate",
     "explain": "slurm_plugin.cli.explain:explain",
+    "export": "slurm_plugin.cli.export:export",
     "ingest": "slurm_plugin.cli.ingest:ingest",
     "models": "slurm_plugin.cli.registry:models",
     "predict": "slurm_plugin.cli.predict:predict",

@@ -111,8 +111,8 @@ def progress_bar(label: str) -> Iterator[Progress]:
         yield draw
 
 
-def _silent(_done: float, _rows: int | None = None) -> None:
-    pass
+def _silent(done: float, rows: int | None = None) -> None:
+    """Draw nothing."""
 
 
 def _rate_column() -> ProgressColumn:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report_tables import brief_use, brief_waste
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -22,38 +24,54 @@ if TYPE_CHECKING:
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
-def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which attempts are meant."""
-    for option in reversed(
-        (
-            click.option("--since", type=TIME, help="Attempts that ended from this local time on."),
-            click.option("--until", type=TIME, help="Attempts that ended before this local time."),
-            click.option("--cluster", help="Of this cluster alone."),
-            click.option("--user", help="Of this user alone."),
-            click.option("--account", help="Of this account alone."),
-            click.option("--partition", help="Of this partition alone."),
+def selection_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which attempts are meant; they come as one `selection`."""
+    since, until = (
+        "Attempts that ended from this local time on.",
+        "Attempts that ended before this local time.",
+    )
+
+    @click.option("--since", type=TIME, help=since)
+    @click.option("--until", type=TIME, help=until)
+    @click.option("--cluster", help="Of this cluster alone.")
+    @click.option("--user", help="Of this user alone.")
+    @click.option("--account", help="Of this account alone.")
+    @click.option("--partition", help="Of this partition alone.")
+    @functools.wraps(function)
+    def with_selection(
+        since: datetime | None,
+        until: datetime | None,
+        cluster: str | None,
+        user: str | None,
+        account: str | None,
+        partition: str | None,
+        **others: object,
+    ) -> None:
+        from accounting.report.selection import Selection
+
+        selection = Selection(
+            since_s=None if since is None else int(since.timestamp()),
+            until_s=None if until is None else int(until.timestamp()),
+            cluster=cluster,
+            user=user,
+            account=account,
+            partition=partition,
         )
-    ):
-        function = option(function)
-    return function
+        function(selection=selection, **others)
+
+    return with_selection
 
 
-def selection_of(given: dict[str, Any]) -> Selection:
-    """Return the selection that the options of `selection_options` make."""
-    from accounting.report.selection import Selection
-
-    def seconds(time: datetime | None) -> int | None:
-        return None if time is None else int(time.timestamp())
-
-    names = {name: given[name] for name in ("cluster", "user", "account", "partition")}
-    return Selection(since_s=seconds(given["since"]), until_s=seconds(given["until"]), **names)
-
-
-def use_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def use_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add what the reports on use share."""
-    top = click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows.")
-    energy = click.option("--energy", is_flag=True, help="Energy and carbon too, by the site's table; slower.")
-    return config_option(top(energy(selection_options(format_option(function)))))
+    top = click.option(
+        "--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows."
+    )
+    energy = click.option(
+        "--energy", is_flag=True, help="Energy and carbon too, by the site's table; slower."
+    )
+    options: Callable[..., None] = config_option(top(energy(format_option(selection_options(function)))))
+    return options
 
 
 by_option = click.option(
@@ -77,7 +95,9 @@ def report_group() -> None:
 
 @report_group.command("families")
 @use_options
-def families(config_file: str | None, top: int, energy: bool, output_format: str, **given: Any) -> None:  # noqa: ANN401, FBT001
+def families(
+    config_file: str | None, top: int, energy: bool, output_format: str, selection: Selection
+) -> None:
     """Show for users' families of jobs how they ended, and what they asked for, were granted and used.
 
     Families are jobs of one user whose names differ in numbers only. Those that held most come first.
@@ -88,15 +108,21 @@ def families(config_file: str | None, top: int, energy: bool, output_format: str
     """
     from accounting.report.usage import use_rows
 
-    view = _view(load_config(config_file), given, "family", energy=energy)
-    print_rows([] if view is None else use_rows(view, top), output_format)
+    view = _view(load_config(config_file), selection, "family", energy=energy)
+    rows = [] if view is None else use_rows(view, top)
+    print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
 
 
 @report_group.command("users")
 @by_option
 @use_options
 def users(
-    by: str, config_file: str | None, top: int, energy: bool, output_format: str, **given: Any  # noqa: ANN401, FBT001
+    by: str,
+    config_file: str | None,
+    top: int,
+    energy: bool,
+    output_format: str,
+    selection: Selection,
 ) -> None:
     """Show the same for each user or account, those first that held most.
 
@@ -106,8 +132,9 @@ def users(
     """
     from accounting.report.usage import use_rows
 
-    view = _view(load_config(config_file), given, by, energy=energy)
-    print_rows([] if view is None else use_rows(view, top), output_format)
+    view = _view(load_config(config_file), selection, by, energy=energy)
+    rows = [] if view is None else use_rows(view, top)
+    print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
 
 
 @report_group.command("waste")
@@ -120,7 +147,12 @@ def users(
 )
 @use_options
 def waste(
-    by: str, config_file: str | None, top: int, energy: bool, output_format: str, **given: Any  # noqa: ANN401, FBT001
+    by: str,
+    config_file: str | None,
+    top: int,
+    energy: bool,
+    output_format: str,
+    selection: Selection,
 ) -> None:
     """Show who holds most without using it, and what a right-sized request would be.
 
@@ -133,9 +165,10 @@ def waste(
     """
     from accounting.report.waste import left_out_in_words, waste_of
 
-    view = _view(load_config(config_file), given, by, energy=energy)
+    view = _view(load_config(config_file), selection, by, energy=energy)
     found = None if view is None else waste_of(view, top)
-    print_rows(found.rows if found else [], output_format)
+    rows = found.rows if found else []
+    print_rows(brief_waste(rows) if output_format == "table" else rows, output_format)
     for dimension, left_out in (found.left_out if found else {}).items():
         said = left_out_in_words(dimension, left_out)
         if said:
@@ -147,7 +180,7 @@ def waste(
 @config_option
 @selection_options
 @format_option
-def quality(config_file: str | None, only_advice: bool, output_format: str, **given: Any) -> None:  # noqa: ANN401, FBT001
+def quality(config_file: str | None, only_advice: bool, output_format: str, selection: Selection) -> None:
     """Show which share of the attempts' figures can be trusted, and what to change in Slurm's files.
 
     A table is followed by the advice; JSON and CSV hold the shares, or with --advice the advice.
@@ -160,7 +193,7 @@ def quality(config_file: str | None, only_advice: bool, output_format: str, **gi
 
     engine = open_store(load_config(config_file).store.url)
     try:
-        show_quality(engine, selection_of(given), output_format, only_advice=only_advice)
+        show_quality(engine, selection, output_format, only_advice=only_advice)
     finally:
         engine.dispose()
 
@@ -188,7 +221,7 @@ def show_quality(
             note("nothing to change: the labels are as good as Slurm can give them")
 
 
-def _view(config: Config, given: dict[str, Any], by: str, *, energy: bool) -> View | None:
+def _view(config: Config, selection: Selection, by: str, *, energy: bool) -> View | None:
     """Return the selected attempts of the configured store, grouped; None where there are none."""
     from accounting.report.reading import gather
     from accounting.report.usage import view_families, view_first
@@ -200,7 +233,7 @@ def _view(config: Config, given: dict[str, Any], by: str, *, energy: bool) -> Vi
     engine = open_store(config.store.url)
     try:
         with progress_bar("reading the store") as progress:
-            groups = gather(engine, selection_of(given), keys, family_name, site, progress)
+            groups = gather(engine, selection, keys, family_name, site, progress)
     finally:
         engine.dispose()
     if groups is None:
