@@ -10,6 +10,7 @@ from accounting.errors import RightsizerError
 from slurm_plugin.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "collect": "slurm_plugin.cli.collect:collect",
     "config": "slurm_plugin.cli.config:config_group",
     "demo": "slurm_plugin.cli.demo:demo",
     "disable": "slurm_plugin.cli.switch:disable",
