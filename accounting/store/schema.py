@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
+from sqlalchemy import Text as ShortText
+from sqlalchemy.dialects.mysql import LONGTEXT
 
 metadata = MetaData()
 
 NAME = String(191)  # as long a key column as every supported database indexes
+Text = ShortText().with_variant(LONGTEXT(), "mysql", "mariadb")  # their TEXT ends at 64 KiB
+
+# Names that differ in case, accents or trailing spaces are different names, on MariaDB too.
+COLLATION = "utf8mb4_nopad_bin"
+_EXACT: dict[str, Any] = {"mariadb_charset": "utf8mb4", "mariadb_collate": COLLATION}
 
 attempts = Table(
     "attempts",
@@ -15,7 +24,7 @@ attempts = Table(
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("submit_s", BigInteger, primary_key=True, autoincrement=False),
     Column("start_s", BigInteger, primary_key=True, autoincrement=False),
-    Column("end_s", BigInteger, nullable=False, index=True),
+    Column("end_s", BigInteger, nullable=False),
     Column("elapsed_s", BigInteger, nullable=False),
     Column("display_id", Text, nullable=False),
     Column("user", Text, nullable=False),
@@ -38,7 +47,7 @@ attempts = Table(
     Column("asked_cpus", Integer),
     Column("asked_mem_mib", BigInteger),
     Column("asked_gpus", Integer),
-    Column("decision_id", NAME, nullable=False, index=True),
+    Column("decision_id", NAME, nullable=False),
     Column("script_signature", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("peak_mem_mib", Double),
@@ -60,9 +69,12 @@ attempts = Table(
     Column("energy_quality", Text, nullable=False),
     Column("slurm_release", Text, nullable=False),
     Column("gather", Text, nullable=False),
-    Column(
-        "record_digest", BigInteger
-    ),  # of the record as it was read: one that is read again is known by it
+    # Of the record as it was read: one that is read again is known by it.
+    Column("record_digest", BigInteger),
+    # One job's attempts; a span of time, and all that it takes to know its records again.
+    Index("ix_attempts_job_id", "job_id"),
+    Index("ix_attempts_known", "end_s", "cluster", "record_digest"),
+    **_EXACT,
 )
 
 steps = Table(
@@ -87,6 +99,7 @@ steps = Table(
     Column("read_mib", Double),
     Column("written_mib", Double),
     Column("energy_j", Double),
+    **_EXACT,
 )
 
 gpu_use = Table(
@@ -104,6 +117,7 @@ gpu_use = Table(
     Column("util_mean_pct", Double),
     Column("mem_max_mib", Double, nullable=False),
     Column("power_mean_w", Double),
+    **_EXACT,
 )
 
 decisions = Table(
@@ -118,6 +132,7 @@ decisions = Table(
     Column("job_name", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("document", Text, nullable=False),  # the whole decision as its journal line
+    **_EXACT,
 )
 
 journals = Table(
@@ -125,6 +140,7 @@ journals = Table(
     metadata,
     Column("file", NAME, primary_key=True),
     Column("read_bytes", BigInteger, nullable=False),
+    **_EXACT,
 )
 
 windows = Table(
@@ -132,6 +148,7 @@ windows = Table(
     metadata,
     Column("source", NAME, primary_key=True),
     Column("read_until_s", BigInteger, nullable=False),
+    **_EXACT,
 )
 
 quarantine = Table(
@@ -142,4 +159,5 @@ quarantine = Table(
     Column("source", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("line", Text, nullable=False),
+    **_EXACT,
 )
