@@ -62,18 +62,24 @@ def _texts(job_id: Array, family: Array, draw: np.random.Generator) -> dict[str,
     names = tuple(f"stage-{number % 40}_{number:04x} α={number % 9}" for number in range(FAMILIES))
     signatures = tuple(f"{number * 2654435761 % 2**48:012x}" for number in range(FAMILIES))
     ours = draw.random(jobs) < 0.25
-    ids = [f"{value:012x}" if has else "" for value, has in zip(draw.integers(0, 2**48, jobs), ours, strict=True)]
-    token = "rightsizer/1;id={};mode=enforce;why=resized;asked=cpus:8,mem:8000;granted=cpus:2,mem:1024;model=m3"
+    ids = [
+        f"{value:012x}" if has else "" for value, has in zip(draw.integers(0, 2**48, jobs), ours, strict=True)
+    ]
+    word = (
+        "rightsizer/1;id={};mode=enforce;why=resized;asked=cpus:8,mem:8000;granted=cpus:2,mem:1024;model=m3"
+    )
     empty = np.zeros(jobs, np.int64)
     return {
-        "display_id": [str(value) if value % 5 else f"{value - value % 500}_{value % 500}" for value in job_id.tolist()],
+        "display_id": [
+            str(value) if value % 5 else f"{value - value % 500}_{value % 500}" for value in job_id.tolist()
+        ],
         "user": _repeated(users, family % USERS),
         "account": _repeated(("phys", "chem", "bio", "geo"), family % 4),
         "partition": _repeated(("main", "long", "gpu"), family % 3),
         "qos": _repeated(("normal", "high"), family % 2),
         "job_name": _repeated(names, family),
         "comment": _repeated(("",), empty),
-        "admin_comment": [token.format(value) if value else "" for value in ids],
+        "admin_comment": [word.format(value) if value else "" for value in ids],
         "decision_id": ids,
         "script_signature": _repeated(signatures, family),
         "slurm_release": _repeated(("24.11",), empty),
@@ -128,9 +134,9 @@ def _steps(attempts: pa.Table, draw: np.random.Generator) -> pa.Table:
     twice = np.repeat(np.arange(attempts.num_rows), 2)
     rows = len(twice)
     first = np.arange(rows) % 2
-    of = attempts.select(["cluster", "job_id", "submit_s", "start_s", "end_s", "state", "num_tasks", "nodes"]).take(
-        pa.array(twice)
-    )
+    of = attempts.select(
+        ["cluster", "job_id", "submit_s", "start_s", "end_s", "state", "num_tasks", "nodes"]
+    ).take(pa.array(twice))
     memory_mib = draw.lognormal(6.0, 1.5, rows)
     cpu_s = draw.lognormal(5.0, 1.5, rows)
     unseen = draw.random(rows) < 0.05

@@ -29,7 +29,9 @@ def complaint(url: URL | str, error: BaseException) -> StoreError:
         return StoreError(
             f"cannot use the store {shown(url)}: {reason}; make room and run it again: nothing is half-written"
         )
-    return StoreError(f"cannot use the store {shown(url)}: {reason}; check store.url and the database behind it")
+    return StoreError(
+        f"cannot use the store {shown(url)}: {reason}; check store.url and the database behind it"
+    )
 
 
 def busy(url: URL | str) -> StoreError:

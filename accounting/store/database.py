@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from accounting.errors import StoreError
@@ -38,6 +39,7 @@ SQLITE_PRAGMAS = (
     "temp_store=MEMORY",
 )
 _WAIT_S = "rightsizer_write_wait_s"  # a connection's option: its transactions are for writing
+_NO_SUCH_TABLE = 1146  # MariaDB
 _ADVISORY_LOCK = 7_163_874_112_004  # of this program, within one PostgreSQL database
 
 
@@ -128,8 +130,15 @@ def _engine_options(url: URL) -> dict[str, Any]:
 
 def _refuse(context: ExceptionContext) -> None:
     """Whatever the database refuses, now or later, is one line for the caller: damage, a lock, a full disk."""
+    if _asks_for_a_table(context.original_exception):
+        return
     url = context.engine.url if context.engine else "store"
     raise complaint(url, context.original_exception)
+
+
+def _asks_for_a_table(error: BaseException) -> bool:
+    """Whether MariaDB has no such table: by that error SQLAlchemy itself learns whether there is one."""
+    return bool(error.args) and error.args[0] == _NO_SUCH_TABLE
 
 
 @contextmanager
@@ -169,9 +178,9 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql(f"PRAGMA busy_timeout={READ_WAIT_S * 1000}")
 
 
-def _tune_mariadb(connection: Any, _record: object) -> None:
+def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
     """Nothing is cut to fit, names compare exactly, and a backslash escapes, whatever the server's defaults."""
-    with connection.cursor() as cursor:
+    with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'")
         cursor.execute(f"SET NAMES utf8mb4 COLLATE {COLLATION}")
 

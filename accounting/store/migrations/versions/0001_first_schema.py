@@ -57,7 +57,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("cluster", "job_id", "submit_s", "start_s"),
         if_not_exists=True,
     )
-    op.create_index(op.f("ix_attempts_decision_id"), "attempts", ["decision_id"], unique=False, if_not_exists=True)
+    op.create_index(
+        op.f("ix_attempts_decision_id"), "attempts", ["decision_id"], unique=False, if_not_exists=True
+    )
     op.create_index(op.f("ix_attempts_end_s"), "attempts", ["end_s"], unique=False, if_not_exists=True)
     op.create_table(
         "decisions",

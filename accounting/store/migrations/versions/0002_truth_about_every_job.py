@@ -25,10 +25,14 @@ def upgrade() -> None:
         _exact_names_and_long_texts()
     absent = [_text(name, "absent") for name in QUALITIES]
     said = [_text("wall_quality", "exact"), _text("slurm_release", ""), _text("gather", "")]
-    figures = [_figure(name) for name in ("peak_node_mib", "gpu_mem_mib", "read_mib", "written_mib", "energy_j")]
+    figures = [
+        _figure(name) for name in ("peak_node_mib", "gpu_mem_mib", "read_mib", "written_mib", "energy_j")
+    ]
     # None: these rows are labelled anew as soon as their record is read again.
     _add("attempts", *figures, *absent, *said, sa.Column("record_digest", sa.BigInteger()))
-    figures = [_figure(name) for name in ("gpu_util_pct", "gpu_mem_mib", "read_mib", "written_mib", "energy_j")]
+    figures = [
+        _figure(name) for name in ("gpu_util_pct", "gpu_mem_mib", "read_mib", "written_mib", "energy_j")
+    ]
     _add("steps", sa.Column("nodes", sa.Integer(), nullable=False, server_default="1"), *figures)
     _add("quarantine", _text("source", ""))
     op.drop_index("ix_attempts_decision_id", "attempts", if_exists=True)
@@ -70,10 +74,15 @@ def _exact_names_and_long_texts() -> None:
         texts = [
             f"MODIFY `{column['name']}` LONGTEXT NOT NULL"
             for column in inspector.get_columns(table)
-            if isinstance(column["type"], sa.Text) and column["name"] not in _LATER
+            if _is_text(column["type"]) and column["name"] not in _LATER
         ]
         if texts:
             op.execute(f"ALTER TABLE {table} {', '.join(texts)}")
+
+
+def _is_text(kind: sa.types.TypeEngine[object]) -> bool:
+    """Whether it is a TEXT of any length: the conversion may have made it a MEDIUMTEXT."""
+    return isinstance(kind, sa.String) and not isinstance(kind, sa.VARCHAR)
 
 
 # Text columns that this migration itself adds, with a default.
