@@ -77,7 +77,7 @@ def _counts(cursor: DBAPICursor, rows: int) -> Counts:
         changed = affected // 2
     else:
         # «Records: 3  Duplicates: 1  Warnings: 0» comes with several rows; the driver has no name for it.
-        told = _DUPLICATES.search(bytes(cursor._result.message).decode())  # type: ignore[attr-defined]  # noqa: SLF001
+        told = _DUPLICATES.search(bytes(cursor._result.message).decode())  # noqa: SLF001
         changed = int(told[1]) if told else 0
     new = affected - 2 * changed
     return Counts(new=new, changed=changed, same=rows - new - changed)
