@@ -234,22 +234,24 @@ def test_a_gpu_of_nobody_is_not_even_asked_what_it_does(node: Node) -> None:
 
 
 def test_a_container_is_known_by_its_variables_if_its_user_has_that_job(node: Node) -> None:
-    own, docker = os.getuid(), "0::/docker/abc"
+    docker = "0::/docker/abc"
     node.job(7, 100)
-    node.process(101, docker, SLURM_JOB_ID="7")
-    node.process(102, docker, SLURM_JOB_ID="99")
-    node.process(103, docker, SLURM_JOB_ID="７")
+    for pid, named in ((101, "7"), (102, "99"), (103, "７"), (104, "7")):
+        node.process(pid, docker, SLURM_JOB_ID=named)
+    own = os.getuid() or 4321
+    if not os.getuid():
+        # Root's own processes name nobody's job.
+        for pid in (100, 101, 102, 103):
+            os.chown(node.folder / "proc" / str(pid), own, own)
+    stranger = [] if os.getuid() else [104]
     jobs = node.jobs()
     jobs.look_again()
-    # As root nobody's job is known by its owner: root's own processes name no job.
-    expected = A if own else None
-    assert jobs.jobs_of([100, 101, 102, 103, 104]) == {100: A, 101: expected, 102: None, 103: None, 104: None}
-    jobs.trust(JobHere(99, "n1"), own + 1)
-    jobs.look_again()
-    assert jobs.jobs_of([102]) == {102: None}
-    jobs.trust(JobHere(99, "n1"), own)
-    jobs.look_again()
-    assert jobs.jobs_of([102]) == {102: JobHere(99, "n1")}
+    found = jobs.jobs_of([100, 101, 102, 103, *stranger, 105])
+    assert found == {100: A, 101: A, 102: None, 103: None, **dict.fromkeys(stranger), 105: None}
+    for uid, expected in ((own + 1, None), (own, JobHere(99, "n1"))):
+        jobs.trust(JobHere(99, "n1"), uid)
+        jobs.look_again()
+        assert jobs.jobs_of([102]) == {102: expected}
 
 
 def test_memory_that_nvml_does_not_tell_by_process_is_the_gpus(node: Node) -> None:
