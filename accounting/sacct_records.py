@@ -221,7 +221,9 @@ def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
 def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Table:
     asked, given = columns.tres_amounts(table["ReqTRES"]), columns.tres_amounts(table["AllocTRES"])
     limit_min = columns.whole(table["TimelimitRaw"])
-    texts = list(zip(*([shown(text) for text in group.own_texts] for group in groups), strict=True)) or [()] * 3
+    texts = (
+        list(zip(*([shown(text) for text in group.own_texts] for group in groups), strict=True)) or [()] * 3
+    )
     values = {
         "cluster": table["Cluster"],
         "job_id": columns.whole(table["JobIDRaw"]),

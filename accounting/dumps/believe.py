@@ -54,7 +54,7 @@ def _quarantined(rows: Rows, doubted: np.ndarray, source: str) -> Iterator[Quara
         why = next(place for place in places if rows.reasons[place])
         if rows.reasons[why] != NOTHING:
             yield Quarantined(
-                line="\n".join(rows.lines[place] for place in places),
-                reason=f"line {rows.first + why}: {rows.reasons[why]}",
+                line=f"line {rows.first + why}: " + "\n".join(rows.lines[place] for place in places),
+                reason=rows.reasons[why],
                 source=source,
             )
