@@ -16,7 +16,7 @@ from sqlalchemy import Engine, select
 
 from accounting.errors import StoreError
 from accounting.store.batches import count_rows, read_batches
-from accounting.store.columns import EXPORTED, export_schema
+from accounting.store.meanings import EXPORTED, export_schema
 
 SUFFIXES = (".parquet", ".csv")
 # Batches are gathered into row groups of about so many rows, or bytes: Parquet reads and packs large ones better.
