@@ -1,7 +1,5 @@
 """The quality report and its advice, on stores that were made to have one fault each."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +15,11 @@ from accounting.report.quality import (
     read_segments,
 )
 from accounting.report.selection import Selection
-from accounting.store.database import open_store
 from tests.accounting.report_store import fill, measured
 from tests.builders import T0
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    yield engine
-    engine.dispose()
+# What is counted is tested on every database; what is concluded from it is the same on all.
+ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
 def good(number: int, **changes: Any) -> Attempt:
@@ -153,6 +146,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
 ]
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(("fault", "expected"), [fault[1:] for fault in FAULTS], ids=[f[0] for f in FAULTS])
 def test_each_fault_has_its_lines(
     store: Engine, fault: dict[str, Any], expected: list[tuple[str, str]]
@@ -164,6 +158,7 @@ def test_each_fault_has_its_lines(
         assert one.reason
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("fault", [fault[1] for fault in FAULTS[:13]], ids=[f[0] for f in FAULTS[:13]])
 def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, Any]) -> None:
     # GPUs are judged among the attempts that have them.
