@@ -32,7 +32,7 @@ HOSTILE = ["|||COMPLETED|0:0", "a\nb|c", 'say "hi", you', "tab\tand 'quote'", "x
 @pytest.fixture
 def attempts(store: Engine) -> list[Attempt]:
     made = [measured(n, job_name=HOSTILE[n % len(HOSTILE)], user="alice") for n in range(1, 501)]
-    fill(store, made)
+    fill(store, made, with_steps=False)
     with store.begin() as connection:
         write_steps(connection, [(job_row(job_id=n), step()) for n in range(1, 4)])
         write_gpu_use(connection, [gpu_use(gpu=n) for n in range(3)])
