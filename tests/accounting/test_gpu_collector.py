@@ -424,6 +424,20 @@ def test_it_does_not_count_itself_as_the_job(node: Node) -> None:
     assert jobs.lives(7)
 
 
+def test_whoever_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
+    jobs = node.jobs()
+    jobs.trust(JobHere(7, "other-name"), os.getuid())
+    node.process(300, SLURM_JOB_ID="7")
+    jobs.look_again()
+    assert jobs.lives(7)
+    node.job(7, 100)
+    jobs.look_again()
+    assert jobs.lives(7)
+    node.end(7)
+    jobs.look_again()
+    assert not jobs.lives(7)
+
+
 def test_dear_passes_make_it_look_less_often(node: Node) -> None:
     jobs, clock, spent = node.jobs(), Clock(ends_after_s=100), iter(range(10**6))
     collector = node.collector(jobs)
@@ -523,7 +537,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def started(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+def started(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
     (folder / "rightsizer.toml").write_text(f'[accounting]\ngpu_spool = "{folder}/spool"\n')
     command = [
         sys.executable,
@@ -533,10 +547,15 @@ def started(folder: Path, environment: dict[str, str], *arguments: str) -> subpr
         "--config",
         str(folder / "rightsizer.toml"),
     ]
-    return subprocess.Popen([*command, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+    with (folder / "said").open("wb") as said:
+        return subprocess.Popen([*command, *arguments], env=environment, stderr=said)
 
 
-def wait_for(what: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def said_by(folder: Path) -> str:
+    return (folder / "said").read_text()
+
+
+def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not what() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
@@ -549,17 +568,17 @@ def test_the_command_writes_what_it_saw_when_it_is_told_to_end(tmp_path: Path, s
         environment["SLURMD_NODENAME"] = "n5"
         process = started(tmp_path, environment, "--job", "41", "--every", "0.1")
         try:
-            assert process.stderr is not None
-            assert "watching 3 GPUs of n5 every 0.1 s" in process.stderr.readline()
+            wait_for(lambda: "is lost" in said_by(tmp_path), process)
             time.sleep(1.5)
             process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=PATIENCE_S)[1]
+            process.wait(PATIENCE_S)
         finally:
             process.kill()
             sleeping.kill()
-    assert process.returncode == 0, said
-    assert said.startswith("GPU 2 does not answer (GPU is lost)")
-    assert len(said.splitlines()) == 1
+    watching, lost = said_by(tmp_path).splitlines()
+    assert process.returncode == 0
+    assert watching.startswith("watching 3 GPUs of n5 every 0.1 s")
+    assert lost.startswith("GPU 2 does not answer (GPU is lost)")
     (file,) = (tmp_path / "spool").iterdir()
     assert file.name.startswith("n5-job41-")
     (line,) = file.read_text().splitlines()
@@ -586,7 +605,7 @@ def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
         environment = nvml_stand_in.environment(stand_in, gpus="1", pids=str(sleeping.pid))
         process = started(tmp_path, environment, "--job", "42", "--node", "n5")
         try:
-            process.communicate(timeout=60)
+            process.wait(60)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -597,16 +616,14 @@ def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
 def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) -> None:
     environment = nvml_stand_in.environment(stand_in, gpus="0")
     process = started(tmp_path, environment, "--node", "n5")
-    said = process.communicate(timeout=PATIENCE_S)[1]
-    assert (process.returncode, said) == (0, "no GPU to watch on n5: NVML knows none\n")
+    assert (process.wait(PATIENCE_S), said_by(tmp_path)) == (0, "no GPU to watch on n5: NVML knows none\n")
     try:
         Nvml().close()
     except NvmlFault:
         process = started(tmp_path, dict(os.environ), "--node", "n5")
-        said = process.communicate(timeout=PATIENCE_S)[1]
-        assert process.returncode == 0
+        assert process.wait(PATIENCE_S) == 0
+        (said,) = said_by(tmp_path).splitlines()
         assert said.startswith("no GPU to watch on n5: ")
-        assert len(said.splitlines()) == 1
 
 
 def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
