@@ -17,7 +17,7 @@ from accounting.gpu_collector.attribution import (
 )
 
 # Where slurmstepd makes a job's cgroup, below the mount point (of one controller in v1).
-PLACES = (
+PLACES = (  # the first that has a job counts
     "system.slice/*slurmstepd.scope/job_*",
     "*slurmstepd.scope/job_*",
     "freezer/slurm*/uid_*/job_*",
@@ -59,7 +59,9 @@ class JobProcesses:
     def look_again(self) -> None:
         """Find the jobs that run now, and forget whose processes were: ids come again."""
         self._job_of.clear()
-        found = dict(self._folders())
+        found: dict[JobHere, Path] = {}
+        for job, folder in self._folders():
+            found.setdefault(job, folder)
         self._running = {job: self._running.get(job) or RunningJob(folder) for job, folder in found.items()}
         for job, running in self._running.items():
             # Slurm's cgroup says more than the processes do: whoever is left outside it is not the job any more.
@@ -67,7 +69,12 @@ class JobProcesses:
                 running.uid = self._trusted_uid.pop(trusted)
             if running.tries < MOST_TRIES and running.claim == Claim():
                 self._read_claim(running)
-        self._claims = [(job, one.claim) for job, one in self._running.items() if one.claim != Claim()]
+        # A slurmstepd that was killed leaves its cgroups behind: without a process they hold no GPU.
+        self._claims = [
+            (job, one.claim)
+            for job, one in self._running.items()
+            if one.claim != Claim() and next(self._members(one.folder), None) is not None
+        ]
 
     def _folders(self) -> Iterator[tuple[JobHere, Path]]:
         for place in PLACES:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -223,6 +223,16 @@ def test_each_job_gets_what_its_own_gpus_did(node: Node) -> None:
     assert told == [(7, 0, 70.0, 3000.0, 320.0), (7, 1, 0.0, 0.0, 60.0), (8, 2, 10.0, 500.0, 60.0)]
     assert {(use.samples, use.first_s, use.last_s, use.node) for use in uses} == {(30, T0, T0 + 29, "n1")}
     assert node.said == []
+
+
+def test_a_cgroup_that_was_left_behind_holds_no_gpu(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0")
+    collector = node.collector()
+    node.watch(collector)
+    for file in (node.folder / "cgroup").rglob("cgroup.procs"):
+        file.write_text("")
+    (use,) = node.watch(collector, first_s=T0 + 30)
+    assert use.last_s == T0 + 29
 
 
 def test_a_gpu_of_nobody_is_not_even_asked_what_it_does(node: Node) -> None:
@@ -632,21 +642,68 @@ def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.Mon
         Nvml()
 
 
-def test_on_a_real_gpu_it_sees_what_a_process_does() -> None:
+# A process that holds 512 MiB of the first GPU and writes them again and again, by the driver's own interface.
+BUSY_ON_A_GPU = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    assert getattr(cuda, name)(*arguments) == 0, name
+device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+size = ctypes.c_size_t(512 * 1024**2)
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(device), 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+call("cuCtxSetCurrent", context)
+call("cuMemAlloc_v2", ctypes.byref(memory), size)
+print("ready", flush=True)
+while True:
+    for _ in range(1000):
+        call("cuMemsetD8_v2", memory, ctypes.c_ubyte(1), size)
+    call("cuCtxSynchronize")
+"""
+
+
+@pytest.fixture
+def real_nvml() -> Iterator[Nvml]:
     try:
         nvml = Nvml()
     except NvmlFault as fault:
         pytest.skip(f"needs an NVIDIA GPU: {fault.reason}")
-    try:
-        devices = [device for gpu in range(nvml.count()) for device in nvml.devices_of(gpu)]
-        assert devices
-        for device in devices:
-            load = nvml.load(device, memory=True)
-            assert load.mem_mib >= 0.0
-            assert device.instance >= 0 or (load.util_pct is not None and 0 <= load.util_pct <= 100)
-            assert load.power_w is None or 0 < load.power_w < 10_000
-            for process in nvml.processes(device):
-                assert process.pid > 0
-            assert all(0 <= share <= 100 for share in nvml.process_util_pct(device).values())
-    finally:
-        nvml.close()
+    yield nvml
+    nvml.close()
+
+
+def test_real_nvml_answers_as_its_stand_ins_do(real_nvml: Nvml) -> None:
+    devices = [device for gpu in range(real_nvml.count()) for device in real_nvml.devices_of(gpu)]
+    assert devices
+    for device in devices:
+        load = real_nvml.load(device, memory=True)
+        assert load.mem_mib >= 0.0
+        assert device.instance >= 0 or (load.util_pct is not None and 0 <= load.util_pct <= 100)
+        assert load.power_w is None or 0 < load.power_w < 10_000
+        assert all(process.pid > 0 for process in real_nvml.processes(device))
+        assert all(0 <= share <= 100 for share in real_nvml.process_util_pct(device).values())
+
+
+def test_on_a_real_gpu_it_sees_what_a_process_does(real_nvml: Nvml, tmp_path: Path) -> None:
+    if real_nvml.devices_of(0)[0].instance >= 0:
+        pytest.skip("the first GPU is parted (MIG)")
+    named = {**os.environ, "SLURM_JOB_ID": "43"}
+    with subprocess.Popen([sys.executable, "-c", BUSY_ON_A_GPU], env=named, stdout=subprocess.PIPE) as busy:
+        try:
+            assert busy.stdout is not None
+            assert busy.stdout.readline() == b"ready\n"
+            process = started(tmp_path, dict(os.environ), "--job", "43", "--node", "n5")
+            time.sleep(8.0)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            busy.kill()
+    use, *others = (one for one in read_spool(tmp_path / "spool")[0] if one.gpu == 0)
+    assert others == []
+    assert (use.job_id, use.instance, use.node) == (43, -1, "n5")
+    assert 512 <= use.mem_max_mib < 2048
+    assert use.util_max_pct is not None
+    assert use.util_max_pct > 10
+    assert use.power_mean_w is not None
+    assert use.power_mean_w > 20
