@@ -534,6 +534,17 @@ def test_a_line_that_the_disk_cut_off_is_written_again_whole(
     )
 
 
+def test_the_line_that_an_earlier_collector_left_unfinished_swallows_none_of_ours(tmp_path: Path) -> None:
+    for number in range(3):
+        SpoolWriter(tmp_path, "n1", 64 * MIB, print).write([gpu_use(node=f"n{number}")], T0)
+        (file,) = tmp_path.iterdir()
+        with file.open("ab") as spool:
+            spool.write(b'{"job_id":')
+    uses, torn = read_spool(tmp_path)
+    assert [use.node for use in uses] == ["n0", "n1", "n2"]
+    assert len(torn) == 2
+
+
 def test_a_node_name_makes_no_path(tmp_path: Path) -> None:
     SpoolWriter(tmp_path, "../../n 1", 64 * MIB, print).write([gpu_use()], T0)
     assert [file.name for file in tmp_path.iterdir()] == [".._.._n_1-20231114-0000.jsonl"]
