@@ -42,10 +42,11 @@ from accounting.records import GpuUse
 from bench import nvml_stand_in
 from tests.accounting.fake_gpus import FakeGpu, FakePynvml
 from tests.builders import T0, gpu_use
-from tests.conftest import PATIENCE_S
+
 
 A, B = JobHere(7, "n1"), JobHere(8, "n1")
 MIB = 1024**2
+PATIENCE_S = 20.0
 
 
 @pytest.mark.parametrize(
