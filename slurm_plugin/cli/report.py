@@ -204,7 +204,8 @@ def show_quality(
 ) -> None:
     """Print the report on quality; `rightsizer ingest --report` prints it as well."""
     from accounting.report.advice import advice
-    from accounting.report.quality import quality_rows, read_segments
+    from accounting.report.quality import quality_rows
+    from accounting.report.quality_reading import read_segments
 
     segments = read_segments(engine, selection)
     if not only_advice:
