@@ -105,6 +105,7 @@ def test_what_is_read_in_several_runs_becomes_one_again(numbers: list[int], piec
         ({"job_id": -7}, "job id"),
         ({"job_id": 2**63}, "job id"),
         ({"samples": 0}, "samples"),
+        ({"samples": 2_000_000}, "samples"),
         ({"gpu": -1}, "GPU"),
         ({"instance": -2}, "GPU"),
         ({"node": ""}, "node"),
@@ -233,6 +234,20 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot read the GPU spool file"):
         list(read_spool_on(tmp_path, {}))
     assert list(read_spool_on(tmp_path / "nothing", {})) == []
+
+
+def test_a_file_that_goes_away_meanwhile_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line())
+    (tmp_path / "b.jsonl").write_bytes(line())
+    parts = read_spool_on(tmp_path, {}, NOW_S)
+    assert next(parts).file == "gpu-spool/a.jsonl"
+    (tmp_path / "b.jsonl").unlink()
+    assert list(parts) == []
+    listed = [tmp_path / "b.jsonl"]
+    monkeypatch.setattr(Path, "glob", lambda _folder, _pattern: listed)
+    assert finished_files(tmp_path, {}, NOW_S) == []
 
 
 def test_the_key_of_a_long_name_fits_every_store() -> None:
