@@ -62,7 +62,7 @@ class Segment(msgspec.Struct, kw_only=True):
 
 
 def segments_of(rows: Iterable[Mapping[str, object]]) -> list[Segment]:
-    """Add up the rows of `quality_query` in quality_reading.py."""
+    """Add up rows that each count attempts which are labelled alike (quality_reading.py)."""
     found: dict[tuple[str, str, str], Segment] = {}
     for row in rows:
         key = (str(row["cluster"]), str(row["slurm_release"]), str(row["gather"]))
@@ -89,7 +89,6 @@ def _count(segment: Segment, row: Mapping[str, object]) -> None:
 
 
 def _whole(value: object) -> int:
-    # MariaDB's sums are decimals.
     return int(str(value))
 
 

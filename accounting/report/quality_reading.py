@@ -1,50 +1,61 @@
-"""Counts of attempts by the quality of their labels, out of the store: one query, added up by the database."""
+"""Counts of attempts by the quality of their labels, out of the store, in bounded memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 from sqlalchemy import ColumnElement, Engine, Select, and_, case, func, or_, select
 
 from accounting.report.quality import QUALITY_COLUMNS, Segment, segments_of
+from accounting.report.reading import Progress, counted_batches, silent
 from accounting.report.selection import Selection
 from accounting.store.schema import attempts, steps
 
 # A figure for memory above what was allocated by more than this is no rounding, nor steps that peaked in turn.
 ABOVE_LIMIT = 1.05
 
+_KEYS = ("cluster", "slurm_release", "gather", *sorted(set(QUALITY_COLUMNS.values())))
+_FLAGS = ("above", "without", "commented")
 
-def read_segments(engine: Engine, selection: Selection) -> list[Segment]:
+
+def read_segments(engine: Engine, selection: Selection, progress: Progress = silent) -> list[Segment]:
     """Return how the selected attempts are labelled, those first that were measured last."""
+    batches = counted_batches(engine, quality_query(selection), progress)
+    found = segments_of(row for batch in batches for row in _added(batch))
     with engine.connect() as connection:
-        found = segments_of(dict(row) for row in connection.execute(quality_query(selection)).mappings())
         for segment in found:
             segment.with_steps = connection.execute(steps_query(segment.cluster)).first() is not None
     return found
 
 
 def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
-    """Return the query that counts attempts by all that their quality depends on: some hundreds of rows."""
+    """Return the query for all that quality is judged by.
+
+    It is not added up by the database: SQLite would keep all rows in memory to sort them.
+    """
     column = attempts.c
-    keys = [column.cluster, column.slurm_release, column.gather]
-    keys += [column[name] for name in sorted(set(QUALITY_COLUMNS.values()))]
-    ran, on_gpus = _flag(column.start_s > 0), _flag(func.coalesce(column.alloc_gpus, 0) > 0)
-    # Grouped outside: databases differ in what an expression of their own is to be called in GROUP BY.
-    inner = select(
-        *keys,
-        ran.label("ran"),
-        on_gpus.label("on_gpus"),
+    return select(
+        *(column[name] for name in _KEYS),
         column.end_s,
+        _flag(column.start_s > 0).label("ran"),
+        _flag(func.coalesce(column.alloc_gpus, 0) > 0).label("on_gpus"),
         _flag(_above_memory()).label("above"),
         _flag(_without_memory()).label("without"),
         _flag(column.comment != "").label("commented"),
     ).where(*selection.conditions())
-    found = inner.subquery().c
-    grouped = [found[key.name] for key in keys] + [found.ran, found.on_gpus]
-    return select(
-        *grouped,
-        func.count().label("attempts"),
-        func.max(found.end_s).label("last_s"),
-        *(func.sum(found[name]).label(name) for name in ("above", "without", "commented")),
-    ).group_by(*grouped)
+
+
+def _added(batch: pa.Table) -> Iterator[dict[str, object]]:
+    """Yield a row for all attempts of a batch that are labelled alike."""
+    keys = [*_KEYS, "ran", "on_gpus"]
+    how = [("end_s", "max"), *((name, "sum") for name in _FLAGS), ([], "count_all")]
+    added = (
+        batch.group_by(keys)
+        .aggregate(how)
+        .select([*keys, "end_s_max", *(f"{name}_sum" for name in _FLAGS), "count_all"])
+    )
+    yield from added.rename_columns([*keys, "last_s", *_FLAGS, "attempts"]).to_pylist()
 
 
 def steps_query(cluster: str) -> Select[tuple[object, ...]]:
