@@ -43,7 +43,6 @@ from bench import nvml_stand_in
 from tests.accounting.fake_gpus import FakeGpu, FakePynvml
 from tests.builders import T0, gpu_use
 
-
 A, B = JobHere(7, "n1"), JobHere(8, "n1")
 MIB = 1024**2
 PATIENCE_S = 20.0
