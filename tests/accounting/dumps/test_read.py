@@ -171,8 +171,6 @@ def test_a_job_that_was_cancelled_before_it_started(tmp_path: Path) -> None:
         ({"ReqTRES": "cpu=4,mem=8Q"}, "reqtres is not a list of resources"),
         ({"AllocTRES": "cpu=900000000,mem=16G,node=2"}, "alloc_cpus is more than its nodes can have"),
         ({"AllocTRES": "cpu=8,mem=99999999G,node=2"}, "alloc_mem_mib is more than its nodes can have"),
-        ({"JobIDRaw": "1OO"}, "no id of a job"),
-        ({"JobIDRaw": ""}, "no id of a job"),
         ({"TimelimitRaw": "ten"}, "timelimitraw is not a whole number"),
         ({"Partition": ""}, "no partition: its record had not been written whole"),
         ({"JobName": "a|b"}, "30 columns instead of 29"),
@@ -188,6 +186,20 @@ def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
     aside = "\n".join(one.line for one in records.quarantined)
     assert aside.count("solve") == 1
     assert all(one.source == "dump.psv" for one in records.quarantined)
+
+
+@pytest.mark.parametrize("job_id", ["1OO", "", "99999999999"])
+def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job_id: str) -> None:
+    records = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [101]
+    assert [one.reason for one in records.quarantined] == [
+        "line 2: it stands near a piece of a broken line, and may be forged",
+        "line 4: no id of a job",
+        "line 5: the line of its job does not stand before it",
+    ]
+    names = tuple(name for name in COLUMNS if name not in ("JobName", "Comment", "AdminComment"))
+    unforgeable = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)], names))
+    assert unforgeable.jobs["job_id"].to_pylist() == [99, 101]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""slurmdbd's own database says of every attempt what sacct says, on every release that is here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import create_engine, text
+
+from accounting.dumps.jobs import DumpSettings
+from accounting.dumps.read import read_dump
+from accounting.errors import SlurmError
+from accounting.frames import Records
+from accounting.slurmdbd import read_database
+from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+from tests.cluster.job_mix import Submitted, run_mix
+from tests.cluster.matrix.prefixes import releases, why_missing
+from tests.cluster.matrix.release import environment
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+RELEASES = releases()
+COLUMNS = (
+    "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NTasks,ReqTRES,"
+    "AllocTRES,MaxRSS,TotalCPU,TRESUsageInMax,TRESUsageInTot,TRESUsageOutTot,ConsumedEnergyRaw,JobName,Comment,AdminComment"
+)
+READER = "rightsizer_reader"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A private Slurm on which jobs of every kind have ended."""
+
+    sandbox: Sandbox
+    submitted: list[Submitted]
+
+    @property
+    def cluster(self) -> str:
+        return f"sandbox-{self.sandbox.layout.tag}"
+
+    def url(self, user: str) -> str:
+        database = database_of(self.sandbox)
+        return f"mysql+pymysql://{user}@127.0.0.1:{self.sandbox.manifest.ports.mariadb}/{database}"
+
+    def read(self) -> Records:
+        now_s = int(time.time())
+        return together(list(read_database(self.url(READER), self.cluster, now_s - 3600, now_s + 60, now_s)))
+
+
+def database_of(sandbox: Sandbox) -> str:
+    """Return the name of slurmdbd's database."""
+    conf = (sandbox.layout.slurm_conf.parent / "slurmdbd.conf").read_text(encoding="utf-8")
+    named = [line.partition("=")[2] for line in conf.splitlines() if line.startswith("StorageLoc=")]
+    return named[0] if named else "slurm_acct_db"
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """A release after its jobs have ended, with an account that may only read its database."""
+    prefix: Path | None = RELEASES[request.param]
+    reason = why_missing(prefix)
+    if reason:
+        pytest.skip(reason)
+    if os.geteuid() != 0:
+        pytest.skip("the jobs are root's")
+    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        options = Options(directory=folder / "sandbox", nodes=2, slurm_prefix=prefix, hook=False, serve=False)
+        sandbox = cluster.start(options)
+        try:
+            site = Site(sandbox, run_mix(sandbox, enforced=sandbox.manifest.enforcement.memory))
+            engine = create_engine(site.url("root"))
+            with engine.begin() as connection:
+                connection.execute(text(f"CREATE USER '{READER}'@'%'"))
+                connection.execute(text(f"GRANT SELECT ON {database_of(sandbox)}.* TO '{READER}'@'%'"))
+            engine.dispose()
+            yield site
+        finally:
+            cluster.stop(folder / "sandbox")
+
+
+def together(parts: list[Records]) -> Records:
+    """Return chunks as one; each of these fits in one chunk."""
+    assert [len(part.jobs) for part in parts if len(part.jobs)] == [sum(len(part.jobs) for part in parts)]
+    return Records(
+        jobs=pa.concat_tables([part.jobs for part in parts]),
+        steps=pa.concat_tables([part.steps for part in parts]),
+        quarantined=tuple(line for part in parts for line in part.quarantined),
+        unfinished=sum(part.unfinished for part in parts),
+    )
+
+
+def printed(site: Site, folder: Path) -> Records:
+    """Return what sacct says of the same jobs."""
+    argv = ("sacct", "--allusers", "--duplicates", "--parsable2", "--noconvert", "--delimiter=\x1f")
+    told = {**environment(site.sandbox), "SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
+    file = folder / "sacct.txt"
+    file.write_bytes(
+        subprocess.run(
+            [*argv, "--starttime=now-1hour", f"--format={COLUMNS}"],
+            env=told,
+            capture_output=True,
+            check=True,
+            cwd="/",
+        ).stdout
+    )
+    settings = DumpSettings(now_s=int(time.time()), zone=ZoneInfo("UTC"))
+    return together(list(read_dump(file, settings)))
+
+
+Key = tuple[int, int, int]
+
+
+def by_key(records: Records) -> dict[Key, dict[str, object]]:
+    """Return jobs with their steps by attempt."""
+    jobs = records.jobs.to_pylist()
+    steps = records.steps.to_pylist()
+    return {
+        (job["job_id"], job["submit_s"], job["start_s"]): {
+            **job,
+            "steps": {
+                step["step_id"]: {name: value for name, value in step.items() if name != "job"}
+                for step in steps
+                if step["job"] == number
+            },
+        }
+        for number, job in enumerate(jobs)
+    }
+
+
+def test_the_database_says_what_sacct_says(site: Site, tmp_path: Path) -> None:
+    direct, by_sacct = by_key(site.read()), by_key(printed(site, tmp_path))
+    hostile = {one.job_id for one in site.submitted if "\n" in one.made.name or "\x1f" in one.made.name}
+    assert hostile == {key[0] for key in direct} - {key[0] for key in by_sacct}
+    for key, job in by_sacct.items():
+        assert direct[key] == job
+
+
+def test_every_job_is_there_with_its_own_name_and_state(site: Site) -> None:
+    records = site.read()
+    assert records.quarantined == ()
+    jobs = records.jobs.to_pylist()
+    for one in site.submitted:
+        states = [job["state"].partition(" ")[0] for job in jobs if job["job_id"] == one.job_id]
+        assert states == list(one.made.states), one.made.kind
+        names = {job["job_name"] for job in jobs if job["job_id"] == one.job_id}
+        # Slurm keeps no double quotes in names.
+        assert names == {(one.made.name or one.made.kind).replace('"', "`")}
+    assert len(jobs) == sum(one.made.jobs + len(one.made.states) - 1 for one in site.submitted)
+
+
+def test_jobs_outside_the_window_are_left_out(site: Site) -> None:
+    now_s = int(time.time())
+    parts = list(read_database(site.url(READER), site.cluster, now_s - 10**6, now_s - 10**5, now_s))
+    assert sum(len(part.jobs) for part in parts) == 0
+
+
+def test_an_account_that_may_write_is_refused_with_the_grant_to_use(site: Site) -> None:
+    with pytest.raises(SlurmError, match="GRANT SELECT ON"):
+        list(read_database(site.url("root"), site.cluster, 0, 1, 1))
+
+
+def test_a_cluster_that_is_not_there(site: Site) -> None:
+    with pytest.raises(SlurmError, match="sacctmgr list cluster"):
+        list(read_database(site.url(READER), "elsewhere", 0, 1, 1))
+    with pytest.raises(SlurmError, match="no cluster's name"):
+        list(read_database(site.url(READER), "x`; --", 0, 1, 1))
