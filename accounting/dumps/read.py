@@ -51,7 +51,7 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
 
 def _ids_are_lost(heading: Heading, lines: list[str]) -> bool:
     """Whether ids went through a program that takes them for decimal numbers (16051200000000.0)."""
-    ids = split_rows(heading, Block(2, lines)).ids if lines else None
+    ids = split_rows(heading, Block(2, lines)).ids if lines and heading.slurmdbd else None
     return ids is not None and ids.number.null_count > len(lines) // 2
 
 

@@ -100,7 +100,11 @@ def group_rows(
     if source is None:
         everything = np.ones(size, bool)
         return Rows(heading, first, lines, texts, reasons, np.arange(size), everything, None)
-    ids = columns.job_ids(texts[heading.place[source]])
+    text = texts[heading.place[source]]
+    if heading.slurmdbd:
+        # Its job table has no steps: 123.0 is a number that went through another program.
+        text = pc.replace_substring_regex(text, r"\.0$", "")
+    ids = columns.job_ids(text)
     is_step = np.asarray(pc.is_valid(ids.step_id))
     is_job = ~is_step
     group = np.cumsum(is_job) - 1

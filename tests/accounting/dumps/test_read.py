@@ -324,6 +324,11 @@ def test_the_job_table_of_slurmdbd(tmp_path: Path) -> None:
     )
 
 
+def test_numbers_of_slurmdbd_that_became_decimal_are_no_steps(tmp_path: Path) -> None:
+    line = "id_job,state,time_submit,time_start,time_end\n7.0,3,1700000000,1700000060,1700000160\n"
+    assert read(tmp_path, line).jobs["job_id"].to_pylist() == [7]
+
+
 @pytest.mark.skipif(not (TRACES / "slurm").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
 class TestPublicTables:
     """Tables of real sites come in whole."""
