@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -13,15 +14,15 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import create_engine, text
 
 from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.read import read_dump
 from accounting.errors import SlurmError
 from accounting.frames import Records
 from accounting.slurmdbd import read_database
-from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.slurm_conf import DATABASE_NAME, DATABASE_USER
 from tests.cluster.job_mix import Submitted, run_mix
 from tests.cluster.matrix.prefixes import releases, why_missing
 from tests.cluster.matrix.release import environment
@@ -38,29 +39,22 @@ READER = "rightsizer_reader"
 
 @dataclass(frozen=True)
 class Site:
-    """A private Slurm on which jobs of every kind have ended."""
+    """A private Slurm on which jobs of every kind have ended, and what sacct printed of them."""
 
     sandbox: Sandbox
     submitted: list[Submitted]
+    printed: bytes
 
     @property
     def cluster(self) -> str:
         return f"sandbox-{self.sandbox.layout.tag}"
 
-    def url(self, user: str) -> str:
-        database = database_of(self.sandbox)
-        return f"mysql+pymysql://{user}@127.0.0.1:{self.sandbox.manifest.ports.mariadb}/{database}"
+    def url(self, account: str) -> str:
+        return f"mysql+pymysql://{account}@127.0.0.1:{self.sandbox.manifest.ports.mariadb}/{DATABASE_NAME}"
 
     def read(self) -> Records:
         now_s = int(time.time())
         return together(list(read_database(self.url(READER), self.cluster, now_s - 3600, now_s + 60, now_s)))
-
-
-def database_of(sandbox: Sandbox) -> str:
-    """Return the name of slurmdbd's database."""
-    conf = (sandbox.layout.slurm_conf.parent / "slurmdbd.conf").read_text(encoding="utf-8")
-    named = [line.partition("=")[2] for line in conf.splitlines() if line.startswith("StorageLoc=")]
-    return named[0] if named else "slurm_acct_db"
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -78,15 +72,32 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         options = Options(directory=folder / "sandbox", nodes=2, slurm_prefix=prefix, hook=False, serve=False)
         sandbox = cluster.start(options)
         try:
-            site = Site(sandbox, run_mix(sandbox, enforced=sandbox.manifest.enforcement.memory))
-            engine = create_engine(site.url("root"))
-            with engine.begin() as connection:
-                connection.execute(text(f"CREATE USER '{READER}'@'%'"))
-                connection.execute(text(f"GRANT SELECT ON {database_of(sandbox)}.* TO '{READER}'@'%'"))
-            engine.dispose()
-            yield site
+            submitted = run_mix(sandbox, enforced=sandbox.manifest.enforcement.memory)
+            printed = ask_sacct(sandbox)
+            add_reader(sandbox)
+            yield Site(sandbox, submitted, printed)
         finally:
             cluster.stop(folder / "sandbox")
+
+
+def add_reader(sandbox: Sandbox) -> None:
+    """Start the database again with one more account, which may only read."""
+    setup = sandbox.layout.database_setup
+    statements = (
+        f"CREATE USER IF NOT EXISTS '{READER}'@'127.0.0.1';",
+        f"GRANT SELECT ON {DATABASE_NAME}.* TO '{READER}'@'127.0.0.1';",
+    )
+    setup.write_text(setup.read_text(encoding="utf-8") + "\n".join(statements) + "\n", encoding="utf-8")
+    teardown.end_daemon(sandbox.layout, daemons.MARIADBD)
+    cluster.bring_up([daemons.mariadbd(sandbox.cluster)], sandbox.cluster, lambda _: None)
+
+
+def ask_sacct(sandbox: Sandbox) -> bytes:
+    """Return what sacct prints about all attempts."""
+    argv = ("sacct", "--allusers", "--duplicates", "--parsable2", "--noconvert", "--delimiter=\x1f")
+    told = {**environment(sandbox), "SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
+    asked = [*argv, "--starttime=now-1hour", f"--format={COLUMNS}"]
+    return subprocess.run(asked, env=told, capture_output=True, check=True, cwd="/").stdout
 
 
 def together(parts: list[Records]) -> Records:
@@ -101,19 +112,9 @@ def together(parts: list[Records]) -> Records:
 
 
 def printed(site: Site, folder: Path) -> Records:
-    """Return what sacct says of the same jobs."""
-    argv = ("sacct", "--allusers", "--duplicates", "--parsable2", "--noconvert", "--delimiter=\x1f")
-    told = {**environment(site.sandbox), "SLURM_TIME_FORMAT": "%s", "TZ": "UTC"}
+    """Return what sacct said of the same jobs."""
     file = folder / "sacct.txt"
-    file.write_bytes(
-        subprocess.run(
-            [*argv, "--starttime=now-1hour", f"--format={COLUMNS}"],
-            env=told,
-            capture_output=True,
-            check=True,
-            cwd="/",
-        ).stdout
-    )
+    file.write_bytes(site.printed)
     settings = DumpSettings(now_s=int(time.time()), zone=ZoneInfo("UTC"))
     return together(list(read_dump(file, settings)))
 
@@ -166,8 +167,10 @@ def test_jobs_outside_the_window_are_left_out(site: Site) -> None:
 
 
 def test_an_account_that_may_write_is_refused_with_the_grant_to_use(site: Site) -> None:
+    conf = (site.sandbox.layout.etc / "slurmdbd.conf").read_text(encoding="utf-8")
+    (password,) = re.findall(r"^StoragePass=(.*)$", conf, re.MULTILINE)
     with pytest.raises(SlurmError, match="GRANT SELECT ON"):
-        list(read_database(site.url("root"), site.cluster, 0, 1, 1))
+        list(read_database(site.url(f"{DATABASE_USER}:{password}"), site.cluster, 0, 1, 1))
 
 
 def test_a_cluster_that_is_not_there(site: Site) -> None:
