@@ -79,7 +79,8 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
         "req_cpus": req_cpus,
         "req_mem_mib": pc.coalesce(requested.mem_mib, _requested_mib(fields, req_cpus, nodes)),
         "req_gpus": requested.gpus,
-        "alloc_cpus": alloc_cpus,
+        # NCPUS of a job that never started are those that it asked for.
+        "alloc_cpus": pc.coalesce(granted.cpus, pc.if_else(pc.greater(times.elapsed_s, 0), alloc_cpus, None)),
         "alloc_mem_mib": granted.mem_mib,
         "alloc_gpus": granted.gpus,
         "energy_j": believable_j(

@@ -109,7 +109,7 @@ def expected_job(fields: dict[str, str]) -> dict[str, Any]:
         "req_cpus": cpus,
         "req_mem_mib": _either(requested.mem_mib, _requested(fields["ReqMem"], cpus, nodes)),
         "req_gpus": requested.gpus,
-        "alloc_cpus": _either(granted.cpus, whole(fields["AllocCPUS"])),
+        "alloc_cpus": _either(granted.cpus, whole(fields["AllocCPUS"]) if _elapsed_s(fields) else None),
         "alloc_mem_mib": granted.mem_mib,
         "alloc_gpus": granted.gpus,
     }
@@ -117,6 +117,12 @@ def expected_job(fields: dict[str, str]) -> dict[str, Any]:
 
 def _either(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
+
+
+def _elapsed_s(fields: dict[str, str]) -> int:
+    start_s, end_s = whole(fields["Start"]), whole(fields["End"])
+    ran_s = end_s - start_s if start_s and end_s else 0
+    return _either(whole(fields["ElapsedRaw"]), ran_s) or 0
 
 
 def _requested(listed: str, cpus: int | None, nodes: int | None) -> int | None:
