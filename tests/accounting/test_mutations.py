@@ -202,9 +202,9 @@ def check(
 ) -> bool:
     """Whether the damaged line was taken; where it was, all of it must mean what it says."""
     shown = line.replace("\x00", "\\x00")
-    values = shown.split("|")
-    fitting = len(values) == len(COLUMNS) and "\n" not in line
-    fields = dict(zip(COLUMNS, values, strict=True)) if fitting else None
+    lines = [one for one in shown.split("\n") if one]
+    values = lines[0].split("|") if len(lines) == 1 else []
+    fields = dict(zip(COLUMNS, values, strict=True)) if len(values) == len(COLUMNS) else None
     whole_job, whole_step = whole_rows(number)
     for rows, whole_row, expected, damaged in (
         (jobs, whole_job, expected_job, not is_step),

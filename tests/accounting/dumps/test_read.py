@@ -140,9 +140,11 @@ def test_attempts_of_one_job_keep_their_own_steps(tmp_path: Path) -> None:
 
 
 def test_jobs_that_run_yet_are_counted_and_not_taken(tmp_path: Path) -> None:
-    running = job(JobIDRaw="5", State="RUNNING", End="Unknown")
-    waiting = job(JobIDRaw="6", State="PENDING", Start="Unknown", End="Unknown", ElapsedRaw="0")
-    records = read(tmp_path, text([running, step(JobIDRaw="5.0", State="RUNNING"), waiting, job()]))
+    running = job(JobIDRaw="5", JobID="5", State="RUNNING", End="Unknown")
+    waiting = job(JobIDRaw="6", JobID="6", State="PENDING", Start="Unknown", End="Unknown", ElapsedRaw="0")
+    records = read(
+        tmp_path, text([running, step(JobIDRaw="5.0", JobID="5.0", State="RUNNING"), waiting, job()])
+    )
     assert (records.unfinished, len(records.jobs), len(records.steps), records.quarantined) == (2, 1, 0, ())
 
 
@@ -173,6 +175,7 @@ def test_a_job_that_was_cancelled_before_it_started(tmp_path: Path) -> None:
         ({"AllocTRES": "cpu=8,mem=99999999G,node=2"}, "alloc_mem_mib is more than its nodes can have"),
         ({"TimelimitRaw": "ten"}, "timelimitraw is not a whole number"),
         ({"Partition": ""}, "no partition: its record had not been written whole"),
+        ({"JobID": "101"}, "JobID and JobIDRaw are of different jobs"),
         ({"JobName": "a|b"}, "30 columns instead of 29"),
     ],
 )
