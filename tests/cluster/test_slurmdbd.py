@@ -129,6 +129,8 @@ def by_key(records: Records) -> dict[Key, dict[str, object]]:
     return {
         (job["job_id"], job["submit_s"], job["start_s"]): {
             **job,
+            # sacct prints 0 where the database has none, for jobs with several steps only.
+            "energy_j": job["energy_j"] or None,
             "steps": {
                 step["step_id"]: {name: value for name, value in step.items() if name != "job"}
                 for step in steps
