@@ -1,4 +1,4 @@
-"""Rows of slurmdbd's tables as sacct prints them: columns of text, each job followed by its steps. Pure but for names."""
+"""Rows of slurmdbd's tables as sacct prints them: columns of text, each job followed by its steps."""
 
 from __future__ import annotations
 
