@@ -29,7 +29,7 @@ from slurm_plugin.cli.output import note, print_rows
 from tests import servers
 
 RATE, RATIO, PEAK_MIB = 150_000, 0.8, 1024
-# What anybody sets on a server that is to hold millions of rows; the defaults are for a few megabytes. Durability stays.
+# What anybody sets on a server that is to hold millions of rows; the defaults are for few. Durability stays.
 SETTINGS = {
     servers.POSTGRESQL: ("shared_buffers=1GB", "max_wal_size=8GB", "checkpoint_timeout=15min"),
     servers.MARIADB: ("--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"),
