@@ -126,12 +126,16 @@ ATTEMPTS = pa.schema(
 
 @dataclass(frozen=True)
 class Records:
-    """Ended attempts with their steps, in columns; input that was not taken; how many jobs have not ended yet."""
+    """Ended attempts with their steps, in columns; input that was not taken; how many jobs have not ended yet.
+
+    `known` counts attempts that were left out because they are in the store already, as they are here.
+    """
 
     jobs: pa.Table
     steps: pa.Table
     quarantined: tuple[Quarantined, ...] = ()
     unfinished: int = 0
+    known: int = 0
     missing: tuple[str, ...] = field(default=())  # columns that the input lacks, with what that costs
 
 
@@ -154,6 +158,12 @@ def attempt_of(row: Mapping[str, Any]) -> Attempt:
     """Return one row of a table of attempts."""
     own = [name for name in Attempt.__struct_fields__ if name not in ("row", "use")]
     return Attempt(row=_part(JobRow, row), use=_part(Use, row), **{name: row[name] for name in own})
+
+
+def job_row_of(jobs: pa.Table, row: int) -> JobRow:
+    """Return one row of JOBS."""
+    [fields] = jobs.slice(row, 1).to_pylist()
+    return _part(JobRow, fields)
 
 
 def _part(kind: type[Part], row: Mapping[str, Any]) -> Part:

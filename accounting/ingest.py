@@ -6,40 +6,45 @@ window again and writes the same rows onto the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine
 
-from accounting.client_decisions import carried_out, client_decision_id
+from accounting import originals
+from accounting.client_decisions import ClientDecision, carried_out
+from accounting.frames import Records, job_row_of
 from accounting.gpu_samples import read_spool
 from accounting.journal import read_journal
-from accounting.labels import label_attempt
-from accounting.records import GpuUse, JobRow
-from accounting.sacct import Reading, query_sacct, read_sacct
+from accounting.labels import label
+from accounting.sacct import Answer, known_fields, query_sacct
+from accounting.sacct_records import Metering, read_answer
 from accounting.store import schema
+from accounting.store.known import Known, read_known
 from accounting.store.records import (
     Counts,
     read_decisions,
     read_gpu_use,
     read_offsets,
     read_until_s,
-    write_attempts,
     write_decisions,
     write_gpu_use,
     write_quarantine,
     write_refusals,
     write_rows,
-    write_steps,
+    write_table,
 )
-from accounting.token import find_token
 
 SACCT = "sacct"
-DAY_S = 86400
+DAY_S, HOUR_S = 86400, 3600
+# Windows are made so long that sacct's answer, which is held in memory, has some such size: 100,000 jobs.
+WINDOW_BYTES = 64 * 1024**2
 
 Window = tuple[int, int]
-Query = Callable[[str, int, int], list[str]]
+Query = Callable[[int, int], Answer]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +55,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     first_days: int
     gpu_spool: Path
     journal: Path
+    metering: Metering = Metering()
 
 
 class IngestReport(msgspec.Struct):
@@ -69,45 +75,110 @@ def ingest(
     now_s: int,
     since_s: int | None = None,
     progress: Callable[[float], None] = lambda _done: None,
-    query: Query = query_sacct,
+    query: Query | None = None,
 ) -> IngestReport:
     """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
 
     `query` answers for a window what sacct printed about it: sacct itself, or a recording.
     """
     report = IngestReport(Counts(), Counts(), Counts(), Counts())
+    ask = query or sacct_query(settings.sacct)
     with engine.begin() as connection:
         _ingest_spools(connection, settings, now_s, report)
         until_s = read_until_s(connection, SACCT)
-    windows = list(plan_windows(until_s, now_s, settings, since_s))
+    begin_s = first_s = starts_at(until_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
-    for number, (begin_s, end_s) in enumerate(windows, start=1):
-        reading = read_sacct(query(settings.sacct, begin_s, end_s))
+    span_s = first_span_s(now_s - begin_s)
+    while begin_s < now_s:
+        end_s = min(begin_s + span_s, now_s)
+        answer = ask(begin_s, end_s)
         with engine.begin() as connection:
-            _write_reading(connection, reading, now_s, report)
+            _ingest_answer(connection, answer, (begin_s, end_s), settings, report, now_s)
             if not leaves_gap:
                 mark = {"source": SACCT, "read_until_s": max(end_s, until_s or 0)}
                 write_rows(connection, schema.windows, [mark])
-        report.unfinished = reading.unfinished
-        progress(number / len(windows))
+        progress((end_s - first_s) / (now_s - first_s))
+        begin_s, span_s = end_s, next_span_s(span_s, len(answer.figures))
     return report
 
 
-def plan_windows(
-    until_s: int | None, now_s: int, settings: IngestSettings, since_s: int | None
-) -> Iterator[Window]:
-    """Yield windows of a day at most, in unix seconds, that lead up to now: slurmdbd answers small questions."""
+def sacct_query(command: str) -> Query:
+    """Return what asks sacct; it is asked first which columns it knows."""
+    fields = known_fields(command)
+    return lambda begin_s, end_s: query_sacct(command, begin_s, end_s, fields)
+
+
+def starts_at(until_s: int | None, now_s: int, settings: IngestSettings, since_s: int | None) -> int:
+    """Return from which unix second on to read."""
     if since_s is not None:
-        begin_s = since_s
-    elif until_s is None:
-        begin_s = now_s - settings.first_days * DAY_S
-    else:
-        begin_s = until_s - settings.overlap_s
-    while begin_s < now_s:
-        end_s = min(begin_s + DAY_S, now_s)
-        yield begin_s, end_s
-        begin_s = end_s
+        return since_s
+    if until_s is None:
+        return now_s - settings.first_days * DAY_S
+    # A clock that went back must not leave what was recorded meanwhile unread.
+    return min(until_s, now_s) - settings.overlap_s
+
+
+def first_span_s(ahead_s: int) -> int:
+    """Return the length of the first window: nothing is known yet of how many jobs a long way back holds."""
+    return HOUR_S if ahead_s > DAY_S else DAY_S
+
+
+def next_span_s(span_s: int, answer_bytes: int) -> int:
+    """Return the length of the next window after one with an answer of so many bytes: from a minute to a day."""
+    if answer_bytes > WINDOW_BYTES:
+        return max(60, span_s // 2)
+    return min(DAY_S, span_s * 2) if answer_bytes < WINDOW_BYTES // 2 else span_s
+
+
+def _ingest_answer(
+    connection: Connection,
+    answer: Answer,
+    window: Window,
+    settings: IngestSettings,
+    report: IngestReport,
+    now_s: int,
+) -> None:
+    known = read_known(connection, *window)
+    report.unfinished = 0  # what has not ended by the last window is what is still to come
+    for records in read_answer(answer, window[1], settings.metering, known.digests):
+        write_records(connection, records, known, settings.metering, report, now_s)
+        report.unfinished += records.unfinished
+
+
+def write_records(
+    connection: Connection,
+    records: Records,
+    known: Known,
+    metering: Metering,
+    report: IngestReport,
+    now_s: int,
+) -> None:
+    """Label records and write them; what is `known` counts as changed."""
+    jobs = records.jobs
+    gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
+    attempts = label(records, gpu_use, _by_client(connection, jobs), metering.sampled_every_s)
+    write_table(connection, schema.attempts, attempts)
+    write_table(connection, schema.steps, steps_of(attempts, records.steps))
+    changed = known.has(attempts)
+    report.attempts += Counts(new=len(attempts) - changed, changed=changed, same=records.known)
+    report.steps += Counts(new=len(records.steps))
+    report.decisions += write_refusals(connection, originals.refusals(jobs))
+    report.quarantined += write_quarantine(connection, records.quarantined, now_s).new
+
+
+def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:
+    """Return the steps with the keys of their attempts, as the store's table has them."""
+    of = {"cluster": "cluster", "job_id": "job_id", "submit_s": "submit_s", "attempt_start_s": "start_s"}
+    columns = {name: pc.take(attempts[source], steps["job"]) for name, source in of.items()}
+    return pa.table({**columns, **{name: steps[name] for name in steps.column_names if name != "job"}})
+
+
+def _by_client(connection: Connection, jobs: pa.Table) -> dict[int, ClientDecision]:
+    named = originals.client_decision_ids(jobs)
+    decisions = read_decisions(connection, list(named.values()))
+    carried = ((row, carried_out(decisions.get(name), job_row_of(jobs, row))) for row, name in named.items())
+    return {row: decision for row, decision in carried if decision is not None}
 
 
 def _ingest_spools(
@@ -120,33 +191,3 @@ def _ingest_spools(
         quarantined.extend(part.quarantined)
         write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
     report.quarantined += write_quarantine(connection, quarantined, now_s).new
-
-
-def _write_reading(connection: Connection, reading: Reading, now_s: int, report: IngestReport) -> None:
-    gpu_use = read_gpu_use(connection, [row.job_id for row, _ in reading.jobs])
-    named = [client_decision_id(row) for row, _ in reading.jobs]
-    decisions = read_decisions(connection, [name for name in named if name])
-    attempts = [
-        label_attempt(
-            row,
-            steps,
-            _during(row, gpu_use.get(row.job_id, [])),
-            carried_out(decisions.get(name), row),
-        )
-        for name, (row, steps) in zip(named, reading.jobs, strict=True)
-    ]
-    report.attempts += write_attempts(connection, attempts)
-    report.steps += write_steps(connection, ((row, step) for row, steps in reading.jobs for step in steps))
-    report.decisions += write_refusals(connection, _refusals(row for row, _ in reading.jobs))
-    report.quarantined += write_quarantine(connection, reading.quarantined, now_s).new
-
-
-def _refusals(rows: Iterable[JobRow]) -> dict[str, str]:
-    """Return why the hook did not carry decisions out, by their ids: the journal counts them as applied."""
-    tokens = (find_token(row.admin_comment) for row in rows)
-    return {token.decision_id: token.refused for token in tokens if token and token.refused}
-
-
-def _during(row: JobRow, uses: list[GpuUse]) -> list[GpuUse]:
-    """Return the GPU use that falls into an attempt; job ids come again after a requeue."""
-    return [use for use in uses if use.first_s <= row.end_s and use.last_s >= row.start_s]

@@ -3,10 +3,11 @@
 The words are those of `Quality` in accounting/records.py. What Slurm's figures mean differs by release and plugin:
 
     jobacct_gather/linux             anonymous and mapped memory of the processes, sampled
-    jobacct_gather/cgroup cgroup/v1  anonymous memory of the cgroup, sampled
+    jobacct_gather/cgroup cgroup/v1  before 24.11: anonymous memory of the cgroup, sampled
     jobacct_gather/cgroup cgroup/v2  22.05, 23.02: anonymous memory, sampled
                                      23.11, 24.05: all memory with the page cache, sampled
-                                     24.11 and later: the kernel's own peak, with the page cache
+    jobacct_gather/cgroup, either    24.11 and later: the kernel's own peak, with the page cache
+    … with no_file_cache (v2)        25.11 and later: anonymous memory, sampled
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from accounting.usage import Flags
 SAMPLED_EVERY_S = 30
 # The cache fills what a job was given: a peak this near to the limit may be cache.
 NEAR_THE_LIMIT = 0.9
-CACHE_SINCE, KERNEL_PEAK_SINCE = (23, 11), (24, 11)
+CACHE_SINCE = {"cgroup/v1": (24, 11), "cgroup/v2": (23, 11)}
+KERNEL_PEAK_SINCE = (24, 11)
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 def counts_cache(release: str, gather: str) -> bool:
     """Whether a release and plugin count the page cache as a job's memory."""
-    return (
-        _release(release) >= CACHE_SINCE and _on_cgroup_v2(gather) and "no_file_cache" not in gather.lower()
-    )
+    since = [first for plugin, first in CACHE_SINCE.items() if plugin in gather]
+    return _reads_cgroups(gather) and any(_release(release) >= first for first in since)
 
 
 def knows_peak(release: str, gather: str) -> bool:
     """Whether a release and plugin report the kernel's own peak, which no sampling misses."""
-    return _release(release) >= KERNEL_PEAK_SINCE and _on_cgroup_v2(gather)
+    return _reads_cgroups(gather) and "cgroup/v" in gather and _release(release) >= KERNEL_PEAK_SINCE
+
+
+def _reads_cgroups(gather: str) -> bool:
+    return "jobacct_gather/cgroup" in gather and "no_file_cache" not in gather.lower()
 
 
 def _release(text: str) -> tuple[int, int]:
     found = _RELEASE.match(text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-def _on_cgroup_v2(gather: str) -> bool:
-    return "jobacct_gather/cgroup" in gather and "cgroup/v2" in gather
 
 
 def memory_quality(

@@ -20,9 +20,9 @@ from accounting.errors import SlurmError
 
 DELIMITER = "\x1f"
 FIGURES = (
-    "JobIDRaw", "Submit", "JobID", "Cluster", "User", "Account", "Partition", "QOS", "State", "Start", "End", "ElapsedRaw",
-    "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU", "TRESUsageInMax",
-    "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
+    "JobIDRaw", "Submit", "JobID", "Cluster", "User", "Account", "Partition", "QOS", "State", "Start", "End",
+    "ElapsedRaw", "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU",
+    "TRESUsageInMax", "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
 )  # fmt: skip
 KEY = FIGURES[:2]  # what tells attempts apart: a requeue is submitted anew
 TEXTS = ("JobName", "Comment", "AdminComment")

@@ -1,7 +1,7 @@
 """Which text belongs to which attempt, where texts may hold the delimiter, line ends and whole forged rows. Pure.
 
-sacct prints the rows of one call one after another, so a text that holds line ends adds lines right behind its own row's
-first one. The keys of the real rows are known from another call in which nothing can be forged. So:
+sacct prints the rows of one call one after another, so a text that holds line ends adds lines right behind the first
+one of its own row. The keys of the real rows are known from another call, in which nothing can be forged. So:
 
     a line that is no row, or a row of no known key        makes the row before it doubtful
     a key that has more rows than attempts, or fewer       makes all of its rows, and those before them, doubtful
@@ -26,6 +26,11 @@ def match_texts(
 
     `lines` are sacct's, without their heading; a row is a key of two columns, then as many `texts`.
     """
+    if _is_plain(lines, keys, delimiter, texts):
+        plain: dict[Key, list[Row]] = {}
+        for key, line in zip(keys, lines, strict=True):
+            plain.setdefault(key, []).append(tuple(line.split(delimiter)[2:]))
+        return plain, set()
     expected = Counter(keys)
     rows: dict[Key, list[Row]] = {}
     before: dict[Key, list[Key]] = {}
@@ -45,6 +50,14 @@ def match_texts(
             doubtful.add(key)
             doubtful.update(before.get(key, ()))
     return {key: found for key, found in rows.items() if key not in doubtful}, doubtful
+
+
+def _is_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> bool:
+    """Whether each line is the row of its key: a text with a line end in it would have added a line."""
+    return len(lines) == len(keys) and all(
+        line.startswith(key + delimiter) and line.count(delimiter) == 1 + texts
+        for line, key in zip(lines, keys, strict=True)
+    )
 
 
 def text_alone(printed: bytes, attempts: int) -> bytes | None:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from sqlalchemy import Connection, Engine, Table, and_, insert, select, tuple_, update
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
-from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step, Use
+from accounting.frames import attempt_of
+from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step
 from accounting.store import schema
 
 Row = dict[str, Any]
@@ -64,6 +66,11 @@ def _present(
             yield tuple(found[column.name] for column in columns), dict(found)
 
 
+def write_table(connection: Connection, table: Table, rows: pa.Table) -> None:
+    """Write rows, each onto its key."""
+    write_rows(connection, table, rows.to_pylist())
+
+
 def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
     """Store attempts; the counts are of attempts."""
     return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))
@@ -99,7 +106,13 @@ def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_
     rows = {hashlib.sha256(item.line.encode(errors="replace")).hexdigest(): item for item in lines}
     known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
     fresh = [
-        {"digest": digest, "seen_s": seen_s, "reason": item.reason, "line": item.line}
+        {
+            "digest": digest,
+            "seen_s": seen_s,
+            "source": item.source,
+            "reason": item.reason,
+            "line": item.line,
+        }
         for digest, item in rows.items()
         if digest not in known
     ]
@@ -146,17 +159,7 @@ def read_attempts(engine: Engine, job_id: int | None = None) -> list[Attempt]:
     if job_id is not None:
         query = query.where(schema.attempts.c.job_id == job_id)
     with engine.connect() as connection:
-        return [_attempt(dict(found)) for found in connection.execute(query).mappings()]
-
-
-def _attempt(found: Row) -> Attempt:
-    def part(names: Iterable[str]) -> Row:
-        return {name: found[name] for name in names}
-
-    own = [name for name in Attempt.__struct_fields__ if name not in ("row", "use")]
-    return Attempt(
-        row=JobRow(**part(JobRow.__struct_fields__)), use=Use(**part(Use.__struct_fields__)), **part(own)
-    )
+        return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
 
 
 def read_decision(engine: Engine, decision_id: str) -> Decision | None:

@@ -20,15 +20,21 @@ from slurm_plugin.config import load_config
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
     help="Read from this local time on, instead of where the last run stopped.",
 )
+@click.option(
+    "--report",
+    "with_report",
+    is_flag=True,
+    help="Then show how far the labels can be trusted, as `rightsizer report quality` does.",
+)
 @format_option
-def ingest(config_file: str | None, since: datetime | None, output_format: str) -> None:
+def ingest(config_file: str | None, since: datetime | None, with_report: bool, output_format: str) -> None:
     """Read what is new in Slurm's accounting, the decision journal and the GPU spool into the store.
 
     Run it as often as you like: what is there already is not added again.
 
     \b
     Example:
-      rightsizer ingest --since 2026-01-01
+      rightsizer ingest --since 2026-01-01 --report
     """
     from accounting.ingest import IngestSettings
     from accounting.ingest import ingest as ingest_into
@@ -47,6 +53,11 @@ def ingest(config_file: str | None, since: datetime | None, output_format: str) 
     try:
         with progress_bar("reading sacct") as progress:
             report = ingest_into(engine, settings, int(time.time()), since_s, progress)
+        if with_report:
+            from accounting.report.selection import Selection
+            from slurm_plugin.cli.report import show_quality
+
+            show_quality(engine, Selection(), output_format)
     finally:
         engine.dispose()
     counts = {
@@ -55,9 +66,12 @@ def ingest(config_file: str | None, since: datetime | None, output_format: str) 
         "gpu use": report.gpu_use,
         "decisions": report.decisions,
     }
-    print_rows(
-        [{"what": name, **msgspec.structs.asdict(count)} for name, count in counts.items()], output_format
-    )
+    rows = [{"what": name, **msgspec.structs.asdict(count)} for name, count in counts.items()]
+    if with_report:
+        for name, count in counts.items():
+            note(f"{name}: {count.new} new, {count.changed} changed, {count.same} as they were")
+    else:
+        print_rows(rows, output_format)
     if report.unfinished:
         note(f"{report.unfinished} jobs have not ended yet; they come with a later run")
     if report.quarantined:

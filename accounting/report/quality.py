@@ -1,0 +1,160 @@
+"""How far the labels reach: which share of attempts each quality holds, by what measured them.
+
+Only attempts that ran are counted, and for GPUs only those that held one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import msgspec
+from sqlalchemy import ColumnElement, Engine, Select, and_, case, func, or_, select
+
+from accounting.records import Quality
+from accounting.report.selection import Selection
+from accounting.store.schema import attempts
+
+Labelled = Literal["memory", "cores", "wall", "gpus", "gpu_memory", "io", "energy"]
+LABELLED: tuple[Labelled, ...] = get_args(Labelled)
+QUALITIES: tuple[Quality, ...] = get_args(Quality)
+
+# A figure for memory above what was allocated by more than this is no rounding, nor steps that peaked in turn.
+ABOVE_LIMIT = 1.05
+
+_QUALITY_COLUMNS: dict[Labelled, str] = {
+    "memory": "memory_quality",
+    "cores": "cores_quality",
+    "wall": "wall_quality",
+    "gpus": "gpu_quality",
+    "gpu_memory": "gpu_quality",
+    "io": "io_quality",
+    "energy": "energy_quality",
+}
+
+Counts = dict[Labelled, dict[Quality, int]]
+Row = dict[str, object]
+
+
+class Segment(msgspec.Struct, kw_only=True):
+    """The attempts of a cluster that one release and one plugin measured.
+
+    `above_memory` used more memory than they held, `without_memory` neither asked for memory nor held any, `commented`
+    have a comment. `last_s` is when the last of them ended.
+    """
+
+    cluster: str
+    release: str
+    gather: str
+    last_s: int = 0
+    attempts: int = 0
+    never_started: int = 0
+    above_memory: int = 0
+    without_memory: int = 0
+    commented: int = 0
+    counts: Counts = {}
+
+    def of(self, dimension: Labelled) -> int:
+        """Return how many attempts a dimension is about."""
+        return sum(self.counts.get(dimension, {}).values())
+
+    def share(self, dimension: Labelled, quality: Quality) -> float:
+        """Return the share (0..1) of a dimension's attempts that have a quality; 0 where there are none."""
+        whole = self.of(dimension)
+        return self.counts[dimension].get(quality, 0) / whole if whole else 0.0
+
+
+def read_segments(engine: Engine, selection: Selection) -> list[Segment]:
+    """Return how the selected attempts are labelled, those first that were measured last."""
+    with engine.connect() as connection:
+        return segments_of(dict(row) for row in connection.execute(quality_query(selection)).mappings())
+
+
+def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
+    """Return the query that counts attempts by all that their quality depends on: some hundreds of rows."""
+    column = attempts.c
+    keys = [column.cluster, column.slurm_release, column.gather]
+    keys += [column[name] for name in sorted(set(_QUALITY_COLUMNS.values()))]
+    ran, on_gpus = _flag(column.start_s > 0), _flag(func.coalesce(column.alloc_gpus, 0) > 0)
+    # Grouped outside: databases differ in what an expression of their own is to be called in GROUP BY.
+    inner = select(
+        *keys,
+        ran.label("ran"),
+        on_gpus.label("on_gpus"),
+        column.end_s,
+        _flag(_above_memory()).label("above"),
+        _flag(_without_memory()).label("without"),
+        _flag(column.comment != "").label("commented"),
+    ).where(*selection.conditions())
+    found = inner.subquery().c
+    grouped = [found[key.name] for key in keys] + [found.ran, found.on_gpus]
+    return select(
+        *grouped,
+        func.count().label("attempts"),
+        func.max(found.end_s).label("last_s"),
+        *(func.sum(found[name]).label(name) for name in ("above", "without", "commented")),
+    ).group_by(*grouped)
+
+
+def _flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return case((condition, 1), else_=0)
+
+
+def _above_memory() -> ColumnElement[bool]:
+    column = attempts.c
+    measured = column.memory_quality.in_(("exact", "sampled"))
+    return and_(measured, column.alloc_mem_mib > 0, column.peak_mem_mib > column.alloc_mem_mib * ABOVE_LIMIT)
+
+
+def _without_memory() -> ColumnElement[bool]:
+    column = attempts.c
+    return and_(*(or_(part.is_(None), part == 0) for part in (column.asked_mem_mib, column.alloc_mem_mib)))
+
+
+def segments_of(rows: Iterable[Mapping[str, object]]) -> list[Segment]:
+    """Add up the rows of `quality_query`."""
+    found: dict[tuple[str, str, str], Segment] = {}
+    for row in rows:
+        key = (str(row["cluster"]), str(row["slurm_release"]), str(row["gather"]))
+        segment = found.setdefault(key, Segment(cluster=key[0], release=key[1], gather=key[2]))
+        _count(segment, {name: row[name] for name in row})
+    return sorted(found.values(), key=lambda segment: (-segment.last_s, segment.cluster, segment.release))
+
+
+def _count(segment: Segment, row: Mapping[str, object]) -> None:
+    number = _whole(row["attempts"])
+    segment.last_s = max(segment.last_s, _whole(row["last_s"]))
+    if not row["ran"]:
+        segment.never_started += number
+        return
+    segment.attempts += number
+    segment.above_memory += _whole(row["above"])
+    segment.without_memory += _whole(row["without"])
+    segment.commented += _whole(row["commented"])
+    for dimension, column in _QUALITY_COLUMNS.items():
+        if row["on_gpus"] or column != "gpu_quality":
+            counts = segment.counts.setdefault(dimension, {})
+            quality = msgspec.convert(row[column], Quality)
+            counts[quality] = counts.get(quality, 0) + number
+
+
+def _whole(value: object) -> int:
+    # MariaDB's sums are decimals.
+    return int(str(value))
+
+
+def quality_rows(segments: Iterable[Segment]) -> list[Row]:
+    """Return the rows of `report quality`, in per cent of the attempts that a dimension is about."""
+    return [
+        {
+            "dimension": dimension,
+            "cluster": segment.cluster,
+            "slurm": segment.release or "not known",
+            "gather": segment.gather or "not known",
+            "attempts": segment.of(dimension),
+            **{f"{quality}_pct": round(100 * segment.share(dimension, quality), 2) for quality in QUALITIES},
+        }
+        for dimension in LABELLED
+        for segment in segments
+        if segment.of(dimension)
+    ]
