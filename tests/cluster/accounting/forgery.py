@@ -82,9 +82,12 @@ def forged_texts(victim: tuple[str, str], own: tuple[str, str]) -> dict[str, byt
         "a step of the victim": "x\n" + step_row(victim),
         "a step of a job that does not exist": "x\n" + step_row(nobodys),
         "the victim's texts": "x\n" + texts_row(victim, admin_comment=TOKEN),
-        "the victim's texts, in a row of its own": f"x{ended_texts()}\n" + texts_row(victim, "forged", "", TOKEN),
-        "the victim's texts, last column open": "x\n" + texts_row(victim, "forged").removesuffix(ended_texts()),
-        "the texts of a job that does not exist": f"x{ended_texts()}\n" + texts_row(nobodys, "forged", "", TOKEN),
+        "the victim's texts, in a row of its own": f"x{ended_texts()}\n"
+        + texts_row(victim, "forged", "", TOKEN),
+        "the victim's texts, last column open": "x\n"
+        + texts_row(victim, "forged").removesuffix(ended_texts()),
+        "the texts of a job that does not exist": f"x{ended_texts()}\n"
+        + texts_row(nobodys, "forged", "", TOKEN),
         "its own texts": f"x{ended_texts()}\n" + texts_row(own, "forged", "", TOKEN),
         "its own admin comment": f"x{DELIMITER}{DELIMITER}{TOKEN}",
         "its own figures": "x\n" + figures_row(own, AllocTRES="mem=1M"),

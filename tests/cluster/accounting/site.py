@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pwd
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+from sqlalchemy import Table, select
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
@@ -49,6 +51,13 @@ class Site:
     def version(self) -> tuple[int, int]:
         """The release of Slurm, as (24, 11)."""
         return parse_version(self.sandbox.manifest.release)
+
+    @functools.cached_property
+    def stranger(self) -> str | None:
+        """Another user who may run this release's commands, whom only root can be; None: the one who runs the tests."""
+        if os.geteuid() != 0 or self.answer("sbatch", "--version", user=OTHER_USER).returncode != 0:
+            return None
+        return OTHER_USER
 
     @property
     def facts_folder(self) -> Path:
@@ -102,7 +111,7 @@ class Site:
         return dict(line.split(" ", 1) for line in lines)
 
     def database(self, query: str) -> list[dict[str, Any]]:
-        """Return rows of slurmdbd's own database; `{jobs}` in the query is the table of jobs. Texts are bytes."""
+        """Return rows of slurmdbd's own database; `{jobs}` and `{steps}` in the query are tables."""
         layout, ports = self.sandbox.layout, self.sandbox.manifest.ports
         connection = pymysql.connect(
             host=LOOPBACK,
@@ -114,13 +123,17 @@ class Site:
             cursorclass=pymysql.cursors.DictCursor,
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
-            cursor.execute(query.replace("{jobs}", f"`sandbox-{layout.tag}_job_table`"))
+            for table in ("job", "step"):
+                query = query.replace(f"{{{table}s}}", f"`sandbox-{layout.tag}_{table}_table`")
+            cursor.execute(query)
             return list(cursor.fetchall())
 
     def ingest(self, store: str = "", *options: str, more: Mapping[str, str] | None = None) -> Ingested:
         """Run `rightsizer ingest` into the sandbox's own store, or into another one of that name."""
         argv = ("rightsizer", "ingest", "--format", "json", *options)
-        answer = self.answer(*argv, more={"RIGHTSIZER_CONFIG": str(self.configuration(store)), **(more or {})})
+        answer = self.answer(
+            *argv, more={"RIGHTSIZER_CONFIG": str(self.configuration(store)), **(more or {})}
+        )
         said = answer.stderr.decode(errors="replace")
         rows = json.loads(answer.stdout) if answer.returncode == 0 else []
         return Ingested(answer.returncode, said, {row["what"]: row for row in rows})
@@ -150,6 +163,15 @@ class Site:
         engine = open_store(self.url(store))
         try:
             return read_attempts(engine)
+        finally:
+            engine.dispose()
+
+    def rows(self, table: Table, store: str = "") -> list[dict[str, Any]]:
+        """Return all rows of one of a store's tables."""
+        engine = open_store(self.url(store))
+        try:
+            with engine.connect() as connection:
+                return [dict(row) for row in connection.execute(select(table)).mappings()]
         finally:
             engine.dispose()
 
@@ -183,11 +205,6 @@ def as_user(user: str | None) -> Sequence[str]:
         return ()
     entry = pwd.getpwnam(user)
     return ("setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups")
-
-
-def stranger() -> str | None:
-    """Return another user than this one, whom only root can be; None: the one who runs the tests."""
-    return OTHER_USER if os.geteuid() == 0 else None
 
 
 @contextlib.contextmanager

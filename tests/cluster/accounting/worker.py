@@ -77,7 +77,9 @@ def write(folder: str, began_s: float, holds: list[list[float]], *, ended: bool)
     facts = {
         "job": int(here["SLURM_JOB_ID"]),
         "attempt": int(here.get("SLURM_RESTART_COUNT", "0")),
-        "step": here.get("SLURM_STEP_ID", "") if "SLURM_PROCID" in here and "SLURM_STEP_ID" in here else "batch",
+        "step": here.get("SLURM_STEP_ID", "")
+        if "SLURM_PROCID" in here and "SLURM_STEP_ID" in here
+        else "batch",
         "task": int(here.get("SLURM_PROCID", "0")),
         "node": here.get("SLURMD_NODENAME", ""),
         "began_s": began_s,
