@@ -6,7 +6,8 @@ window again and writes the same rows onto the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,14 +17,17 @@ from sqlalchemy import Connection, Engine
 
 from accounting import originals
 from accounting.client_decisions import ClientDecision, carried_out
-from accounting.frames import Records, job_row_of
-from accounting.gpu_samples import read_spool
+from accounting.decisions import Decision
+from accounting.frames import Ints, Records, job_row_of
+from accounting.gpu_samples import read_spool_on
 from accounting.journal import read_journal
 from accounting.labels import label
+from accounting.pseudonyms import Pseudonyms
+from accounting.records import Quarantined
 from accounting.sacct import Answer, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
 from accounting.store import schema
-from accounting.store.known import Known, read_known
+from accounting.store.recorded import Known, read_known, read_records
 from accounting.store.records import (
     Counts,
     read_decisions,
@@ -44,11 +48,24 @@ DAY_S, HOUR_S = 86400, 3600
 WINDOW_BYTES = 64 * 1024**2
 
 Window = tuple[int, int]
-Query = Callable[[int, int], Answer]
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source has about a window: its size, and its records but for those whose digests are known."""
+
+    size_bytes: int
+    records: Callable[[Ints], Iterable[Records]]
+
+
+# Asked for a window of unix seconds, outside any transaction: sacct may take minutes.
+Source = Callable[[int, int], Fetched]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late."""
+    """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
+
+    `pseudonyms` stand for names before anything is written.
+    """
 
     sacct: str
     overlap_s: int
@@ -56,6 +73,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     gpu_spool: Path
     journal: Path
     metering: Metering = Metering()
+    pseudonyms: Pseudonyms | None = None
 
 
 class IngestReport(msgspec.Struct):
@@ -75,16 +93,16 @@ def ingest(
     now_s: int,
     since_s: int | None = None,
     progress: Callable[[float], None] = lambda _done: None,
-    query: Query | None = None,
+    source: Source | None = None,
 ) -> IngestReport:
     """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
 
-    `query` answers for a window what sacct printed about it: sacct itself, or a recording.
+    `source` answers for a window: sacct, where none is given.
     """
-    report = IngestReport(Counts(), Counts(), Counts(), Counts())
-    ask = query or sacct_query(settings.sacct)
+    run = Run(settings, now_s)
+    fetch = source or sacct_source(settings)
+    ingest_spools(engine, run)
     with engine.begin() as connection:
-        _ingest_spools(connection, settings, now_s, report)
         until_s = read_until_s(connection, SACCT)
     begin_s = first_s = starts_at(until_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
@@ -92,21 +110,45 @@ def ingest(
     span_s = first_span_s(now_s - begin_s)
     while begin_s < now_s:
         end_s = min(begin_s + span_s, now_s)
-        answer = ask(begin_s, end_s)
+        fetched = fetch(begin_s, end_s)
         with engine.begin() as connection:
-            _ingest_answer(connection, answer, (begin_s, end_s), settings, report, now_s)
+            known = read_known(connection, begin_s, end_s)
+            run.report.unfinished = 0  # what has not ended by the last window is what is still to come
+            for records in fetched.records(known.digests):
+                run.write(connection, records, known)
             if not leaves_gap:
                 mark = {"source": SACCT, "read_until_s": max(end_s, until_s or 0)}
                 write_rows(connection, schema.windows, [mark])
         progress((end_s - first_s) / (now_s - first_s))
-        begin_s, span_s = end_s, next_span_s(span_s, len(answer.figures))
-    return report
+        begin_s, span_s = end_s, next_span_s(span_s, fetched.size_bytes)
+    return run.report
 
 
-def sacct_query(command: str) -> Query:
+def ingest_records(
+    engine: Engine, settings: IngestSettings, now_s: int, parts: Iterable[Records]
+) -> IngestReport:
+    """Write records that come from elsewhere, each part by itself; what is there already is not added again."""
+    run = Run(settings, now_s)
+    for records in parts:
+        ends = pc.min_max(records.jobs["end_s"]).as_py()
+        with engine.begin() as connection:
+            run.write(connection, records, read_known(connection, ends["min"] or 0, ends["max"] or 0))
+    return run.report
+
+
+def sacct_source(settings: IngestSettings) -> Source:
     """Return what asks sacct; it is asked first which columns it knows."""
-    fields = known_fields(command)
-    return lambda begin_s, end_s: query_sacct(command, begin_s, end_s, fields)
+    fields = known_fields(settings.sacct)
+    return lambda begin_s, end_s: fetched_answer(
+        query_sacct(settings.sacct, begin_s, end_s, fields), end_s, settings.metering
+    )
+
+
+def fetched_answer(answer: Answer, until_s: int, metering: Metering) -> Fetched:
+    """Return what sacct answered about a window that ends at `until_s`."""
+    return Fetched(
+        size_bytes=len(answer.figures), records=lambda known: read_answer(answer, until_s, metering, known)
+    )
 
 
 def starts_at(until_s: int | None, now_s: int, settings: IngestSettings, since_s: int | None) -> int:
@@ -131,40 +173,70 @@ def next_span_s(span_s: int, answer_bytes: int) -> int:
     return min(DAY_S, span_s * 2) if answer_bytes < WINDOW_BYTES // 2 else span_s
 
 
-def _ingest_answer(
-    connection: Connection,
-    answer: Answer,
-    window: Window,
-    settings: IngestSettings,
-    report: IngestReport,
-    now_s: int,
-) -> None:
-    known = read_known(connection, *window)
-    report.unfinished = 0  # what has not ended by the last window is what is still to come
-    for records in read_answer(answer, window[1], settings.metering, known.digests):
-        write_records(connection, records, known, settings.metering, report, now_s)
-        report.unfinished += records.unfinished
+def ingest_spools(engine: Engine, run: Run) -> None:
+    """Read on in the decision journal and the GPU spool; attempts that are stored already get the use of their GPUs."""
+    with engine.begin() as connection:
+        offsets = read_offsets(connection)
+        for part in read_journal(run.settings.journal, offsets):
+            run.report.decisions += write_decisions(connection, map(run.hidden_decision, part.decisions))
+            run.quarantine(connection, part.quarantined)
+            write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
+    for samples in read_spool_on(run.settings.gpu_spool, offsets, run.now_s):
+        with engine.begin() as connection:
+            run.report.gpu_use += write_gpu_use(connection, samples.uses)
+            run.quarantine(connection, samples.quarantined)
+            write_rows(
+                connection, schema.journals, [{"file": samples.file, "read_bytes": samples.read_bytes}]
+            )
+            run.label_again(connection, sorted({use.job_id for use in samples.uses}))
 
 
-def write_records(
-    connection: Connection,
-    records: Records,
-    known: Known,
-    metering: Metering,
-    report: IngestReport,
-    now_s: int,
-) -> None:
-    """Label records and write them; what is `known` counts as changed."""
-    jobs = records.jobs
-    gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
-    attempts = label(records, gpu_use, _by_client(connection, jobs), metering.sampled_every_s)
-    write_table(connection, schema.attempts, attempts)
-    write_table(connection, schema.steps, steps_of(attempts, records.steps))
-    changed = known.has(attempts)
-    report.attempts += Counts(new=len(attempts) - changed, changed=changed, same=records.known)
-    report.steps += Counts(new=len(records.steps))
-    report.decisions += write_refusals(connection, originals.refusals(jobs))
-    report.quarantined += write_quarantine(connection, records.quarantined, now_s).new
+class Run:
+    """One run: what is written, and what it came to."""
+
+    def __init__(self, settings: IngestSettings, now_s: int) -> None:
+        self.settings = settings
+        self.now_s = now_s
+        self.report = IngestReport(Counts(), Counts(), Counts(), Counts())
+
+    def write(self, connection: Connection, records: Records, known: Known) -> None:
+        """Label records and write them; what is `known` counts as changed."""
+        pseudonyms = self.settings.pseudonyms
+        if pseudonyms is not None:
+            records = replace(records, jobs=pseudonyms.table(records.jobs))
+        attempts = self._label_and_write(connection, records)
+        changed = known.has(attempts)
+        self.report.attempts += Counts(new=len(attempts) - changed, changed=changed, same=records.known)
+        self.report.steps += Counts(new=len(records.steps))
+        self.report.unfinished += records.unfinished
+        self.report.decisions += write_refusals(connection, originals.refusals(records.jobs))
+        self.quarantine(connection, records.quarantined)
+
+    def label_again(self, connection: Connection, job_ids: Sequence[int]) -> None:
+        """Label the stored attempts of jobs once more, since more is known of them."""
+        records = read_records(connection, job_ids)
+        if len(records.jobs):
+            self._label_and_write(connection, records)
+
+    def _label_and_write(self, connection: Connection, records: Records) -> pa.Table:
+        jobs = records.jobs
+        gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
+        every_s = self.settings.metering.sampled_every_s
+        attempts = label(records, gpu_use, by_client(connection, jobs), every_s)
+        write_table(connection, schema.attempts, attempts)
+        write_table(connection, schema.steps, steps_of(attempts, records.steps))
+        return attempts
+
+    def quarantine(self, connection: Connection, items: Iterable[Quarantined]) -> None:
+        """Keep input that was not taken."""
+        pseudonyms = self.settings.pseudonyms
+        shown = items if pseudonyms is None else map(pseudonyms.quarantined, items)
+        self.report.quarantined += write_quarantine(connection, shown, self.now_s).new
+
+    def hidden_decision(self, decision: Decision) -> Decision:
+        """Return a decision as it is to be stored."""
+        pseudonyms = self.settings.pseudonyms
+        return decision if pseudonyms is None else pseudonyms.decision(decision)
 
 
 def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:
@@ -174,20 +246,9 @@ def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:
     return pa.table({**columns, **{name: steps[name] for name in steps.column_names if name != "job"}})
 
 
-def _by_client(connection: Connection, jobs: pa.Table) -> dict[int, ClientDecision]:
+def by_client(connection: Connection, jobs: pa.Table) -> dict[int, ClientDecision]:
+    """Return the decisions that jobs' clients carried out, by row."""
     named = originals.client_decision_ids(jobs)
     decisions = read_decisions(connection, list(named.values()))
     carried = ((row, carried_out(decisions.get(name), job_row_of(jobs, row))) for row, name in named.items())
     return {row: decision for row, decision in carried if decision is not None}
-
-
-def _ingest_spools(
-    connection: Connection, settings: IngestSettings, now_s: int, report: IngestReport
-) -> None:
-    uses, quarantined = read_spool(settings.gpu_spool)
-    report.gpu_use += write_gpu_use(connection, uses)
-    for part in read_journal(settings.journal, read_offsets(connection)):
-        report.decisions += write_decisions(connection, part.decisions)
-        quarantined.extend(part.quarantined)
-        write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
-    report.quarantined += write_quarantine(connection, quarantined, now_s).new

@@ -14,9 +14,9 @@ from accounting.decisions import Decision, decode_decision, encode_decision, ref
 from accounting.frames import attempt_of
 from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step
 from accounting.store import schema
+from accounting.store.schema import KEYS_A_QUERY
 
 Row = dict[str, Any]
-KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
 
 
 class Counts(msgspec.Struct):

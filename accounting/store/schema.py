@@ -6,6 +6,7 @@ from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Ta
 
 metadata = MetaData()
 
+KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
 NAME = String(191)  # as long a key column as every supported database indexes
 
 attempts = Table(

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ServiceError, SlurmError
-from accounting.ingest import IngestSettings, ingest
+from accounting.ingest import IngestSettings, fetched_answer, ingest
 from accounting.records import Attempt
 from accounting.sacct import Answer
 from accounting.store.database import open_store
@@ -85,7 +85,12 @@ def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
     )
     engine = open_store(config.store.url, create=True)
     try:
-        ingest(engine, settings, int(time.time()), query=lambda *_window: answer)
+        ingest(
+            engine,
+            settings,
+            int(time.time()),
+            source=lambda _begin_s, end_s: fetched_answer(answer, end_s, settings.metering),
+        )
         return read_attempts(engine)
     finally:
         engine.dispose()

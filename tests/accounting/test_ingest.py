@@ -18,9 +18,11 @@ from accounting.errors import SlurmError, StoreError
 from accounting.gpu_samples import read_spool
 from accounting.ingest import (
     WINDOW_BYTES,
+    Fetched,
     IngestReport,
     IngestSettings,
     Window,
+    fetched_answer,
     first_span_s,
     ingest,
     next_span_s,
@@ -28,7 +30,7 @@ from accounting.ingest import (
 )
 from accounting.journal import read_journal
 from accounting.request import Grant
-from accounting.sacct import Answer
+from accounting.sacct_records import Metering
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import Counts, read_attempts, read_decision
@@ -309,6 +311,30 @@ def test_gpu_samples_go_to_the_attempt_they_were_taken_in(store: Engine, tmp_pat
     assert used == {(7, first_s): (2, "nvml"), (7, second_s): (1, "nvml"), (8, first_s): (None, "")}
 
 
+def test_gpu_samples_that_come_late_are_told_to_the_attempt_in_the_store(
+    store: Engine, tmp_path: Path
+) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [job_line(7), step_line(7), job_line(8), step_line(8)])
+    settings = settings_of(fake, tmp_path)
+    ingest(store, settings, NOW_S)
+    before = read_attempts(store)
+    settings.gpu_spool.mkdir()
+    (settings.gpu_spool / "n1.jsonl").write_text("".join(sample(7, T0 + 10 + 10 * n) for n in range(10)))
+    # The window of the job is not read again.
+    report = ingest(store, settings, NOW_S, since_s=NOW_S - 10)
+    assert (report.gpu_use, report.attempts) == (Counts(new=1), Counts())
+    late, other = read_attempts(store)
+    assert (late.use.gpus, late.use.gpu_source, late.use.gpu_mem_mib) == (1, "nvml", 2000)
+    assert (
+        msgspec.structs.replace(late.use, gpus=None, gpu_source="", gpu_mem_mib=None, gpu_quality="absent")
+        == before[0].use
+    )
+    assert other == before[1]
+    again = ingest(store, settings, NOW_S, since_s=T0)
+    assert again.attempts == Counts(same=2)
+    assert read_attempts(store) == [late, other]
+
+
 def test_bad_lines_of_the_gpu_spool_are_quarantined_and_a_torn_one_waits(tmp_path: Path) -> None:
     bad = ["rubbish\n", sample(-1, 5), sample(10**25, 5), sample(1, 5).replace("2000", "null"), "\udcff\n"]
     text = sample(1, T0) + "".join(bad) + sample(1, T0 + 10)[:-20]
@@ -342,19 +368,19 @@ def test_a_report_of_nothing_counts_nothing(store: Engine, tmp_path: Path) -> No
 def test_reading_from_later_on_leaves_the_mark_for_the_next_plain_run(site: Site) -> None:
     config, asked = site.config, list[tuple[int, int]]()
 
-    def query(begin_s: int, end_s: int) -> Answer:
+    def source(begin_s: int, end_s: int) -> Fetched:
         asked.append((begin_s, end_s))
-        return answer_of([])
+        return fetched_answer(answer_of([]), end_s, Metering())
 
     settings = IngestSettings(
         sacct="", overlap_s=60, first_days=1, gpu_spool=site.folder, journal=site.folder / "journal"
     )
     engine = open_store(config.store.url, create=True)
     try:
-        ingest(engine, settings, 1_000_000, query=query)
-        ingest(engine, settings, 1_500_000, since_s=1_400_000, query=query)
+        ingest(engine, settings, 1_000_000, source=source)
+        ingest(engine, settings, 1_500_000, since_s=1_400_000, source=source)
         asked.clear()
-        ingest(engine, settings, 1_600_000, query=query)
+        ingest(engine, settings, 1_600_000, source=source)
     finally:
         engine.dispose()
     assert asked[0][0] == 1_000_000 - 60
