@@ -33,9 +33,11 @@ _DURATION = (
     r"^(?:(?P<days>[0-9]{1,6})-)?(?:(?:(?P<hours>[0-9]{1,6}):)?(?P<minutes>[0-9]{1,6}):)?"
     r"(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,9})?)$"
 )
-# Local times that need no calendar: the last days of a month are left to the function for one text.
+# Local times that need no calendar: the last days of a month are left to the function for one text, and so are the
+# years for which Arrow knows no summer time.
 _LOCAL_TIME = (
-    r"^[12][09][0-9]{2}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}$"
+    r"^(?:20[0-2][0-9]|203[0-6])-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+    r"[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2}$"
 )
 _JOB_ID = r"^(?P<display>[0-9]{1,10})(?:\.(?P<step>batch|extern|interactive|[0-9]{1,10}))?$"
 _AMOUNT = "[0-9.:KMGTPE-]*"

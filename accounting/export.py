@@ -16,11 +16,12 @@ from sqlalchemy import Engine, select
 
 from accounting.errors import StoreError
 from accounting.store.batches import count_rows, read_batches
-from accounting.store.columns import EXPORTED, export_schema
+from accounting.store.meanings import EXPORTED, export_schema
 
 SUFFIXES = (".parquet", ".csv")
-# Batches are gathered into row groups of about so many rows: Parquet reads and packs large ones better.
+# Batches are gathered into row groups of about so many rows, or bytes: Parquet reads and packs large ones better.
 ROWS_A_GROUP = 100_000
+BYTES_A_GROUP = 64 * 1024**2
 
 Change = Callable[[pa.Table], pa.Table]
 
@@ -90,7 +91,9 @@ def _grouped(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     for batch in batches:
         waiting.append(batch)
-        if sum(table.num_rows for table in waiting) >= ROWS_A_GROUP:
+        rows = sum(table.num_rows for table in waiting)
+        size_bytes = sum(table.nbytes for table in waiting)
+        if rows >= ROWS_A_GROUP or size_bytes >= BYTES_A_GROUP:
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:

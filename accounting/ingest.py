@@ -27,7 +27,9 @@ from accounting.records import Quarantined
 from accounting.sacct import Answer, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
 from accounting.store import schema
-from accounting.store.recorded import Known, read_known, read_records
+from accounting.store.bulk import known_digests, upsert_attempts
+from accounting.store.database import writing
+from accounting.store.recorded import read_records
 from accounting.store.records import (
     Counts,
     read_decisions,
@@ -39,7 +41,6 @@ from accounting.store.records import (
     write_quarantine,
     write_refusals,
     write_rows,
-    write_table,
 )
 
 SACCT = "sacct"
@@ -102,7 +103,7 @@ def ingest(
     run = Run(settings, now_s)
     fetch = source or sacct_source(settings)
     ingest_spools(engine, run)
-    with engine.begin() as connection:
+    with engine.connect() as connection:
         until_s = read_until_s(connection, SACCT)
     begin_s = first_s = starts_at(until_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
@@ -111,11 +112,11 @@ def ingest(
     while begin_s < now_s:
         end_s = min(begin_s + span_s, now_s)
         fetched = fetch(begin_s, end_s)
-        with engine.begin() as connection:
-            known = read_known(connection, begin_s, end_s)
+        with writing(engine) as connection:
+            known = known_digests(connection, begin_s, end_s)
             run.report.unfinished = 0  # what has not ended by the last window is what is still to come
-            for records in fetched.records(known.digests):
-                run.write(connection, records, known)
+            for records in fetched.records(known):
+                run.write(connection, records)
             if not leaves_gap:
                 mark = {"source": SACCT, "read_until_s": max(end_s, until_s or 0)}
                 write_rows(connection, schema.windows, [mark])
@@ -130,9 +131,8 @@ def ingest_records(
     """Write records that come from elsewhere, each part by itself; what is there already is not added again."""
     run = Run(settings, now_s)
     for records in parts:
-        ends = pc.min_max(records.jobs["end_s"]).as_py()
-        with engine.begin() as connection:
-            run.write(connection, records, read_known(connection, ends["min"] or 0, ends["max"] or 0))
+        with writing(engine) as connection:
+            run.write(connection, records)
     return run.report
 
 
@@ -175,14 +175,14 @@ def next_span_s(span_s: int, answer_bytes: int) -> int:
 
 def ingest_spools(engine: Engine, run: Run) -> None:
     """Read on in the decision journal and the GPU spool; attempts that are stored already get the use of their GPUs."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         offsets = read_offsets(connection)
         for part in read_journal(run.settings.journal, offsets):
             run.report.decisions += write_decisions(connection, map(run.hidden_decision, part.decisions))
             run.quarantine(connection, part.quarantined)
             write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
     for samples in read_spool_on(run.settings.gpu_spool, offsets, run.now_s):
-        with engine.begin() as connection:
+        with writing(engine) as connection:
             run.report.gpu_use += write_gpu_use(connection, samples.uses)
             run.quarantine(connection, samples.quarantined)
             write_rows(
@@ -199,15 +199,14 @@ class Run:
         self.now_s = now_s
         self.report = IngestReport(Counts(), Counts(), Counts(), Counts())
 
-    def write(self, connection: Connection, records: Records, known: Known) -> None:
-        """Label records and write them; what is `known` counts as changed."""
+    def write(self, connection: Connection, records: Records) -> None:
+        """Label records and write them."""
         pseudonyms = self.settings.pseudonyms
         if pseudonyms is not None:
             records = replace(records, jobs=pseudonyms.table(records.jobs))
-        attempts = self._label_and_write(connection, records)
-        changed = known.has(attempts)
-        self.report.attempts += Counts(new=len(attempts) - changed, changed=changed, same=records.known)
-        self.report.steps += Counts(new=len(records.steps))
+        attempts, steps = self._label_and_write(connection, records)
+        self.report.attempts += attempts + Counts(same=records.known)
+        self.report.steps += steps
         self.report.unfinished += records.unfinished
         self.report.decisions += write_refusals(connection, originals.refusals(records.jobs))
         self.quarantine(connection, records.quarantined)
@@ -218,14 +217,12 @@ class Run:
         if len(records.jobs):
             self._label_and_write(connection, records)
 
-    def _label_and_write(self, connection: Connection, records: Records) -> pa.Table:
+    def _label_and_write(self, connection: Connection, records: Records) -> tuple[Counts, Counts]:
         jobs = records.jobs
         gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
         every_s = self.settings.metering.sampled_every_s
         attempts = label(records, gpu_use, by_client(connection, jobs), every_s)
-        write_table(connection, schema.attempts, attempts)
-        write_table(connection, schema.steps, steps_of(attempts, records.steps))
-        return attempts
+        return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
 
     def quarantine(self, connection: Connection, items: Iterable[Quarantined]) -> None:
         """Keep input that was not taken."""

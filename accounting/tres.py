@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from accounting.units import MIB_IN_BYTES, parse_duration_s, parse_memory_mib, whole
@@ -35,6 +37,15 @@ def split_tres(text: str) -> dict[str, str]:
     """Return the `name=value` pairs of a TRES list; parts that are not pairs are left out."""
     pairs = (part.partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def name_tres(text: str, names: Mapping[int, str]) -> str:
+    """Return slurmdbd's `1=20,2=170000` with names for numbers; the most counts where two numbers have one name."""
+    named: dict[str, str] = {}
+    for number, value in split_tres(text).items():
+        name = names.get(whole(number) or 0, number)
+        named[name] = max(named.get(name, value), value, key=lambda one: whole(one) or 0)
+    return ",".join(f"{name}={value}" for name, value in named.items())
 
 
 def parse_tres(text: str) -> Tres:

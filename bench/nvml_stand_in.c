@@ -91,11 +91,15 @@ int nvmlDeviceGetMigMode(void *device, unsigned int *now, unsigned int *pending)
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, utilization_t *rates) {
-    *rates = (utilization_t){80, 40};
+    int busy = processes(device, 0) > 0;
+    *rates = (utilization_t){busy ? 80 : 0, busy ? 40 : 0};
     return answer(device);
 }
 
-int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) { *milliwatts = 350000; return answer(device); }
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
+    *milliwatts = processes(device, 0) ? 350000 : 60000;
+    return answer(device);
+}
 
 int nvmlDeviceGetMemoryInfo_v2(void *device, memory_v2_t *memory) {
     memory->total = 80000 * MIB;

@@ -65,8 +65,9 @@ class SpoolWriter:
             written = os.write(handle, data)
         finally:
             os.close(handle)
-        whole = data[:written].count(b"\n") - int(self._torn and written > 0)
-        self._torn = written < len(data) and not data[:written].endswith(b"\n")
+        # One that lacks only its newline is whole too: the next write begins with that.
+        whole = data[: written + 1].count(b"\n") - int(self._torn) if written else 0
+        self._torn = not data[:written].endswith(b"\n") if written else self._torn
         del self._waiting[:whole]
         if self._waiting:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from accounting.report.groups import REST, SEPARATOR, Groups, percentiles, rolled_up, sums_of, total
+from accounting.report.groups import REST, SEPARATOR, Groups, rolled_up, sums_of, total
 from accounting.report.measures import ENDS, MEASURED, MIB_A_GIB, UNITS, Measured
+from accounting.report.spreads import Percentiles
 from accounting.units import round_up
 
 SPREAD_SHARES = (("median", 0.5), ("p95", 0.95))
@@ -22,7 +23,8 @@ KILLED_BUMP = 1.2
 
 Sums = Mapping[str, float]
 Row = dict[str, object]
-Spreads = Mapping[tuple[str, str], Sequence[float]]
+# Reads the percentiles at shares of the groups that these keys name.
+Spreads = Callable[[Sequence[str], Sequence[float]], Percentiles]
 
 
 class RightSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +137,7 @@ def view_families(groups: Groups, rule: RightSize) -> View:
 
 def view_first(groups: Groups, rule: RightSize, title: str) -> View:
     """Return the view of what comes first in the keys: users, or accounts."""
-    whole = rolled_up(groups, 1)
+    whole = rolled_up(groups)
     return View(groups=whole, rows=lambda: by_first(groups, whole, rule), titles=(title,))
 
 
@@ -147,7 +149,7 @@ def shares_of(sums: Sums, totals: Mapping[Measured, float], kind: str) -> dict[M
     }
 
 
-def use_rows(view: View, top: int) -> list[Row]:
+def use_rows(view: View, top: int, spreads: Spreads) -> list[Row]:
     """Return the rows of `report families` and `report users`, those first that held the largest share of anything."""
     totals = view.totals()
 
@@ -155,16 +157,15 @@ def use_rows(view: View, top: int) -> list[Row]:
         return -max(shares_of(row.sums, totals, "granted").values()), row.names
 
     shown = heapq.nsmallest(top, view.rows(), key=place)
-    shares = [share for _, share in SPREAD_SHARES]
-    spreads = percentiles(view.groups, [row.key for row in shown], shares)
+    found = spreads([row.key for row in shown], [share for _, share in SPREAD_SHARES])
     return [
         {
             **dict(zip(view.titles, row.names, strict=True)),
             "jobs": int(row.sums["attempts"]),
             **{name: int(row.sums[name]) for name in ENDS},
-            **_spread(spreads, row.key, "cores", "", 1.0),
-            **_spread(spreads, row.key, "mem", "_gib", MIB_A_GIB),
-            **_spread(spreads, row.key, "wall", "_h", 3600.0),
+            **_spread(found, row.key, "cores", "", 1.0),
+            **_spread(found, row.key, "mem", "_gib", MIB_A_GIB),
+            **_spread(found, row.key, "wall", "_h", 3600.0),
             **_hours(row),
             **energy_cells(row.sums),
         }
@@ -172,15 +173,15 @@ def use_rows(view: View, top: int) -> list[Row]:
     ]
 
 
-def _spread(spreads: Spreads, key: str, name: str, unit: str, scale: float) -> Row:
-    found: Row = {}
+def _spread(found: Percentiles, key: str, name: str, unit: str, scale: float) -> Row:
+    cells: Row = {}
     for kind in ("limit", "used") if name == "wall" else ("asked", "granted", "used"):
-        values = spreads.get((key, f"{name}_{kind}"))
+        values = found.get((key, f"{name}_{kind}"))
         for place, (title, _) in enumerate(SPREAD_SHARES):
-            found[f"{name}_{kind}_{title}{unit}"] = (
+            cells[f"{name}_{kind}_{title}{unit}"] = (
                 None if values is None else round(values[place] / scale, 3)
             )
-    return found
+    return cells
 
 
 def _hours(row: Grouped) -> Row:

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-from sqlalchemy import Connection, Engine, Table, and_, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, Table, select, tuple_
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
 from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step
-from accounting.store import schema
+from accounting.store import counts, schema
+from accounting.store.bulk import upsert
+from accounting.store.columns import from_rows
+from accounting.store.quarantine import line_digest
 from accounting.store.schema import KEYS_A_QUERY
 
 Row = dict[str, Any]
-
-
-class Counts(msgspec.Struct):
-    """How many rows a write added, changed, and found as they were."""
-
-    new: int = 0
-    changed: int = 0
-    same: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        """Add count by count."""
-        return Counts(self.new + other.new, self.changed + other.changed, self.same + other.same)
+Counts = counts.Counts
 
 
 def write_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> Counts:
-    """Insert the rows whose key is new, update those that differ, leave the rest."""
+    """Insert the rows whose key is new, update those that differ, leave the rest; all rows have the same columns."""
     columns = tuple(table.primary_key.columns)
     by_key = {tuple(row[column.name] for column in columns): row for row in rows}
-    present = dict(_present(connection, table, list(by_key)))
-    counts = Counts()
-    fresh = [row for key, row in by_key.items() if key not in present]
-    if fresh:
-        connection.execute(insert(table), fresh)
-        counts.new = len(fresh)
-    for key, row in by_key.items():
-        if key not in present:
-            continue
-        if all(present[key][name] == value for name, value in row.items()):
-            counts.same += 1
-            continue
-        same_key = and_(*(column == value for column, value in zip(columns, key, strict=True)))
-        connection.execute(update(table).where(same_key).values(row))
-        counts.changed += 1
-    return counts
+    return upsert(connection, table, from_rows(table, by_key.values()))
 
 
 def _present(
@@ -64,11 +39,6 @@ def _present(
         )
         for found in connection.execute(select(table).where(wanted)).mappings():
             yield tuple(found[column.name] for column in columns), dict(found)
-
-
-def write_table(connection: Connection, table: Table, rows: pa.Table) -> None:
-    """Write rows, each onto its key."""
-    write_rows(connection, table, rows.to_pylist())
 
 
 def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
@@ -103,22 +73,14 @@ def write_refusals(connection: Connection, refusals: Mapping[str, str]) -> Count
 
 def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:
     """Keep lines that were not taken, each once, with the time it was first seen."""
-    rows = {hashlib.sha256(item.line.encode(errors="replace")).hexdigest(): item for item in lines}
+    rows = {line_digest(item.line): item for item in lines}
     known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
-    fresh = [
-        {
-            "digest": digest,
-            "seen_s": seen_s,
-            "source": item.source,
-            "reason": item.reason,
-            "line": item.line,
-        }
+    fresh = (
+        {"digest": digest, "seen_s": seen_s, "source": item.source, "reason": item.reason, "line": item.line}
         for digest, item in rows.items()
         if digest not in known
-    ]
-    if fresh:
-        connection.execute(insert(schema.quarantine), fresh)
-    return Counts(new=len(fresh))
+    )
+    return write_rows(connection, schema.quarantine, fresh)
 
 
 def _attempt_row(attempt: Attempt) -> Row:

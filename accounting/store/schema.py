@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
+from sqlalchemy import Text as ShortText
+from sqlalchemy.dialects.mysql import LONGTEXT
 
 metadata = MetaData()
 
 KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
 NAME = String(191)  # as long a key column as every supported database indexes
+Text = ShortText().with_variant(LONGTEXT(), "mysql", "mariadb")  # their TEXT ends at 64 KiB
+
+# Names that differ in case, accents or trailing spaces are different names, on MariaDB too.
+COLLATION = "utf8mb4_nopad_bin"
+_EXACT: dict[str, Any] = {"mariadb_charset": "utf8mb4", "mariadb_collate": COLLATION}
 
 attempts = Table(
     "attempts",
@@ -16,7 +25,7 @@ attempts = Table(
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("submit_s", BigInteger, primary_key=True, autoincrement=False),
     Column("start_s", BigInteger, primary_key=True, autoincrement=False),
-    Column("end_s", BigInteger, nullable=False, index=True),
+    Column("end_s", BigInteger, nullable=False),
     Column("elapsed_s", BigInteger, nullable=False),
     Column("display_id", Text, nullable=False),
     Column("user", Text, nullable=False),
@@ -39,7 +48,7 @@ attempts = Table(
     Column("asked_cpus", Integer),
     Column("asked_mem_mib", BigInteger),
     Column("asked_gpus", Integer),
-    Column("decision_id", NAME, nullable=False, index=True),
+    Column("decision_id", NAME, nullable=False),
     Column("script_signature", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("peak_mem_mib", Double),
@@ -61,9 +70,12 @@ attempts = Table(
     Column("energy_quality", Text, nullable=False),
     Column("slurm_release", Text, nullable=False),
     Column("gather", Text, nullable=False),
-    Column(
-        "record_digest", BigInteger
-    ),  # of the record as it was read: one that is read again is known by it
+    # Of the record as it was read: one that is read again is known by it.
+    Column("record_digest", BigInteger),
+    # One job's attempts; a span of time, and all that it takes to know its records again.
+    Index("ix_attempts_job_id", "job_id"),
+    Index("ix_attempts_known", "end_s", "cluster", "record_digest"),
+    **_EXACT,
 )
 
 steps = Table(
@@ -88,6 +100,7 @@ steps = Table(
     Column("read_mib", Double),
     Column("written_mib", Double),
     Column("energy_j", Double),
+    **_EXACT,
 )
 
 gpu_use = Table(
@@ -105,6 +118,7 @@ gpu_use = Table(
     Column("util_mean_pct", Double),
     Column("mem_max_mib", Double, nullable=False),
     Column("power_mean_w", Double),
+    **_EXACT,
 )
 
 decisions = Table(
@@ -119,6 +133,7 @@ decisions = Table(
     Column("job_name", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("document", Text, nullable=False),  # the whole decision as its journal line
+    **_EXACT,
 )
 
 journals = Table(
@@ -126,6 +141,7 @@ journals = Table(
     metadata,
     Column("file", NAME, primary_key=True),
     Column("read_bytes", BigInteger, nullable=False),
+    **_EXACT,
 )
 
 windows = Table(
@@ -133,6 +149,7 @@ windows = Table(
     metadata,
     Column("source", NAME, primary_key=True),
     Column("read_until_s", BigInteger, nullable=False),
+    **_EXACT,
 )
 
 quarantine = Table(
@@ -143,4 +160,5 @@ quarantine = Table(
     Column("source", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("line", Text, nullable=False),
+    **_EXACT,
 )

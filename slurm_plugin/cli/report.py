@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -17,9 +18,9 @@ from slurm_plugin.config import Config, load_config
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from accounting.energy import EnergySite
     from accounting.report.selection import Selection
-    from accounting.report.usage import RightSize, View
+    from accounting.report.spreads import Percentiles
+    from accounting.report.usage import RightSize, Spreads, View
 
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
@@ -108,8 +109,8 @@ def families(
     """
     from accounting.report.usage import use_rows
 
-    view = _view(load_config(config_file), selection, "family", energy=energy)
-    rows = [] if view is None else use_rows(view, top)
+    with _found(load_config(config_file), selection, "family", energy=energy) as found:
+        rows = use_rows(found.view, top, found.spreads) if found else []
     print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
 
 
@@ -132,8 +133,8 @@ def users(
     """
     from accounting.report.usage import use_rows
 
-    view = _view(load_config(config_file), selection, by, energy=energy)
-    rows = [] if view is None else use_rows(view, top)
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
+        rows = use_rows(found.view, top, found.spreads) if found else []
     print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
 
 
@@ -165,11 +166,11 @@ def waste(
     """
     from accounting.report.waste import left_out_in_words, waste_of
 
-    view = _view(load_config(config_file), selection, by, energy=energy)
-    found = None if view is None else waste_of(view, top)
-    rows = found.rows if found else []
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
+        wasted = waste_of(found.view, top) if found else None
+    rows = wasted.rows if wasted else []
     print_rows(brief_waste(rows) if output_format == "table" else rows, output_format)
-    for dimension, left_out in (found.left_out if found else {}).items():
+    for dimension, left_out in (wasted.left_out if wasted else {}).items():
         said = left_out_in_words(dimension, left_out)
         if said:
             note(said)
@@ -221,27 +222,43 @@ def show_quality(
             note("nothing to change: the labels are as good as Slurm can give them")
 
 
-def _view(config: Config, selection: Selection, by: str, *, energy: bool) -> View | None:
-    """Return the selected attempts of the configured store, grouped; None where there are none."""
-    from accounting.report.reading import gather
+class _Found(NamedTuple):
+    """The selected attempts, grouped, and how to read the percentiles of some of them."""
+
+    view: View
+    spreads: Spreads
+
+
+@contextmanager
+def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> Iterator[_Found | None]:
+    """Hand out the selected attempts of the configured store; None where there are none."""
+    from accounting.report.reading import gather, read_percentiles
     from accounting.report.usage import view_families, view_first
     from accounting.store.database import open_store
     from models.families import family_name
+    from slurm_plugin.energy_site import energy_site
 
-    keys = ("account", "user") if by == "account" else ("user",)
-    site = _energy_site(config) if energy else None
+    site = energy_site(config.energy) if energy else None
     engine = open_store(config.store.url)
+
+    def spreads(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
+        keys, family_of = ("user", family_name) if by == "family" else (by, None)
+        with progress_bar("percentiles") as progress:
+            return read_percentiles(engine, selection, (keys,), family_of, wanted, shares, progress)
+
     try:
-        with progress_bar("reading the store") as progress:
+        keys = ("account", "user") if by == "account" else ("user",)
+        with progress_bar("adding up") as progress:
             groups = gather(engine, selection, keys, family_name, site, progress)
+        if groups is None:
+            yield None
+            return
+        if groups.folded:
+            note(f"{groups.folded:,} small families are counted together as «(all others)» of their users")
+        rule = _right_size(config)
+        yield _Found(view_families(groups, rule) if by == "family" else view_first(groups, rule, by), spreads)
     finally:
         engine.dispose()
-    if groups is None:
-        return None
-    if groups.folded:
-        note(f"{groups.folded:,} small families are counted together as «(all others)» of their users")
-    rule = _right_size(config)
-    return view_families(groups, rule) if by == "family" else view_first(groups, rule, by)
 
 
 def _right_size(config: Config) -> RightSize:
@@ -257,10 +274,3 @@ def _right_size(config: Config) -> RightSize:
         least_jobs=config.models.min_evidence,
         alike=is_alike,
     )
-
-
-def _energy_site(_config: Config) -> EnergySite:
-    from accounting.carbon import CarbonIntensity
-    from accounting.energy import EnergySite
-
-    return EnergySite(carbon=CarbonIntensity((480.0,)))
