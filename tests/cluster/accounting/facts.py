@@ -10,7 +10,7 @@ import msgspec
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """One process: `holds` are its memory in MiB, from when to when (unix seconds). `ended` is whether it got so far."""
+    """One process: `holds` are its memory in MiB, from when to when (unix seconds); `ended`, whether it got so far."""
 
     job: int
     attempt: int
@@ -18,7 +18,6 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     task: int
     node: str
     began_s: float
-    wrote_s: float
     cpu_s: float
     holds: tuple[tuple[float, float, float], ...]
     ended: bool

@@ -8,7 +8,9 @@ from __future__ import annotations
 from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS
 
 NO_SUCH_JOB = 4_000_001
-TOKEN = "rightsizer/1;id=f0f0f0f0f0f0;mode=enforce;why=resized;asked=cpus:64,mem:64000;granted=cpus:1,mem:1"
+ADMIN_COMMENT = (
+    "rightsizer/1;id=f0f0f0f0f0f0;mode=enforce;why=resized;asked=cpus:64,mem:64000;granted=cpus:1,mem:1"
+)
 # Innocent to look at, hostile to those who split lines.
 ODD_NAMES = (
     b"|||COMPLETED|0:0",
@@ -81,15 +83,15 @@ def forged_texts(victim: tuple[str, str], own: tuple[str, str]) -> dict[str, byt
         "that the victim used nothing": "x\n" + figures_row(victim, AllocTRES="mem=1M"),
         "a step of the victim": "x\n" + step_row(victim),
         "a step of a job that does not exist": "x\n" + step_row(nobodys),
-        "the victim's texts": "x\n" + texts_row(victim, admin_comment=TOKEN),
+        "the victim's texts": "x\n" + texts_row(victim, admin_comment=ADMIN_COMMENT),
         "the victim's texts, in a row of its own": f"x{ended_texts()}\n"
-        + texts_row(victim, "forged", "", TOKEN),
+        + texts_row(victim, "forged", "", ADMIN_COMMENT),
         "the victim's texts, last column open": "x\n"
         + texts_row(victim, "forged").removesuffix(ended_texts()),
         "the texts of a job that does not exist": f"x{ended_texts()}\n"
-        + texts_row(nobodys, "forged", "", TOKEN),
-        "its own texts": f"x{ended_texts()}\n" + texts_row(own, "forged", "", TOKEN),
-        "its own admin comment": f"x{DELIMITER}{DELIMITER}{TOKEN}",
+        + texts_row(nobodys, "forged", "", ADMIN_COMMENT),
+        "its own texts": f"x{ended_texts()}\n" + texts_row(own, "forged", "", ADMIN_COMMENT),
+        "its own admin comment": f"x{DELIMITER}{DELIMITER}{ADMIN_COMMENT}",
         "its own figures": "x\n" + figures_row(own, AllocTRES="mem=1M"),
         "a heading": "x\n" + DELIMITER.join((*KEY, *TEXTS)),
         "all at once": "\n".join(("x", step_row(victim), texts_row(victim), texts_row(own))),

@@ -33,8 +33,6 @@ from tests.cluster.accounting.facts import Fact, read_facts
 OTHER_USER = "nobody"
 NODES = 3
 PATIENCE_S = 60.0
-# slurmdbd's states (SLURM's job_states), those that are ends.
-PENDING, RUNNING, SUSPENDED = 0, 1, 2
 
 Word = str | bytes
 

@@ -1,10 +1,10 @@
-"""The jobs whose accounting is looked at: all submitted together, then driven through what users and nodes do to jobs."""
+"""The jobs whose accounting is looked at: all submitted together, then driven as users, nodes and clocks drive jobs."""
 
 from __future__ import annotations
 
 import time
 
-from tests.cluster.accounting.forgery import ODD_NAMES, TOKEN, forged_texts
+from tests.cluster.accounting.forgery import ADMIN_COMMENT, ODD_NAMES, forged_texts
 from tests.cluster.accounting.site import Site, wait_until
 
 # Longer than any job of these is let run.
@@ -15,6 +15,7 @@ ARRAY_FAILS = 2
 TIMED_OUT = ("timeout", "timeout-by-end-time")
 REQUEUED = ("requeue", "requeuehold", "node-fail")
 VICTIM_MIB = 70
+RUNNING_OR_SUSPENDED = 2
 
 
 def submit_all(site: Site) -> None:
@@ -132,7 +133,7 @@ def submit_texts(site: Site) -> None:
     """
     here = "--exclude=" + site.sandbox.manifest.nodes[-1]
     site.submit("victim", here, "--mem=150", script=f"srun {site.worker(f'{VICTIM_MIB}:{SEEN_S}')}")
-    site.run("scontrol", "update", f"jobid={site.jobs['victim']}", f"AdminComment={TOKEN}")
+    site.run("scontrol", "update", f"jobid={site.jobs['victim']}", f"AdminComment={ADMIN_COMMENT}")
     for number, name in enumerate(ODD_NAMES):
         site.submit(f"odd-{number}", here, "--mem=20", b"--job-name=" + name)
         site.submit(f"odd-comment-{number}", here, "--mem=20", b"--comment=" + name)
@@ -203,6 +204,10 @@ def all_ended(site: Site) -> bool:
     """Whether slurmctld has nothing more to do, and slurmdbd knows the end of everything."""
     if site.states():
         return False
-    # Below 3 a job has not ended; 1024 is the attempt that was requeued.
-    unended = "time_end = 0 OR `partition` = '' OR (state & 255 < 3 AND state & 1024 = 0)"
-    return bool(site.database(f"SELECT COUNT(*) AS count FROM {{jobs}} WHERE {unended}")[0]["count"] == 0)
+    rows = site.database("SELECT time_end, `partition`, state FROM {jobs}")
+    return all(row["time_end"] and row["partition"] and is_end(row["state"]) for row in rows)
+
+
+def is_end(state: int) -> bool:
+    """Whether slurmdbd's number of a state is that of an end; 1024 is the attempt that was requeued."""
+    return state & 0xFF > RUNNING_OR_SUSPENDED or bool(state & 1024)
