@@ -34,6 +34,14 @@ def test_steps_in_sequence_do_not_add_up() -> None:
     assert use_of(srun(0, 0, 9, 300), srun(1, 10, 19, 500), srun(2, 20, 29, 400)).peak_mem_mib == 500
 
 
+def test_a_step_that_starts_as_another_ends_follows_it() -> None:
+    assert use_of(srun(0, 0, 9, 300), srun(1, 9, 19, 500), srun(2, 19, 19, 400)).peak_mem_mib == 500
+
+
+def test_steps_within_one_second_share_it() -> None:
+    assert use_of(srun(0, 5, 5, 300), srun(1, 5, 5, 500)).peak_mem_mib == 800
+
+
 def test_concurrent_steps_do() -> None:
     assert use_of(srun(0, 0, 30, 300), srun(1, 10, 19, 500), srun(2, 25, 29, 400)).peak_mem_mib == 800
 
@@ -72,7 +80,7 @@ def peak_by_hand(steps: list[Step]) -> float | None:
         sum(
             one.mem_total_mib or 0.0
             for one in steps
-            if one.start_s <= at_s and (at_s <= one.end_s or one.end_s < one.start_s)
+            if one.start_s <= at_s < one.end_s or one.start_s == at_s or one.end_s < one.start_s <= at_s
         )
         for at_s in range(T0, T0 + 110)
     ]
