@@ -115,7 +115,7 @@ def add_texts(lines: Lines, answer: Answer) -> None:
             "look at slurmdbd's log, and try again"
         )
     turn = {key: iter(texts) for key, texts in found.items()}
-    attempts = Counter(group.display_id for group in lines.groups) if doubtful else Counter()
+    attempts = Counter(name for group in lines.groups for name in _names(group)) if doubtful else Counter()
     groups, asked = [], 0
     for group in lines.groups:
         if group.key in turn:
@@ -123,7 +123,7 @@ def add_texts(lines: Lines, answer: Answer) -> None:
         elif _may_have_ended(group):
             asked += 1
             alone = asked <= MOST_ASKED
-            texts = ask_alone(group, attempts[group.display_id], answer.one_text) if alone else None
+            texts = ask_alone(group, attempts[asked_as(group)], answer.one_text) if alone else None
             if texts is None:
                 record = b"\n".join(group.lines)
                 reason = "its name and comments cannot be told from other jobs'"
@@ -144,9 +144,23 @@ def _may_have_ended(group: Group) -> bool:
 
 def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:
     """Return a group's texts, asked for by themselves; None where its job's `attempts` differ in one of them."""
-    texts = [text_alone(one_text(group.display_id.decode(), name), attempts) for name in TEXTS]
+    texts = [text_alone(one_text(asked_as(group).decode(), name), attempts) for name in TEXTS]
     known = [text for text in texts if text is not None]
     return tuple(known) if len(known) == len(TEXTS) else None
+
+
+def asked_as(group: Group) -> bytes:
+    """Return the id by which sacct takes a job.
+
+    It takes no range of tasks that never started (`12_[3-5]`): then all of the array is asked for.
+    """
+    array, waiting, _ = group.display_id.partition(b"_[")
+    return array if waiting else group.display_id
+
+
+def _names(group: Group) -> set[bytes]:
+    """Return the ids for which sacct prints this attempt: its own, and that of its array."""
+    return {group.display_id, group.display_id.partition(b"_")[0]}
 
 
 def digest_of(group: Group) -> int:
