@@ -152,6 +152,34 @@ def test_a_peak_near_the_limit_may_be_page_cache(
     )
 
 
+@pytest.mark.parametrize(
+    ("release", "gather", "nodes", "display_id", "quality"),
+    [
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 2, "1", "censored"),
+        ("23.02", "jobacct_gather/cgroup cgroup/v2", 2, "1", "censored"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1+1", "censored"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1+0", "sampled"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1", "sampled"),
+        ("22.05", "jobacct_gather/linux", 2, "1", "sampled"),
+        ("23.11", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
+        ("", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
+    ],
+)
+def test_memory_that_slurm_did_not_count_whole_is_a_lower_bound(
+    release: str, gather: str, nodes: int, display_id: str, quality: str
+) -> None:
+    one = records_of([(job_row(display_id=display_id, nodes=nodes), [step(nodes=nodes)])])
+    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
+    told = told.set_column(*column(told, "gather", gather))
+    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    assert (labelled.use.memory_quality, labelled.use.peak_mem_mib) == (quality, 200)
+
+
+def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen() -> None:
+    use = use_of(step(), srun(0, 0, 9, 300, state="OUT_OF_MEMORY"), state="COMPLETED", alloc_mem_mib=512)
+    assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("completed", 300, "censored")
+
+
 def column(table: Any, name: str, value: object) -> tuple[int, str, Any]:
     number = table.column_names.index(name)
     return number, name, [[value] * len(table)]
