@@ -36,6 +36,7 @@ MOST_MEM_MIB = 2**24
 MOST_POWER_W = 10_000.0
 # What a name may have as part of a key in every store.
 NAME_CHARS = 191
+SOURCE = "gpu-spool"
 KEY_PREFIX = "gpu-spool/"
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # what a store holds
@@ -143,9 +144,7 @@ def _part(file: Path, read_bytes: int, complete: bytes, now_s: int | None, *, fi
         use, reason = parse_line(line, now_s)
         if use is None:
             text = line[:10_000].decode(errors="replace")
-            part.quarantined.append(
-                Quarantined(line=text, reason=f"{file.name}: {reason}", source="gpu-spool")
-            )
+            part.quarantined.append(Quarantined(line=text, reason=f"{file.name}: {reason}", source=SOURCE))
         else:
             uses.append(use)
     part.uses = merge_uses(uses)

@@ -55,7 +55,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """What a source has about a window: its size, and its records but for those whose digests are known."""
 
     size_bytes: int
-    records: Callable[[Ints], Iterable[Records]]
+    records: Callable[[Ints | None], Iterable[Records]]
 
 
 # Asked for a window of unix seconds, outside any transaction: sacct may take minutes.
@@ -80,12 +80,16 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
 class IngestReport(msgspec.Struct):
     """What one run brought."""
 
-    attempts: Counts
-    steps: Counts
-    gpu_use: Counts
-    decisions: Counts
+    attempts: Counts = msgspec.field(default_factory=Counts)
+    steps: Counts = msgspec.field(default_factory=Counts)
+    gpu_use: Counts = msgspec.field(default_factory=Counts)
+    decisions: Counts = msgspec.field(default_factory=Counts)
     unfinished: int = 0
     quarantined: int = 0
+
+    def __add__(self, other: IngestReport) -> IngestReport:
+        """Add count by count."""
+        return IngestReport(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 def ingest(
@@ -126,13 +130,22 @@ def ingest(
 
 
 def ingest_records(
-    engine: Engine, settings: IngestSettings, now_s: int, parts: Iterable[Records]
+    engine: Engine,
+    settings: IngestSettings,
+    now_s: int,
+    parts: Iterable[Records],
+    progress: Callable[[float, int], None] = lambda _done, _jobs: None,
 ) -> IngestReport:
-    """Write records that come from elsewhere, each part by itself; what is there already is not added again."""
-    run = Run(settings, now_s)
+    """Write records that come from elsewhere, each part by itself; what is there already is not added again.
+
+    `progress` hears of the jobs that were read; how many there are nobody knows before the end.
+    """
+    run, jobs = Run(settings, now_s), 0
     for records in parts:
         with writing(engine) as connection:
             run.write(connection, records)
+        jobs += len(records.jobs)
+        progress(0.0, jobs)
     return run.report
 
 
@@ -197,7 +210,7 @@ class Run:
     def __init__(self, settings: IngestSettings, now_s: int) -> None:
         self.settings = settings
         self.now_s = now_s
-        self.report = IngestReport(Counts(), Counts(), Counts(), Counts())
+        self.report = IngestReport()
 
     def write(self, connection: Connection, records: Records) -> None:
         """Label records and write them."""

@@ -23,6 +23,7 @@ from accounting.frames import JOBS, STEPS, Ints, Records
 from accounting.records import Quarantined
 from accounting.sacct import DELIMITER, FIGURES, TEXTS, Answer
 from accounting.texts import Key, Row, match_texts, text_alone
+from accounting.units import whole
 
 SOURCE = "sacct"
 CUT = DELIMITER.encode()
@@ -314,6 +315,13 @@ def taken(
         quarantined=(*quarantined, *refused),
         unfinished=int((identified & ~ended).sum()),
     )
+
+
+def end_of(line: str) -> int | None:
+    """Return when a quarantined job ended, in unix seconds; None where its line does not tell."""
+    fields = line.split("\n", 1)[0].split(DELIMITER)
+    place = FIGURES.index("End")
+    return whole(fields[place]) if len(fields) > place else None
 
 
 def shown(text: bytes) -> str:

@@ -79,12 +79,13 @@ class Store(Section, frozen=True, kw_only=True):
 
 
 class Accounting(Section, frozen=True, kw_only=True):
-    """What `rightsizer ingest` reads."""
+    """What `rightsizer ingest` reads. With a `pseudonym_key` the store holds pseudonyms of that file's key for names."""
 
     sacct: str = "sacct"
     overlap_s: Seconds = 3600
     first_days: Count = 30
     gpu_spool: str = "/var/lib/rightsizer/gpu-spool"
+    pseudonym_key: str = ""
 
 
 class Energy(Section, frozen=True, kw_only=True):

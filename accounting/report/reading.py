@@ -15,8 +15,8 @@ from accounting.report.groups import SEPARATOR, FamilyOf, Gathering, Groups, gro
 from accounting.report.selection import Selection, usage_query
 from accounting.report.spreads import Percentiles, Spreading
 from accounting.store.batches import count_rows, read_batches
-from accounting.store.records import KEYS_A_QUERY, read_gpu_use
-from accounting.store.schema import attempts
+from accounting.store.records import read_gpu_use
+from accounting.store.schema import KEYS_A_QUERY, attempts
 
 # Hears the share done (0..1) and how many rows that is.
 Progress = Callable[[float, int], None]

@@ -20,8 +20,8 @@ from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt
 from accounting.store import schema
 from accounting.store.batches import read_batches
-from accounting.store.columns import EXPORTED, described_in_words, export_schema
 from accounting.store.database import open_store
+from accounting.store.meanings import EXPORTED, described_in_words, export_schema
 from accounting.store.records import write_decisions, write_gpu_use, write_steps
 from tests.accounting.report_store import fill, measured
 from tests.builders import decision, gpu_use, job_row, request, step

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.client_decisions import carried_out, client_decision_id
+from accounting.client_decisions import carried_out
 from accounting.decisions import decode_decision, encode_decision
 from accounting.errors import ConfigError
-from accounting.frames import JOBS
+from accounting.frames import JOBS, records_of
+from accounting.originals import client_decision_ids
 from accounting.pseudonym_key import make_key, read_key
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
@@ -102,7 +103,7 @@ def test_a_client_s_decision_is_still_found_under_pseudonyms() -> None:
     made = decision(id="0123456789ab", time_s=T0 - 1.0, request=asked)
     assert carried_out(made, row) is not None
     hidden_row, hidden = HIDDEN.row(row), HIDDEN.decision(made)
-    assert client_decision_id(hidden_row) == "0123456789ab"
+    assert client_decision_ids(records_of([(hidden_row, [])]).jobs) == {0: "0123456789ab"}
     found = carried_out(hidden, hidden_row)
     assert found is not None
     assert found.request.user == HIDDEN.user("alice") == hidden_row.user
