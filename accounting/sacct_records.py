@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from accounting import columns
+from accounting.completeness import refuse_lost_steps, refuse_unknown_end
 from accounting.errors import SlurmError
 from accounting.frames import JOBS, STEPS, Ints, Records
 from accounting.records import Quarantined
@@ -31,6 +32,8 @@ CUT = DELIMITER.encode()
 MOST_JOBS = 50_000
 # A call of its own for each doubtful text takes some 30 ms; a window with more of them is an attack or damage.
 MOST_ASKED = 1_000
+# Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
+SETTLED_S = 10
 # Raised whenever labels change, so that what is read again is labelled anew.
 DIGEST_KEY = b"labels-2"
 
@@ -72,7 +75,7 @@ def read_answer(
     heading, *rows = answer.figures.removesuffix(b"\n").split(b"\n")
     names = tuple(heading.decode().split(DELIMITER))
     lines = split_groups(rows, len(names))
-    add_texts(lines, answer)
+    add_texts(lines, answer, until_s)
     seen = np.sort(known) if known is not None else np.empty(0, dtype=np.int64)
     fresh = [group for group, old in zip(lines.groups, _is_known(lines.groups, seen), strict=True) if not old]
     yield replace(
@@ -106,9 +109,11 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
     return lines
 
 
-def add_texts(lines: Lines, answer: Answer) -> None:
+def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
     """Give each group its texts and its digest; a group whose texts cannot be told is quarantined."""
     rows = answer.texts.removesuffix(b"\n").split(b"\n")[1:]
+    if answer.one_id is not None:
+        refuse_cut(lines, rows, answer.one_id, until_s)
     found, doubtful = match_texts(rows, [group.key for group in lines.groups], CUT, len(TEXTS))
     if len(doubtful) > max(MOST_ASKED, len(lines.groups) // 2):
         raise SlurmError(
@@ -136,6 +141,33 @@ def add_texts(lines: Lines, answer: Answer) -> None:
         group.digest = digest_of(group)
         groups.append(group)
     lines.groups = groups
+
+
+def refuse_cut(
+    lines: Lines, rows: Sequence[bytes], one_id: Callable[[str, str], bytes], until_s: int
+) -> None:
+    """Raise SlurmError where the figures lack what the texts, which were asked for first, go on with, or steps."""
+
+    def printed(display_id: str, column: str) -> list[str]:
+        return one_id(display_id, column).decode(errors="replace").splitlines()
+
+    last = lines.groups[-1] if lines.groups else None
+    if last is not None and _has_settled(last, until_s):
+        count = sum(len(group.lines) for group in lines.groups if group.display_id == last.display_id)
+        refuse_lost_steps(last.display_id.decode(), count, lambda job_id: len(printed(job_id, "JobIDRaw")))
+    whole = (row.split(CUT, 2)[:2] for row in reversed(rows) if row.count(CUT) == 1 + len(TEXTS))
+    keys = {group.key for group in lines.groups}
+    refuse_unknown_end(
+        ((job_id.decode(errors="replace"), submit.decode(errors="replace")) for job_id, submit in whole),
+        lambda job_id, submit: f"{job_id}{DELIMITER}{submit}".encode() in keys,
+        lambda job_id: printed(job_id, "Submit"),
+    )
+
+
+def _has_settled(group: Group, until_s: int) -> bool:
+    """Whether an attempt ended so long ago that no step of it can still be on its way to slurmdbd."""
+    end_s = group.lines[0].split(CUT)[FIGURES.index("End")]
+    return b"_[" not in group.display_id and end_s.isdigit() and int(end_s) <= until_s - SETTLED_S
 
 
 def _may_have_ended(group: Group) -> bool:
