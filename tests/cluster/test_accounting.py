@@ -114,7 +114,7 @@ def assert_peak(attempt: Attempt, facts: Sequence[Fact]) -> None:
     most = max(len(node) for node in by_node(facts)) * largest_task_mib(facts)
     assert use.peak_node_mib is not None
     assert node_mib - ROUNDING_MIB <= use.peak_node_mib <= max(node_mib, most) + OTHERS_MIB
-    assert use.peak_node_mib <= use.peak_mem_mib
+    assert use.peak_node_mib <= (use.peak_mem_mib or 0.0)
 
 
 # ---- every attempt, as Slurm has it
