@@ -150,7 +150,8 @@ def requested_memory_mib(text: Text, cpus: Text, nodes: Text) -> pa.Array:
         pc.cast(nodes, pa.int64()),
         1,
     )
-    return pc.round(pc.multiply(each_mib, pc.cast(counted, pa.float64()))).cast(pa.int64())
+    mem_mib = pc.round(pc.multiply(each_mib, pc.cast(counted, pa.float64(), safe=False)))
+    return pc.if_else(pc.less(mem_mib, 2.0**53), mem_mib, None).cast(pa.int64())
 
 
 def job_ids(text: Text) -> JobIds:
@@ -299,7 +300,7 @@ def _usage_of(parts: pa.StructArray) -> UsageAmounts:
     return UsageAmounts(
         cpu_s=duration_s(part("cpu")),
         mem_mib=memory_mib(part("mem"), "B"),
-        gpu_util_pct=whole(part("gpuutil")).cast(pa.float64()),
+        gpu_util_pct=whole(part("gpuutil")).cast(pa.float64(), safe=False),
         gpu_mem_mib=memory_mib(part("gpumem"), "B"),
         moved_mib=memory_mib(part("disk"), "B"),
         energy_j=pc.multiply(memory_mib(part("energy"), "B"), float(MIB_IN_BYTES)),

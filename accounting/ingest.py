@@ -26,6 +26,7 @@ from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
 from accounting.sacct import Answer, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
+from accounting.slurmdbd import read_database
 from accounting.store import schema
 from accounting.store.bulk import known_digests, upsert_attempts
 from accounting.store.database import writing
@@ -65,7 +66,8 @@ Source = Callable[[int, int], Fetched]
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
 
-    `pseudonyms` stand for names before anything is written.
+    `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct, and `cluster` whose jobs; '' is
+    none. `pseudonyms` stand for names before anything is written.
     """
 
     sacct: str
@@ -73,6 +75,8 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     first_days: int
     gpu_spool: Path
     journal: Path
+    slurmdbd_url: str = ""
+    cluster: str = ""
     metering: Metering = Metering()
     pseudonyms: Pseudonyms | None = None
 
@@ -102,10 +106,10 @@ def ingest(
 ) -> IngestReport:
     """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
 
-    `source` answers for a window: sacct, where none is given.
+    `source` answers for a window: as the settings say, where none is given.
     """
     run = Run(settings, now_s)
-    fetch = source or sacct_source(settings)
+    fetch = source or source_of(settings, now_s)
     ingest_spools(engine, run)
     with engine.connect() as connection:
         until_s = read_until_s(connection, SACCT)
@@ -147,6 +151,16 @@ def ingest_records(
         jobs += len(records.jobs)
         progress(0.0, jobs)
     return run.report
+
+
+def source_of(settings: IngestSettings, now_s: int) -> Source:
+    """Return what the settings name: slurmdbd's database, else sacct."""
+    if not settings.slurmdbd_url:
+        return sacct_source(settings)
+    where = (settings.slurmdbd_url, settings.cluster)
+    return lambda begin_s, end_s: Fetched(
+        size_bytes=0, records=lambda _known: read_database(*where, begin_s, end_s, now_s)
+    )
 
 
 def sacct_source(settings: IngestSettings) -> Source:

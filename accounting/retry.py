@@ -1,4 +1,4 @@
-"""Quarantined input, tried once more: a program that has learned more, or a slurmdbd that has, may understand it now."""
+"""Quarantined input, tried once more: a newer program may understand it now, or slurmdbd tell it rightly."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Entry = tuple[str, Quarantined]
 def retry(engine: Engine, run: Run, source: Source) -> int:
     """Try all quarantined input again and return how many entries were understood this time.
 
-    Jobs are asked for anew; lines of the journal and of the GPU spool are read again. What came from a file is understood
-    when that file is ingested again.
+    Jobs are asked for anew; lines of the journal and of the GPU spool are read again. What came from a file is
+    understood when that file is ingested again.
     """
     with engine.connect() as connection:
         entries = list(take_quarantined(connection))

@@ -22,12 +22,13 @@ from accounting.completeness import refuse_lost_steps, refuse_unknown_end
 from accounting.errors import SlurmError
 from accounting.frames import JOBS, STEPS, Ints, Records
 from accounting.records import Quarantined
-from accounting.sacct import DELIMITER, FIGURES, TEXTS, Answer
-from accounting.texts import Key, Row, match_texts, text_alone
+from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.texts import Key, match_texts, text_alone
 from accounting.units import whole
 
 SOURCE = "sacct"
 CUT = DELIMITER.encode()
+Row = tuple[bytes, ...]
 # Attempts in one Records: what a few hundred megabytes hold.
 MOST_JOBS = 50_000
 # A call of its own for each doubtful text takes some 30 ms; a window with more of them is an attack or damage.
@@ -46,15 +47,25 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     sampled_every_s: int = 30
 
 
-@dataclass
+@dataclass(slots=True)
 class Group:
-    """The lines of an attempt: its own, and those of its steps."""
+    """The lines of an attempt: its own, and those of its steps; `text` is its key and its texts, as one line."""
 
     key: Key
-    display_id: bytes
     lines: list[bytes]
-    texts: Row = ()
+    text: bytes = b""
+    texts: Row | None = None
     digest: int = 0
+
+    @property
+    def display_id(self) -> bytes:
+        """Its id as people write it."""
+        return self.lines[0].split(CUT, 3)[2]
+
+    @property
+    def own_texts(self) -> Row:
+        """Its texts, in the order of TEXTS."""
+        return tuple(self.text.split(CUT)[len(KEY) :]) if self.texts is None else self.texts
 
 
 @dataclass
@@ -92,18 +103,16 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
     After a requeue the same id comes once for each attempt.
     """
     lines, separators = Lines(), width - 1
-    step_prefix = b"."  # of no job
+    step_prefix, own = b".", list[bytes]()  # of no job
     for row in rows:
-        job_id = row[: row.find(CUT)]
         if row.count(CUT) != separators:
             reason = f"{row.count(CUT) + 1} columns instead of {width}"
             lines.quarantined.append(Quarantined(line=shown(row), reason=reason, source=SOURCE))
-        elif b"." not in job_id:
-            parts = row.split(CUT, 3)
-            lines.groups.append(Group(CUT.join(parts[:2]), parts[2], [row]))
-            step_prefix = job_id + b"."
-        elif job_id.startswith(step_prefix):
-            lines.groups[-1].lines.append(row)
+        elif row.startswith(step_prefix):
+            own.append(row)
+        elif b"." not in (job_id := row[: (end := row.find(CUT))]):
+            step_prefix, own = job_id + b".", [row]
+            lines.groups.append(Group(row[: row.find(CUT, end + 1)], own))
         else:
             lines.quarantined.append(Quarantined(line=shown(row), reason="a step of no job", source=SOURCE))
     return lines
@@ -114,31 +123,42 @@ def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
     rows = answer.texts.removesuffix(b"\n").split(b"\n")[1:]
     if answer.one_id is not None:
         refuse_cut(lines, rows, answer.one_id, until_s)
-    found, doubtful = match_texts(rows, [group.key for group in lines.groups], CUT, len(TEXTS))
-    if len(doubtful) > max(MOST_ASKED, len(lines.groups) // 2):
+    found = match_texts(rows, [group.key for group in lines.groups], CUT, len(TEXTS))
+    doubtful = found.count(None)
+    if doubtful > max(MOST_ASKED, len(found) // 2):
         raise SlurmError(
-            f"sacct's two answers about one window differ in {len(doubtful)} of {len(lines.groups)} jobs; "
+            f"sacct's two answers about one window differ in {doubtful} of {len(found)} jobs; "
             "look at slurmdbd's log, and try again"
         )
-    turn = {key: iter(texts) for key, texts in found.items()}
-    attempts = Counter(name for group in lines.groups for name in _names(group)) if doubtful else Counter()
-    groups, asked = [], 0
+    if doubtful:
+        _ask_for_texts(lines, found, answer.one_text)
+    else:
+        for group, text in zip(lines.groups, found, strict=True):
+            group.text = text or b""
     for group in lines.groups:
-        if group.key in turn:
-            group.texts = next(turn[group.key])
+        group.digest = digest_of(group)
+
+
+def _ask_for_texts(
+    lines: Lines, found: Sequence[bytes | None], one_text: Callable[[str, str], bytes]
+) -> None:
+    attempts = Counter(name for group in lines.groups for name in _names(group))
+    groups, asked = [], 0
+    for group, text in zip(lines.groups, found, strict=True):
+        if text is not None:
+            group.text = text
         elif _may_have_ended(group):
             asked += 1
             alone = asked <= MOST_ASKED
-            texts = ask_alone(group, attempts[asked_as(group)], answer.one_text) if alone else None
-            if texts is None:
+            group.texts = ask_alone(group, attempts[asked_as(group)], one_text) if alone else None
+            if group.texts is None:
                 record = b"\n".join(group.lines)
                 reason = "its name and comments cannot be told from other jobs'"
                 lines.quarantined.append(Quarantined(line=shown(record), reason=reason, source=SOURCE))
                 continue
-            group.texts = texts
+            group.text = b"\n".join((group.key, *group.texts))
         else:
             group.texts = (b"",) * len(TEXTS)
-        group.digest = digest_of(group)
         groups.append(group)
     lines.groups = groups
 
@@ -153,10 +173,13 @@ def refuse_cut(
 
     last = lines.groups[-1] if lines.groups else None
     if last is not None and _has_settled(last, until_s):
-        count = sum(len(group.lines) for group in lines.groups if group.display_id == last.display_id)
-        refuse_lost_steps(last.display_id.decode(), count, lambda job_id: len(printed(job_id, "JobIDRaw")))
-    whole = (row.split(CUT, 2)[:2] for row in reversed(rows) if row.count(CUT) == 1 + len(TEXTS))
+        own = last.key[: last.key.find(CUT) + 1]
+        count = sum(len(group.lines) for group in lines.groups if group.key.startswith(own))
+        refuse_lost_steps(last.display_id.decode(), count, lambda job: len(printed(job, "JobIDRaw")))
+    if last is not None and rows and rows[-1].startswith(last.key + CUT):
+        return
     keys = {group.key for group in lines.groups}
+    whole = (row.split(CUT, 2)[:2] for row in reversed(rows) if row.count(CUT) == 1 + len(TEXTS))
     refuse_unknown_end(
         ((job_id.decode(errors="replace"), submit.decode(errors="replace")) for job_id, submit in whole),
         lambda job_id, submit: f"{job_id}{DELIMITER}{submit}".encode() in keys,
@@ -198,7 +221,7 @@ def _names(group: Group) -> set[bytes]:
 
 def digest_of(group: Group) -> int:
     """Return the digest of a record as a signed number of 64 bits."""
-    record = b"\n".join((*group.lines, *group.texts))
+    record = b"\n".join((*group.lines, group.text))
     return int.from_bytes(blake2b(record, digest_size=8, key=DIGEST_KEY).digest(), "big", signed=True)
 
 
@@ -247,7 +270,9 @@ def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
 def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Table:
     asked, given = columns.tres_amounts(table["ReqTRES"]), columns.tres_amounts(table["AllocTRES"])
     limit_min = columns.whole(table["TimelimitRaw"])
-    texts = list(zip(*([shown(text) for text in group.texts] for group in groups), strict=True)) or [()] * 3
+    texts = (
+        list(zip(*([shown(text) for text in group.own_texts] for group in groups), strict=True)) or [()] * 3
+    )
     values = {
         "cluster": table["Cluster"],
         "job_id": columns.whole(table["JobIDRaw"]),

@@ -16,23 +16,29 @@ from collections import Counter
 from collections.abc import Sequence
 
 Key = bytes
-Row = tuple[bytes, ...]
 
 
 def match_texts(
     lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int
-) -> tuple[dict[Key, list[Row]], set[Key]]:
-    """Return the texts of each key, one row for each of its attempts in turn, and the keys that are doubtful.
+) -> list[bytes | None]:
+    """Return the line of each key in turn, None where it is doubtful.
 
     `lines` are sacct's, without their heading; a row is a key of two columns, then as many `texts`.
     """
-    if _is_plain(lines, keys, delimiter, texts):
-        plain: dict[Key, list[Row]] = {}
-        for key, line in zip(keys, lines, strict=True):
-            plain.setdefault(key, []).append(tuple(line.split(delimiter)[2:]))
-        return plain, set()
+    return list(lines) if _is_plain(lines, keys, delimiter, texts) else _match(lines, keys, delimiter, texts)
+
+
+def _is_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> bool:
+    """Whether each line is the row of its key: a text with a line end in it would have added a line."""
+    return len(lines) == len(keys) and all(
+        line.startswith(key + delimiter) and line.count(delimiter) == 1 + texts
+        for line, key in zip(lines, keys, strict=True)
+    )
+
+
+def _match(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> list[bytes | None]:
     expected = Counter(keys)
-    rows: dict[Key, list[Row]] = {}
+    rows: dict[Key, list[bytes]] = {}
     before: dict[Key, list[Key]] = {}
     doubtful: set[Key] = set()
     latest: Key | None = None
@@ -42,22 +48,15 @@ def match_texts(
         if len(parts) != 2 + texts or key not in expected:
             doubtful.update(() if latest is None else (latest,))
             continue
-        rows.setdefault(key, []).append(tuple(parts[2:]))
+        rows.setdefault(key, []).append(line)
         before.setdefault(key, []).extend(() if latest is None else (latest,))
         latest = key
     for key, count in expected.items():
         if len(rows.get(key, ())) != count:
             doubtful.add(key)
             doubtful.update(before.get(key, ()))
-    return {key: found for key, found in rows.items() if key not in doubtful}, doubtful
-
-
-def _is_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> bool:
-    """Whether each line is the row of its key: a text with a line end in it would have added a line."""
-    return len(lines) == len(keys) and all(
-        line.startswith(key + delimiter) and line.count(delimiter) == 1 + texts
-        for line, key in zip(lines, keys, strict=True)
-    )
+    turns = {key: iter(found) for key, found in rows.items() if key not in doubtful}
+    return [next(turns[key]) if key in turns else None for key in keys]
 
 
 def text_alone(printed: bytes, attempts: int) -> bytes | None:

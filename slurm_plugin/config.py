@@ -79,9 +79,14 @@ class Store(Section, frozen=True, kw_only=True):
 
 
 class Accounting(Section, frozen=True, kw_only=True):
-    """What `rightsizer ingest` reads. With a `pseudonym_key` the store holds pseudonyms of that file's key for names."""
+    """What `rightsizer ingest` reads: slurmdbd's own database where it has a URL, else what sacct says.
+
+    With a `pseudonym_key` the store holds pseudonyms of that file's key instead of names.
+    """
 
     sacct: str = "sacct"
+    slurmdbd_url: str = ""
+    cluster: str = ""
     overlap_s: Seconds = 3600
     first_days: Count = 30
     gpu_spool: str = "/var/lib/rightsizer/gpu-spool"

@@ -149,6 +149,8 @@ def mariadb(*options: str) -> Iterator[Server]:
             "--skip-networking",
             "--skip-log-bin",
             "--performance-schema=OFF",
+            "--character-set-server=utf8mb4",  # as Debian configures it
+            "--collation-server=utf8mb4_general_ci",
             *options,
         )
         yield from _run(Server(MARIADB, folder, argv, "mysql", None))

@@ -23,6 +23,8 @@ _LIST = (
     r"^(?:[a-zA-Z0-9][a-zA-Z0-9_:/.-]*=(?:[0-9]{1,18}(?:\.[0-9]{1,9})?[KMGTPE]?"
     r"|(?:[0-9]{1,9}-)?[0-9]{1,9}(?::[0-9]{2}){1,2}(?:\.[0-9]{1,9})?|NONE|1844674407370955161[0-9])(?:,|$))*$"
 )
+# Slurm counts nothing that comes near; what is larger would not survive a multiplication.
+_MOST = 2**53
 # Tables that went through other programs hold 5.0.
 _WHOLE_AS_DECIMAL = r"^([0-9]{1,15})\.0$"
 
@@ -58,6 +60,7 @@ class Fields:
             return pa.nulls(self._size, pa.int64())
         text = self.name(thing)
         value = pc.if_else(pc.is_in(text, pa.array(_NO_NUMBER)), None, columns.whole(text))
+        value = pc.if_else(pc.less(value, _MOST), value, None)
         self._refuse(thing, value, text, _NO_NUMBER, "a whole number")
         return value
 

@@ -19,6 +19,8 @@ DAY_S = 86400
 # More than any machine has: a larger figure is damage.
 MOST_NODE_CPUS = 16_384
 MOST_NODE_GPUS = 4096
+MOST_NODE_W = 100_000
+MOST_NODES = 1_000_000
 MOST_NODE_MEM_MIB = 256 * 1024**2
 # slurmdbd's NO_VAL and INFINITE: nothing was asked for, or no limit.
 # Nothing that Slurm ran can be older: 2002.
@@ -80,7 +82,9 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
         "alloc_cpus": alloc_cpus,
         "alloc_mem_mib": granted.mem_mib,
         "alloc_gpus": granted.gpus,
-        "energy_j": pc.coalesce(fields.number("energy_raw"), granted.energy_j),
+        "energy_j": believable_j(
+            pc.coalesce(fields.number("energy_raw"), granted.energy_j), nodes, times.elapsed_s
+        ),
         "slurm_release": pa.array([""] * len(rows.lines)),
         "gather": pa.array([""] * len(rows.lines)),
         "digest": pa.nulls(len(rows.lines), pa.int64()),
@@ -92,6 +96,14 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
         blank = pc.and_(ended, pc.equal(jobs["partition"], ""))
         rows.mark(rows.is_job & np.asarray(blank), "no partition: its record had not been written whole")
     return jobs
+
+
+def believable_j(energy_j: pa.Array, nodes: pa.Array, elapsed_s: pa.Array) -> pa.Array:
+    """Return joules, null where they are more than its nodes can draw: meters that were reset leave such."""
+    watts = pc.multiply(pc.max_element_wise(nodes, 1).cast(pa.float64(), safe=False), float(MOST_NODE_W))
+    seconds = pc.add(pc.fill_null(elapsed_s, 0).cast(pa.float64(), safe=False), 3600.0)
+    joules = energy_j.cast(pa.float64(), safe=False)
+    return pc.if_else(pc.less_equal(joules, pc.multiply(watts, seconds)), joules, None)
 
 
 _WORDS = ("account", "partition", "qos", "job_name", "comment", "admin_comment")
@@ -198,6 +210,7 @@ def _doubt(rows: Rows, jobs: pa.Table, now_s: int) -> None:
         (pc.less(pc.fill_null(submit_s, 0), FIRST_S), "no time of submission, or one before there was Slurm"),
         (pc.less(pc.fill_null(end_s, 0), FIRST_S), "no end, though it ended"),
         (pc.is_null(elapsed_s), "no elapsed time"),
+        (pc.greater(nodes, MOST_NODES), "more nodes than any cluster has"),
         (pc.greater(end_s, now_s + DAY_S), "it ends in the future"),
         (pc.less(end_s, start_s), "it ends before it starts"),
         (pc.and_(started, pc.less(start_s, submit_s)), "it starts before it was submitted"),

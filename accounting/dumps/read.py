@@ -8,19 +8,15 @@ from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from accounting import columns, frames
+from accounting import frames
+from accounting.dumps.believe import records_of
 from accounting.dumps.heading import Heading, missing, read_heading
-from accounting.dumps.jobs import DumpSettings, read_jobs
+from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.lines import Block, read_blocks
-from accounting.dumps.rows import NOTHING, REACH_LINES, Rows, is_job_line, split_rows
-from accounting.dumps.steps import read_steps
+from accounting.dumps.rows import REACH_LINES, is_job_line, split_rows
 from accounting.errors import DumpError
 from accounting.frames import Records
-from accounting.records import Quarantined
 
 _SAMPLE_LINES = 1000
 _TRIES = 10_000
@@ -42,9 +38,9 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
     said = missing(heading)
     if _ids_are_lost(heading, first.lines[:_SAMPLE_LINES]):
         heading, said = _without_ids(heading), (*said, _LOST_IDS)
-    any_steps = False
+    cluster, any_steps = settings.cluster or file.name.removesuffix(".gz"), False
     for block in _whole_jobs(heading, chain([first], blocks)):
-        records = _read_block(split_rows(heading, block), file, settings)
+        records = records_of(split_rows(heading, block), settings, cluster, file.name)
         any_steps = any_steps or len(records.steps) > 0
         yield replace(records, missing=said)
         said = ()
@@ -96,42 +92,3 @@ def _last_cut(heading: Heading, lines: list[str]) -> int:
             if all(line.count(heading.delimiter) == delimiters for line in near):
                 return place
     return cut
-
-
-def _read_block(rows: Rows, file: Path, settings: DumpSettings) -> Records:
-    jobs = read_jobs(rows, settings, settings.cluster or file.name.removesuffix(".gz"))
-    leader = np.flatnonzero(rows.is_job)
-    of_job = pa.array(np.where(rows.group >= 0, np.append(leader, 0)[rows.group], 0))
-    steps = read_steps(rows, settings, jobs["elapsed_s"].combine_chunks().take(of_job))
-    doubted = np.zeros(len(leader), bool)
-    doubted[rows.group[(rows.reasons != "") & (rows.group >= 0)]] = True
-    finished = np.asarray(pc.not_equal(columns.outcomes(jobs["state"]), "unfinished"))[leader]
-    taken = ~doubted & finished
-    is_taken_step = ~rows.is_job & (rows.group >= 0) & np.append(taken, False)[rows.group]
-    number = np.cumsum(taken) - 1
-    kept = steps.filter(pa.array(is_taken_step))
-    position = pa.array(number[np.asarray(kept["job"])], pa.int64())
-    return Records(
-        jobs=jobs.filter(pa.array(rows.is_job & np.append(taken, False)[rows.group])),
-        steps=kept.set_column(0, frames.STEPS.field("job"), position),
-        quarantined=tuple(_quarantined(rows, doubted, file)),
-        unfinished=int(np.count_nonzero(~doubted & ~finished)),
-    )
-
-
-def _quarantined(rows: Rows, doubted: np.ndarray, file: Path) -> Iterator[Quarantined]:
-    """Yield jobs that are doubted, with all their lines, and lines that belong to none."""
-    order = np.argsort(rows.group, kind="stable")
-    sorted_groups = rows.group[order]
-    alone = [np.array([place]) for place in np.flatnonzero((rows.group < 0) & (rows.reasons != ""))]
-    groups = np.flatnonzero(doubted)
-    begins, ends = np.searchsorted(sorted_groups, groups), np.searchsorted(sorted_groups, groups, "right")
-    jobs = [order[begin:end] for begin, end in zip(begins, ends, strict=True)]
-    for places in sorted(chain(alone, jobs), key=lambda places: int(places[0])):
-        why = next(place for place in places if rows.reasons[place])
-        if rows.reasons[why] != NOTHING:
-            yield Quarantined(
-                line="\n".join(rows.lines[place] for place in places),
-                reason=f"line {rows.first + why}: {rows.reasons[why]}",
-                source=file.name,
-            )

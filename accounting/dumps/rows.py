@@ -80,15 +80,18 @@ def split_rows(heading: Heading, block: Block) -> Rows:
         fitted[place] = _id_alone(heading, lines[place], delimiter)
     flat = pc.list_flatten(pc.split_pattern(pa.array(fitted, pa.string()), delimiter))
     texts = [flat.take(pa.array(np.arange(column, len(flat), width))) for column in range(width)]
-    return _grouped(heading, block, texts, reasons)
+    return group_rows(heading, block.first, block.lines, texts, reasons)
 
 
-def _grouped(heading: Heading, block: Block, texts: list[pa.Array], reasons: np.ndarray) -> Rows:
-    size = len(block.lines)
+def group_rows(
+    heading: Heading, first: int, lines: list[str], texts: list[pa.Array], reasons: np.ndarray
+) -> Rows:
+    """Return columns of text in groups of a job and its steps; `lines` are what is shown of those that are refused."""
+    size = len(lines)
     source = next((name for name in ("raw_id", "id") if heading.has(name)), None)
     if source is None:
         everything = np.ones(size, bool)
-        return Rows(heading, block.first, block.lines, texts, reasons, np.arange(size), everything, None)
+        return Rows(heading, first, lines, texts, reasons, np.arange(size), everything, None)
     ids = columns.job_ids(texts[heading.place[source]])
     is_step = np.asarray(pc.is_valid(ids.step_id))
     is_job = ~is_step
@@ -98,7 +101,7 @@ def _grouped(heading: Heading, block: Block, texts: list[pa.Array], reasons: np.
     orphan = is_step & (group < 0)
     follows = is_step & (group >= 0)
     orphan[follows] = names[follows] != names[leaders[group[follows]]]
-    rows = Rows(heading, block.first, block.lines, texts, reasons, np.where(orphan, -1, group), is_job, ids)
+    rows = Rows(heading, first, lines, texts, reasons, np.where(orphan, -1, group), is_job, ids)
     rows.mark(pc.greater(pc.fill_null(ids.number, 2**32), 2**32 - 1), "no id of a job")
     rows.mark(orphan, "the line of its job does not stand before it")
     # A job that some of its steps are torn from would look as if it had used less.

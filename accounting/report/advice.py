@@ -26,6 +26,8 @@ FREQUENCY = "JobAcctGatherFrequency=task=10"
 GPU_TRES = "AccountingStorageTRES=gres/gpu,gres/gpumem,gres/gpuutil"
 
 Release = tuple[int, int]
+# File, line and reason of what it has to say about a segment.
+Rule = Callable[[Segment], Iterator[tuple[str, str, str]]]
 _RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
@@ -63,10 +65,11 @@ def release_of(text: str) -> Release | None:
 
 
 def _advice(segment: Segment) -> Iterator[Advice]:
-    rules: tuple[Callable[[Segment], Iterator[tuple[str, str, str]]], ...] = (
+    rules: tuple[Rule, ...] = (
         _nothing_gathered, _too_short, _page_cache, _not_enforced, _no_memory_asked, _no_gpus, _no_energy, _no_comments
     )  # fmt: skip
-    for rule in rules:
+    # Of what came without its steps it cannot be said how Slurm is set up.
+    for rule in rules if segment.with_steps else (_no_steps,):
         for file, line, reason in rule(segment):
             yield Advice(cluster=segment.cluster, file=file, line=line, reason=reason)
 
@@ -84,6 +87,18 @@ def _joined(lines: Iterable[Advice]) -> list[Advice]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def _no_steps(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    yield (
+        "run",
+        "rightsizer ingest",
+        (
+            f"none of {segment.attempts:,} attempts has a step, and what was measured is in the steps: they come from "
+            "a dump of jobs alone. Ask sacct itself, or dump without -X: sacct --allusers --duplicates --parsable2 "
+            "--noconvert --format=ALL"
+        ),
+    )
 
 
 def _nothing_gathered(segment: Segment) -> Iterator[tuple[str, str, str]]:
@@ -124,14 +139,7 @@ def _page_cache(segment: Segment) -> Iterator[tuple[str, str, str]]:
         return
     said = f"{_percent(share)} of the attempts come near their memory limit with the page cache counted as theirs"
     release = release_of(segment.release)
-    if release is None or release >= (25, 11):
-        yield (
-            "slurm.conf",
-            "JobAcctGatherParams=no_file_cache",
-            f"{said}; Slurm 25.11.1 and newer leave it out so, and then rely on samples",
-        )
-        yield "slurm.conf", FREQUENCY, "with no_file_cache a peak is seen only if it is sampled"
-    else:
+    if release is not None and release < (25, 11):
         yield (
             "slurm.conf",
             "JobAcctGatherType=jobacct_gather/linux",
@@ -140,6 +148,15 @@ def _page_cache(segment: Segment) -> Iterator[tuple[str, str, str]]:
                 "jobacct_gather/cgroup with JobAcctGatherParams=no_file_cache"
             ),
         )
+        return
+    if "cgroup/v1" in segment.gather:
+        yield "cgroup.conf", "CgroupPlugin=cgroup/v2", "no_file_cache has no effect with cgroup/v1"
+    yield (
+        "slurm.conf",
+        "JobAcctGatherParams=no_file_cache",
+        f"{said}; Slurm 25.11.1 and newer leave it out so, and then rely on samples",
+    )
+    yield "slurm.conf", FREQUENCY, "with no_file_cache a peak is seen only if it is sampled"
 
 
 def _not_enforced(segment: Segment) -> Iterator[tuple[str, str, str]]:

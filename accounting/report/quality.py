@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Engine, Select, and_, case, func, or_, sel
 
 from accounting.records import Quality
 from accounting.report.selection import Selection
-from accounting.store.schema import attempts
+from accounting.store.schema import attempts, steps
 
 Labelled = Literal["memory", "cores", "wall", "gpus", "gpu_memory", "io", "energy"]
 LABELLED: tuple[Labelled, ...] = get_args(Labelled)
@@ -40,7 +40,8 @@ class Segment(msgspec.Struct, kw_only=True):
     """The attempts of a cluster that one release and one plugin measured.
 
     `above_memory` used more memory than they held, `without_memory` neither asked for memory nor held any, `commented`
-    have a comment. `last_s` is when the last of them ended.
+    have a comment. `last_s` is when the last of them ended. `with_steps` says whether the cluster has any steps in the
+    store: Slurm records one for every job, and what was measured is in them.
     """
 
     cluster: str
@@ -52,6 +53,7 @@ class Segment(msgspec.Struct, kw_only=True):
     above_memory: int = 0
     without_memory: int = 0
     commented: int = 0
+    with_steps: bool = True
     counts: Counts = {}
 
     def of(self, dimension: Labelled) -> int:
@@ -67,7 +69,10 @@ class Segment(msgspec.Struct, kw_only=True):
 def read_segments(engine: Engine, selection: Selection) -> list[Segment]:
     """Return how the selected attempts are labelled, those first that were measured last."""
     with engine.connect() as connection:
-        return segments_of(dict(row) for row in connection.execute(quality_query(selection)).mappings())
+        found = segments_of(dict(row) for row in connection.execute(quality_query(selection)).mappings())
+        for segment in found:
+            segment.with_steps = connection.execute(steps_query(segment.cluster)).first() is not None
+    return found
 
 
 def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
@@ -94,6 +99,11 @@ def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
         func.max(found.end_s).label("last_s"),
         *(func.sum(found[name]).label(name) for name in ("above", "without", "commented")),
     ).group_by(*grouped)
+
+
+def steps_query(cluster: str) -> Select[tuple[object, ...]]:
+    """Return the query for any one step of a cluster; the key begins with the cluster, so it costs nothing."""
+    return select(steps.c.job_id).where(steps.c.cluster == cluster).limit(1)
 
 
 def _flag(condition: ColumnElement[bool]) -> ColumnElement[int]:

@@ -130,10 +130,10 @@ def _engine_options(url: URL) -> dict[str, Any]:
 
 def _refuse(context: ExceptionContext) -> None:
     """Whatever the database refuses, now or later, is one line for the caller: damage, a lock, a full disk."""
-    if _asks_for_a_table(context.original_exception):
+    error = context.original_exception
+    if _asks_for_a_table(error) or not isinstance(error, Exception):
         return
-    url = context.engine.url if context.engine else "store"
-    raise complaint(url, context.original_exception)
+    raise complaint(context.engine.url if context.engine else "store", error)
 
 
 def _asks_for_a_table(error: BaseException) -> bool:

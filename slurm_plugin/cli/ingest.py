@@ -110,6 +110,8 @@ def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
         first_days=config.accounting.first_days,
         gpu_spool=Path(config.accounting.gpu_spool),
         journal=Path(config.service.journal),
+        slurmdbd_url=config.accounting.slurmdbd_url,
+        cluster=config.accounting.cluster,
         metering=read_metering(config.accounting.sacct),
         pseudonyms=None if key is None else pseudonyms_of(key),
     )
@@ -167,11 +169,11 @@ def from_files(
 
 def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestReport:
     """Try quarantined input once more."""
-    from accounting.ingest import Run, sacct_source
+    from accounting.ingest import Run, source_of
     from accounting.retry import retry
 
     run = Run(settings, now_s)
-    understood = retry(engine, run, sacct_source(settings))
+    understood = retry(engine, run, source_of(settings, now_s))
     note(f"{understood} entries of the quarantine were understood this time")
     return run.report
 

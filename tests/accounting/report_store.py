@@ -10,9 +10,9 @@ from sqlalchemy import Engine
 
 from accounting.records import Attempt
 from accounting.report.usage import RightSize
-from accounting.store.records import write_attempts
+from accounting.store.records import write_attempts, write_steps
 from models.families import is_alike
-from tests.builders import T0, attempt
+from tests.builders import T0, attempt, step
 
 RULE = RightSize(
     memory_margin=0.15,
@@ -56,7 +56,10 @@ def measured(number: int, *, start_s: int = 0, **changes: Any) -> Attempt:
     )
 
 
-def fill(store: Engine, attempts: Iterable[Attempt]) -> None:
-    """Write attempts in one transaction."""
+def fill(store: Engine, attempts: Iterable[Attempt], *, with_steps: bool = True) -> None:
+    """Write attempts in one transaction, each with a batch step."""
+    listed = list(attempts)
     with store.begin() as connection:
-        write_attempts(connection, list(attempts))
+        write_attempts(connection, listed)
+        if with_steps:
+            write_steps(connection, [(one.row, step()) for one in listed])

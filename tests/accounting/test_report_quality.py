@@ -1,7 +1,5 @@
 """The quality report and its advice, on stores that were made to have one fault each."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +15,11 @@ from accounting.report.quality import (
     read_segments,
 )
 from accounting.report.selection import Selection
-from accounting.store.database import open_store
 from tests.accounting.report_store import fill, measured
 from tests.builders import T0
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    yield engine
-    engine.dispose()
+# What is counted is tested on every database; what is concluded from it is the same on all.
+ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
 def good(number: int, **changes: Any) -> Attempt:
@@ -127,6 +120,15 @@ FAULTS: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
     ("cache, 25.11", {"memory_quality": "contaminated", "slurm_release": "25.11.7"}, [NO_CACHE, FREQUENCY]),
     ("cache, not known", {"memory_quality": "contaminated", "slurm_release": ""}, [NO_CACHE, FREQUENCY]),
     (
+        "cache, 26.05 on cgroup/v1",
+        {
+            "memory_quality": "contaminated",
+            "slurm_release": "26.05",
+            "gather": "jobacct_gather/cgroup cgroup/v1",
+        },
+        [("cgroup.conf", "CgroupPlugin=cgroup/v2"), NO_CACHE, FREQUENCY],
+    ),
+    (
         "cache, 24.11",
         {"memory_quality": "contaminated"},
         [("slurm.conf", "JobAcctGatherType=jobacct_gather/linux")],
@@ -153,6 +155,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
 ]
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(("fault", "expected"), [fault[1:] for fault in FAULTS], ids=[f[0] for f in FAULTS])
 def test_each_fault_has_its_lines(
     store: Engine, fault: dict[str, Any], expected: list[tuple[str, str]]
@@ -164,7 +167,8 @@ def test_each_fault_has_its_lines(
         assert one.reason
 
 
-@pytest.mark.parametrize("fault", [fault[1] for fault in FAULTS[:13]], ids=[f[0] for f in FAULTS[:13]])
+@ON_SQLITE
+@pytest.mark.parametrize("fault", [fault[1] for fault in FAULTS[:14]], ids=[f[0] for f in FAULTS[:14]])
 def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, Any]) -> None:
     # GPUs are judged among the attempts that have them.
     sound = {**fault, "gpu_quality": "sampled", "gpus": 1} if "alloc_gpus" in fault else {}
@@ -180,6 +184,15 @@ def test_only_what_measures_now_is_judged(store: Engine) -> None:
     assert lines_of(store) == []
     fill(store, [good(90, cluster="beta", memory_quality="short")])
     assert [(one.cluster, one.line) for one in advised(store)] == [("beta", FREQUENCY[1])]
+
+
+def test_attempts_without_steps_tell_nothing_about_the_configuration(store: Engine) -> None:
+    fill(store, [good(n, **NO_MEMORY, comment="") for n in range(1, 121)], with_steps=False)
+    [one] = advised(store)
+    assert (one.file, one.line) == ("run", "rightsizer ingest")
+    assert "dump without -X" in one.reason
+    fill(store, [good(200, cluster="beta")])
+    assert [one.cluster for one in advised(store)] == ["alpha"]
 
 
 def test_one_line_is_given_once_with_all_its_reasons(store: Engine) -> None:

@@ -4,8 +4,7 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,18 +26,10 @@ from accounting.report.spreads import CLASS_WIDTH, Percentiles, Spreading, class
 from accounting.report.usage import Row, View, use_rows, view_families, view_first
 from accounting.report.waste import left_out_in_words, waste_of
 from accounting.store.batches import read_batches
-from accounting.store.database import open_store
 from accounting.store.records import write_gpu_use
 from models.families import family_name
 from tests.accounting.report_store import RULE, fill, measured
 from tests.builders import T0, gpu_use
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    yield engine
-    engine.dispose()
 
 
 def grouped(store: Engine, *keys: str, site: EnergySite | None = None, **selection: Any) -> Groups:

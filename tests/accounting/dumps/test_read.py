@@ -28,9 +28,9 @@ def test_a_job_and_its_step_are_read_in_every_column(tmp_path: Path) -> None:
             "cluster": "blue", "job_id": 100, "display_id": "100", "user": "ada", "account": "math",
             "partition": "main", "qos": "normal", "job_name": "align", "comment": "", "admin_comment": "",
             "state": "COMPLETED", "submit_s": 1700000000, "start_s": 1700000060, "end_s": 1700000160, "elapsed_s": 100,
-            "limit_s": 600, "nodes": 2, "tasks": None, "req_cpus": 4, "req_mem_mib": 8192, "req_gpus": None, "alloc_cpus": 8,
-            "alloc_mem_mib": 16384, "alloc_gpus": 2, "energy_j": 5000.0, "slurm_release": "", "gather": "",
-            "digest": None,
+            "limit_s": 600, "nodes": 2, "tasks": None, "req_cpus": 4, "req_mem_mib": 8192,
+            "req_gpus": None, "alloc_cpus": 8, "alloc_mem_mib": 16384, "alloc_gpus": 2, "energy_j": 5000.0,
+            "slurm_release": "", "gather": "", "digest": None,
         }
     ]  # fmt: skip
     assert records.steps.to_pylist() == [
@@ -184,7 +184,8 @@ def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
     records = read(tmp_path, text([*numbered(99), job(**changes), step(), *numbered(101)]))
     assert records.jobs["job_id"].to_pylist() == [99, 101]
     assert len(records.steps) == 2
-    assert records.quarantined[0].reason == f"line 4: {reason}"
+    assert records.quarantined[0].reason == reason
+    assert records.quarantined[0].line.startswith("line 4: ")
     aside = "\n".join(one.line for one in records.quarantined)
     assert aside.count("solve") == 1
     assert all(one.source == "dump.psv" for one in records.quarantined)
