@@ -33,6 +33,7 @@ from accounting.store.database import writing
 from accounting.store.recorded import read_records
 from accounting.store.records import (
     Counts,
+    latest_end_s,
     read_decisions,
     read_gpu_use,
     read_offsets,
@@ -112,8 +113,10 @@ def ingest(
     fetch = source or source_of(settings, now_s)
     ingest_spools(engine, run)
     with engine.connect() as connection:
+        # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
         until_s = read_until_s(connection, SACCT)
-    begin_s = first_s = starts_at(until_s, now_s, settings, since_s)
+        read_s = until_s if until_s is None or until_s <= now_s else latest_end_s(connection, now_s)
+    begin_s = first_s = starts_at(read_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     span_s = first_span_s(now_s - begin_s)
@@ -184,7 +187,6 @@ def starts_at(until_s: int | None, now_s: int, settings: IngestSettings, since_s
         return since_s
     if until_s is None:
         return now_s - settings.first_days * DAY_S
-    # A clock that went back must not leave what was recorded meanwhile unread.
     return min(until_s, now_s) - settings.overlap_s
 
 

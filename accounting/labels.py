@@ -96,10 +96,17 @@ def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
 def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
     """Return how attempts ended. One that failed with a step that was killed for memory was killed for memory."""
     outcome = by_value(jobs["state"], outcome_of)
-    killed = np.zeros(count, dtype=bool)
-    killed[steps["job"][steps["outcome"] == "out_of_memory"]] = True
-    outcome[killed & (outcome == "cut_short")] = "out_of_memory"
+    outcome[_with_step(steps, steps["outcome"] == "out_of_memory", count) & (outcome == "cut_short")] = (
+        "out_of_memory"
+    )
     return outcome
+
+
+def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
+    """Flag the attempts that have a flagged step."""
+    flags = np.zeros(count, dtype=bool)
+    flags[steps["job"][flagged]] = True
+    return flags
 
 
 def _memory(
@@ -116,6 +123,8 @@ def _memory(
     peak_node_mib = usage.peak_at_once(*when, node_mib, count)
     killed, limit_mib = outcome == "out_of_memory", floats(jobs["alloc_mem_mib"])
     peak_mib = _at_least(peak_mib, limit_mib, killed)
+    # A job may survive a step that was killed: what that step had was not enough for it, and nobody knows its limit.
+    survived = _with_step(steps, steps["outcome"] == "out_of_memory", count)
     meters = _meters(jobs)
     return {
         "peak_mem_mib": peak_mib,
@@ -124,12 +133,21 @@ def _memory(
             peak_mib,
             limit_mib,
             ints(jobs["elapsed_s"]),
-            killed,
+            killed | survived | _loses_tasks(jobs, steps, meters),
             by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
             by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
             sampled_every_s,
         ),
     }
+
+
+def _loses_tasks(jobs: pa.Table, steps: Columns, meters: pa.ChunkedArray) -> Flags:
+    """Flag attempts whose memory Slurm did not count whole: of tasks on several nodes, or of a later component."""
+    loses = by_value(meters, lambda meter: quality.loses_tasks(*meter.split("\n"))).astype(bool)
+    later = pc.match_substring_regex(jobs["display_id"], r"\+[1-9]").to_numpy().astype(bool)
+    parted = _with_step(steps, steps["nodes"] > 1, len(jobs)) | later
+    flags: Flags = loses & parted
+    return flags
 
 
 def _at_least(peak_mib: Floats, limit_mib: Floats, killed: Flags) -> Floats:

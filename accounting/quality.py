@@ -25,6 +25,10 @@ SAMPLED_EVERY_S = 30
 NEAR_THE_LIMIT = 0.9
 CACHE_SINCE = {"cgroup/v1": (24, 11), "cgroup/v2": (23, 11)}
 KERNEL_PEAK_SINCE = (24, 11)
+# Before, jobacct_gather/cgroup looks for a task under its number in the step, task/cgroup puts it under its number on
+# the node (seen on 22.05, fixed in 23.11.1): on all nodes but the first, and in all components of a heterogeneous job
+# but the first, memory is counted of few tasks or none. CPU time is right.
+COUNTS_ALL_TASKS_SINCE = (23, 11)
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -37,6 +41,11 @@ def counts_cache(release: str, gather: str) -> bool:
 def knows_peak(release: str, gather: str) -> bool:
     """Whether a release and plugin report the kernel's own peak, which no sampling misses."""
     return _reads_cgroups(gather) and "cgroup/v" in gather and _release(release) >= KERNEL_PEAK_SINCE
+
+
+def loses_tasks(release: str, gather: str) -> bool:
+    """Whether a release and plugin lose memory of tasks that are not on the first node of the first component."""
+    return "jobacct_gather/cgroup" in gather and (0, 0) < _release(release) < COUNTS_ALL_TASKS_SINCE
 
 
 def _reads_cgroups(gather: str) -> bool:
@@ -52,16 +61,16 @@ def memory_quality(
     peak_mib: Floats,
     limit_mib: Floats,
     elapsed_s: Ints,
-    killed: Flags,
+    at_least: Flags,
     with_cache: Flags,
     by_kernel: Flags,
     sampled_every_s: int,
 ) -> Texts:
-    """Return the quality of peaks of memory; `killed` are those of jobs that were killed for it."""
+    """Return the quality of peaks of memory; those flagged `at_least` are known to be lower bounds."""
     known = ~np.isnan(peak_mib)
     near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
     return _first(
-        (killed & known, "censored"),
+        (at_least & known, "censored"),
         (known & near, "contaminated"),
         (known & by_kernel, "exact"),
         (known, "sampled"),

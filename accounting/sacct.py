@@ -34,12 +34,14 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What sacct printed about a window: lines with their headings. The columns of `figures` may lack some of FIGURES.
 
-    `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed.
+    `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed,
+    `one_id` for one column of a job and its steps; without it nobody asks.
     """
 
     figures: bytes
     texts: bytes
     one_text: Callable[[str, str], bytes]
+    one_id: Callable[[str, str], bytes] | None = None
 
 
 def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str] | None = None) -> Answer:
@@ -53,17 +55,20 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
         command, "--allusers", "--duplicates", "--parsable2", "--noconvert", f"--delimiter={DELIMITER}", *window,
     )  # fmt: skip
     # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
-    # of having one that belongs to nothing.
+    # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
     texts = _run(*common, "--allocations", f"--format={','.join((*KEY, *TEXTS))}")
     figures = _run(*common, f"--format={','.join(columns)}")
     _check(command, texts, (*KEY, *TEXTS))
     _check(command, figures, columns)
 
-    def one_text(display_id: str, column: str) -> bytes:
-        own = ("--allocations", "--noheader", f"--jobs={display_id}", f"--format={column}")
+    def one_id(display_id: str, column: str, *more: str) -> bytes:
+        own = ("--noheader", f"--jobs={display_id}", f"--format={column}", *more)
         return _run(command, "--allusers", "--duplicates", "--parsable2", *window, *own)
 
-    return Answer(figures=figures, texts=texts, one_text=one_text)
+    def one_text(display_id: str, column: str) -> bytes:
+        return one_id(display_id, column, "--allocations")
+
+    return Answer(figures=figures, texts=texts, one_text=one_text, one_id=one_id)
 
 
 def known_fields(command: str) -> frozenset[str]:

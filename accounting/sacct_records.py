@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from accounting import columns
+from accounting.completeness import refuse_lost_steps, refuse_unknown_end
 from accounting.errors import SlurmError
 from accounting.frames import JOBS, STEPS, Ints, Records
 from accounting.records import Quarantined
@@ -32,6 +33,8 @@ Row = tuple[bytes, ...]
 MOST_JOBS = 50_000
 # A call of its own for each doubtful text takes some 30 ms; a window with more of them is an attack or damage.
 MOST_ASKED = 1_000
+# Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
+SETTLED_S = 10
 # Raised whenever labels change, so that what is read again is labelled anew.
 DIGEST_KEY = b"labels-2"
 
@@ -83,7 +86,7 @@ def read_answer(
     heading, *rows = answer.figures.removesuffix(b"\n").split(b"\n")
     names = tuple(heading.decode().split(DELIMITER))
     lines = split_groups(rows, len(names))
-    add_texts(lines, answer)
+    add_texts(lines, answer, until_s)
     seen = np.sort(known) if known is not None else np.empty(0, dtype=np.int64)
     fresh = [group for group, old in zip(lines.groups, _is_known(lines.groups, seen), strict=True) if not old]
     yield replace(
@@ -115,9 +118,11 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
     return lines
 
 
-def add_texts(lines: Lines, answer: Answer) -> None:
+def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
     """Give each group its texts and its digest; a group whose texts cannot be told is quarantined."""
     rows = answer.texts.removesuffix(b"\n").split(b"\n")[1:]
+    if answer.one_id is not None:
+        refuse_cut(lines, rows, answer.one_id, until_s)
     found = match_texts(rows, [group.key for group in lines.groups], CUT, len(TEXTS))
     doubtful = found.count(None)
     if doubtful > max(MOST_ASKED, len(found) // 2):
@@ -137,7 +142,7 @@ def add_texts(lines: Lines, answer: Answer) -> None:
 def _ask_for_texts(
     lines: Lines, found: Sequence[bytes | None], one_text: Callable[[str, str], bytes]
 ) -> None:
-    attempts = Counter(group.display_id for group in lines.groups)
+    attempts = Counter(name for group in lines.groups for name in _names(group))
     groups, asked = [], 0
     for group, text in zip(lines.groups, found, strict=True):
         if text is not None:
@@ -145,7 +150,7 @@ def _ask_for_texts(
         elif _may_have_ended(group):
             asked += 1
             alone = asked <= MOST_ASKED
-            group.texts = ask_alone(group, attempts[group.display_id], one_text) if alone else None
+            group.texts = ask_alone(group, attempts[asked_as(group)], one_text) if alone else None
             if group.texts is None:
                 record = b"\n".join(group.lines)
                 reason = "its name and comments cannot be told from other jobs'"
@@ -158,6 +163,36 @@ def _ask_for_texts(
     lines.groups = groups
 
 
+def refuse_cut(
+    lines: Lines, rows: Sequence[bytes], one_id: Callable[[str, str], bytes], until_s: int
+) -> None:
+    """Raise SlurmError where the figures lack what the texts, which were asked for first, go on with, or steps."""
+
+    def printed(display_id: str, column: str) -> list[str]:
+        return one_id(display_id, column).decode(errors="replace").splitlines()
+
+    last = lines.groups[-1] if lines.groups else None
+    if last is not None and _has_settled(last, until_s):
+        own = last.key[: last.key.find(CUT) + 1]
+        count = sum(len(group.lines) for group in lines.groups if group.key.startswith(own))
+        refuse_lost_steps(last.display_id.decode(), count, lambda job: len(printed(job, "JobIDRaw")))
+    if last is not None and rows and rows[-1].startswith(last.key + CUT):
+        return
+    keys = {group.key for group in lines.groups}
+    whole = (row.split(CUT, 2)[:2] for row in reversed(rows) if row.count(CUT) == 1 + len(TEXTS))
+    refuse_unknown_end(
+        ((job_id.decode(errors="replace"), submit.decode(errors="replace")) for job_id, submit in whole),
+        lambda job_id, submit: f"{job_id}{DELIMITER}{submit}".encode() in keys,
+        lambda job_id: printed(job_id, "Submit"),
+    )
+
+
+def _has_settled(group: Group, until_s: int) -> bool:
+    """Whether an attempt ended so long ago that no step of it can still be on its way to slurmdbd."""
+    end_s = group.lines[0].split(CUT)[FIGURES.index("End")]
+    return b"_[" not in group.display_id and end_s.isdigit() and int(end_s) <= until_s - SETTLED_S
+
+
 def _may_have_ended(group: Group) -> bool:
     """Whether to ask for its texts: what has not ended is read again anyway."""
     return group.lines[0].split(CUT)[FIGURES.index("End")].isdigit()
@@ -165,9 +200,23 @@ def _may_have_ended(group: Group) -> bool:
 
 def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:
     """Return a group's texts, asked for by themselves; None where its job's `attempts` differ in one of them."""
-    texts = [text_alone(one_text(group.display_id.decode(), name), attempts) for name in TEXTS]
+    texts = [text_alone(one_text(asked_as(group).decode(), name), attempts) for name in TEXTS]
     known = [text for text in texts if text is not None]
     return tuple(known) if len(known) == len(TEXTS) else None
+
+
+def asked_as(group: Group) -> bytes:
+    """Return the id by which sacct takes a job.
+
+    It takes no range of tasks that never started (`12_[3-5]`): then all of the array is asked for.
+    """
+    array, waiting, _ = group.display_id.partition(b"_[")
+    return array if waiting else group.display_id
+
+
+def _names(group: Group) -> set[bytes]:
+    """Return the ids for which sacct prints this attempt: its own, and that of its array."""
+    return {group.display_id, group.display_id.partition(b"_")[0]}
 
 
 def digest_of(group: Group) -> int:

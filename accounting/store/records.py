@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, select, tuple_
+from sqlalchemy import Connection, Engine, Table, func, select, tuple_
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
@@ -164,3 +164,10 @@ def read_until_s(connection: Connection, source: str) -> int | None:
     query = select(schema.windows.c.read_until_s).where(schema.windows.c.source == source)
     until_s = connection.execute(query).scalar()
     return None if until_s is None else int(until_s)
+
+
+def latest_end_s(connection: Connection, now_s: int) -> int | None:
+    """Return when the attempt that ended last, but not after `now_s`, ended; None where none has."""
+    end_s = schema.attempts.c.end_s
+    latest = connection.execute(select(func.max(end_s)).where(end_s <= now_s)).scalar()
+    return None if latest is None else int(latest)

@@ -35,6 +35,14 @@ def test_steps_in_sequence_do_not_add_up() -> None:
     assert use_of(srun(0, 0, 9, 300), srun(1, 10, 19, 500), srun(2, 20, 29, 400)).peak_mem_mib == 500
 
 
+def test_a_step_that_starts_as_another_ends_follows_it() -> None:
+    assert use_of(srun(0, 0, 9, 300), srun(1, 9, 19, 500), srun(2, 19, 19, 400)).peak_mem_mib == 500
+
+
+def test_steps_within_one_second_share_it() -> None:
+    assert use_of(srun(0, 5, 5, 300), srun(1, 5, 5, 500)).peak_mem_mib == 800
+
+
 def test_concurrent_steps_do() -> None:
     assert use_of(srun(0, 0, 30, 300), srun(1, 10, 19, 500), srun(2, 25, 29, 400)).peak_mem_mib == 800
 
@@ -73,7 +81,7 @@ def peak_by_hand(steps: list[Step]) -> float | None:
         sum(
             one.mem_total_mib or 0.0
             for one in steps
-            if one.start_s <= at_s and (at_s <= one.end_s or one.end_s < one.start_s)
+            if one.start_s <= at_s < one.end_s or one.start_s == at_s or one.end_s < one.start_s <= at_s
         )
         for at_s in range(T0, T0 + 110)
     ]
@@ -143,6 +151,34 @@ def test_a_peak_near_the_limit_may_be_page_cache(
         release,
         gather,
     )
+
+
+@pytest.mark.parametrize(
+    ("release", "gather", "nodes", "display_id", "quality"),
+    [
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 2, "1", "censored"),
+        ("23.02", "jobacct_gather/cgroup cgroup/v2", 2, "1", "censored"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1+1", "censored"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1+0", "sampled"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1", "sampled"),
+        ("22.05", "jobacct_gather/linux", 2, "1", "sampled"),
+        ("23.11", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
+        ("", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
+    ],
+)
+def test_memory_that_slurm_did_not_count_whole_is_a_lower_bound(
+    release: str, gather: str, nodes: int, display_id: str, quality: str
+) -> None:
+    one = records_of([(job_row(display_id=display_id, nodes=nodes), [step(nodes=nodes)])])
+    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
+    told = told.set_column(*column(told, "gather", gather))
+    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    assert (labelled.use.memory_quality, labelled.use.peak_mem_mib) == (quality, 200)
+
+
+def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen() -> None:
+    use = use_of(step(), srun(0, 0, 9, 300, state="OUT_OF_MEMORY"), state="COMPLETED", alloc_mem_mib=512)
+    assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("completed", 300, "censored")
 
 
 def column(table: Any, name: str, value: object) -> tuple[int, str, Any]:
