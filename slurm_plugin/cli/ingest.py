@@ -122,7 +122,9 @@ def dump_zone(name: str | None) -> ZoneInfo:
     try:
         return ZoneInfo(name) if name else local_zone()
     except (KeyError, ValueError, OSError):
-        raise click.UsageError(f"--zone {name}: there is no such zone; write it as in Europe/Berlin") from None
+        raise click.UsageError(
+            f"--zone {name}: there is no such zone; write it as in Europe/Berlin"
+        ) from None
 
 
 def local_zone() -> ZoneInfo:
