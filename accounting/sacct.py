@@ -1,16 +1,17 @@
 """The one place that runs sacct.
 
 A window is asked for in two calls: what Slurm alone writes (ids, times, states, figures), and what users write (names,
-comments). `--parsable2` escapes nothing: a job name may hold the delimiter, line ends, and whole rows. In the first
-call nothing can be forged, and the second is read against it (accounting/texts.py); a text that stays doubtful is asked
-for by itself. `--delimiter` is a control character; `--noconvert` keeps bytes; times are unix seconds through
-SLURM_TIME_FORMAT, so that no time zone or summer time stands between us and the record.
+comments). `--parsable2` escapes nothing: a job name may hold line ends, and any delimiter that its user knows. In the
+first call nothing can be forged; the second has a delimiter that is drawn anew for each call (accounting/texts.py).
+`--noconvert` keeps bytes; times are unix seconds through SLURM_TIME_FORMAT, so that no time zone or summer time stands
+between us and the record.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import subprocess
 from collections.abc import Callable, Sequence
 
@@ -40,6 +41,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     figures: bytes
     texts: bytes
+    texts_delimiter: str = DELIMITER
     one_text: Callable[[str, str], bytes]
     one_id: Callable[[str, str], bytes] | None = None
 
@@ -51,15 +53,15 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
     """
     columns = [name for name in FIGURES if fields is None or name in fields]
     window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
-    common = (
-        command, "--allusers", "--duplicates", "--parsable2", "--noconvert", f"--delimiter={DELIMITER}", *window,
-    )  # fmt: skip
+    common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert", *window)
+    delimiter = f"|{secrets.token_hex(8)}|"
     # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
     # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
-    texts = _run(*common, "--allocations", f"--format={','.join((*KEY, *TEXTS))}")
-    figures = _run(*common, f"--format={','.join(columns)}")
-    _check(command, texts, (*KEY, *TEXTS))
-    _check(command, figures, columns)
+    asked = (f"--delimiter={delimiter}", f"--format={','.join((*KEY, *TEXTS))}")
+    texts = _run(*common, "--allocations", *asked)
+    figures = _run(*common, f"--delimiter={DELIMITER}", f"--format={','.join(columns)}")
+    _check(command, texts, (*KEY, *TEXTS), delimiter)
+    _check(command, figures, columns, DELIMITER)
 
     def one_id(display_id: str, column: str, *more: str) -> bytes:
         own = ("--noheader", f"--jobs={display_id}", f"--format={column}", *more)
@@ -68,7 +70,7 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
     def one_text(display_id: str, column: str) -> bytes:
         return one_id(display_id, column, "--allocations")
 
-    return Answer(figures=figures, texts=texts, one_text=one_text, one_id=one_id)
+    return Answer(figures=figures, texts=texts, texts_delimiter=delimiter, one_text=one_text, one_id=one_id)
 
 
 def known_fields(command: str) -> frozenset[str]:
@@ -111,9 +113,9 @@ def _run(*arguments: str) -> bytes:
     return finished.stdout
 
 
-def _check(command: str, printed: bytes, columns: Sequence[str]) -> None:
+def _check(command: str, printed: bytes, columns: Sequence[str], delimiter: str) -> None:
     heading = printed.split(b"\n", 1)[0].decode(errors="replace")
-    if heading.split(DELIMITER) != list(columns):
+    if heading.split(delimiter) != list(columns):
         raise SlurmError(
             f"{command} did not print the columns it was asked for (first line: {heading[:80]!r}); "
             "check that accounting.sacct names Slurm's own sacct, 20.11 or newer"

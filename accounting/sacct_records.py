@@ -5,7 +5,7 @@ An attempt whose record is the same, byte for byte, as when it was last read is 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -18,20 +18,18 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from accounting import columns
-from accounting.completeness import refuse_lost_steps, refuse_unknown_end
 from accounting.errors import SlurmError
 from accounting.frames import JOBS, STEPS, Ints, Records
 from accounting.records import Quarantined
 from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
-from accounting.texts import Key, match_texts, text_alone
+from accounting.texts import Key, Row, are_plain, split_rows, text_alone
 from accounting.units import whole
 
 SOURCE = "sacct"
 CUT = DELIMITER.encode()
-Row = tuple[bytes, ...]
 # Attempts in one Records: what a few hundred megabytes hold.
 MOST_JOBS = 50_000
-# A call of its own for each doubtful text takes some 30 ms; a window with more of them is an attack or damage.
+# A call of its own for each text that is missing takes some 30 ms; a window that lacks more of them is damaged.
 MOST_ASKED = 1_000
 # Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
 SETTLED_S = 10
@@ -120,70 +118,86 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
 
 def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
     """Give each group its texts and its digest; a group whose texts cannot be told is quarantined."""
+    delimiter, columns = answer.texts_delimiter.encode(), len(KEY) + len(TEXTS)
     rows = answer.texts.removesuffix(b"\n").split(b"\n")[1:]
-    if answer.one_id is not None:
-        refuse_cut(lines, rows, answer.one_id, until_s)
-    found = match_texts(rows, [group.key for group in lines.groups], CUT, len(TEXTS))
-    doubtful = found.count(None)
-    if doubtful > max(MOST_ASKED, len(found) // 2):
-        raise SlurmError(
-            f"sacct's two answers about one window differ in {doubtful} of {len(found)} jobs; "
-            "look at slurmdbd's log, and try again"
-        )
-    if doubtful:
-        _ask_for_texts(lines, found, answer.one_text)
+    keys = [group.key for group in lines.groups]
+    own_keys = keys if delimiter == CUT else [key.replace(CUT, delimiter) for key in keys]
+    # A text that holds our own delimiter must not meet it again.
+    if are_plain(rows, own_keys, delimiter, columns) and (delimiter == CUT or CUT not in answer.texts):
+        for group, row in zip(lines.groups, rows, strict=True):
+            group.text = row.replace(delimiter, CUT)
+        last = keys[-1] if keys else None
     else:
-        for group, text in zip(lines.groups, found, strict=True):
-            group.text = text or b""
+        parted = split_rows(rows, delimiter, columns) if rows else []
+        _give_texts(lines, parted, answer.one_text)
+        last = CUT.join(parted[-1][: len(KEY)]) if parted else None
+    if answer.one_id is not None:
+        refuse_cut(lines, keys, last, answer.one_id, until_s)
     for group in lines.groups:
         group.digest = digest_of(group)
 
 
-def _ask_for_texts(
-    lines: Lines, found: Sequence[bytes | None], one_text: Callable[[str, str], bytes]
-) -> None:
-    attempts = Counter(name for group in lines.groups for name in _names(group))
+def _give_texts(lines: Lines, rows: Sequence[Row], one_text: Callable[[str, str], bytes]) -> None:
+    found: dict[Key, deque[Row]] = {}
+    for row in rows:
+        found.setdefault(CUT.join(row[: len(KEY)]), deque()).append(row[len(KEY) :])
+    missing = sum(group.key not in found for group in lines.groups)
+    if missing > max(MOST_ASKED, len(lines.groups) // 2):
+        raise SlurmError(
+            f"sacct's two answers about one window differ in {missing} of {len(lines.groups)} jobs; "
+            "look at slurmdbd's log, and try again"
+        )
+    attempts = Counter(name for group in lines.groups for name in _names(group)) if missing else Counter()
     groups, asked = [], 0
-    for group, text in zip(lines.groups, found, strict=True):
-        if text is not None:
-            group.text = text
+    for group in lines.groups:
+        if found.get(group.key):
+            group.texts = found[group.key].popleft()
         elif _may_have_ended(group):
+            # It came after the texts had been asked for.
             asked += 1
             alone = asked <= MOST_ASKED
             group.texts = ask_alone(group, attempts[asked_as(group)], one_text) if alone else None
-            if group.texts is None:
-                record = b"\n".join(group.lines)
-                reason = "its name and comments cannot be told from other jobs'"
-                lines.quarantined.append(Quarantined(line=shown(record), reason=reason, source=SOURCE))
-                continue
-            group.text = b"\n".join((group.key, *group.texts))
         else:
             group.texts = (b"",) * len(TEXTS)
+        if group.texts is None:
+            record = b"\n".join(group.lines)
+            reason = "sacct did not tell its name and comments"
+            lines.quarantined.append(Quarantined(line=shown(record), reason=reason, source=SOURCE))
+            continue
+        group.text = CUT.join((group.key, *group.texts))
         groups.append(group)
     lines.groups = groups
 
 
 def refuse_cut(
-    lines: Lines, rows: Sequence[bytes], one_id: Callable[[str, str], bytes], until_s: int
+    lines: Lines,
+    keys: Sequence[Key],
+    last_text: Key | None,
+    one_id: Callable[[str, str], bytes],
+    until_s: int,
 ) -> None:
-    """Raise SlurmError where the figures lack what the texts, which were asked for first, go on with, or steps."""
+    """Raise SlurmError where the figures lack what the texts, which were asked for first, end with, or steps."""
 
-    def printed(display_id: str, column: str) -> list[str]:
-        return one_id(display_id, column).decode(errors="replace").splitlines()
+    def printed(display_id: bytes, column: str) -> list[str]:
+        return one_id(display_id.decode(errors="replace"), column).decode(errors="replace").splitlines()
 
     last = lines.groups[-1] if lines.groups else None
     if last is not None and _has_settled(last, until_s):
         own = last.key[: last.key.find(CUT) + 1]
         count = sum(len(group.lines) for group in lines.groups if group.key.startswith(own))
-        refuse_lost_steps(last.display_id.decode(), count, lambda job: len(printed(job, "JobIDRaw")))
-    if last is not None and rows and rows[-1].startswith(last.key + CUT):
-        return
-    keys = {group.key for group in lines.groups}
-    whole = (row.split(CUT, 2)[:2] for row in reversed(rows) if row.count(CUT) == 1 + len(TEXTS))
-    refuse_unknown_end(
-        ((job_id.decode(errors="replace"), submit.decode(errors="replace")) for job_id, submit in whole),
-        lambda job_id, submit: f"{job_id}{DELIMITER}{submit}".encode() in keys,
-        lambda job_id: printed(job_id, "Submit"),
+        if count < len(printed(last.display_id, "JobIDRaw")):
+            raise _cut_off(last.display_id, "steps of job")
+    if last_text is not None and last_text not in keys:
+        job_id, submit = last_text.split(CUT)
+        # It may have left the window meanwhile, when its begin time was put off.
+        if submit.decode(errors="replace") in printed(job_id, "Submit"):
+            raise _cut_off(job_id, "job")
+
+
+def _cut_off(job_id: bytes, what: str) -> SlurmError:
+    return SlurmError(
+        f"sacct's output was cut off ({what} {job_id.decode(errors='replace')} missing), although it ended well; "
+        "look at what accounting.sacct runs, and try again"
     )
 
 

@@ -1,62 +1,48 @@
-"""Which text belongs to which attempt, where texts may hold the delimiter, line ends and whole forged rows. Pure.
+"""Which text belongs to which attempt, where texts may hold line ends and whole rows. Pure.
 
-sacct prints the rows of one call one after another, so a text that holds line ends adds lines right behind the first
-one of its own row. The keys of the real rows are known from another call, in which nothing can be forged. So:
-
-    a line that is no row, or a row of no known key        makes the row before it doubtful
-    a key that has more rows than attempts, or fewer       makes all of its rows, and those before them, doubtful
-    everything else                                        is what Slurm stored
-
-What is doubtful is asked for by itself, and then holds one job's text alone.
+sacct escapes nothing, so a text may look like any row whose delimiter its writer knows. The call for texts therefore
+has a delimiter that nobody knew before (accounting/sacct.py): a line in which it stands was parted by Slurm. A row goes
+on over line ends until it has all its columns, and then over lines without the delimiter, which are its last text's.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
+from accounting.errors import SlurmError
+
 Key = bytes
+Row = tuple[bytes, ...]
 
 
-def match_texts(
-    lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int
-) -> list[bytes | None]:
-    """Return the line of each key in turn, None where it is doubtful.
-
-    `lines` are sacct's, without their heading; a row is a key of two columns, then as many `texts`.
-    """
-    return list(lines) if _is_plain(lines, keys, delimiter, texts) else _match(lines, keys, delimiter, texts)
-
-
-def _is_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> bool:
+def are_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, columns: int) -> bool:
     """Whether each line is the row of its key: a text with a line end in it would have added a line."""
     return len(lines) == len(keys) and all(
-        line.startswith(key + delimiter) and line.count(delimiter) == 1 + texts
+        line.startswith(key + delimiter) and line.count(delimiter) == columns - 1
         for line, key in zip(lines, keys, strict=True)
     )
 
 
-def _match(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, texts: int) -> list[bytes | None]:
-    expected = Counter(keys)
-    rows: dict[Key, list[bytes]] = {}
-    before: dict[Key, list[Key]] = {}
-    doubtful: set[Key] = set()
-    latest: Key | None = None
+def split_rows(lines: Sequence[bytes], delimiter: bytes, columns: int) -> list[Row]:
+    """Return the rows of so many columns that lines (without their heading) make; SlurmError where they make none."""
+    rows: list[list[bytes]] = []
+    separators = columns - 1
+    seen = separators
     for line in lines:
-        parts = line.split(delimiter)
-        key = delimiter.join(parts[:2])
-        if len(parts) != 2 + texts or key not in expected:
-            doubtful.update(() if latest is None else (latest,))
-            continue
-        rows.setdefault(key, []).append(line)
-        before.setdefault(key, []).extend(() if latest is None else (latest,))
-        latest = key
-    for key, count in expected.items():
-        if len(rows.get(key, ())) != count:
-            doubtful.add(key)
-            doubtful.update(before.get(key, ()))
-    turns = {key: iter(found) for key, found in rows.items() if key not in doubtful}
-    return [next(turns[key]) if key in turns else None for key in keys]
+        count = line.count(delimiter)
+        if seen == separators and (count or not rows):
+            rows.append([line])
+            seen = count
+        else:
+            rows[-1].append(line)
+            seen += count
+        if seen > separators or not rows[0][0].count(delimiter):
+            raise SlurmError("sacct's columns do not fit; look at what accounting.sacct runs, and try again")
+    if seen != separators:
+        raise SlurmError(
+            "sacct's output was cut off in the middle of a row; look at its own messages, and try again"
+        )
+    return [tuple(b"\n".join(row).split(delimiter)) for row in rows]
 
 
 def text_alone(printed: bytes, attempts: int) -> bytes | None:

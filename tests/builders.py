@@ -219,6 +219,10 @@ def sacct_row(plain: SacctRow, changes: SacctRow) -> SacctRow:
     return {**dict.fromkeys(COLUMNS, ""), **plain, **changes}
 
 
+# As drawn for one call: no text holds it.
+DRAWN = "|0123456789abcdef|"
+
+
 def answer_of(rows: Iterable[SacctRow]) -> Answer:
     """What sacct answers where these are all the rows in a window."""
     rows = list(rows)
@@ -227,13 +231,18 @@ def answer_of(rows: Iterable[SacctRow]) -> Answer:
     def one_text(display_id: str, column: str) -> bytes:
         return "".join(f"{row[column]}\n" for row in jobs if row["JobID"] == display_id).encode()
 
-    return Answer(figures=printed(FIGURES, rows), texts=printed((*KEY, *TEXTS), jobs), one_text=one_text)
+    return Answer(
+        figures=printed(FIGURES, rows),
+        texts=printed((*KEY, *TEXTS), jobs, DRAWN),
+        texts_delimiter=DRAWN,
+        one_text=one_text,
+    )
 
 
-def printed(columns: Sequence[str], rows: Iterable[SacctRow]) -> bytes:
+def printed(columns: Sequence[str], rows: Iterable[SacctRow], delimiter: str = DELIMITER) -> bytes:
     """Rows as sacct prints them: nothing is escaped."""
-    lines = [DELIMITER.join(row[name] for name in columns) for row in rows]
-    return "".join(f"{line}\n" for line in [DELIMITER.join(columns), *lines]).encode(errors="surrogateescape")
+    lines = [delimiter.join(row[name] for name in columns) for row in rows]
+    return "".join(f"{line}\n" for line in [delimiter.join(columns), *lines]).encode(errors="surrogateescape")
 
 
 _FAKE_SACCT = """#!/usr/bin/python3 -IS

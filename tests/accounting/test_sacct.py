@@ -14,8 +14,15 @@ def test_sacct_is_asked_for_the_window_in_unix_seconds(tmp_path: Path) -> None:
     answer = query_sacct(fake.command, T0, T0 + 1000)
     assert fake.calls() == [(T0, T0 + 1000)]
     assert answer.figures == printed(FIGURES, [job_line(7), step_line(7)])
-    assert answer.texts == printed((*KEY, *TEXTS), [job_line(7)])
+    assert answer.texts == printed((*KEY, *TEXTS), [job_line(7)], answer.texts_delimiter)
     assert answer.one_text("7", "JobName") == b"fit\n"
+
+
+def test_texts_come_with_a_delimiter_that_nobody_can_know(tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path, [job_line(7)])
+    drawn = {query_sacct(fake.command, T0, T0 + 1000).texts_delimiter for _ in range(20)}
+    assert len(drawn) == 20
+    assert all(len(one) >= 16 and DELIMITER not in one for one in drawn)
 
 
 def test_no_column_of_the_figures_is_a_users_to_write() -> None:
@@ -28,8 +35,9 @@ def test_sacct_runs_in_an_environment_that_does_not_change_its_figures(tmp_path:
     spy = executable(
         tmp_path / "sacct",
         f'#!/bin/sh\necho "$SLURM_TIME_FORMAT $TZ" > {tmp_path}/seen\n'
-        f'for word; do echo "$word" >> {tmp_path}/words; case $word in --format=*) '
-        "printf '%s\\n' \"${word#--format=}\" | tr , '\\037';; esac; done\n",
+        f'for word; do echo "$word" >> {tmp_path}/words\n'
+        "case $word in --delimiter=*) cut=${word#*=};; --format=*) columns=${word#*=};; esac; done\n"
+        'echo "$columns" | sed "s/,/$cut/g"\n',
     )
     query_sacct(str(spy), 5, 10)
     assert (tmp_path / "seen").read_text() == "%s UTC\n"
@@ -79,11 +87,10 @@ def test_a_broken_sacct_is_an_error_that_says_what_to_do(script: str, said: str,
 
 
 def test_an_answer_that_ends_in_the_middle_of_a_line_is_none(tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    whole.write_bytes(printed((*KEY, *TEXTS), [job_line(7)]))
-    command = executable(tmp_path / "sacct", f"#!/bin/sh\nhead -c -3 {whole}\n")
+    fake = FakeSacct(tmp_path / "whole", [job_line(7)])
+    command = executable(tmp_path / "sacct", f'#!/bin/sh\n{fake.command} "$@" | head -c -3\n')
     with pytest.raises(SlurmError, match="cut off in the middle of a line"):
-        query_sacct(str(command), 0, 1)
+        query_sacct(str(command), T0, T0 + 1000)
 
 
 def test_a_missing_sacct_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:

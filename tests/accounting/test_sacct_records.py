@@ -13,9 +13,9 @@ from accounting.errors import SlurmError
 from accounting.frames import Records, attempts_in
 from accounting.labels import label
 from accounting.records import Attempt, Quarantined
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS
+from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from accounting.sacct_records import Metering, read_answer
-from tests.builders import T0, SacctRow, answer_of, job_line, printed, step_line
+from tests.builders import DRAWN, T0, SacctRow, answer_of, job_line, printed, step_line
 
 UNTIL_S = T0 + 10**6
 METERING = Metering(release="24.11", gather="jobacct_gather/linux")
@@ -175,21 +175,78 @@ def test_the_attempts_of_a_requeued_job_share_its_hostile_name() -> None:
     assert [one.row.job_name for one in attempts(*rows)] == ["a\nb", "a\nb"]
 
 
-def test_a_name_that_cannot_be_told_is_quarantined_with_its_job() -> None:
+def test_attempts_of_a_requeued_job_may_have_different_hostile_names() -> None:
     rows = [job_line(7, State="REQUEUED", JobName="a\nb"), job_line(7, start_s=T0 + 500, JobName="c\nd")]
-    [records] = read(*rows, job_line(8))
+    assert [one.row.job_name for one in attempts(*rows, job_line(8))] == ["a\nb", "c\nd", "fit"]
+
+
+def without_texts(rows: list[SacctRow], missing: int) -> Answer:
+    """What sacct answers where texts of the first rows came after they had been asked for."""
+    texts = printed((*KEY, *TEXTS), rows[missing:], DRAWN)
+    return msgspec.structs.replace(answer_of(rows), texts=texts)
+
+
+def test_a_text_that_came_late_is_asked_for() -> None:
+    [records] = read_answer(without_texts([job_line(7), job_line(8)], 1), UNTIL_S, METERING)
+    assert records.jobs["job_name"].to_pylist() == ["fit", "fit"]
+
+
+def test_a_name_that_cannot_be_told_is_quarantined_with_its_job() -> None:
+    rows = [
+        job_line(7, State="REQUEUED", JobName="a"),
+        job_line(7, start_s=T0 + 500, JobName="b"),
+        job_line(8),
+    ]
+    [records] = read_answer(without_texts(rows, 2), UNTIL_S, METERING)
     assert records.jobs["job_id"].to_pylist() == [8]
-    assert [item.reason for item in records.quarantined] == [
-        "its name and comments cannot be told from other jobs'"
-    ] * 2
+    assert [item.reason for item in records.quarantined] == ["sacct did not tell its name and comments"] * 2
 
 
 def test_answers_that_contradict_each_other_are_refused() -> None:
     rows = [job_line(number) for number in range(3000)]
-    answer = answer_of(rows)
-    fewer = msgspec.structs.replace(answer, texts=printed((*KEY, *TEXTS), rows[:1000]))
+    fewer = msgspec.structs.replace(answer_of(rows), texts=printed((*KEY, *TEXTS), rows[:1000], DRAWN))
     with pytest.raises(SlurmError, match="differ in 2000 of 3000 jobs"):
         list(read_answer(fewer, UNTIL_S, METERING))
+
+
+def test_many_names_that_forge_rows_of_many_jobs_cost_no_question() -> None:
+    rows = [job_line(number) for number in range(1, 1501)]
+    forged = [DELIMITER.join((row["JobIDRaw"], row["Submit"], "", "", "")) for row in rows]
+    hostile = [
+        job_line(2000 + number, Comment="x\n" + "\n".join(forged[begin : begin + 37]))
+        for number, begin in enumerate(range(0, 1500, 37))
+    ]
+    answer = msgspec.structs.replace(answer_of([*rows, *hostile]), one_text=no_question)
+    [records] = read_answer(answer, UNTIL_S, METERING, most_jobs=10_000)
+    assert records.jobs["comment"].to_pylist() == [row["Comment"] for row in (*rows, *hostile)]
+    assert not records.quarantined
+
+
+def no_question(display_id: str, column: str) -> bytes:
+    raise AssertionError(f"asked for {column} of {display_id}")
+
+
+def ended_long_ago(rows: list[SacctRow], figures: list[SacctRow]) -> list[Records]:
+    """What is read where `rows` is what Slurm has, and only `figures` came through."""
+
+    def one_id(display_id: str, column: str) -> bytes:
+        own = [row for row in rows if row["JobIDRaw"].partition(".")[0] == display_id]
+        return "".join(f"{row[column]}\n" for row in own).encode()
+
+    answer = msgspec.structs.replace(answer_of(rows), figures=printed(FIGURES, figures), one_id=one_id)
+    return list(read_answer(answer, UNTIL_S, METERING))
+
+
+@pytest.mark.parametrize("odd", ["fit", "a\nb"])
+def test_figures_that_end_early_are_refused(odd: str) -> None:
+    rows = [job_line(7), step_line(7), job_line(8, JobName=odd), step_line(8)]
+    assert len(ended_long_ago(rows, rows)[0].jobs) == 2
+    with pytest.raises(SlurmError, match="steps of job 8 missing"):
+        ended_long_ago(rows, rows[:3])
+    with pytest.raises(SlurmError, match="job 8 missing"):
+        ended_long_ago(rows, rows[:2])
+    with pytest.raises(SlurmError, match="job 8 missing"):
+        ended_long_ago(rows, [])
 
 
 def test_a_record_is_known_by_its_digest_until_any_of_it_changes() -> None:

@@ -1,4 +1,6 @@
-"""Names and comments that try to be rows of sacct: in the very columns, order and delimiter in which ingest asks.
+"""Names and comments that try to be rows of sacct: in the very columns and order in which ingest asks.
+
+Their delimiter is that of the figures, or of the form of those that are drawn for texts.
 
 Slurm keeps 255 bytes of a name, all of a comment, and `--parsable2` escapes nothing in either.
 """
@@ -11,6 +13,8 @@ NO_SUCH_JOB = 4_000_001
 ADMIN_COMMENT = (
     "rightsizer/1;id=f0f0f0f0f0f0;mode=enforce;why=resized;asked=cpus:64,mem:64000;granted=cpus:1,mem:1"
 )
+# Of the form in which ingest draws the delimiter of texts.
+GUESS = "|0123456789abcdef|"
 # Innocent to look at, hostile to those who split lines.
 ODD_NAMES = (
     b"|||COMPLETED|0:0",
@@ -94,6 +98,9 @@ def forged_texts(victim: tuple[str, str], own: tuple[str, str]) -> dict[str, byt
         "its own admin comment": f"x{DELIMITER}{DELIMITER}{ADMIN_COMMENT}",
         "its own figures": "x\n" + figures_row(own, AllocTRES="mem=1M"),
         "a heading": "x\n" + DELIMITER.join((*KEY, *TEXTS)),
+        "the victim's texts, with a guessed delimiter": "x\n"
+        + texts_row(victim, "forged", "", ADMIN_COMMENT).replace(DELIMITER, GUESS),
+        "the end of its own row, with a guessed delimiter": f"x{GUESS}{GUESS}{ADMIN_COMMENT}",
         "all at once": "\n".join(("x", step_row(victim), texts_row(victim), texts_row(own))),
     }
     return {what: text.encode() for what, text in forged.items()}
