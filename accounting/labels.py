@@ -62,7 +62,7 @@ def label(
         **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
         **_cores(jobs, steps, asked["num_tasks"]),
         "wall_s": elapsed_s,
-        "wall_quality": quality.wall_quality(outcome, ints(jobs["start_s"]) > 0),
+        "wall_quality": quality.wall_quality(outcome, _started(jobs, steps)),
         **_gpus(jobs, steps, gpu_use or {}),
         **_input_output(steps, elapsed_s, count, sampled_every_s),
         **_energy(jobs, steps, elapsed_s, count),
@@ -84,6 +84,14 @@ def label_attempt(
         label(records_of([(row, steps)]), {row.job_id: gpu_use}, {0: by_client} if by_client else {})
     )
     return attempt
+
+
+def _started(jobs: pa.Table, steps: Columns) -> Flags:
+    """Return which attempts ever ran. 24.11 and later give a job that was cancelled while it waited its end as start."""
+    with_steps = np.zeros(len(jobs), dtype=bool)
+    with_steps[steps["job"]] = True
+    ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
+    return ran
 
 
 def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
