@@ -1,5 +1,6 @@
 """Writers that are killed, starved of disk, cut off from their database, or two at once: nothing is half-written."""
 
+import os
 import random
 import resource
 import shutil
