@@ -87,7 +87,7 @@ def label_attempt(
 
 
 def _started(jobs: pa.Table, steps: Columns) -> Flags:
-    """Return which attempts ever ran. 24.11 and later give a job that was cancelled while it waited its end as start."""
+    """Return which attempts ever ran: 24.11 and later show a job that was cancelled while it waited as begun then."""
     with_steps = np.zeros(len(jobs), dtype=bool)
     with_steps[steps["job"]] = True
     ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
