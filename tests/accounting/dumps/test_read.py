@@ -197,9 +197,9 @@ def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job
     records = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)]))
     assert records.jobs["job_id"].to_pylist() == [101]
     assert [one.reason for one in records.quarantined] == [
-        "line 2: it stands near a piece of a broken line, and may be forged",
-        "line 4: no id of a job",
-        "line 5: the line of its job does not stand before it",
+        "it stands near a piece of a broken line, and may be forged",
+        "no id of a job",
+        "the line of its job does not stand before it",
     ]
     names = tuple(name for name in COLUMNS if name not in ("JobName", "Comment", "AdminComment"))
     unforgeable = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)], names))
