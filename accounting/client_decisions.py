@@ -11,7 +11,7 @@ import msgspec
 from accounting.decisions import Decision
 from accounting.records import JobRow
 from accounting.request import Grant, JobRequest, granted
-from accounting.token import asked_request, carried_id, find_token
+from accounting.token import asked_request, find_token
 
 # A client submits right after it was answered; hosts' clocks may differ, and a busy slurmctld makes it try again.
 LEAD_S = 600
@@ -23,12 +23,6 @@ class ClientDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     request: JobRequest
-
-
-def client_decision_id(row: JobRow) -> str:
-    """Return the id that a job names, in its token or (where the hook did not answer) in its comment; '' for none."""
-    token = find_token(row.admin_comment)
-    return token.via if token else carried_id(row.comment)
 
 
 def carried_out(decision: Decision | None, row: JobRow) -> ClientDecision | None:

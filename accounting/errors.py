@@ -2,6 +2,7 @@
 
     RightsizerError            one line: what is wrong and what to do next (exit code 1)
     ├── ConfigError            the configuration cannot be used (exit code 2)
+    ├── DumpError              a file cannot be read as a table of Slurm's jobs
     ├── StoreError             the accounting store cannot be used
     ├── SlurmError             a Slurm command is missing, failed or answered rubbish
     ├── ModelError             no model, or one that is damaged
@@ -22,6 +23,10 @@ class ConfigError(RightsizerError):
     """The configuration cannot be used."""
 
     exit_code = 2
+
+
+class DumpError(RightsizerError):
+    """A file cannot be read as a table of Slurm's jobs."""
 
 
 class StoreError(RightsizerError):

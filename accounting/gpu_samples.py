@@ -1,5 +1,9 @@
-"""The GPU spool: what a meter beside the jobs wrote, one JSON object a sample and line.
+"""The GPU spool: what meters beside the jobs wrote, one JSON object a line, in files `*.jsonl` of one folder.
 
+A line is a window of one GPU for one job (`rightsizer collect` writes it: the fields of GpuUse), or one sample:
+
+    {"job_id":123,"node":"n1","gpu":0,"instance":-1,"source":"nvml","samples":30,"first_s":1700000000,"last_s":1700000029,
+     "util_max_pct":97.0,"util_mean_pct":55.1,"mem_max_mib":2000.0,"power_mean_w":350.2}
     {"job_id":"123","node":"n1","time_s":1700000000,"gpu":0,"util_pct":90,"mem_mib":2000,"source":"nvml"}
 
 `source` travels into every report. A sandbox's posing GPUs write `simulated`.
@@ -7,7 +11,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -18,68 +24,227 @@ from accounting.records import GpuUse, Quarantined
 
 # Two attempts of one job id lie at least this far apart: a requeue waits in the queue.
 ATTEMPT_GAP_S = 30
+# As much of a file is read at once, in bytes: some 100,000 lines.
+PART_BYTES = 16 * 1024**2
+# A file that was written to no longer than this ago may still grow.
+FINISHED_AFTER_S = 2 * 86400
+# How far a node's clock may be ahead of ours.
+CLOCK_AHEAD_S = 300
+LONGEST_WINDOW_S = 86400
+MOST_SAMPLES_A_S = 20
+EARLIEST_S = 946_684_800  # 2000: an earlier clock was never set
+MOST_MEM_MIB = 2**24
+MOST_POWER_W = 10_000.0
+# What a name may have as part of a key in every store.
+NAME_CHARS = 191
+SOURCE = "gpu-spool"
+KEY_PREFIX = "gpu-spool/"
 
-
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # what a store holds
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # what a store holds
+JobId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of one GPU. Utilisation in per cent, memory in MiB."""
 
-    job_id: Whole
+    job_id: JobId
     node: str
-    time_s: Whole
+    time_s: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     gpu: Whole
     util_pct: float
     mem_mib: float
     source: str
 
 
+class SpoolPart(msgspec.Struct):
+    """What one spool file held beyond where it was read to before: at most PART_BYTES of it.
+
+    `file` is its key in the store's table `journals`, `read_bytes` how far it is read now. `finished`: all of it is
+    read, and nobody writes to it any more: it can be removed.
+    """
+
+    file: str
+    read_bytes: int
+    uses: list[GpuUse]
+    quarantined: list[Quarantined]
+    finished: bool = False
+
+
 def read_spool(folder: Path) -> tuple[list[GpuUse], list[Quarantined]]:
-    """Return the GPU use in all `*.jsonl` files of the spool; a spool that does not exist is empty."""
+    """Return the GPU use in all files of the spool, from their beginning; a spool that does not exist is empty."""
     quarantined: list[Quarantined] = []
-    samples = [sample for file in sorted(folder.glob("*.jsonl")) for sample in _samples(file, quarantined)]
-    return aggregate(samples), quarantined
+    uses: list[GpuUse] = []
+    for part in read_spool_on(folder, {}):
+        uses += part.uses
+        quarantined += part.quarantined
+    return merge_uses(uses), quarantined
 
 
-def _samples(file: Path, quarantined: list[Quarantined]) -> Iterator[GpuSample]:
+def read_spool_on(folder: Path, offsets: Mapping[str, int], now_s: int | None = None) -> Iterator[SpoolPart]:
+    """Yield what is new in the spool, in parts of bounded size, given how far each file was read (`SpoolPart.file`).
+
+    A last line without its newline is still being written and waits for the next time; in a finished file it is
+    quarantined. `now_s` says what lies in the future; None checks no times against a clock. StoreError where a file
+    cannot be read.
+    """
+    for file in sorted(folder.glob("*.jsonl")):
+        yield from _read_on(file, offsets.get(spool_key(file.name), 0), now_s)
+
+
+def spool_key(file_name: str) -> str:
+    """Return under which name the store remembers how far a file was read."""
+    key = KEY_PREFIX + file_name
+    if len(key) <= NAME_CHARS:
+        return key
+    return KEY_PREFIX + hashlib.sha256(file_name.encode(errors="replace")).hexdigest()
+
+
+def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list[Path]:
+    """Return the files that are read to their end and written to no more: they can be removed."""
+    found = []
+    for file in sorted(folder.glob("*.jsonl")):
+        try:
+            stat = file.stat()
+        except FileNotFoundError:
+            continue
+        if stat.st_size <= offsets.get(spool_key(file.name), 0) and _is_old(stat.st_mtime, now_s):
+            found.append(file)
+    return found
+
+
+def _is_old(written_s: float, now_s: int | None) -> bool:
+    return now_s is not None and written_s < now_s - FINISHED_AFTER_S
+
+
+def _read_on(file: Path, offset: int, now_s: int | None) -> Iterator[SpoolPart]:
     try:
-        complete, _, _ = file.read_bytes().rpartition(b"\n")
+        stat = file.stat()
+        # Shorter than it was: another file under the same name.
+        offset = offset if offset <= stat.st_size else 0
+        old = _is_old(stat.st_mtime, now_s)
+        with file.open("rb") as spool:
+            spool.seek(offset)
+            while block := spool.read(PART_BYTES):
+                ends = old and offset + len(block) >= stat.st_size
+                complete, newline, rest = block.rpartition(b"\n")
+                if ends or (len(block) == PART_BYTES and not newline):
+                    # Cut off for good, or no line at all: it would be read again and again.
+                    complete, newline, rest = block, b"", b""
+                if not complete and not newline:
+                    return
+                offset += len(block) - len(rest)
+                spool.seek(offset)
+                yield _part(file, offset, complete, now_s, finished=ends)
+    except FileNotFoundError:
+        return  # its collector dropped it, or another ingester removed it
     except OSError as error:
         raise StoreError(
             f"cannot read the GPU spool file {file}: {error.strerror}; mend its permissions"
         ) from None
-    # A last line without its newline is still being written and waits for the next time.
+
+
+def _part(file: Path, read_bytes: int, complete: bytes, now_s: int | None, *, finished: bool) -> SpoolPart:
+    part = SpoolPart(spool_key(file.name), read_bytes, [], [], finished)
+    uses = []
     for line in filter(None, complete.split(b"\n")):
-        try:
-            yield msgspec.json.decode(line, type=GpuSample, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            quarantined.append(
-                Quarantined(line=line.decode(errors="replace"), reason=f"{file.name}: {error}")
-            )
+        use, reason = parse_line(line, now_s)
+        if use is None:
+            text = line[:10_000].decode(errors="replace")
+            part.quarantined.append(Quarantined(line=text, reason=f"{file.name}: {reason}", source=SOURCE))
+        else:
+            uses.append(use)
+    part.uses = merge_uses(uses)
+    return part
+
+
+def parse_line(line: bytes, now_s: int | None = None) -> tuple[GpuUse | None, str]:
+    """Return what a line says, or None and why it makes no sense."""
+    try:
+        if b'"time_s"' in line:
+            use = as_use(msgspec.json.decode(line, type=GpuSample, strict=False))
+        else:
+            use = msgspec.json.decode(line, type=GpuUse, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return None, str(error)
+    reason = nonsense_in(use, now_s)
+    return (None, reason) if reason else (use, "")
+
+
+def as_use(sample: GpuSample) -> GpuUse:
+    """Return one sample as the use that it shows."""
+    return GpuUse(
+        job_id=sample.job_id,
+        node=sample.node,
+        gpu=sample.gpu,
+        source=sample.source,
+        samples=1,
+        first_s=sample.time_s,
+        last_s=sample.time_s,
+        util_max_pct=sample.util_pct,
+        util_mean_pct=sample.util_pct,
+        mem_max_mib=sample.mem_mib,
+    )
+
+
+def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
+    """Return why a line cannot be true, '' where it can."""
+    checks = (
+        ("job id", 1 <= use.job_id < 2**63),
+        ("node", 0 < len(use.node) <= NAME_CHARS),
+        ("source", 0 < len(use.source) <= NAME_CHARS),
+        ("GPU", 0 <= use.gpu < 2**31 and -1 <= use.instance < 2**31),
+        ("time", EARLIEST_S <= use.first_s <= use.last_s <= use.first_s + LONGEST_WINDOW_S),
+        ("time in the future", now_s is None or use.last_s <= now_s + CLOCK_AHEAD_S),
+        ("number of samples", 1 <= use.samples <= MOST_SAMPLES_A_S * (use.last_s - use.first_s + 1)),
+        ("utilisation", _within(use.util_max_pct, 100.0) and _within(use.util_mean_pct, 100.0)),
+        ("utilisation", (use.util_mean_pct or 0.0) <= (use.util_max_pct or 0.0) + 0.01),
+        ("memory", _within(use.mem_max_mib, MOST_MEM_MIB)),
+        ("power", _within(use.power_mean_w, MOST_POWER_W)),
+    )
+    return next((f"the {name} cannot be true" for name, holds in checks if not holds), "")
+
+
+def _within(value: float | None, most: float) -> bool:
+    return value is None or (math.isfinite(value) and 0.0 <= value <= most)
 
 
 def aggregate(samples: Iterable[GpuSample]) -> list[GpuUse]:
     """Reduce samples to one GpuUse for each job, node, GPU, source and attempt (a gap in time starts a new one)."""
-    stretches: dict[tuple[int, str, int, str], list[list[GpuSample]]] = {}
-    for sample in sorted(samples, key=lambda sample: sample.time_s):
-        runs = stretches.setdefault((sample.job_id, sample.node, sample.gpu, sample.source), [])
-        if not runs or sample.time_s - runs[-1][-1].time_s > ATTEMPT_GAP_S:
-            runs.append([])
-        runs[-1].append(sample)
-    return [_reduce(run) for runs in stretches.values() for run in runs]
+    return merge_uses(map(as_use, samples))
 
 
-def _reduce(run: list[GpuSample]) -> GpuUse:
-    return GpuUse(
-        job_id=run[0].job_id,
-        node=run[0].node,
-        gpu=run[0].gpu,
-        source=run[0].source,
-        samples=len(run),
-        first_s=run[0].time_s,
-        last_s=run[-1].time_s,
-        util_max_pct=max(sample.util_pct for sample in run),
-        util_mean_pct=sum(sample.util_pct for sample in run) / len(run),
-        mem_max_mib=max(sample.mem_mib for sample in run),
+def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
+    """Merge uses that follow one another without a gap, for each job, node, GPU, instance and source.
+
+    With what the store holds of the same jobs among them, use that was read in several runs becomes one again: it
+    keeps the `first_s` of the earliest, which is its key.
+    """
+    runs: dict[tuple[int, str, int, int, str], list[GpuUse]] = {}
+    for use in sorted(uses, key=lambda use: (use.first_s, use.last_s)):
+        stretches = runs.setdefault((use.job_id, use.node, use.gpu, use.instance, use.source), [])
+        if stretches and use.first_s - stretches[-1].last_s <= ATTEMPT_GAP_S:
+            stretches[-1] = _merged(stretches[-1], use)
+        else:
+            stretches.append(use)
+    return [use for stretches in runs.values() for use in stretches]
+
+
+def _merged(earlier: GpuUse, later: GpuUse) -> GpuUse:
+    highest = [use.util_max_pct for use in (earlier, later) if use.util_max_pct is not None]
+    return msgspec.structs.replace(
+        earlier,
+        samples=earlier.samples + later.samples,
+        last_s=max(earlier.last_s, later.last_s),
+        util_max_pct=max(highest, default=None),
+        util_mean_pct=_mean((earlier.util_mean_pct, earlier.samples), (later.util_mean_pct, later.samples)),
+        mem_max_mib=max(earlier.mem_max_mib, later.mem_max_mib),
+        power_mean_w=_mean((earlier.power_mean_w, earlier.samples), (later.power_mean_w, later.samples)),
     )
+
+
+def _mean(*weighted: tuple[float | None, int]) -> float | None:
+    known = [(value, samples) for value, samples in weighted if value is not None]
+    weight = sum(samples for _, samples in known)
+    # Rounding must not lift a mean above the highest of its values.
+    highest = max((value for value, _ in known), default=0.0)
+    return min(highest, sum(value * samples for value, samples in known) / weight) if weight else None

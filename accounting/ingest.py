@@ -6,61 +6,95 @@ window again and writes the same rows onto the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine
 
-from accounting.client_decisions import carried_out, client_decision_id
-from accounting.gpu_samples import read_spool
+from accounting import originals
+from accounting.client_decisions import ClientDecision, carried_out
+from accounting.decisions import Decision
+from accounting.frames import Ints, Records, job_row_of
+from accounting.gpu_samples import read_spool_on
 from accounting.journal import read_journal
-from accounting.labels import label_attempt
-from accounting.records import GpuUse, JobRow
-from accounting.sacct import Reading, query_sacct, read_sacct
+from accounting.labels import label
+from accounting.pseudonyms import Pseudonyms
+from accounting.records import Quarantined
+from accounting.sacct import Answer, known_fields, query_sacct
+from accounting.sacct_records import Metering, read_answer
+from accounting.slurmdbd import read_database
 from accounting.store import schema
+from accounting.store.bulk import known_digests, upsert_attempts
+from accounting.store.database import writing
+from accounting.store.recorded import read_records
 from accounting.store.records import (
     Counts,
+    latest_end_s,
     read_decisions,
     read_gpu_use,
     read_offsets,
     read_until_s,
-    write_attempts,
     write_decisions,
     write_gpu_use,
     write_quarantine,
     write_refusals,
     write_rows,
-    write_steps,
 )
-from accounting.token import find_token
 
 SACCT = "sacct"
-DAY_S = 86400
+DAY_S, HOUR_S = 86400, 3600
+# Windows are made so long that sacct's answer, which is held in memory, has some such size: 100,000 jobs.
+WINDOW_BYTES = 64 * 1024**2
 
 Window = tuple[int, int]
-Query = Callable[[str, int, int], list[str]]
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source has about a window: its size, and its records but for those whose digests are known."""
+
+    size_bytes: int
+    records: Callable[[Ints | None], Iterable[Records]]
+
+
+# Asked for a window of unix seconds, outside any transaction: sacct may take minutes.
+Source = Callable[[int, int], Fetched]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late."""
+    """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
+
+    `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct, and `cluster` whose jobs; '' is
+    none. `pseudonyms` stand for names before anything is written.
+    """
 
     sacct: str
     overlap_s: int
     first_days: int
     gpu_spool: Path
     journal: Path
+    slurmdbd_url: str = ""
+    cluster: str = ""
+    metering: Metering = Metering()
+    pseudonyms: Pseudonyms | None = None
 
 
 class IngestReport(msgspec.Struct):
     """What one run brought."""
 
-    attempts: Counts
-    steps: Counts
-    gpu_use: Counts
-    decisions: Counts
+    attempts: Counts = msgspec.field(default_factory=Counts)
+    steps: Counts = msgspec.field(default_factory=Counts)
+    gpu_use: Counts = msgspec.field(default_factory=Counts)
+    decisions: Counts = msgspec.field(default_factory=Counts)
     unfinished: int = 0
     quarantined: int = 0
+
+    def __add__(self, other: IngestReport) -> IngestReport:
+        """Add count by count."""
+        return IngestReport(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 def ingest(
@@ -69,84 +103,179 @@ def ingest(
     now_s: int,
     since_s: int | None = None,
     progress: Callable[[float], None] = lambda _done: None,
-    query: Query = query_sacct,
+    source: Source | None = None,
 ) -> IngestReport:
     """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
 
-    `query` answers for a window what sacct printed about it: sacct itself, or a recording.
+    `source` answers for a window: as the settings say, where none is given.
     """
-    report = IngestReport(Counts(), Counts(), Counts(), Counts())
-    with engine.begin() as connection:
-        _ingest_spools(connection, settings, now_s, report)
+    run = Run(settings, now_s)
+    fetch = source or source_of(settings, now_s)
+    ingest_spools(engine, run)
+    with engine.connect() as connection:
+        # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
         until_s = read_until_s(connection, SACCT)
-    windows = list(plan_windows(until_s, now_s, settings, since_s))
+        read_s = until_s if until_s is None or until_s <= now_s else latest_end_s(connection, now_s)
+    begin_s = first_s = starts_at(read_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
-    for number, (begin_s, end_s) in enumerate(windows, start=1):
-        reading = read_sacct(query(settings.sacct, begin_s, end_s))
-        with engine.begin() as connection:
-            _write_reading(connection, reading, now_s, report)
+    span_s = first_span_s(now_s - begin_s)
+    while begin_s < now_s:
+        end_s = min(begin_s + span_s, now_s)
+        fetched = fetch(begin_s, end_s)
+        with writing(engine) as connection:
+            known = known_digests(connection, begin_s, end_s)
+            run.report.unfinished = 0  # what has not ended by the last window is what is still to come
+            for records in fetched.records(known):
+                run.write(connection, records)
             if not leaves_gap:
                 mark = {"source": SACCT, "read_until_s": max(end_s, until_s or 0)}
                 write_rows(connection, schema.windows, [mark])
-        report.unfinished = reading.unfinished
-        progress(number / len(windows))
-    return report
+        progress((end_s - first_s) / (now_s - first_s))
+        begin_s, span_s = end_s, next_span_s(span_s, fetched.size_bytes)
+    return run.report
 
 
-def plan_windows(
-    until_s: int | None, now_s: int, settings: IngestSettings, since_s: int | None
-) -> Iterator[Window]:
-    """Yield windows of a day at most, in unix seconds, that lead up to now: slurmdbd answers small questions."""
+def ingest_records(
+    engine: Engine,
+    settings: IngestSettings,
+    now_s: int,
+    parts: Iterable[Records],
+    progress: Callable[[float, int], None] = lambda _done, _jobs: None,
+) -> IngestReport:
+    """Write records that come from elsewhere, each part by itself; what is there already is not added again.
+
+    `progress` hears of the jobs that were read; how many there are nobody knows before the end.
+    """
+    run, jobs = Run(settings, now_s), 0
+    for records in parts:
+        with writing(engine) as connection:
+            run.write(connection, records)
+        jobs += len(records.jobs)
+        progress(0.0, jobs)
+    return run.report
+
+
+def source_of(settings: IngestSettings, now_s: int) -> Source:
+    """Return what the settings name: slurmdbd's database, else sacct."""
+    if not settings.slurmdbd_url:
+        return sacct_source(settings)
+    where = (settings.slurmdbd_url, settings.cluster)
+    return lambda begin_s, end_s: Fetched(
+        size_bytes=0, records=lambda _known: read_database(*where, begin_s, end_s, now_s)
+    )
+
+
+def sacct_source(settings: IngestSettings) -> Source:
+    """Return what asks sacct; it is asked first which columns it knows."""
+    fields = known_fields(settings.sacct)
+    return lambda begin_s, end_s: fetched_answer(
+        query_sacct(settings.sacct, begin_s, end_s, fields), end_s, settings.metering
+    )
+
+
+def fetched_answer(answer: Answer, until_s: int, metering: Metering) -> Fetched:
+    """Return what sacct answered about a window that ends at `until_s`."""
+    return Fetched(
+        size_bytes=len(answer.figures), records=lambda known: read_answer(answer, until_s, metering, known)
+    )
+
+
+def starts_at(until_s: int | None, now_s: int, settings: IngestSettings, since_s: int | None) -> int:
+    """Return from which unix second on to read."""
     if since_s is not None:
-        begin_s = since_s
-    elif until_s is None:
-        begin_s = now_s - settings.first_days * DAY_S
-    else:
-        begin_s = until_s - settings.overlap_s
-    while begin_s < now_s:
-        end_s = min(begin_s + DAY_S, now_s)
-        yield begin_s, end_s
-        begin_s = end_s
+        return since_s
+    if until_s is None:
+        return now_s - settings.first_days * DAY_S
+    return min(until_s, now_s) - settings.overlap_s
 
 
-def _ingest_spools(
-    connection: Connection, settings: IngestSettings, now_s: int, report: IngestReport
-) -> None:
-    uses, quarantined = read_spool(settings.gpu_spool)
-    report.gpu_use += write_gpu_use(connection, uses)
-    for part in read_journal(settings.journal, read_offsets(connection)):
-        report.decisions += write_decisions(connection, part.decisions)
-        quarantined.extend(part.quarantined)
-        write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
-    report.quarantined += write_quarantine(connection, quarantined, now_s).new
+def first_span_s(ahead_s: int) -> int:
+    """Return the length of the first window: nothing is known yet of how many jobs a long way back holds."""
+    return HOUR_S if ahead_s > DAY_S else DAY_S
 
 
-def _write_reading(connection: Connection, reading: Reading, now_s: int, report: IngestReport) -> None:
-    gpu_use = read_gpu_use(connection, [row.job_id for row, _ in reading.jobs])
-    named = [client_decision_id(row) for row, _ in reading.jobs]
-    decisions = read_decisions(connection, [name for name in named if name])
-    attempts = [
-        label_attempt(
-            row,
-            steps,
-            _during(row, gpu_use.get(row.job_id, [])),
-            carried_out(decisions.get(name), row),
-        )
-        for name, (row, steps) in zip(named, reading.jobs, strict=True)
-    ]
-    report.attempts += write_attempts(connection, attempts)
-    report.steps += write_steps(connection, ((row, step) for row, steps in reading.jobs for step in steps))
-    report.decisions += write_refusals(connection, _refusals(row for row, _ in reading.jobs))
-    report.quarantined += write_quarantine(connection, reading.quarantined, now_s).new
+def next_span_s(span_s: int, answer_bytes: int) -> int:
+    """Return the length of the next window after one with an answer of so many bytes: from a minute to a day."""
+    if answer_bytes > WINDOW_BYTES:
+        return max(60, span_s // 2)
+    return min(DAY_S, span_s * 2) if answer_bytes < WINDOW_BYTES // 2 else span_s
 
 
-def _refusals(rows: Iterable[JobRow]) -> dict[str, str]:
-    """Return why the hook did not carry decisions out, by their ids: the journal counts them as applied."""
-    tokens = (find_token(row.admin_comment) for row in rows)
-    return {token.decision_id: token.refused for token in tokens if token and token.refused}
+def ingest_spools(engine: Engine, run: Run) -> None:
+    """Read on in the decision journal and the GPU spool; attempts that are stored already get the use of their GPUs."""
+    with writing(engine) as connection:
+        offsets = read_offsets(connection)
+        for part in read_journal(run.settings.journal, offsets):
+            run.report.decisions += write_decisions(connection, map(run.hidden_decision, part.decisions))
+            run.quarantine(connection, part.quarantined)
+            write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
+    for samples in read_spool_on(run.settings.gpu_spool, offsets, run.now_s):
+        with writing(engine) as connection:
+            run.report.gpu_use += write_gpu_use(connection, samples.uses)
+            run.quarantine(connection, samples.quarantined)
+            write_rows(
+                connection, schema.journals, [{"file": samples.file, "read_bytes": samples.read_bytes}]
+            )
+            run.label_again(connection, sorted({use.job_id for use in samples.uses}))
 
 
-def _during(row: JobRow, uses: list[GpuUse]) -> list[GpuUse]:
-    """Return the GPU use that falls into an attempt; job ids come again after a requeue."""
-    return [use for use in uses if use.first_s <= row.end_s and use.last_s >= row.start_s]
+class Run:
+    """One run: what is written, and what it came to."""
+
+    def __init__(self, settings: IngestSettings, now_s: int) -> None:
+        self.settings = settings
+        self.now_s = now_s
+        self.report = IngestReport()
+
+    def write(self, connection: Connection, records: Records) -> None:
+        """Label records and write them."""
+        pseudonyms = self.settings.pseudonyms
+        if pseudonyms is not None:
+            jobs, steps = pseudonyms.table(records.jobs), pseudonyms.table(records.steps)
+            records = replace(records, jobs=jobs, steps=steps)
+        written, written_steps = self._label_and_write(connection, records)
+        self.report.attempts += written + Counts(same=records.known)
+        self.report.steps += written_steps
+        self.report.unfinished += records.unfinished
+        self.report.decisions += write_refusals(connection, originals.refusals(records.jobs))
+        self.quarantine(connection, records.quarantined)
+
+    def label_again(self, connection: Connection, job_ids: Sequence[int]) -> None:
+        """Label the stored attempts of jobs once more, since more is known of them."""
+        records = read_records(connection, job_ids)
+        if len(records.jobs):
+            self._label_and_write(connection, records)
+
+    def _label_and_write(self, connection: Connection, records: Records) -> tuple[Counts, Counts]:
+        jobs = records.jobs
+        gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
+        every_s = self.settings.metering.sampled_every_s
+        attempts = label(records, gpu_use, by_client(connection, jobs), every_s)
+        return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
+
+    def quarantine(self, connection: Connection, items: Iterable[Quarantined]) -> None:
+        """Keep input that was not taken."""
+        pseudonyms = self.settings.pseudonyms
+        shown = items if pseudonyms is None else map(pseudonyms.quarantined, items)
+        self.report.quarantined += write_quarantine(connection, shown, self.now_s).new
+
+    def hidden_decision(self, decision: Decision) -> Decision:
+        """Return a decision as it is to be stored."""
+        pseudonyms = self.settings.pseudonyms
+        return decision if pseudonyms is None else pseudonyms.decision(decision)
+
+
+def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:
+    """Return the steps with the keys of their attempts, as the store's table has them."""
+    of = {"cluster": "cluster", "job_id": "job_id", "submit_s": "submit_s", "attempt_start_s": "start_s"}
+    columns = {name: pc.take(attempts[source], steps["job"]) for name, source in of.items()}
+    return pa.table({**columns, **{name: steps[name] for name in steps.column_names if name != "job"}})
+
+
+def by_client(connection: Connection, jobs: pa.Table) -> dict[int, ClientDecision]:
+    """Return the decisions that jobs' clients carried out, by row."""
+    named = originals.client_decision_ids(jobs)
+    decisions = read_decisions(connection, list(named.values()))
+    carried = ((row, carried_out(decisions.get(name), job_row_of(jobs, row))) for row, name in named.items())
+    return {row: decision for row, decision in carried if decision is not None}

@@ -11,6 +11,7 @@ from accounting.errors import StoreError
 from accounting.records import Quarantined
 
 PATTERN = "decisions-*.jsonl"
+SOURCE = "journal"
 
 
 class JournalPart(msgspec.Struct):
@@ -45,7 +46,9 @@ def _read_on(file: Path, offset: int) -> JournalPart:
         decision = decode_decision(line)
         if decision is None:
             part.quarantined.append(
-                Quarantined(line=line.decode(errors="replace"), reason=f"{file.name}: not a decision")
+                Quarantined(
+                    line=line.decode(errors="replace"), reason=f"{file.name}: not a decision", source=SOURCE
+                )
             )
         else:
             part.decisions.append(decision)

@@ -1,21 +1,76 @@
-"""What an attempt really used, concluded from sacct's rows. Pure: no clock, no database.
+"""What attempts really used and were asked for, concluded from their records, many at once. Pure: no clock.
 
-Where each figure comes from, and why it is not simply MaxRSS, is written beside the function that decides it.
+records     → what Slurm recorded of each attempt and its steps (accounting/frames.py)
+the request → as its user made it: from our token or a client's decision; else Slurm's own, which is after any rewrite
+the use     → what steps come to (accounting/usage.py), and GPUs by whoever metered them
+quality     → how far each figure can be trusted (accounting/quality.py)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting import quality, usage
 from accounting.client_decisions import ClientDecision
-from accounting.records import Attempt, GpuUse, JobRow, MemoryQuality, Step, Use
+from accounting.frames import (
+    ATTEMPTS,
+    JOBS,
+    Floats,
+    Ints,
+    Records,
+    Texts,
+    array_of,
+    attempts_in,
+    by_value,
+    floats,
+    ints,
+    records_of,
+)
+from accounting.gpu_labels import SLURM, metered_gpus, recorded_gpus
+from accounting.originals import asked_first
+from accounting.records import Attempt, GpuUse, JobRow, Step
 from accounting.states import outcome_of
-from accounting.token import asked_request, find_token
+from accounting.usage import Flags
 
-# A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
-BUSY_GPU_PCT = 1.0
-# Elapsed time has whole seconds: below this many, CPU time over elapsed time is mostly rounding error.
-MIN_SECONDS_FOR_CORES = 2
+Columns = dict[str, Any]
+
+
+def label(
+    records: Records,
+    gpu_use: Mapping[int, Sequence[GpuUse]] | None = None,
+    by_client: Mapping[int, ClientDecision] | None = None,
+    sampled_every_s: int = quality.SAMPLED_EVERY_S,
+) -> pa.Table:
+    """Return attempts (schema ATTEMPTS), one a row of the records' jobs.
+
+    `gpu_use` is by job id; a job id comes again after a requeue, and each attempt gets what falls into its time.
+    `by_client` is by row: what its client asked for at first, and was given less before it submitted: slurmctld and the
+    token saw only what was left. `sampled_every_s` is Slurm's JobAcctGatherFrequency.
+    """
+    jobs, steps = records.jobs, _steps(records.steps)
+    elapsed_s, count = ints(jobs["elapsed_s"]), len(jobs)
+    outcome = _outcomes(jobs, steps, count)
+    asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
+    memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
+    use = {
+        "outcome": outcome,
+        **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
+        **_cores(jobs, steps, asked["num_tasks"]),
+        "wall_s": elapsed_s,
+        "wall_quality": quality.wall_quality(outcome, _started(jobs, steps)),
+        **_gpus(jobs, steps, gpu_use or {}),
+        **_input_output(steps, elapsed_s, count, sampled_every_s),
+        **_energy(jobs, steps, elapsed_s, count),
+    }
+    kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names and name not in use}
+    columns = {**kept, **asked, **use, "record_digest": jobs["digest"]}
+    arrays = [array_of(columns[field.name], field.type) for field in ATTEMPTS]
+    return pa.Table.from_arrays(arrays, schema=ATTEMPTS)
 
 
 def label_attempt(
@@ -24,114 +79,180 @@ def label_attempt(
     gpu_use: Sequence[GpuUse] = (),
     by_client: ClientDecision | None = None,
 ) -> Attempt:
-    """Join sacct's job row, its steps, our token and the GPU samples into one attempt.
-
-    `by_client` is what its client asked for at first, and was given less before it submitted: slurmctld and the token
-    saw only what was left.
-    """
-    token = find_token(row.admin_comment)
-    asked = asked_request(token, row.user) if token else None
-    decision_id, signature = (token.decision_id, token.signature) if token else ("", "")
-    if by_client is not None:
-        asked = by_client.request
-        decision_id, signature = by_client.id, asked.script_signature
-    started = max((step.tasks for step in steps if step.step_id.isdigit()), default=1)
-    num_tasks = asked.num_tasks if asked else started
-    return Attempt(
-        row=row,
-        num_tasks=num_tasks,
-        asked_cpus=asked.cpus if asked else row.req_cpus,
-        asked_mem_mib=asked.mem_mib if asked and asked.mem_mib is not None else row.req_mem_mib,
-        asked_gpus=asked.gpus if asked and asked.gpus is not None else row.req_gpus,
-        decision_id=decision_id,
-        script_signature=signature,
-        use=measure_use(row, steps, num_tasks, gpu_use),
+    """Return one attempt; for more than a few, `label` is a thousand times as fast."""
+    [attempt] = attempts_in(
+        label(records_of([(row, steps)]), {row.job_id: gpu_use}, {0: by_client} if by_client else {})
     )
+    return attempt
 
 
-def measure_use(row: JobRow, steps: Sequence[Step], num_tasks: int, gpu_use: Sequence[GpuUse] = ()) -> Use:
-    """Return what the attempt used.
+def _started(jobs: pa.Table, steps: Columns) -> Flags:
+    """Return which attempts ever ran: 24.11 and later show a job that was cancelled while it waited as begun then."""
+    with_steps = np.zeros(len(jobs), dtype=bool)
+    with_steps[steps["job"]] = True
+    ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
+    return ran
 
-    A job that was killed for memory needed at least what it had: sacct may show 0 for it, because the kill came
-    between two samples. Such a label is `censored`, a lower bound.
-    """
-    outcome = outcome_of(row.state)
-    if outcome == "cut_short" and any(outcome_of(step.state) == "out_of_memory" for step in steps):
-        outcome = "out_of_memory"
-    peak_mem_mib = peak_memory_mib(steps)
-    quality: MemoryQuality = "absent" if peak_mem_mib is None else "sampled"
-    least_mib = max(peak_mem_mib or 0.0, float(row.alloc_mem_mib or 0))
-    if outcome == "out_of_memory" and least_mib:
-        peak_mem_mib, quality = least_mib, "censored"
-    cores = busy_cores(steps, row.elapsed_s)
-    gpus, gpu_source = gpus_used(gpu_use)
-    return Use(
-        outcome=outcome,
-        peak_mem_mib=peak_mem_mib,
-        memory_quality=quality,
-        cores=cores,
-        cores_per_task=None if cores is None else max(cores / num_tasks, busiest_task_cores(steps)),
-        wall_s=row.elapsed_s,
-        gpus=gpus,
-        gpu_source=gpu_source,
+
+def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
+    """Return how many tasks attempts had: those of their largest step, else what they asked for, else one."""
+    started = usage.maxima(steps["job"], np.where(steps["by_srun"], steps["tasks"], np.nan), len(jobs))
+    told = np.nan_to_num(np.fmax(floats(jobs["tasks"]), 1), nan=1)
+    return np.where(np.isnan(started), told, started).astype(np.int64)
+
+
+def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
+    """Return how attempts ended. One that failed with a step that was killed for memory was killed for memory."""
+    outcome = by_value(jobs["state"], outcome_of)
+    outcome[_with_step(steps, steps["outcome"] == "out_of_memory", count) & (outcome == "cut_short")] = (
+        "out_of_memory"
     )
+    return outcome
 
 
-def peak_memory_mib(steps: Sequence[Step]) -> float | None:
-    """Return the highest sum of peaks over steps that ran at the same time, in MiB; None where none was sampled.
+def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
+    """Flag the attempts that have a flagged step."""
+    flags = np.zeros(count, dtype=bool)
+    flags[steps["job"][flagged]] = True
+    return flags
 
-    The job row carries no memory. Steps in sequence do not add up, concurrent ones do, and within a step
-    MaxRSS is one task's peak while the job's limit covers all of them.
+
+def _memory(
+    jobs: pa.Table, steps: Columns, memory_mib: Floats, outcome: Texts, sampled_every_s: int
+) -> Columns:
+    """Return peaks of memory. A job that was killed for it needed at least what it had.
+
+    Slurm may show 0 for such a job, because the kill came between two samples.
     """
-    measured = [(step, memory) for step in steps if (memory := step_memory_mib(step)) is not None]
-    if not any(memory for _, memory in measured):
-        return None
-    return max(
-        sum(other_mib for other, other_mib in measured if _runs_at(other, step.start_s))
-        for step, _ in measured
-    )
-
-
-def _runs_at(step: Step, time_s: int) -> bool:
-    """Whether a step ran at a moment; sacct knows no end (0) of one that was cut off with its node."""
-    return step.start_s <= time_s and (time_s <= step.end_s or step.end_s < step.start_s)
-
-
-def step_memory_mib(step: Step) -> float | None:
-    """Return the memory of all tasks of a step in MiB; None where Slurm recorded none."""
-    recorded = [value for value in (step.mem_total_mib, step.mem_max_task_mib) if value is not None]
-    return max(recorded, default=None)
-
-
-def busy_cores(steps: Sequence[Step], elapsed_s: int) -> float | None:
-    """Return the mean number of busy cores: CPU time of all steps over the job's elapsed time."""
-    recorded = [step.cpu_s for step in steps if step.cpu_s is not None]
-    if not recorded or elapsed_s < MIN_SECONDS_FOR_CORES:
-        return None
-    return sum(recorded) / elapsed_s
-
-
-def busiest_task_cores(steps: Sequence[Step]) -> float:
-    """Return the mean number of busy cores of the busiest task that srun started; 0 where there was none.
-
-    The batch step is left out: it is one task to Slurm, whatever an MPI launcher started inside it.
-    """
-    return max(
-        (
-            step.cpu_max_task_s / (step.end_s - step.start_s)
-            for step in steps
-            if step.step_id.isdigit()
-            and step.cpu_max_task_s is not None
-            and step.end_s - step.start_s >= MIN_SECONDS_FOR_CORES
+    count, nodes = len(jobs), np.maximum(ints(jobs["nodes"]), 1)
+    node_mib = usage.step_node_mib(memory_mib, steps["mem_max_task_mib"], steps["tasks"], steps["nodes"])
+    when = (steps["job"], steps["start_s"], steps["end_s"])
+    peak_mib = usage.peak_at_once(*when, memory_mib, count)
+    peak_node_mib = usage.peak_at_once(*when, node_mib, count)
+    killed, limit_mib = outcome == "out_of_memory", floats(jobs["alloc_mem_mib"])
+    peak_mib = _at_least(peak_mib, limit_mib, killed)
+    # A job may survive a step that was killed: what that step had was not enough for it, and nobody knows its limit.
+    survived = _with_step(steps, steps["outcome"] == "out_of_memory", count)
+    meters = _meters(jobs)
+    return {
+        "peak_mem_mib": peak_mib,
+        "peak_node_mib": _at_least(np.fmin(peak_node_mib, peak_mib), limit_mib / nodes, killed),
+        "memory_quality": quality.memory_quality(
+            peak_mib,
+            limit_mib,
+            ints(jobs["elapsed_s"]),
+            killed | survived | _loses_tasks(jobs, steps, meters),
+            by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
+            by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
+            sampled_every_s,
         ),
-        default=0.0,
+    }
+
+
+def _loses_tasks(jobs: pa.Table, steps: Columns, meters: pa.ChunkedArray) -> Flags:
+    """Flag attempts whose memory Slurm did not count whole: of tasks on several nodes, or of a later component."""
+    loses = by_value(meters, lambda meter: quality.loses_tasks(*meter.split("\n"))).astype(bool)
+    later = pc.match_substring_regex(jobs["display_id"], r"\+[1-9]").to_numpy().astype(bool)
+    parted = _with_step(steps, steps["nodes"] > 1, len(jobs)) | later
+    flags: Flags = loses & parted
+    return flags
+
+
+def _at_least(peak_mib: Floats, limit_mib: Floats, killed: Flags) -> Floats:
+    """Raise the peaks of killed jobs to their limits; None is known where there is no limit either."""
+    return np.where(killed & (limit_mib > 0), np.fmax(peak_mib, limit_mib), peak_mib)
+
+
+def _meters(jobs: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(jobs["slurm_release"], jobs["gather"], "\n")
+
+
+def _cores(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
+    count, elapsed_s = len(jobs), ints(jobs["elapsed_s"])
+    cores = usage.busy_cores(usage.sums(steps["job"], steps["cpu_s"], count), elapsed_s)
+    seconds = steps["end_s"] - steps["start_s"]
+    busiest = usage.busiest_task_cores(
+        steps["job"], steps["cpu_max_task_s"], seconds, steps["by_srun"], count
     )
+    node_failed = by_value(jobs["state"], lambda state: state.startswith("NODE_FAIL")).astype(bool)
+    return {
+        "cores": cores,
+        "cores_per_task": np.where(np.isnan(cores), np.nan, np.maximum(cores / num_tasks, busiest)),
+        "cores_quality": quality.cores_quality(cores, elapsed_s, node_failed, usage.MIN_SECONDS_FOR_CORES),
+    }
 
 
-def gpus_used(gpu_use: Sequence[GpuUse]) -> tuple[int | None, str]:
-    """Return how many GPUs were ever busy, over all nodes, and the source of the samples; None without samples."""
-    if not gpu_use:
-        return None, ""
-    # A GPU comes more than once where its meter paused, or where two meters watch it.
-    busy = {(use.node, use.gpu) for use in gpu_use if use.util_max_pct >= BUSY_GPU_PCT}
-    return len(busy), "+".join(sorted({use.source for use in gpu_use}))
+def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]]) -> Columns:
+    """Return the GPUs that were busy, by whoever saw them (accounting/gpu_labels.py)."""
+    count = len(jobs)
+    recorded = recorded_gpus(
+        floats(jobs["alloc_gpus"]),
+        usage.maxima(steps["job"], steps["gpu_util_pct"], count),
+        usage.maxima(steps["job"], steps["gpu_mem_mib"], count),
+    )
+    known = ~np.isnan(recorded.gpus)
+    columns: Columns = {
+        "gpus": recorded.gpus,
+        "gpu_mem_mib": recorded.gpu_mem_mib,
+        "gpu_source": np.where(known, SLURM, "").astype(object),
+        "gpu_quality": quality.measured_quality(known, ints(jobs["elapsed_s"]), "sampled"),
+    }
+    for row in _rows_of(jobs["job_id"], gpu_use):
+        metered = _during(jobs, row, gpu_use)
+        if metered:
+            label = metered_gpus(metered)
+            columns["gpus"][row], columns["gpu_mem_mib"][row] = label.gpus, label.gpu_mem_mib
+            columns["gpu_quality"][row], columns["gpu_source"][row] = label.quality, label.source
+    return columns
+
+
+def _rows_of(job_ids: pa.ChunkedArray, wanted: Mapping[int, object]) -> Iterable[int]:
+    if not wanted:
+        return ()
+    found = pc.is_in(job_ids, value_set=pa.array(list(wanted), pa.int64()))
+    return (int(row) for row in np.flatnonzero(found.to_numpy(zero_copy_only=False)))
+
+
+def _during(jobs: pa.Table, row: int, gpu_use: Mapping[int, Sequence[GpuUse]]) -> list[GpuUse]:
+    """Return the GPU use that falls into an attempt."""
+    start_s, end_s = jobs["start_s"][row].as_py(), jobs["end_s"][row].as_py()
+    uses = gpu_use[jobs["job_id"][row].as_py()]
+    return [use for use in uses if use.first_s <= end_s and use.last_s >= start_s]
+
+
+def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: int) -> Columns:
+    read_mib = usage.sums(steps["job"], steps["read_mib"], count)
+    written_mib = usage.sums(steps["job"], steps["written_mib"], count)
+    known = ~np.isnan(read_mib) | ~np.isnan(written_mib)
+    return {
+        "read_mib": read_mib,
+        "written_mib": written_mib,
+        "io_quality": quality.measured_quality(known, elapsed_s, "sampled", sampled_every_s),
+    }
+
+
+def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Columns:
+    """Return joules: of the job where Slurm tells it, else of its steps. Slurm writes 0 where nothing meters it."""
+    energy_j = np.fmax(floats(jobs["energy_j"]), usage.sums(steps["job"], steps["energy_j"], count))
+    energy_j = np.where(energy_j > 0, energy_j, np.nan)
+    # Counters are those of whole nodes, read now and then.
+    return {
+        "energy_j": energy_j,
+        "energy_quality": quality.measured_quality(~np.isnan(energy_j), elapsed_s, "sampled"),
+    }
+
+
+def _steps(steps: pa.Table) -> Columns:
+    """Return the steps' columns as arrays, and what is read off their names and states."""
+    whole = {name: ints(steps[name]) for name in ("job", "start_s", "end_s", "tasks", "nodes")}
+    amounts = {
+        name: floats(steps[name])
+        for name in (
+            "mem_max_task_mib", "mem_total_mib", "cpu_s", "cpu_max_task_s", "gpu_util_pct", "gpu_mem_mib",
+            "read_mib", "written_mib", "energy_j",
+        )
+    }  # fmt: skip
+    by_srun = (
+        pc.match_substring_regex(steps["step_id"], r"^[0-9]+$").to_numpy(zero_copy_only=False).astype(bool)
+    )
+    return {**whole, **amounts, "by_srun": by_srun, "outcome": by_value(steps["state"], outcome_of)}

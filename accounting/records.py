@@ -8,13 +8,21 @@ import msgspec
 
 from accounting.states import Outcome
 
-MemoryQuality = Literal["sampled", "censored", "absent"]
+# How far a figure can be trusted:
+#   exact         counted by the kernel over the whole run
+#   sampled       the highest of samples: a shorter peak may have been missed
+#   short         it ran too short to be sampled
+#   censored      it was cut off at its limit, or Slurm counted only part of it: a lower bound
+#   contaminated  near the limit, where this release and plugin count the page cache: an upper bound
+#   absent        not recorded
+Quality = Literal["exact", "sampled", "short", "censored", "contaminated", "absent"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step of an attempt. Memory is MiB, times are unix seconds, CPU time is seconds; None = not recorded.
 
-    `mem_max_task_mib` is the peak of the largest task (MaxRSS), `mem_total_mib` the sum over all tasks.
+    `mem_max_task_mib` is the peak of the largest task (MaxRSS), `mem_total_mib` the sum over all tasks. `gpu_util_pct`
+    is of the busiest task, GPU memory, what was read and written (MiB) and energy are sums over all tasks.
     """
 
     step_id: str
@@ -26,6 +34,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     mem_total_mib: float | None
     cpu_s: float | None
     cpu_max_task_s: float | None
+    nodes: int = 1
+    gpu_util_pct: float | None = None
+    gpu_mem_mib: float | None = None
+    read_mib: float | None = None
+    written_mib: float | None = None
+    energy_j: float | None = None
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,26 +75,39 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt really used, and how far the figures can be trusted.
+    """What an attempt really used, and how far each figure can be trusted; None = not known.
 
-    `peak_mem_mib` is the job's peak in MiB, a lower bound where `memory_quality` is `censored`. `cores` is the
-    mean number of busy cores while it ran, `cores_per_task` the same for its busiest task. None = not known.
+    `peak_mem_mib` is the peak of the whole job in MiB, `peak_node_mib` the most that any of its nodes can have held.
+    `cores` is the mean number of busy cores while it ran, `cores_per_task` the same for its busiest task. `gpus` were
+    ever busy, over all nodes; `gpu_mem_mib` is the most that was used of any one of them. `read_mib` and `written_mib`
+    are of all tasks, `energy_j` is of all its nodes.
     """
 
     outcome: Outcome
     peak_mem_mib: float | None
-    memory_quality: MemoryQuality
+    memory_quality: Quality
     cores: float | None
     cores_per_task: float | None
     wall_s: int
+    peak_node_mib: float | None = None
+    cores_quality: Quality = "absent"
+    wall_quality: Quality = "exact"
     gpus: int | None = None
+    gpu_mem_mib: float | None = None
+    gpu_quality: Quality = "absent"
     gpu_source: str = ""
+    read_mib: float | None = None
+    written_mib: float | None = None
+    io_quality: Quality = "absent"
+    energy_j: float | None = None
+    energy_quality: Quality = "absent"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at running a job: sacct's row, the original request where our token tells it, and its use.
 
-    `asked_*` are totals of the job as its user asked for them, before any rewrite of ours.
+    `asked_*` are totals of the job as its user asked for them, before any rewrite of ours. `slurm_release` (`24.11`)
+    and `gather` (`jobacct_gather/cgroup cgroup/v2`) say who measured; '' where nobody told.
     """
 
     row: JobRow
@@ -91,10 +118,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     decision_id: str
     script_signature: str
     use: Use
+    slurm_release: str = ""
+    gather: str = ""
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What one GPU did for one job on one node, over all samples of one source."""
+    """What one GPU did for one job on one node, over all samples of one source.
+
+    `instance` is the MIG instance, -1 for the whole GPU. Utilisation of an instance is not known to NVML: None. Power
+    is of the whole GPU, in watts: None where it is shared or not metered.
+    """
 
     job_id: int
     node: str
@@ -103,13 +136,16 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     first_s: int
     last_s: int
-    util_max_pct: float
-    util_mean_pct: float
+    util_max_pct: float | None
+    util_mean_pct: float | None
     mem_max_mib: float
+    instance: int = -1
+    power_mean_w: float | None = None
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of input that was not taken, and why."""
+    """Input that was not taken (a line, or a job's lines), why, and where it came from."""
 
     line: str
     reason: str
+    source: str = ""

@@ -20,6 +20,54 @@ _OUTCOMES: dict[str, Outcome] = {
     "REVOKED": "cut_short",
 }
 
+_UNFINISHED = frozenset(
+    {
+        *(
+            "COMPLETING",
+            "CONFIGURING",
+            "EXPEDITING",
+            "PENDING",
+            "POWER_UP_NODE",
+            "RECONFIG_FAIL",
+            "REQUEUE_FED",
+        ),
+        *("REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT"),
+        *("STOPPED", "SUSPENDED", "UPDATE_DB"),
+    }
+)
+# slurm.h: the low byte is the state; of the flags above it those that sacct prints instead, in its order.
+_BY_NUMBER = (
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
+    "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
+)  # fmt: skip
+_BY_FLAG = {
+    1 << 15: "COMPLETING",
+    1 << 23: "STAGE_OUT",
+    1 << 14: "CONFIGURING",
+    1 << 13: "RESIZING",
+    1 << 10: "REQUEUED",
+    1 << 20: "REQUEUE_FED",
+    1 << 11: "REQUEUE_HOLD",
+    1 << 12: "SPECIAL_EXIT",
+    1 << 16: "STOPPED",
+    1 << 19: "REVOKED",
+    1 << 21: "RESV_DEL_HOLD",
+    1 << 22: "SIGNALING",
+}
+
+
+def is_known(state: str) -> bool:
+    """Whether Slurm has such a state, final or not."""
+    word = state.split(" ", 1)[0].rstrip("+")
+    return word in _OUTCOMES or word in _UNFINISHED
+
+
+def state_of_number(number: int) -> str | None:
+    """Return the state that slurmdbd's tables hold as a number, in sacct's word; None where Slurm has none such."""
+    flagged = next((word for flag, word in _BY_FLAG.items() if number & flag), None)
+    base = number & 0xFF
+    return flagged or (_BY_NUMBER[base] if base < len(_BY_NUMBER) else None)
+
 
 def outcome_of(state: str) -> Outcome:
     """Return what a state says of an attempt; a state that is not final, or not known, is `unfinished`.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
-from accounting.units import parse_duration_s, parse_memory_mib, whole
+from accounting.units import MIB_IN_BYTES, parse_duration_s, parse_memory_mib, whole
 
 
 class Tres(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,12 +16,36 @@ class Tres(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib: int | None = None
     gpus: int | None = None
     nodes: int | None = None
+    energy_j: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a TRESUsage list this project reads; None where the list does not name one.
+
+    `moved_mib` is what went through file systems: read in TRESUsageIn*, written in TRESUsageOut*.
+    """
+
+    cpu_s: float | None = None
+    mem_mib: float | None = None
+    gpu_util_pct: float | None = None
+    gpu_mem_mib: float | None = None
+    moved_mib: float | None = None
+    energy_j: float | None = None
 
 
 def split_tres(text: str) -> dict[str, str]:
     """Return the `name=value` pairs of a TRES list; parts that are not pairs are left out."""
     pairs = (part.partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def name_tres(text: str, names: Mapping[int, str]) -> str:
+    """Return slurmdbd's `1=20,2=170000` with names for numbers; the most counts where two numbers have one name."""
+    named: dict[str, str] = {}
+    for number, value in split_tres(text).items():
+        name = names.get(whole(number) or 0, number)
+        named[name] = max(named.get(name, value), value, key=lambda one: whole(one) or 0)
+    return ",".join(f"{name}={value}" for name, value in named.items())
 
 
 def parse_tres(text: str) -> Tres:
@@ -31,6 +57,22 @@ def parse_tres(text: str) -> Tres:
         mem_mib=None if mem_mib is None else round(mem_mib),
         gpus=whole(parts.get("gres/gpu")),
         nodes=whole(parts.get("node")),
+        energy_j=whole(parts.get("energy")),
+    )
+
+
+def parse_usage(text: str) -> Usage:
+    """Read a TRESUsage list, with bytes (`--noconvert`) or with suffixes, which Slurm gives to joules too."""
+    parts = split_tres(text)
+    util_pct = whole(parts.get("gres/gpuutil"))
+    energy_mib = parse_memory_mib(parts.get("energy", ""), bare_unit="B")
+    return Usage(
+        cpu_s=parse_duration_s(parts.get("cpu", "")),
+        mem_mib=parse_memory_mib(parts.get("mem", ""), bare_unit="B"),
+        gpu_util_pct=None if util_pct is None else float(util_pct),
+        gpu_mem_mib=parse_memory_mib(parts.get("gres/gpumem", ""), bare_unit="B"),
+        moved_mib=parse_memory_mib(parts.get("fs/disk", ""), bare_unit="B"),
+        energy_j=None if energy_mib is None else energy_mib * MIB_IN_BYTES,
     )
 
 

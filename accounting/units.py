@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 MIB_IN_BYTES = 1024**2
 
@@ -16,6 +18,10 @@ _DURATION = re.compile(
     re.ASCII,
 )
 _WHOLE = re.compile(r"^[0-9]{1,18}\Z")
+_REQUESTED = re.compile(r"^(\d{1,18}(?:\.\d{1,18})?[KMGTPE]?)([cn]?)\Z", re.ASCII)
+_LOCAL_TIME = re.compile(r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\Z", re.ASCII)
+# From here on a request's number is one of Slurm's flags that an old release printed along with it.
+SENTINEL_MEM_MIB = 2**31
 
 
 def parse_memory_mib(text: str, *, bare_unit: str = "M") -> float | None:
@@ -43,6 +49,32 @@ def parse_duration_s(text: str) -> float | None:
 def whole(text: str | None) -> int | None:
     """Return a non-negative whole number of at most 18 digits (what a store holds); None where it is none."""
     return int(text) if text is not None and _WHOLE.match(text) else None
+
+
+def parse_requested_mib(text: str) -> tuple[float, str] | None:
+    """Return MiB and `c` (a CPU), `n` (a node) or '' (in all) for ReqMem's `100Mc`, `2000Mn`, `4G`.
+
+    None where it tells nothing: 0 is all the memory of a node, and 2147486648Mn a flag that was printed as a number.
+    """
+    match = _REQUESTED.match(text)
+    mem_mib = parse_memory_mib(match[1]) if match else None
+    return (mem_mib, match[2]) if match and mem_mib and mem_mib < SENTINEL_MEM_MIB else None
+
+
+def parse_time_s(text: str, zone: ZoneInfo) -> int | None:
+    """Return unix seconds for unix seconds or a local time (`2024-06-24T12:33:26`); None for `Unknown` and the like.
+
+    A local time that comes twice, in the hour after summer time, is taken for the first; one that never comes, in the
+    hour before it, is read by the clock that was not put forward yet.
+    """
+    if _WHOLE.match(text):
+        return int(text)
+    try:
+        local = datetime.fromisoformat(text) if _LOCAL_TIME.match(text) else None
+        unix_s = -1 if local is None else int(local.replace(tzinfo=zone).timestamp())
+    except (ValueError, OverflowError):
+        return None
+    return unix_s if unix_s >= 0 else None
 
 
 def format_mib(mib: float) -> str:

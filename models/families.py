@@ -73,6 +73,19 @@ def family_keys(request: JobRequest) -> tuple[Family, ...]:
     return tuple(keys)
 
 
+def family_name(job_name: str, script_signature: str = "") -> str:
+    """Return what a person calls a job's family: its normal name, with the script where the name says nothing."""
+    name = normal_name(job_name)
+    if name not in GENERIC_NAMES:
+        return name
+    return f"{name or 'no name'} ({script_signature or 'script not known'})"
+
+
+def is_alike(family: str) -> bool:
+    """Whether jobs of a family, named by `family_name`, can be taken to be alike."""
+    return not family.endswith("(script not known)")
+
+
 def cohort_keys(request: JobRequest) -> tuple[Family, ...]:
     """Return the wide groups whose habit of asking too much is a feature: the user, account and partition."""
     return (("user", request.user), ("account", request.account), ("partition", request.partition))

@@ -34,6 +34,9 @@ Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
 Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Watts = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
+HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_length=24)]
 RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
 
 
@@ -76,12 +79,36 @@ class Store(Section, frozen=True, kw_only=True):
 
 
 class Accounting(Section, frozen=True, kw_only=True):
-    """What `rightsizer ingest` reads."""
+    """What `rightsizer ingest` reads: slurmdbd's own database where it has a URL, else what sacct says.
+
+    With a `pseudonym_key` the store holds pseudonyms of that file's key instead of names.
+    """
 
     sacct: str = "sacct"
+    slurmdbd_url: str = ""
+    cluster: str = ""
     overlap_s: Seconds = 3600
     first_days: Count = 30
     gpu_spool: str = "/var/lib/rightsizer/gpu-spool"
+    pseudonym_key: str = ""
+
+
+class Energy(Section, frozen=True, kw_only=True):
+    """What energy and carbon are concluded from where nothing measured them; accounting/energy.py says how.
+
+    `carbon_g_per_kwh` is one figure, or one for each hour of the day in `time_zone` ("" is this machine's).
+    """
+
+    pue: Annotated[float, msgspec.Meta(ge=1, le=10)] = 1.58
+    carbon_g_per_kwh: Grams | HoursOfADay = 473.0
+    carbon_file: str = ""
+    time_zone: str = ""
+    watts_per_core: Watts = 12.0
+    core_idle_share: Share = 0.3
+    watts_per_gib: Watts = 0.3725
+    watts_per_gpu: Watts = 200.0
+    gpu_idle_share: Share = 0.15
+    slurm_counts_gpus: bool = True
 
 
 class Models(Section, frozen=True, kw_only=True):
@@ -143,6 +170,7 @@ class Config(Section, frozen=True, kw_only=True):
     client: Client = Client()
     store: Store = Store()
     accounting: Accounting = Accounting()
+    energy: Energy = Energy()
     models: Models = Models()
     policy: Policy = Policy()
     rules: tuple[Rule, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from accounting.decisions import Decision
 from accounting.labels import label_attempt
 from accounting.records import Attempt, GpuUse, JobRow, Step
 from accounting.request import JobRequest
-from accounting.sacct import COLUMNS, DELIMITER
+from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from accounting.token import format_token
 from models.families import script_signature
 from slurm_plugin.policy.submission import Submission
@@ -157,14 +158,12 @@ def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), se
     return made
 
 
-def sacct_line(**columns: str) -> str:
-    """One line of sacct in the order of COLUMNS; columns that are not given are empty."""
-    assert set(columns) <= set(COLUMNS)
-    return DELIMITER.join(columns.get(name, "") for name in COLUMNS)
+SacctRow = dict[str, str]
+COLUMNS = (*FIGURES, *TEXTS)
 
 
-def job_line(job_id: int = 1, start_s: int = T0 + 10, seconds: int = 100, **columns: str) -> str:
-    """The line of an ended job that asked 8 CPUs and 8000 MiB."""
+def job_line(job_id: int = 1, start_s: int = T0 + 10, seconds: int = 100, **columns: str) -> SacctRow:
+    """What sacct knows of an ended job that asked 8 CPUs and 8000 MiB."""
     plain = {
         "JobIDRaw": str(job_id),
         "JobID": str(job_id),
@@ -185,13 +184,13 @@ def job_line(job_id: int = 1, start_s: int = T0 + 10, seconds: int = 100, **colu
         "Account": "phys",
         "JobName": "fit",
     }
-    return sacct_line(**{**plain, **columns})
+    return sacct_row(plain, columns)
 
 
 def step_line(
     job_id: int = 1, step_id: str = "batch", start_s: int = T0 + 10, seconds: int = 100, **columns: str
-) -> str:
-    """The line of a step that used 200 MiB and 90 s of CPU."""
+) -> SacctRow:
+    """What sacct knows of a step that used 200 MiB and 90 s of CPU."""
     plain = {
         "JobIDRaw": f"{job_id}.{step_id}",
         "JobID": f"{job_id}.{step_id}",
@@ -211,42 +210,84 @@ def step_line(
         "Account": "phys",
         "JobName": step_id,
     }
-    return sacct_line(**{**plain, **columns})
+    return sacct_row(plain, columns)
 
 
-HEADING = DELIMITER.join(COLUMNS)
+def sacct_row(plain: SacctRow, changes: SacctRow) -> SacctRow:
+    """Return a row with changes; columns that sacct is never asked for are a mistake."""
+    assert set(changes) <= set(COLUMNS)
+    return {**dict.fromkeys(COLUMNS, ""), **plain, **changes}
 
-_FAKE_SACCT = """#!/bin/sh
+
+# As drawn for one call: no text holds it.
+DRAWN = "|0123456789abcdef|"
+
+
+def answer_of(rows: Iterable[SacctRow]) -> Answer:
+    """What sacct answers where these are all the rows in a window."""
+    rows = list(rows)
+    jobs = [row for row in rows if "." not in row["JobIDRaw"]]
+
+    def one_text(display_id: str, column: str) -> bytes:
+        return "".join(f"{row[column]}\n" for row in jobs if row["JobID"] == display_id).encode()
+
+    return Answer(
+        figures=printed(FIGURES, rows),
+        texts=printed((*KEY, *TEXTS), jobs, DRAWN),
+        texts_delimiter=DRAWN,
+        one_text=one_text,
+    )
+
+
+def printed(columns: Sequence[str], rows: Iterable[SacctRow], delimiter: str = DELIMITER) -> bytes:
+    """Rows as sacct prints them: nothing is escaped."""
+    lines = [delimiter.join(row[name] for name in columns) for row in rows]
+    return "".join(f"{line}\n" for line in [delimiter.join(columns), *lines]).encode(errors="surrogateescape")
+
+
+_FAKE_SACCT = """#!/usr/bin/python3 -IS
 # Prints the recorded jobs that ran in the window asked for; fails at the call whose number is in `fail_at`.
-cd "$(dirname "$0")" || exit 9
-for argument in "$@"; do
-    case $argument in
-        --starttime=uts*) begin=${argument#--starttime=uts} ;;
-        --endtime=uts*) end=${argument#--endtime=uts} ;;
-    esac
-done
-echo "$begin $end" >> calls
-if [ -f fail_at ] && [ "$(wc -l < calls)" -eq "$(cat fail_at)" ]; then
-    echo 'sacct: error: slurmdbd: Connection refused' >&2
-    exit 1
-fi
-awk -F '\\037' -v begin="$begin" -v end="$end" \\
-    'NR == 1 { print; next } NF > 9 && $1 !~ /[.]/ { keep = ($9 <= end && $10 >= begin) } keep' recorded
+import json, os, sys
+folder = os.path.dirname(os.path.abspath(sys.argv[0]))
+given = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
+with open(folder + "/recorded", encoding="utf-8", errors="surrogateescape") as file:
+    rows = json.load(file)
+columns = given.get("format", "").split(",")
+if "--helpformat" in sys.argv:
+    print(*rows["columns"])
+    sys.exit()
+begin, end = (int(given[name][3:]) for name in ("starttime", "endtime"))
+if "--noheader" not in sys.argv and "--allocations" not in sys.argv:
+    with open(folder + "/calls", "a+") as calls:
+        calls.write("%d %d\\n" % (begin, end))
+        calls.seek(0)
+        count = len(calls.readlines())
+    if os.path.exists(folder + "/fail_at") and count == int(open(folder + "/fail_at").read()):
+        sys.exit("sacct: error: slurmdbd: Connection refused")
+keep, lines = False, [] if "--noheader" in sys.argv else [columns]
+for row in rows["rows"]:
+    if "." not in row["JobIDRaw"]:
+        keep = row["Start"] <= str(end) and row["End"] >= str(begin) and given.get("jobs") in (None, row["JobID"])
+    if keep and not ("--allocations" in sys.argv and "." in row["JobIDRaw"]):
+        lines.append([row[name] for name in columns])
+text = "".join(given.get("delimiter", "|").join(line) + "\\n" for line in lines)
+sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 """
 
 
 class FakeSacct:
     """A command that answers like sacct from a recording, window by window."""
 
-    def __init__(self, folder: Path, lines: Iterable[str]) -> None:
+    def __init__(self, folder: Path, rows: Iterable[SacctRow]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.command = str(folder / "sacct")
-        (folder / "recorded").write_text("\n".join([HEADING, *lines]) + "\n", encoding="utf-8")
+        text = json.dumps({"columns": COLUMNS, "rows": list(rows)})
+        (folder / "recorded").write_text(text, encoding="utf-8")
         executable(folder / "sacct", _FAKE_SACCT)
 
     def fail_at(self, call: int | None) -> None:
-        """Count calls anew and fail at that one; None for never."""
+        """Count windows anew and fail at that one; None for never."""
         (self._folder / "calls").unlink(missing_ok=True)
         (self._folder / "fail_at").unlink(missing_ok=True)
         if call is not None:

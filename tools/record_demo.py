@@ -13,23 +13,22 @@ import shutil
 import time
 from pathlib import Path
 
-from accounting.sacct import COLUMNS, DELIMITER, query_sacct
-from slurm_plugin.demo.recorded import RECORDED, RECORDED_SACCT
+from accounting.sacct import DELIMITER, query_sacct
+from slurm_plugin.demo.recorded import FIGURES_FILE, RECORDED, TEXTS_FILE
 from slurm_plugin.demo.story import HISTORY_ROUNDS
 from slurm_plugin.demo.workload import FAMILIES
 
 
 def main() -> None:
-    """Write sacct.txt, the decision journal and the GPU spool of the history's jobs."""
+    """Write what sacct says, the decision journal and the GPU spool of the history's jobs."""
     sandbox = Path(os.environ["RIGHTSIZER_SANDBOX"])
     last = HISTORY_ROUNDS * len(FAMILIES)
-    heading, *lines = query_sacct("sacct", int(time.time()) - 86400, int(time.time()))
-    raw_id = COLUMNS.index("JobIDRaw")
-    kept = [line for line in lines if int(line.split(DELIMITER)[raw_id].split(".")[0]) <= last]
+    answer = query_sacct("sacct", int(time.time()) - 86400, int(time.time()))
     shutil.rmtree(RECORDED, ignore_errors=True)
     for folder in ("gpu-spool", "journal"):
         (RECORDED / folder).mkdir(parents=True)
-    RECORDED_SACCT.write_text("\n".join([heading, *kept]) + "\n", encoding="utf-8")
+    for file, printed in ((FIGURES_FILE, answer.figures), (TEXTS_FILE, answer.texts)):
+        file.write_bytes(first_jobs(printed, last))
     samples = [
         line
         for file in sorted((sandbox / "gpu-spool").glob("*.jsonl"))
@@ -45,6 +44,13 @@ def main() -> None:
     (RECORDED / "journal" / "decisions-recorded.jsonl").write_text(
         "\n".join(decisions[:last]) + "\n", encoding="utf-8"
     )
+
+
+def first_jobs(printed: bytes, last: int) -> bytes:
+    """Return the heading and the rows of the jobs up to `last`; every row begins with its job's id."""
+    heading, *rows = printed.splitlines(keepends=True)
+    kept = [row for row in rows if int(row.split(DELIMITER.encode())[0].split(b".")[0]) <= last]
+    return b"".join([heading, *kept])
 
 
 if __name__ == "__main__":

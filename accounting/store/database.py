@@ -1,21 +1,46 @@
-"""Opening a store: connection settings, and a schema that is neither foreign nor newer than this program."""
+"""Opening a store: connection settings, a schema that is neither foreign nor newer than this program; whose turn it is.
+
+Whoever writes does it inside `writing`: one at a time, the others wait. Whatever a database refuses, then or later,
+reaches the caller as one StoreError (`_refuse`).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config as AlembicConfig
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, inspect
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from accounting.errors import StoreError
+from accounting.store.complaints import busy, complaint, shown
+from accounting.store.schema import COLLATION, metadata
 
-SQLITE_WAIT_S = 30
+# As long as the largest window of a busy site may take to be written, and then some.
+WRITE_WAIT_S = 120
+READ_WAIT_S = 30
+# The bulk paths speak to these drivers.
+DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
+SQLITE_PRAGMAS = (
+    "synchronous=FULL",  # a finished transaction survives a power cut
+    "foreign_keys=ON",
+    f"busy_timeout={READ_WAIT_S * 1000}",
+    "cache_size=-131072",  # KiB: the inner pages of a large store's indices
+    "temp_store=MEMORY",
+)
+_WAIT_S = "rightsizer_write_wait_s"  # a connection's option: its transactions are for writing
+_NO_SUCH_TABLE = 1146  # MariaDB
+_ADVISORY_LOCK = 7_163_874_112_004  # of this program, within one PostgreSQL database
 
 
 def open_store(url: str, *, create: bool = False) -> Engine:
@@ -26,39 +51,103 @@ def open_store(url: str, *, create: bool = False) -> Engine:
     """
     engine = _engine(url, create=create)
     try:
-        _settle_schema(engine, url, create=create)
-    except SQLAlchemyError as error:
-        engine.dispose()
-        raise StoreError(
-            f"cannot use the store {_shown(url)}: {_first_line(error)}; check store.url"
-        ) from None
+        _settle_schema(engine, create=create)
     except StoreError:
         engine.dispose()
         raise
+    except SQLAlchemyError as error:  # not the database's own, which _refuse has seen
+        engine.dispose()
+        raise complaint(engine.url, error) from None
     return engine
+
+
+@contextmanager
+def writing(engine: Engine, wait_s: float = WRITE_WAIT_S) -> Iterator[Connection]:
+    """Hand out a connection in a transaction that no other writer disturbs; committed at the end, unless it raises.
+
+    Waits for another writer `wait_s` at most, then raises StoreError. Readers neither wait nor are waited for.
+    """
+    with engine.connect() as plain:
+        connection = plain.execution_options(**{_WAIT_S: wait_s})
+        if engine.dialect.name == "mariadb":
+            # Its lock belongs to the session: it ends with it, after the commit, whatever happens.
+            connection.detach()
+        with connection.begin():
+            _take_turn(connection, wait_s)
+            yield connection
+
+
+def _take_turn(connection: Connection, wait_s: float) -> None:
+    """Take the lock of this store; SQLite's was taken as the transaction began (_begin_sqlite)."""
+    name = connection.dialect.name
+    if name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = {int(wait_s * 1000) or 1}"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+        connection.execute(text("SET LOCAL lock_timeout = DEFAULT"))
+    elif name == "mariadb":
+        database = str(connection.engine.url.database)
+        lock = "rightsizer-" + hashlib.sha256(database.encode()).hexdigest()[:32]
+        taken = connection.execute(text("SELECT GET_LOCK(:lock, :wait_s)"), {"lock": lock, "wait_s": wait_s})
+        if taken.scalar() != 1:
+            raise busy(connection.engine.url)
 
 
 def _engine(url: str, *, create: bool) -> Engine:
     try:
-        parsed = make_url(url)
+        parsed = _with_driver(make_url(url))
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             _prepare_folder(Path(parsed.database), create=create)
-        engine = create_engine(parsed)
+        engine = create_engine(parsed, **_engine_options(parsed))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise StoreError(
-            f"store.url {_shown(url)!r} is not usable: {error}; write for example sqlite:////var/lib/rightsizer/store.db"
+            f"store.url {shown(url)!r} is not usable: {error}; write for example sqlite:////var/lib/rightsizer/store.db"
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _tune_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    elif engine.dialect.name == "mariadb":
+        event.listen(engine, "connect", _tune_mariadb)
     event.listen(engine, "handle_error", _refuse)
     return engine
 
 
+def _with_driver(url: URL) -> URL:
+    backend = url.get_backend_name()
+    if backend not in DRIVERS:
+        url.get_dialect()  # says that it does not know it
+        raise ArgumentError(f"{backend} is none of {', '.join(DRIVERS)}")
+    if url.drivername not in (backend, DRIVERS[backend]):
+        raise ArgumentError(f"the driver must be {DRIVERS[backend]}")
+    return url.set(drivername=DRIVERS[backend])
+
+
+def _engine_options(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() != "mariadb":
+        return {}
+    # Without this flag a row that was found as it was does not count as written.
+    return {"connect_args": {"client_flag": 0}, "isolation_level": "READ COMMITTED"}
+
+
 def _refuse(context: ExceptionContext) -> None:
     """Whatever the database refuses, now or later, is one line for the caller: damage, a lock, a full disk."""
-    url = context.engine.url.render_as_string() if context.engine else "store"
-    reason = str(context.original_exception).splitlines() or [type(context.original_exception).__name__]
-    raise StoreError(f"cannot use the store {url}: {reason[0]}; check store.url and the database behind it")
+    error = context.original_exception
+    if _asks_for_a_table(error) or not isinstance(error, Exception):
+        return
+    raise complaint(context.engine.url if context.engine else "store", error)
+
+
+def _asks_for_a_table(error: BaseException) -> bool:
+    """Whether MariaDB has no such table: by that error SQLAlchemy itself learns whether there is one."""
+    return bool(error.args) and error.args[0] == _NO_SUCH_TABLE
+
+
+@contextmanager
+def refusing(connection: Connection) -> Iterator[None]:
+    """Make one line of what a driver refuses that is spoken to past SQLAlchemy."""
+    try:
+        yield
+    except connection.dialect.loaded_dbapi.Error as error:
+        raise complaint(connection.engine.url, error) from None
 
 
 def _prepare_folder(file: Path, *, create: bool) -> None:
@@ -73,51 +162,71 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    """FULL keeps a finished transaction through a power cut."""
-    cursor = connection.cursor()
-    for pragma in ("synchronous=FULL", "foreign_keys=ON", f"busy_timeout={SQLITE_WAIT_S * 1000}"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+    connection.isolation_level = None  # the driver begins nothing of its own: _begin_sqlite does
+    for pragma in SQLITE_PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
 
 
-def _settle_schema(engine: Engine, url: str, *, create: bool) -> None:
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction: a writer's takes the lock at once, since one that has read cannot wait for it."""
+    options = connection.get_execution_options()
+    wait_s = options.get(_WAIT_S)
+    if options.get("isolation_level") == "AUTOCOMMIT":
+        return
+    if wait_s is None:
+        connection.exec_driver_sql("BEGIN")
+        return
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={int(wait_s * 1000)}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={READ_WAIT_S * 1000}")
+
+
+def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
+    """Nothing is cut to fit, names compare exactly, and a backslash escapes, whatever the server's defaults."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'")
+        cursor.execute(f"SET NAMES utf8mb4 COLLATE {COLLATION}")
+
+
+def _settle_schema(engine: Engine, *, create: bool) -> None:
     config = AlembicConfig()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     scripts = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
-        if current == scripts.get_current_head():
+        if _is_current(connection, scripts, create=create):
             return
-        _refuse_foreign(connection, current, scripts, url, create=create)
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        connection.commit()
-        if engine.dialect.name == "sqlite":
-            # Stays with the file: the analyst reads while ingest writes. Not before the file is known to be ours.
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+    if engine.dialect.name == "sqlite":
+        # Stays with the file: the analyst reads while ingest writes. Not before the file is known to be ours.
+        with engine.connect() as connection, refusing(connection):
+            connection.connection.cursor().execute("PRAGMA journal_mode=WAL")
+    with writing(engine) as connection:
+        if not _is_current(connection, scripts, create=create):  # nobody else was faster
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _is_current(connection: Connection, scripts: ScriptDirectory, *, create: bool) -> bool:
+    """Tell whether the schema is this program's; StoreError where it cannot be brought there."""
+    current = MigrationContext.configure(connection).get_current_revision()
+    if current != scripts.get_current_head():
+        _refuse_foreign(connection, current, scripts, create=create)
+        return False
+    return True
 
 
 def _refuse_foreign(
-    connection: Connection, current: str | None, scripts: ScriptDirectory, url: str, *, create: bool
+    connection: Connection, current: str | None, scripts: ScriptDirectory, *, create: bool
 ) -> None:
+    where, tables = shown(connection.engine.url), set(inspect(connection).get_table_names())
+    # MariaDB keeps what a creation made that was cut off: our tables, and a version that was never written.
+    unfinished = "alembic_version" in tables and tables - {"alembic_version"} <= set(metadata.tables)
     if current is not None:
         if current not in {script.revision for script in scripts.walk_revisions()}:
             raise StoreError(
-                f"the store {_shown(url)} has schema {current}, which this version does not know; "
+                f"the store {where} has schema {current}, which this version does not know; "
                 "it was written by a newer slurm-rightsizer: install that one, or set another store.url"
             )
-    elif inspect(connection).get_table_names():
-        raise StoreError(f"{_shown(url)} is a database, but not a rightsizer store; set another store.url")
+    elif tables and not unfinished:
+        raise StoreError(f"{where} is a database, but not a rightsizer store; set another store.url")
     elif not create:
-        raise StoreError(f"the store {_shown(url)} is empty; run `rightsizer ingest` first")
-
-
-def _shown(url: str) -> str:
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return url
-
-
-def _first_line(error: SQLAlchemyError) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise StoreError(f"the store {where} is empty; run `rightsizer ingest` first")

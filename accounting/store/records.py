@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, and_, insert, select, tuple_, update
+from sqlalchemy import Connection, Engine, Table, func, select, tuple_
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
-from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step, Use
-from accounting.store import schema
+from accounting.frames import attempt_of
+from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step
+from accounting.store import counts, schema
+from accounting.store.bulk import upsert
+from accounting.store.columns import from_rows
+from accounting.store.quarantine import line_digest
+from accounting.store.schema import KEYS_A_QUERY
 
 Row = dict[str, Any]
-KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
-
-
-class Counts(msgspec.Struct):
-    """How many rows a write added, changed, and found as they were."""
-
-    new: int = 0
-    changed: int = 0
-    same: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        """Add count by count."""
-        return Counts(self.new + other.new, self.changed + other.changed, self.same + other.same)
+Counts = counts.Counts
 
 
 def write_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> Counts:
-    """Insert the rows whose key is new, update those that differ, leave the rest."""
+    """Insert the rows whose key is new, update those that differ, leave the rest; all rows have the same columns."""
     columns = tuple(table.primary_key.columns)
     by_key = {tuple(row[column.name] for column in columns): row for row in rows}
-    present = dict(_present(connection, table, list(by_key)))
-    counts = Counts()
-    fresh = [row for key, row in by_key.items() if key not in present]
-    if fresh:
-        connection.execute(insert(table), fresh)
-        counts.new = len(fresh)
-    for key, row in by_key.items():
-        if key not in present:
-            continue
-        if all(present[key][name] == value for name, value in row.items()):
-            counts.same += 1
-            continue
-        same_key = and_(*(column == value for column, value in zip(columns, key, strict=True)))
-        connection.execute(update(table).where(same_key).values(row))
-        counts.changed += 1
-    return counts
+    return upsert(connection, table, from_rows(table, by_key.values()))
 
 
 def _present(
@@ -96,16 +73,14 @@ def write_refusals(connection: Connection, refusals: Mapping[str, str]) -> Count
 
 def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:
     """Keep lines that were not taken, each once, with the time it was first seen."""
-    rows = {hashlib.sha256(item.line.encode(errors="replace")).hexdigest(): item for item in lines}
+    rows = {line_digest(item.line): item for item in lines}
     known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
-    fresh = [
-        {"digest": digest, "seen_s": seen_s, "reason": item.reason, "line": item.line}
+    fresh = (
+        {"digest": digest, "seen_s": seen_s, "source": item.source, "reason": item.reason, "line": item.line}
         for digest, item in rows.items()
         if digest not in known
-    ]
-    if fresh:
-        connection.execute(insert(schema.quarantine), fresh)
-    return Counts(new=len(fresh))
+    )
+    return write_rows(connection, schema.quarantine, fresh)
 
 
 def _attempt_row(attempt: Attempt) -> Row:
@@ -146,17 +121,7 @@ def read_attempts(engine: Engine, job_id: int | None = None) -> list[Attempt]:
     if job_id is not None:
         query = query.where(schema.attempts.c.job_id == job_id)
     with engine.connect() as connection:
-        return [_attempt(dict(found)) for found in connection.execute(query).mappings()]
-
-
-def _attempt(found: Row) -> Attempt:
-    def part(names: Iterable[str]) -> Row:
-        return {name: found[name] for name in names}
-
-    own = [name for name in Attempt.__struct_fields__ if name not in ("row", "use")]
-    return Attempt(
-        row=JobRow(**part(JobRow.__struct_fields__)), use=Use(**part(Use.__struct_fields__)), **part(own)
-    )
+        return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
 
 
 def read_decision(engine: Engine, decision_id: str) -> Decision | None:
@@ -199,3 +164,10 @@ def read_until_s(connection: Connection, source: str) -> int | None:
     query = select(schema.windows.c.read_until_s).where(schema.windows.c.source == source)
     until_s = connection.execute(query).scalar()
     return None if until_s is None else int(until_s)
+
+
+def latest_end_s(connection: Connection, now_s: int) -> int | None:
+    """Return when the attempt that ended last, but not after `now_s`, ended; None where none has."""
+    end_s = schema.attempts.c.end_s
+    latest = connection.execute(select(func.max(end_s)).where(end_s <= now_s)).scalar()
+    return None if latest is None else int(latest)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
+from sqlalchemy import Text as ShortText
+from sqlalchemy.dialects.mysql import LONGTEXT
 
 metadata = MetaData()
 
+KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
 NAME = String(191)  # as long a key column as every supported database indexes
+Text = ShortText().with_variant(LONGTEXT(), "mysql", "mariadb")  # their TEXT ends at 64 KiB
+
+# Names that differ in case, accents or trailing spaces are different names, on MariaDB too.
+COLLATION = "utf8mb4_nopad_bin"
+_EXACT: dict[str, Any] = {"mariadb_charset": "utf8mb4", "mariadb_collate": COLLATION}
 
 attempts = Table(
     "attempts",
@@ -15,7 +25,7 @@ attempts = Table(
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("submit_s", BigInteger, primary_key=True, autoincrement=False),
     Column("start_s", BigInteger, primary_key=True, autoincrement=False),
-    Column("end_s", BigInteger, nullable=False, index=True),
+    Column("end_s", BigInteger, nullable=False),
     Column("elapsed_s", BigInteger, nullable=False),
     Column("display_id", Text, nullable=False),
     Column("user", Text, nullable=False),
@@ -38,16 +48,34 @@ attempts = Table(
     Column("asked_cpus", Integer),
     Column("asked_mem_mib", BigInteger),
     Column("asked_gpus", Integer),
-    Column("decision_id", NAME, nullable=False, index=True),
+    Column("decision_id", NAME, nullable=False),
     Column("script_signature", Text, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("peak_mem_mib", Double),
+    Column("peak_node_mib", Double),
     Column("memory_quality", Text, nullable=False),
     Column("cores", Double),
     Column("cores_per_task", Double),
+    Column("cores_quality", Text, nullable=False),
     Column("wall_s", BigInteger, nullable=False),
+    Column("wall_quality", Text, nullable=False),
     Column("gpus", Integer),
+    Column("gpu_mem_mib", Double),
+    Column("gpu_quality", Text, nullable=False),
     Column("gpu_source", Text, nullable=False),
+    Column("read_mib", Double),
+    Column("written_mib", Double),
+    Column("io_quality", Text, nullable=False),
+    Column("energy_j", Double),
+    Column("energy_quality", Text, nullable=False),
+    Column("slurm_release", Text, nullable=False),
+    Column("gather", Text, nullable=False),
+    # Of the record as it was read: one that is read again is known by it.
+    Column("record_digest", BigInteger),
+    # One job's attempts; a span of time, and all that it takes to know its records again.
+    Index("ix_attempts_job_id", "job_id"),
+    Index("ix_attempts_known", "end_s", "cluster", "record_digest"),
+    **_EXACT,
 )
 
 steps = Table(
@@ -66,6 +94,13 @@ steps = Table(
     Column("mem_total_mib", Double),
     Column("cpu_s", Double),
     Column("cpu_max_task_s", Double),
+    Column("nodes", Integer, nullable=False),
+    Column("gpu_util_pct", Double),
+    Column("gpu_mem_mib", Double),
+    Column("read_mib", Double),
+    Column("written_mib", Double),
+    Column("energy_j", Double),
+    **_EXACT,
 )
 
 gpu_use = Table(
@@ -74,13 +109,16 @@ gpu_use = Table(
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("node", NAME, primary_key=True),
     Column("gpu", Integer, primary_key=True, autoincrement=False),
+    Column("instance", Integer, primary_key=True, autoincrement=False),  # of MIG; -1 is the whole GPU
     Column("source", NAME, primary_key=True),
     Column("first_s", BigInteger, primary_key=True, autoincrement=False),
     Column("last_s", BigInteger, nullable=False),
     Column("samples", Integer, nullable=False),
-    Column("util_max_pct", Double, nullable=False),
-    Column("util_mean_pct", Double, nullable=False),
+    Column("util_max_pct", Double),
+    Column("util_mean_pct", Double),
     Column("mem_max_mib", Double, nullable=False),
+    Column("power_mean_w", Double),
+    **_EXACT,
 )
 
 decisions = Table(
@@ -95,6 +133,7 @@ decisions = Table(
     Column("job_name", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("document", Text, nullable=False),  # the whole decision as its journal line
+    **_EXACT,
 )
 
 journals = Table(
@@ -102,6 +141,7 @@ journals = Table(
     metadata,
     Column("file", NAME, primary_key=True),
     Column("read_bytes", BigInteger, nullable=False),
+    **_EXACT,
 )
 
 windows = Table(
@@ -109,6 +149,7 @@ windows = Table(
     metadata,
     Column("source", NAME, primary_key=True),
     Column("read_until_s", BigInteger, nullable=False),
+    **_EXACT,
 )
 
 quarantine = Table(
@@ -116,6 +157,8 @@ quarantine = Table(
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("seen_s", BigInteger, nullable=False),
+    Column("source", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("line", Text, nullable=False),
+    **_EXACT,
 )

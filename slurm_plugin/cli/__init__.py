@@ -10,16 +10,19 @@ from accounting.errors import RightsizerError
 from slurm_plugin.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "collect": "slurm_plugin.cli.collect:collect",
     "config": "slurm_plugin.cli.config:config_group",
     "demo": "slurm_plugin.cli.demo:demo",
     "disable": "slurm_plugin.cli.switch:disable",
     "enable": "slurm_plugin.cli.switch:enable",
     "evaluate": "slurm_plugin.cli.learn:evaluate",
     "explain": "slurm_plugin.cli.explain:explain",
+    "export": "slurm_plugin.cli.export:export",
     "ingest": "slurm_plugin.cli.ingest:ingest",
     "models": "slurm_plugin.cli.registry:models",
     "predict": "slurm_plugin.cli.predict:predict",
     "promote": "slurm_plugin.cli.registry:promote",
+    "report": "slurm_plugin.cli.report:report_group",
     "rollback": "slurm_plugin.cli.registry:rollback",
     "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
     "serve": "slurm_plugin.cli.serve:serve",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 
@@ -113,3 +115,20 @@ def clients(config_file: str | None) -> None:
     from slurm_plugin.config_hook import client_settings
 
     click.echo(client_settings(load_config(config_file)), nl=False)
+
+
+@config_group.command("pseudonym-key")
+@click.argument("file", type=click.Path(path_type=Path))
+def pseudonym_key(file: Path) -> None:
+    """Make a new key for pseudonyms, in a file that only you can read.
+
+    Keep it: with another one the same people get other pseudonyms.
+
+    \b
+    Example:
+      rightsizer config pseudonym-key /etc/rightsizer/pseudonym.key
+    """
+    from accounting.pseudonym_key import make_key
+
+    make_key(file)
+    note(f"made {file}; who can read it can tell whose pseudonym is whose")

@@ -7,10 +7,14 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import msgspec
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
 
 Row = Mapping[str, object]
 
@@ -79,18 +83,53 @@ def cell(value: object) -> str:
     return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
+class Progress(Protocol):
+    """Takes the share done (0..1), and how many rows that were where they are counted."""
+
+    def __call__(self, done: float, rows: int | None = None) -> None:
+        """Draw it."""
+
+
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[float], None]]:
-    """Hand out a function that takes the share done (0..1) and draws a bar; on a terminal only."""
+def progress_bar(label: str) -> Iterator[Progress]:
+    """Hand out a function that draws a bar with its rate and the time that remains; on a terminal only."""
     if not sys.stderr.isatty():
-        yield lambda _done: None
+        yield _silent
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
+    console = Console(stderr=True)  # it honours NO_COLOR
+    left = TimeRemainingColumn(elapsed_when_finished=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _rate_column(), left)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(label, total=1.0, rows=None)
+
+        def draw(done: float, rows: int | None = None) -> None:
+            bar.update(task, completed=done, rows=rows)
+
+        yield draw
+
+
+def _silent(done: float, rows: int | None = None) -> None:
+    """Draw nothing."""
+
+
+def _rate_column() -> ProgressColumn:
+    """Return the part of a bar that says how many rows a second came, over the whole time so far."""
+    from rich.progress import ProgressColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(rate_of(task.fields.get("rows"), task.elapsed))
+
+    return Rate()
+
+
+def rate_of(rows: int | None, elapsed_s: float | None) -> str:
+    """Return a rate in words, '' where nothing was counted yet."""
+    return f"{rows / elapsed_s:,.0f} rows/s" if rows and elapsed_s else ""
 
 
 def note(text: str) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.errors import ServiceError
-from accounting.ingest import IngestSettings, ingest
+from accounting.errors import ServiceError, SlurmError
+from accounting.ingest import IngestSettings, fetched_answer, ingest
 from accounting.records import Attempt
+from accounting.sacct import Answer
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from slurm_plugin.config import CONFIG_VARIABLE, Config, render_config
@@ -31,7 +32,8 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.sbatch_script import read_submission
 
 RECORDED = Path(__file__).parent / "recorded_accounting"
-RECORDED_SACCT = RECORDED / "sacct.txt"
+# What sacct printed: figures of jobs and steps, and texts of jobs.
+FIGURES_FILE, TEXTS_FILE = RECORDED / "sacct-figures.txt", RECORDED / "sacct-texts.txt"
 START_PATIENCE_S = 20.0
 # The recording is of root's jobs.
 USER = "root"
@@ -73,9 +75,9 @@ def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
     """Ingest the recording into the configured store and return its attempts; `folder` is for a copy of it."""
     # Copied, because ingest keeps track of the journals and spools that it has read.
     shutil.copytree(RECORDED, folder, dirs_exist_ok=True)
-    lines = RECORDED_SACCT.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    answer = Answer(figures=FIGURES_FILE.read_bytes(), texts=TEXTS_FILE.read_bytes(), one_text=_nothing)
     settings = IngestSettings(
-        sacct=str(RECORDED_SACCT),
+        sacct="sacct",
         overlap_s=0,
         first_days=1,
         gpu_spool=folder / "gpu-spool",
@@ -83,10 +85,20 @@ def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
     )
     engine = open_store(config.store.url, create=True)
     try:
-        ingest(engine, settings, int(time.time()), query=lambda *_window: lines)
+        ingest(
+            engine,
+            settings,
+            int(time.time()),
+            source=lambda _begin_s, end_s: fetched_answer(answer, end_s, settings.metering),
+        )
         return read_attempts(engine)
     finally:
         engine.dispose()
+
+
+def _nothing(display_id: str, column: str) -> bytes:
+    """No text of the recording is doubtful."""
+    raise SlurmError(f"the recording does not know the {column} of job {display_id}")
 
 
 def train_current(config: Config, attempts: list[Attempt]) -> str:

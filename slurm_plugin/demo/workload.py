@@ -12,9 +12,11 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import SlurmError
-from accounting.labels import label_attempt
+from accounting.frames import attempts_in
+from accounting.labels import label
 from accounting.records import Attempt
-from accounting.sacct import query_sacct, read_sacct
+from accounting.sacct import query_sacct
+from accounting.sacct_records import Metering, read_answer
 
 JOBS = Path(__file__).parent / "jobs"
 FAMILIES = ("align", "assemble", "ensemble", "train-net", "modest")
@@ -66,8 +68,10 @@ def read_queue(job_ids: Sequence[int], since_s: int, patience_s: float = 30) -> 
     """
     wanted, deadline_s = set(job_ids), time.monotonic() + patience_s
     while True:
-        reading = read_sacct(query_sacct("sacct", since_s, int(time.time()) + 60))
-        attempts = tuple(label_attempt(row, steps) for row, steps in reading.jobs if row.job_id in wanted)
+        until_s = int(time.time()) + 60
+        answer = query_sacct("sacct", since_s, until_s)
+        ended = (attempts_in(label(records)) for records in read_answer(answer, until_s, Metering()))
+        attempts = tuple(one for part in ended for one in part if one.row.job_id in wanted)
         if len(attempts) >= len(wanted):
             return summarise(attempts)
         if time.monotonic() > deadline_s:

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S, client_decision_id, first_request
+from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S, first_request
 from accounting.decisions import Decision, encode_decision
+from accounting.frames import records_of
 from accounting.ingest import IngestSettings, ingest
+from accounting.originals import client_decision_ids
 from accounting.records import JobRow
 from accounting.request import Grant
 from accounting.store.database import open_store
@@ -37,10 +39,13 @@ def row_of(token: str | None = None, **changes: Any) -> JobRow:
 
 
 def test_a_job_names_its_clients_decision_in_its_token_or_in_its_comment() -> None:
-    assert client_decision_id(row_of()) == ID
-    assert client_decision_id(row_of(token="", comment=f"mine {carried_word(ID)}")) == ID
-    assert client_decision_id(row_of(token=seen(via=""), comment=carried_word(ID))) == ""
-    assert client_decision_id(row_of(token="")) == ""
+    rows = [
+        row_of(),
+        row_of(token="", comment=f"mine {carried_word(ID)}"),
+        row_of(token=seen(via=""), comment=carried_word(ID)),
+        row_of(token=""),
+    ]
+    assert client_decision_ids(records_of((row, []) for row in rows).jobs) == {0: ID, 1: ID}
 
 
 @pytest.mark.parametrize(

@@ -1,103 +1,248 @@
-"""What an attempt really used, concluded from its rows."""
+"""What attempts really used, and how far that can be trusted, concluded from their records."""
+
+import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.labels import busy_cores, gpus_used, label_attempt, measure_use, peak_memory_mib
-from accounting.records import Step
+from accounting.frames import ATTEMPTS, attempts_in, records_of
+from accounting.gpu_labels import metered_gpus
+from accounting.labels import label, label_attempt
+from accounting.records import Attempt, JobRow, Step, Use
 from accounting.request import Grant
+from accounting.store import schema
 from accounting.token import format_token
-from tests.builders import T0, decision, gpu_use, job_row, request, step
+from tests.builders import T0, attempt, decision, gpu_use, job_row, request, step
 
 
-def srun(number: int, start_s: int, end_s: int, mem_mib: float, **changes: object) -> Step:
+def srun(number: int, start_s: int, end_s: int, mem_mib: float | None, **changes: object) -> Step:
     times = {"step_id": str(number), "start_s": T0 + start_s, "end_s": T0 + end_s}
-    return step(**times, mem_max_task_mib=mem_mib, mem_total_mib=mem_mib, **changes)
+    return step(**{**times, "mem_max_task_mib": mem_mib, "mem_total_mib": mem_mib, **changes})
+
+
+def use_of(*steps: Step, **changes: Any) -> Use:
+    """What an attempt of 100 s with these steps used."""
+    return label_attempt(job_row(**changes), steps).use
+
+
+def test_labels_fill_the_table_of_attempts() -> None:
+    assert ATTEMPTS.names == [column.name for column in schema.attempts.columns]
 
 
 def test_steps_in_sequence_do_not_add_up() -> None:
-    assert peak_memory_mib([srun(0, 0, 9, 300), srun(1, 10, 19, 500), srun(2, 20, 29, 400)]) == 500
+    assert use_of(srun(0, 0, 9, 300), srun(1, 10, 19, 500), srun(2, 20, 29, 400)).peak_mem_mib == 500
+
+
+def test_a_step_that_starts_as_another_ends_follows_it() -> None:
+    assert use_of(srun(0, 0, 9, 300), srun(1, 9, 19, 500), srun(2, 19, 19, 400)).peak_mem_mib == 500
+
+
+def test_steps_within_one_second_share_it() -> None:
+    assert use_of(srun(0, 5, 5, 300), srun(1, 5, 5, 500)).peak_mem_mib == 800
 
 
 def test_concurrent_steps_do() -> None:
-    assert peak_memory_mib([srun(0, 0, 30, 300), srun(1, 10, 19, 500), srun(2, 25, 29, 400)]) == 800
+    assert use_of(srun(0, 0, 30, 300), srun(1, 10, 19, 500), srun(2, 25, 29, 400)).peak_mem_mib == 800
 
 
 def test_the_sum_over_tasks_counts_where_it_is_larger_than_the_largest_task() -> None:
-    assert peak_memory_mib([step(tasks=4, mem_max_task_mib=100.0, mem_total_mib=400.0)]) == 400
-    assert peak_memory_mib([step(mem_max_task_mib=100.0, mem_total_mib=None)]) == 100
+    assert use_of(step(tasks=4, mem_max_task_mib=100.0, mem_total_mib=400.0)).peak_mem_mib == 400
+    assert use_of(step(mem_max_task_mib=100.0, mem_total_mib=None)).peak_mem_mib == 100
 
 
 def test_a_step_without_an_end_still_counts_itself() -> None:
-    assert peak_memory_mib([srun(0, 0, -T0, 300)]) == 300
+    assert use_of(srun(0, 0, -T0, 300)).peak_mem_mib == 300
 
 
 @pytest.mark.parametrize("nothing", [None, 0.0])
 def test_memory_that_was_never_sampled_is_not_zero_use(nothing: float | None) -> None:
-    use = measure_use(job_row(), [step(mem_max_task_mib=nothing, mem_total_mib=nothing)], 1)
-    assert (use.peak_mem_mib, use.memory_quality) == (None, "absent")
+    unknown = step(mem_max_task_mib=nothing, mem_total_mib=nothing)
+    assert (use_of(unknown).peak_mem_mib, use_of(unknown).memory_quality) == (None, "absent")
+    assert use_of(unknown, elapsed_s=5).memory_quality == "short"
 
 
+AMOUNTS = st.integers(0, 2**30).map(lambda kib: kib / 1024)
 STEPS = st.lists(
     st.builds(
         lambda start, length, mem: srun(0, start, start + length, mem),
         st.integers(0, 50),
-        st.integers(0, 50),
-        st.floats(1, 1e6),
+        st.integers(-1, 50),
+        AMOUNTS,
     ),
-    min_size=1,
     max_size=8,
 )
 
 
-@given(STEPS)
-def test_the_peak_lies_between_the_largest_step_and_the_sum_of_all(steps: list[Step]) -> None:
-    peak = peak_memory_mib(steps)
-    each = [one.mem_total_mib or 0.0 for one in steps]
-    assert peak is not None
-    assert max(each) <= peak <= sum(each) * (1 + 1e-9)
+def peak_by_hand(steps: list[Step]) -> float | None:
+    """The peak, second by second, as one would say it in words."""
+    seconds = [
+        sum(
+            one.mem_total_mib or 0.0
+            for one in steps
+            if one.start_s <= at_s < one.end_s or one.start_s == at_s or one.end_s < one.start_s <= at_s
+        )
+        for at_s in range(T0, T0 + 110)
+    ]
+    return max(seconds, default=0.0) or None
+
+
+@given(st.lists(STEPS, min_size=1, max_size=5))
+def test_peaks_are_those_of_every_second(jobs: list[list[Step]]) -> None:
+    rows = [(job_row(job_id=number), steps) for number, steps in enumerate(jobs)]
+    labelled = attempts_in(label(records_of(rows)))
+    assert [one.use.peak_mem_mib for one in labelled] == [peak_by_hand(steps) for steps in jobs]
+
+
+@given(st.lists(STEPS, min_size=2, max_size=5))
+def test_attempts_do_not_touch_each_other(jobs: list[list[Step]]) -> None:
+    rows = [(job_row(job_id=number), steps) for number, steps in enumerate(jobs)]
+    together = attempts_in(label(records_of(rows)))
+    assert together == [label_attempt(row, steps) for row, steps in rows]
 
 
 @pytest.mark.parametrize("sampled", [0.0, 100.0, None])
 def test_a_job_killed_for_memory_needed_at_least_its_allocation(sampled: float | None) -> None:
-    row = job_row(state="OUT_OF_MEMORY", alloc_mem_mib=512)
-    use = measure_use(row, [step(state="OUT_OF_MEMORY", mem_max_task_mib=sampled, mem_total_mib=sampled)], 1)
+    killed = step(state="OUT_OF_MEMORY", mem_max_task_mib=sampled, mem_total_mib=sampled)
+    use = use_of(killed, state="OUT_OF_MEMORY", alloc_mem_mib=512)
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("out_of_memory", 512, "censored")
 
 
 def test_more_than_the_allocation_stands_where_it_was_sampled() -> None:
-    use = measure_use(job_row(state="OUT_OF_MEMORY", alloc_mem_mib=512), [step(mem_total_mib=600.0)], 1)
-    assert use.peak_mem_mib == 600
+    assert use_of(step(mem_total_mib=600.0), state="OUT_OF_MEMORY", alloc_mem_mib=512).peak_mem_mib == 600
 
 
 def test_a_kill_with_nothing_known_about_memory_is_no_evidence_of_small_need() -> None:
-    row = job_row(state="OUT_OF_MEMORY", alloc_mem_mib=None)
-    use = measure_use(row, [step(mem_max_task_mib=None, mem_total_mib=None)], 1)
+    use = use_of(step(mem_max_task_mib=None, mem_total_mib=None), state="OUT_OF_MEMORY", alloc_mem_mib=None)
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("out_of_memory", None, "absent")
 
 
 def test_a_failed_job_with_a_killed_step_was_killed_for_memory() -> None:
-    failed = job_row(state="FAILED", alloc_mem_mib=512)
-    assert measure_use(failed, [step(state="OUT_OF_MEMORY")], 1).outcome == "out_of_memory"
-    assert measure_use(failed, [step(state="FAILED")], 1).outcome == "cut_short"
+    assert use_of(step(state="OUT_OF_MEMORY"), state="FAILED", alloc_mem_mib=512).outcome == "out_of_memory"
+    assert use_of(step(state="FAILED"), state="FAILED", alloc_mem_mib=512).outcome == "cut_short"
+
+
+@pytest.mark.parametrize(
+    ("release", "gather", "peak_mib", "quality"),
+    [
+        ("22.05", "jobacct_gather/cgroup cgroup/v2", 7900, "sampled"),
+        ("23.11", "jobacct_gather/cgroup cgroup/v2", 7900, "contaminated"),
+        ("23.11", "jobacct_gather/cgroup cgroup/v2", 4000, "sampled"),
+        ("24.11", "jobacct_gather/cgroup cgroup/v2", 7900, "contaminated"),
+        ("24.11", "jobacct_gather/cgroup cgroup/v2", 4000, "exact"),
+        ("24.05", "jobacct_gather/cgroup cgroup/v1", 7900, "sampled"),
+        ("24.11", "jobacct_gather/cgroup cgroup/v1", 7900, "contaminated"),
+        ("24.11", "jobacct_gather/cgroup cgroup/v1", 4000, "exact"),
+        ("25.11", "jobacct_gather/cgroup cgroup/v2 no_file_cache", 7900, "sampled"),
+        ("24.11", "jobacct_gather/linux", 7900, "sampled"),
+        ("", "", 7900, "sampled"),
+    ],
+)
+def test_a_peak_near_the_limit_may_be_page_cache(
+    release: str, gather: str, peak_mib: float, quality: str
+) -> None:
+    one = records_of([(job_row(alloc_mem_mib=8000), [step(mem_total_mib=peak_mib)])])
+    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
+    told = told.set_column(*column(told, "gather", gather))
+    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    assert (labelled.use.memory_quality, labelled.slurm_release, labelled.gather) == (
+        quality,
+        release,
+        gather,
+    )
+
+
+@pytest.mark.parametrize(
+    ("release", "gather", "nodes", "display_id", "quality"),
+    [
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 2, "1", "censored"),
+        ("23.02", "jobacct_gather/cgroup cgroup/v2", 2, "1", "censored"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1+1", "censored"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1+0", "sampled"),
+        ("22.05", "jobacct_gather/cgroup cgroup/v1", 1, "1", "sampled"),
+        ("22.05", "jobacct_gather/linux", 2, "1", "sampled"),
+        ("23.11", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
+        ("", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
+    ],
+)
+def test_memory_that_slurm_did_not_count_whole_is_a_lower_bound(
+    release: str, gather: str, nodes: int, display_id: str, quality: str
+) -> None:
+    one = records_of([(job_row(display_id=display_id, nodes=nodes), [step(nodes=nodes)])])
+    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
+    told = told.set_column(*column(told, "gather", gather))
+    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    assert (labelled.use.memory_quality, labelled.use.peak_mem_mib) == (quality, 200)
+
+
+def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen() -> None:
+    use = use_of(step(), srun(0, 0, 9, 300, state="OUT_OF_MEMORY"), state="COMPLETED", alloc_mem_mib=512)
+    assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("completed", 300, "censored")
+
+
+def column(table: Any, name: str, value: object) -> tuple[int, str, Any]:
+    number = table.column_names.index(name)
+    return number, name, [[value] * len(table)]
+
+
+def test_a_node_of_several_holds_no_more_than_its_largest_tasks() -> None:
+    even = srun(0, 0, 50, 0, tasks=8, nodes=2, mem_max_task_mib=100.0, mem_total_mib=800.0)
+    uneven = srun(0, 0, 50, 0, tasks=2, nodes=2, mem_max_task_mib=700.0, mem_total_mib=800.0)
+    assert (use_of(even, nodes=2).peak_node_mib, use_of(even, nodes=2).peak_mem_mib) == (400, 800)
+    assert use_of(uneven, nodes=2).peak_node_mib == 700
+    assert use_of(step(tasks=4, mem_max_task_mib=100.0, mem_total_mib=250.0)).peak_node_mib == 250
 
 
 def test_cores_are_cpu_time_over_elapsed_time() -> None:
-    use = measure_use(job_row(elapsed_s=100), [step(cpu_s=150.0), srun(0, 0, 100, 1, cpu_s=50.0)], 2)
-    assert (use.cores, use.cores_per_task) == (2.0, 1.0)
+    labelled = label_attempt(
+        job_row(elapsed_s=100), [step(cpu_s=150.0), srun(0, 0, 100, 1, cpu_s=50.0, tasks=2)]
+    )
+    assert (labelled.use.cores, labelled.use.cores_per_task, labelled.use.cores_quality) == (
+        2.0,
+        1.0,
+        "exact",
+    )
 
 
 def test_the_busiest_task_of_a_step_sets_the_cores_of_a_task() -> None:
     uneven = srun(0, 0, 100, 1, tasks=4, cpu_s=400.0, cpu_max_task_s=370.0)
-    use = measure_use(job_row(elapsed_s=100), [step(cpu_s=0.0), uneven], 4)
+    use = use_of(step(cpu_s=0.0), uneven, elapsed_s=100)
     assert (use.cores, use.cores_per_task) == (4.0, 3.7)
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_a_job_of_a_second_says_nothing_about_cores(seconds: int) -> None:
-    assert busy_cores([step(cpu_s=1.0)], seconds) is None
-    assert measure_use(job_row(elapsed_s=seconds), [step(cpu_s=1.0)], 1).cores_per_task is None
+    use = use_of(step(cpu_s=1.0), elapsed_s=seconds)
+    assert (use.cores, use.cores_per_task, use.cores_quality) == (None, None, "short")
+
+
+def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
+    assert use_of(step(), state="NODE_FAIL").cores_quality == "sampled"
+
+
+@pytest.mark.parametrize(
+    ("state", "quality"),
+    [("COMPLETED", "exact"), ("TIMEOUT", "censored"), ("FAILED", "censored"), ("CANCELLED by 7", "censored")],
+)
+def test_the_wall_time_of_what_was_cut_off_is_a_lower_bound(state: str, quality: str) -> None:
+    assert use_of(step(), state=state).wall_quality == quality
+
+
+def test_what_never_started_used_nothing_that_is_known() -> None:
+    use = use_of(state="CANCELLED by 1000", start_s=0, elapsed_s=0)
+    assert (use.wall_quality, use.memory_quality, use.cores_quality) == ("absent", "short", "short")
+
+
+def test_input_output_and_energy_are_those_of_all_steps() -> None:
+    two = [
+        step(read_mib=3.0, written_mib=1.0, energy_j=50.0),
+        srun(0, 0, 9, 1, read_mib=4.0, energy_j=25.0),
+    ]
+    use = use_of(*two)
+    assert (use.read_mib, use.written_mib, use.io_quality) == (7.0, 1.0, "sampled")
+    assert (use.energy_j, use.energy_quality) == (75.0, "sampled")
+    assert (use_of(step(energy_j=0.0)).energy_j, use_of(step()).io_quality) == (None, "absent")
 
 
 def test_tokens_restore_the_request_per_node() -> None:
@@ -107,13 +252,12 @@ def test_tokens_restore_the_request_per_node() -> None:
     token = format_token(decision(id="d7", request=asked, grant=Grant(cpus_per_task=1), applied=True))
     row = job_row(req_cpus=2, req_mem_mib=512, req_gpus=1, admin_comment=f"other {token}")
     labelled = label_attempt(row, [step()])
-    assert (labelled.num_tasks, labelled.asked_cpus, labelled.asked_mem_mib, labelled.asked_gpus) == (
-        2,
-        16,
-        9000,
-        4,
-    )
+    assert asked_by(labelled) == (2, 16, 9000, 4)
     assert (labelled.decision_id, labelled.script_signature) == ("d7", "ab")
+
+
+def asked_by(labelled: Attempt) -> tuple[int, int | None, int | None, int | None]:
+    return labelled.num_tasks, labelled.asked_cpus, labelled.asked_mem_mib, labelled.asked_gpus
 
 
 def test_tokens_restore_the_request_per_cpu() -> None:
@@ -124,7 +268,7 @@ def test_tokens_restore_the_request_per_cpu() -> None:
 
 def test_without_a_token_the_request_is_slurms_own_and_tasks_those_of_its_steps() -> None:
     labelled = label_attempt(job_row(), [step(), srun(0, 0, 5, 1, tasks=3), srun(1, 5, 9, 1, tasks=2)])
-    assert (labelled.num_tasks, labelled.asked_cpus, labelled.asked_mem_mib) == (3, 8, 8000)
+    assert asked_by(labelled) == (3, 8, 8000, None)
     assert labelled.decision_id == ""
 
 
@@ -133,16 +277,53 @@ def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
         gpu_use(node="n1", gpu=0),
         gpu_use(node="n1", gpu=1, util_max_pct=0.5),
         gpu_use(node="n2", gpu=0),
-        gpu_use(node="n2", gpu=3),
+        gpu_use(node="n2", gpu=0, source="other"),
     ]
-    assert gpus_used(uses) == (3, "nvml")
+    assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (2, "nvml+other")
 
 
-def test_a_gpu_whose_meter_paused_is_one_gpu() -> None:
-    uses = [gpu_use(first_s=T0 + 10), gpu_use(first_s=T0 + 60), gpu_use(source="dcgm")]
-    assert gpus_used(uses) == (1, "dcgm+nvml")
+def test_an_instance_was_busy_where_its_memory_was_used() -> None:
+    uses = [
+        gpu_use(instance=1, util_max_pct=None, mem_max_mib=10.0),
+        gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.0),
+    ]
+    assert metered_gpus(uses).gpus == 1
 
 
-def test_idle_gpus_are_known_to_be_idle_and_unmetered_ones_are_not() -> None:
-    assert gpus_used([gpu_use(util_max_pct=0.0)]) == (0, "nvml")
-    assert gpus_used([]) == (None, "")
+def test_gpu_use_of_another_attempt_of_the_job_does_not_count() -> None:
+    row = job_row(alloc_gpus=2)
+    uses = [gpu_use(gpu=0), gpu_use(gpu=1, first_s=T0 - 500, last_s=T0 - 100)]
+    use = label_attempt(row, [step()], uses).use
+    assert (use.gpus, use.gpu_mem_mib, use.gpu_quality, use.gpu_source) == (1, 100.0, "sampled", "nvml")
+
+
+@pytest.mark.parametrize(
+    ("given", "util_pct", "gpus", "gpu_mem_mib"),
+    [
+        (1, 80.0, 1, 50.0),
+        (1, 0.0, 0, 50.0),
+        (4, 0.0, None, None),
+        (4, 80.0, None, None),
+        (4, 310.0, 4, None),
+        (4, 300.0, None, None),
+    ],
+)
+def test_slurms_own_figures_tell_of_one_gpu(
+    given: int, util_pct: float, gpus: int | None, gpu_mem_mib: float | None
+) -> None:
+    use = use_of(step(gpu_util_pct=util_pct, gpu_mem_mib=50.0), alloc_gpus=given)
+    assert (use.gpus, use.gpu_mem_mib) == (gpus, gpu_mem_mib)
+    metered = label_attempt(job_row(alloc_gpus=given), [step(gpu_util_pct=util_pct)], [gpu_use()]).use
+    assert (metered.gpus, metered.gpu_source) == (1, "nvml")
+
+
+def test_rows_of_many_jobs_become_the_same_attempts() -> None:
+    rows: list[tuple[JobRow, list[Step]]] = [
+        (job_row(job_id=number, state=state), [step()] * count)
+        for number, (state, count) in enumerate(
+            itertools.product(["COMPLETED", "FAILED", "REQUEUED"], [0, 1, 2])
+        )
+    ]
+    assert [one.row for one in attempts_in(label(records_of(rows)))] == [row for row, _ in rows]
+    assert attempts_in(label(records_of([]))) == []
+    assert attempt().use.memory_quality == "sampled"

@@ -1,129 +1,70 @@
-"""Running sacct, and reading what it prints."""
+"""Running sacct: what it is asked, and what is said where it fails."""
 
 from pathlib import Path
 
 import pytest
 
 from accounting.errors import SlurmError
-from accounting.sacct import COLUMNS, DELIMITER, query_sacct, read_sacct
-from tests.builders import HEADING, T0, FakeSacct, executable, job_line, sacct_line, step_line
-
-
-def test_a_job_and_its_steps_are_read() -> None:
-    reading = read_sacct([HEADING, job_line(7), step_line(7), step_line(7, "0", NTasks="4")])
-    [(row, (batch, srun))] = reading.jobs
-    assert (row.job_id, row.user, row.job_name, row.state) == (7, "alice", "fit", "COMPLETED")
-    assert (row.req_cpus, row.req_mem_mib, row.alloc_cpus, row.limit_s) == (8, 8000, 8, 3600)
-    assert (row.submit_s, row.start_s, row.end_s, row.elapsed_s) == (T0, T0 + 10, T0 + 110, 100)
-    assert (batch.step_id, batch.mem_total_mib, batch.cpu_s, batch.tasks) == ("batch", 200, 90, 1)
-    assert (srun.step_id, srun.tasks) == ("0", 4)
-    assert (reading.quarantined, reading.unfinished) == ([], 0)
-
-
-def test_attempts_of_a_requeued_job_keep_their_own_steps() -> None:
-    reading = read_sacct(
-        [
-            HEADING,
-            job_line(7, State="REQUEUED"),
-            step_line(7, MaxRSS="1048576", TRESUsageInTot="mem=1048576"),
-            job_line(7, start_s=T0 + 500),
-            step_line(7, start_s=T0 + 500),
-            step_line(7, "extern", start_s=T0 + 500),
-        ]
-    )
-    assert [(row.start_s, len(steps)) for row, steps in reading.jobs] == [(T0 + 10, 1), (T0 + 500, 2)]
-    assert reading.jobs[0][1][0].mem_total_mib == 1
-    assert reading.jobs[1][1][0].mem_total_mib == 200
-
-
-def test_a_step_never_goes_to_another_job() -> None:
-    reading = read_sacct([HEADING, step_line(6), job_line(7), step_line(70), step_line(8), step_line(7)])
-    [(row, steps)] = reading.jobs
-    assert (row.job_id, [one.step_id for one in steps]) == (7, ["batch"])
-
-
-@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "SOMETHING_NEW"])
-def test_unfinished_jobs_are_counted_and_left_for_later(state: str) -> None:
-    reading = read_sacct([HEADING, job_line(7, State=state, End="Unknown"), step_line(7), job_line(8)])
-    assert [row.job_id for row, _ in reading.jobs] == [8]
-    assert reading.unfinished == 1
-
-
-def test_a_job_cancelled_before_it_started_has_no_start() -> None:
-    line = job_line(7, State="CANCELLED by 1000", Start="None", ElapsedRaw="0", AllocTRES="")
-    [(row, steps)] = read_sacct([HEADING, line]).jobs
-    assert (row.start_s, row.alloc_cpus, steps) == (0, None, ())
-
-
-@pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", ""])
-def test_no_time_limit_is_none(limit: str) -> None:
-    assert read_sacct([HEADING, job_line(TimelimitRaw=limit)]).jobs[0][0].limit_s is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        job_line() + DELIMITER,
-        job_line().rpartition(DELIMITER)[0],
-        "sacct: warning in between",
-        job_line(JobIDRaw="12_3"),
-        job_line(JobIDRaw=""),
-        job_line(JobIDRaw="9" * 30),
-        job_line(Submit="Unknown"),
-        job_line(End=str(T0)),
-    ],
-)
-def test_a_line_that_does_not_fit_is_quarantined_and_the_rest_is_read(line: str) -> None:
-    reading = read_sacct([HEADING, line, job_line(8), step_line(8)])
-    assert [(row.job_id, len(steps)) for row, steps in reading.jobs] == [(8, 1)]
-    assert [item.line for item in reading.quarantined] == [line]
-    assert reading.quarantined[0].reason
-
-
-@pytest.mark.parametrize("name", ["|||COMPLETED|0:0", "x\u2028y\x0bz\r", "größe 日本", "a,b=c;d", "'; --"])
-def test_hostile_names_are_names(name: str, tmp_path: Path) -> None:
-    fake = FakeSacct(tmp_path, [job_line(7, JobName=name, Comment=name), step_line(7)])
-    [(row, steps)] = read_sacct(query_sacct(fake.command, T0, T0 + 100)).jobs
-    assert (row.job_name, row.comment, row.state, len(steps)) == (name, name, "COMPLETED", 1)
-
-
-@pytest.mark.parametrize("name", ["two\nlines", "8\nCOMPLETED", f"forged{DELIMITER}column"])
-def test_names_that_break_their_line_lose_only_their_own_job(name: str, tmp_path: Path) -> None:
-    fake = FakeSacct(tmp_path, [job_line(7, JobName=name), step_line(7), job_line(8), step_line(8)])
-    reading = read_sacct(query_sacct(fake.command, T0, T0 + 100))
-    assert [(row.job_id, len(steps)) for row, steps in reading.jobs if row.job_id == 8] == [(8, 1)]
-    assert all(row.job_id == 8 for row, _ in reading.jobs)
-    assert len(reading.quarantined) == 1 + name.count("\n")
-
-
-def test_columns_that_were_cut_short_are_never_taken_for_a_row() -> None:
-    line = sacct_line(JobIDRaw="7", State="COMPLETED")
-    assert not read_sacct([HEADING, line]).jobs
+from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, known_fields, query_sacct, slurm_release
+from tests.builders import COLUMNS, T0, FakeSacct, executable, job_line, printed, step_line
 
 
 def test_sacct_is_asked_for_the_window_in_unix_seconds(tmp_path: Path) -> None:
-    fake = FakeSacct(tmp_path, [job_line(7), job_line(8, start_s=T0 + 5000)])
-    lines = query_sacct(fake.command, T0, T0 + 1000)
+    fake = FakeSacct(tmp_path, [job_line(7), step_line(7), job_line(8, start_s=T0 + 5000)])
+    answer = query_sacct(fake.command, T0, T0 + 1000)
     assert fake.calls() == [(T0, T0 + 1000)]
-    assert lines == [HEADING, job_line(7)]
+    assert answer.figures == printed(FIGURES, [job_line(7), step_line(7)])
+    assert answer.texts == printed((*KEY, *TEXTS), [job_line(7)], answer.texts_delimiter)
+    assert answer.one_text("7", "JobName") == b"fit\n"
+
+
+def test_texts_come_with_a_delimiter_that_nobody_can_know(tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path, [job_line(7)])
+    drawn = {query_sacct(fake.command, T0, T0 + 1000).texts_delimiter for _ in range(20)}
+    assert len(drawn) == 20
+    assert all(len(one) >= 16 and DELIMITER not in one for one in drawn)
+
+
+def test_no_column_of_the_figures_is_a_users_to_write() -> None:
+    assert not {"JobName", "Comment", "AdminComment", "WorkDir", "SubmitLine", "WCKey", "Constraints"} & set(
+        FIGURES
+    )
 
 
 def test_sacct_runs_in_an_environment_that_does_not_change_its_figures(tmp_path: Path) -> None:
     spy = executable(
         tmp_path / "sacct",
         f'#!/bin/sh\necho "$SLURM_TIME_FORMAT $TZ" > {tmp_path}/seen\n'
-        f'for word; do echo "$word" >> {tmp_path}/words; done\nprintf "%s\\n" "{HEADING}"\n',
+        f'for word; do echo "$word" >> {tmp_path}/words\n'
+        "case $word in --delimiter=*) cut=${word#*=};; --format=*) columns=${word#*=};; esac; done\n"
+        'echo "$columns" | sed "s/,/$cut/g"\n',
     )
-    assert query_sacct(str(spy), 5, 10) == [HEADING]
+    query_sacct(str(spy), 5, 10)
     assert (tmp_path / "seen").read_text() == "%s UTC\n"
     words = (tmp_path / "words").read_text().splitlines()
-    assert {
-        "--allusers",
-        "--duplicates",
-        "--parsable2",
-        "--noconvert",
-        f"--format={','.join(COLUMNS)}",
-    } <= set(words)
+    always = {"--allusers", "--duplicates", "--parsable2", "--noconvert", f"--delimiter={DELIMITER}"}
+    assert {*always, "--starttime=uts5", "--endtime=uts10", f"--format={','.join(FIGURES)}"} <= set(words)
+
+
+def test_what_an_older_sacct_does_not_know_is_not_asked_for(tmp_path: Path) -> None:
+    old = frozenset(COLUMNS) - {"ConsumedEnergyRaw", "TRESUsageOutTot"}
+    fake = executable(tmp_path / "sacct", f"#!/bin/sh\necho '{' '.join(old)}'\n")
+    assert known_fields(str(fake)) == old
+    answer = query_sacct(FakeSacct(tmp_path / "new", [job_line(7)]).command, T0, T0 + 100, old)
+    assert b"ConsumedEnergyRaw" not in answer.figures
+
+
+def test_a_sacct_that_lacks_what_is_needed_is_an_error(tmp_path: Path) -> None:
+    fake = executable(tmp_path / "sacct", "#!/bin/sh\necho 'JobID JobIDRaw State'\n")
+    with pytest.raises(SlurmError, match="does not know Account, AdminComment"):
+        known_fields(str(fake))
+
+
+@pytest.mark.parametrize(
+    ("said", "release"), [("slurm 24.11.5", "24.11"), ("slurm-wlm 22.05.8", "22.05"), ("?", "")]
+)
+def test_the_release_is_what_sacct_says(said: str, release: str, tmp_path: Path) -> None:
+    assert slurm_release(str(executable(tmp_path / "sacct", f"#!/bin/sh\necho '{said}'\n"))) == release
 
 
 @pytest.mark.parametrize(
@@ -143,6 +84,13 @@ def test_a_broken_sacct_is_an_error_that_says_what_to_do(script: str, said: str,
         query_sacct(str(command), 0, 1)
     assert "check that" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_answer_that_ends_in_the_middle_of_a_line_is_none(tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "whole", [job_line(7)])
+    command = executable(tmp_path / "sacct", f'#!/bin/sh\n{fake.command} "$@" | head -c -3\n')
+    with pytest.raises(SlurmError, match="cut off in the middle of a line"):
+        query_sacct(str(command), T0, T0 + 1000)
 
 
 def test_a_missing_sacct_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:

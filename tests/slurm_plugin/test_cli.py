@@ -5,10 +5,7 @@ import io
 import json
 import re
 import shutil
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -16,36 +13,11 @@ import pytest
 
 from accounting.store.database import open_store
 from accounting.store.records import write_attempts
-from slurm_plugin.cli import COMMANDS, main, rightsizer
+from slurm_plugin.cli import COMMANDS, rightsizer
 from slurm_plugin.config import Config, parse_config
 from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
 from tests.conftest import Site, TrainedModel
-
-
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the whole command line in this process, its exit code and both streams included."""
-
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["rightsizer", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        code = end.value.code
-        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
-
-    return run
+from tests.slurm_plugin.conftest import Run, assert_one_line
 
 
 def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -73,14 +45,6 @@ def test_every_command_is_listed_with_what_it_does(run: Run) -> None:
         assert re.search(rf"^  {name}\s+\w+", shown, re.MULTILINE), name
 
 
-def assert_one_line(ran: Ran, code: int, said: str) -> None:
-    assert ran.code == code
-    assert ran.out == ""
-    assert re.search(said, ran.err)
-    assert ran.err.startswith("rightsizer: ")
-    assert ran.err.count("\n") == 1
-
-
 EVERYDAY = [
     ["train"],
     ["evaluate"],
@@ -88,6 +52,9 @@ EVERYDAY = [
     ["rollback"],
     ["predict", "x.sh"],
     ["ingest"],
+    ["report", "waste"],
+    ["report", "quality"],
+    ["export", "--to", "x.csv"],
     ["serve"],
     ["disable"],
 ]
@@ -114,6 +81,8 @@ def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) 
         (["train"], "no store at .*; run `rightsizer ingest` first"),
         (["evaluate"], "no store at .*; run `rightsizer ingest` first"),
         (["explain", "1"], "no store at .*; run `rightsizer ingest` first"),
+        (["report", "users"], "no store at .*; run `rightsizer ingest` first"),
+        (["export", "--to", "x.csv"], "no store at .*; run `rightsizer ingest` first"),
         (["ingest"], r"cannot run .*no-sacct.*accounting\.sacct"),
         (["predict", "none.sh"], "cannot read the script none.sh: No such file"),
         (["promote", "v9"], "is no model"),

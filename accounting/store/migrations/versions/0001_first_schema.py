@@ -1,4 +1,7 @@
-"""The first schema: attempts, steps, GPU use, decisions, and where reading stopped."""
+"""The first schema: attempts, steps, GPU use, decisions, and where reading stopped.
+
+MariaDB keeps each table as soon as it is made: a migration that was cut off goes on where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,12 @@ def upgrade() -> None:
         sa.Column("gpus", sa.Integer(), nullable=True),
         sa.Column("gpu_source", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("cluster", "job_id", "submit_s", "start_s"),
+        if_not_exists=True,
     )
-    op.create_index(op.f("ix_attempts_decision_id"), "attempts", ["decision_id"], unique=False)
-    op.create_index(op.f("ix_attempts_end_s"), "attempts", ["end_s"], unique=False)
+    op.create_index(
+        op.f("ix_attempts_decision_id"), "attempts", ["decision_id"], unique=False, if_not_exists=True
+    )
+    op.create_index(op.f("ix_attempts_end_s"), "attempts", ["end_s"], unique=False, if_not_exists=True)
     op.create_table(
         "decisions",
         sa.Column("id", sa.String(length=191), nullable=False),
@@ -67,8 +73,9 @@ def upgrade() -> None:
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+        if_not_exists=True,
     )
-    op.create_index(op.f("ix_decisions_time_s"), "decisions", ["time_s"], unique=False)
+    op.create_index(op.f("ix_decisions_time_s"), "decisions", ["time_s"], unique=False, if_not_exists=True)
     op.create_table(
         "gpu_use",
         sa.Column("job_id", sa.BigInteger(), autoincrement=False, nullable=False),
@@ -82,12 +89,14 @@ def upgrade() -> None:
         sa.Column("util_mean_pct", sa.Double(), nullable=False),
         sa.Column("mem_max_mib", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("job_id", "node", "gpu", "source", "first_s"),
+        if_not_exists=True,
     )
     op.create_table(
         "journals",
         sa.Column("file", sa.String(length=191), nullable=False),
         sa.Column("read_bytes", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("file"),
+        if_not_exists=True,
     )
     op.create_table(
         "quarantine",
@@ -96,6 +105,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("line", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("digest"),
+        if_not_exists=True,
     )
     op.create_table(
         "steps",
@@ -113,10 +123,12 @@ def upgrade() -> None:
         sa.Column("cpu_s", sa.Double(), nullable=True),
         sa.Column("cpu_max_task_s", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("cluster", "job_id", "submit_s", "attempt_start_s", "step_id"),
+        if_not_exists=True,
     )
     op.create_table(
         "windows",
         sa.Column("source", sa.String(length=191), nullable=False),
         sa.Column("read_until_s", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("source"),
+        if_not_exists=True,
     )

@@ -1,0 +1,194 @@
+"""The first line of a dump: what separates its columns, which of them this project reads, and what is missing."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from accounting.errors import DumpError
+
+# What we read, and the columns that it comes from: sacct's names, old and new, then those of slurmdbd's job table.
+SOURCES: dict[str, tuple[str, ...]] = {
+    "raw_id": ("jobidraw", "id_job"),
+    "id": ("jobid",),
+    "array": ("id_array_job",),
+    "task": ("id_array_task",),
+    "cluster": ("cluster", "clustername"),
+    "user": ("user", "id_user", "uid"),
+    "account": ("account",),
+    "partition": ("partition",),
+    "qos": ("qos",),
+    "job_name": ("jobname", "job_name"),
+    "comment": ("comment", "derived_es"),
+    "admin_comment": ("admincomment", "admin_comment"),
+    "state": ("state",),
+    "submit": ("submit", "time_submit"),
+    "start": ("start", "time_start"),
+    "end": ("end", "time_end"),
+    "elapsed_raw": ("elapsedraw",),
+    "elapsed": ("elapsed",),
+    "cpu_time_raw": ("cputimeraw",),
+    "cpu_time": ("cputime",),
+    "waited_raw": ("plannedcpuraw", "resvcpuraw"),
+    "waited": ("planned", "reserved"),
+    "limit_min": ("timelimitraw",),
+    "limit": ("timelimit",),
+    "nodes": ("nnodes", "allocnodes", "nodes_alloc", "reqnodes"),
+    "tasks": ("ntasks",),
+    "req_cpus": ("reqcpus", "cpus_req"),
+    "alloc_cpus": ("alloccpus", "ncpus"),
+    "req_mem": ("reqmem", "mem_req"),
+    "req_tres": ("reqtres", "tres_req"),
+    "alloc_tres": ("alloctres", "tres_alloc"),
+    "max_rss": ("maxrss",),
+    "total_cpu": ("totalcpu",),
+    "in_max": ("tresusageinmax",),
+    "in_tot": ("tresusageintot",),
+    "out_tot": ("tresusageouttot",),
+    "energy_raw": ("consumedenergyraw",),
+}
+# Users choose these texts. sacct does not mark a delimiter or a line's end within them: they can forge a line.
+FREE_TEXT = frozenset(
+    {
+        *("jobname", "job_name", "comment", "derived_es", "admincomment", "admin_comment", "systemcomment"),
+        *(
+            "workdir",
+            "work_dir",
+            "submitline",
+            "submit_line",
+            "extra",
+            "container",
+            "stdin",
+            "stdout",
+            "stderr",
+        ),
+    }
+)
+_SLURMDBD = frozenset(("id_job", "time_submit", "tres_req", "id_array_job", "cpus_req"))
+_FIRST_NAMES = re.compile(r'^"?[A-Za-z_][A-Za-z0-9_]*"?(?P<delimiter>[^A-Za-z0-9_"]{1,8})"?[A-Za-z_]')
+_KNOWN = frozenset(name for names in SOURCES.values() for name in names) | FREE_TEXT
+
+
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a dump. `place` says where each thing that we read stands, counted from 0."""
+
+    line: str
+    delimiter: str
+    names: tuple[str, ...]
+    place: dict[str, int]
+    slurmdbd: bool
+    quoted: bool
+
+    @property
+    def free_text(self) -> bool:
+        """Whether some column holds what users chose."""
+        return any(name in FREE_TEXT for name in self.names)
+
+    def has(self, *sources: str) -> bool:
+        """Whether all of these can be read."""
+        return all(source in self.place for source in sources)
+
+
+def read_heading(line: str) -> Heading:
+    """Read a dump's first line.
+
+    Raises DumpError where it is none, or where its columns do not suffice: it names those that would.
+    """
+    delimiter = _delimiter(line)
+    names = tuple(name.strip().strip('"').lower() for name in line.split(delimiter))
+    place = {
+        thing: next(names.index(name) for name in sources if name in names)
+        for thing, sources in SOURCES.items()
+        if any(name in names for name in sources)
+    }
+    slurmdbd = bool(_SLURMDBD.intersection(names))
+    heading = Heading(
+        line=line,
+        delimiter=delimiter,
+        names=names,
+        place=place,
+        slurmdbd=slurmdbd,
+        quoted=delimiter in (",", ";", "\t"),
+    )
+    wanting = [wanted for suffices, wanted in _needs(heading) if not suffices]
+    if wanting:
+        raise DumpError(f"the dump lacks {'; '.join(wanting)}: make it again with these in sacct's --format")
+    return heading
+
+
+def _delimiter(line: str) -> str:
+    if re.match(r"^\s*[\[{]", line):
+        raise DumpError("this is JSON: make the dump with sacct --parsable2 instead of --json")
+    if re.match(r"^\s*[A-Za-z_]+\s{2,}[A-Za-z_]", line):
+        raise DumpError("sacct cut the columns to fit a screen: make the dump again with --parsable2")
+    match = _FIRST_NAMES.match(line)
+    if match is None or not _KNOWN.intersection(re.split(r"[^a-z0-9_]+", line.lower())):
+        raise DumpError(
+            f"the first line names no columns of Slurm ({line[:60]!r}): make the dump again without --noheader"
+        )
+    return match["delimiter"]
+
+
+def _needs(heading: Heading) -> tuple[tuple[bool, str], ...]:
+    has = heading.has
+    cpus = any(has(name) for name in ("alloc_cpus", "alloc_tres", "req_cpus"))
+    ran = has("elapsed_raw") or has("elapsed") or has("start", "end")
+    ran = ran or (cpus and (has("cpu_time_raw") or has("cpu_time")))
+    return (
+        (has("state"), "State"),
+        (has("submit") or has("start"), "Submit"),
+        (ran, "ElapsedRaw (or Start and End, or CPUTimeRAW and AllocCPUS)"),
+    )
+
+
+def missing(heading: Heading) -> tuple[str, ...]:
+    """Return what the dump lacks, each with what that costs."""
+    has = heading.has
+    costs = (
+        (
+            has("raw_id") or has("id"),
+            "JobIDRaw: jobs are counted by their lines, so the file must stay as it is",
+        ),
+        (
+            has("raw_id") or not has("id"),
+            "JobIDRaw: tasks of arrays and components of het jobs get numbers of ours",
+        ),
+        (has("cluster"), "Cluster: the file's name stands for it"),
+        (has("user"), "User: no family of jobs can be told by its user"),
+        (has("job_name"), "JobName: no family of jobs can be told by its name"),
+        (has("partition"), "Partition: jobs of all partitions are alike"),
+        (has("submit"), "Submit: taken to be Start, so that nothing is known of waits"),
+        (has("start") and has("end"), _start_and_end(heading)),
+        (_elapsed_is_told(heading), "AllocCPUS: CPUTimeRAW over ReqCPUS stands for the elapsed time"),
+        (has("limit_min") or has("limit"), "TimelimitRaw: a run time that was cut off looks whole"),
+        (has("req_tres") or has("req_cpus"), "ReqTRES: what was requested is not known"),
+        (has("alloc_tres"), "AllocTRES: what was granted is not known, nor GPUs"),
+        (has("max_rss") or has("in_tot"), "MaxRSS, TRESUsageInTot: no memory was measured"),
+        (has("total_cpu"), "TotalCPU: no use of cores was measured"),
+        (
+            has("in_tot") and has("out_tot"),
+            "TRESUsageInTot, TRESUsageOutTot: nothing is known of input and output",
+        ),
+        (not heading.free_text or heading.delimiter == "\x1f", _forgeable(heading)),
+    )
+    return tuple(cost for holds, cost in costs if not holds)
+
+
+def _elapsed_is_told(heading: Heading) -> bool:
+    has = heading.has
+    told = has("elapsed_raw") or has("elapsed") or has("start", "end")
+    return told or has("alloc_cpus") or has("alloc_tres")
+
+
+def _start_and_end(heading: Heading) -> str:
+    if heading.has("waited") or heading.has("waited_raw"):
+        return "Start, End: reckoned from Submit, the wait and the elapsed time"
+    return "Start, End: a job is taken to start when it was submitted"
+
+
+def _forgeable(heading: Heading) -> str:
+    return (
+        f"a safe delimiter: a text that users choose may hold {heading.delimiter!r} or a line's end, and look like "
+        "columns; sacct --delimiter=$'\\x1f' --parsable2 with such columns last tells them apart"
+    )

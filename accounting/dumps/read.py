@@ -1,0 +1,93 @@
+"""A file that others made, as records: whatever is in it becomes a job or a line with a reason, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+
+import msgspec
+
+from accounting import frames
+from accounting.dumps.believe import records_of
+from accounting.dumps.heading import Heading, missing, read_heading
+from accounting.dumps.jobs import DumpSettings
+from accounting.dumps.lines import Block, read_blocks
+from accounting.dumps.rows import REACH_LINES, is_job_line, is_whole_line, split_rows
+from accounting.errors import DumpError
+from accounting.frames import Records
+
+_SAMPLE_LINES = 1000
+_TRIES = 10_000
+_MOST_LINES = 2_000_000
+_LOST_IDS = "the job ids' last digits: jobs are counted by their lines, so the file must stay as it is"
+_NO_STEPS = "lines of steps, which sacct -X leaves out: memory, cores, GPUs and input were not measured"
+
+
+def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
+    """Yield the jobs of a dump in blocks; the first says what the dump lacks, the last whether it had any steps.
+
+    The file is sacct's output with any delimiter and any columns that suffice, or slurmdbd's job table as CSV, packed
+    with gzip or not. Raises DumpError where it is neither.
+    """
+    blocks = read_blocks(file, settings.block_bytes)
+    first = next(blocks)
+    heading = read_heading(first.lines[0])
+    first = Block(2, first.lines[1:], first.cut_off)
+    said = missing(heading)
+    if _ids_are_lost(heading, first.lines[:_SAMPLE_LINES]):
+        heading, said = _without_ids(heading), (*said, _LOST_IDS)
+    cluster, any_steps = settings.cluster or file.name.removesuffix(".gz"), False
+    for block in _whole_jobs(heading, chain([first], blocks)):
+        records = records_of(split_rows(heading, block), settings, cluster, file.name)
+        any_steps = any_steps or len(records.steps) > 0
+        yield replace(records, missing=said)
+        said = ()
+    if not any_steps:
+        said = (*said, _NO_STEPS)
+    yield Records(frames.JOBS.empty_table(), frames.STEPS.empty_table(), missing=said)
+
+
+def _ids_are_lost(heading: Heading, lines: list[str]) -> bool:
+    """Whether ids went through a program that takes them for decimal numbers (16051200000000.0)."""
+    ids = split_rows(heading, Block(2, lines)).ids if lines and heading.slurmdbd else None
+    return ids is not None and ids.number.null_count > len(lines) // 2
+
+
+def _without_ids(heading: Heading) -> Heading:
+    place = {thing: at for thing, at in heading.place.items() if thing not in ("raw_id", "id")}
+    return msgspec.structs.replace(heading, place=place)
+
+
+def _whole_jobs(heading: Heading, blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks that end where a job's lines do, and not among the pieces of a broken line."""
+    first, pending = 2, list[str]()
+    for block in blocks:
+        pending += block.lines
+        if block.cut_off:
+            yield Block(first, pending, block.cut_off)
+            return
+        cut = _last_cut(heading, pending)
+        if cut:
+            yield Block(first, pending[:cut])
+            first, pending = first + cut, pending[cut:]
+        elif len(pending) > _MOST_LINES:
+            raise DumpError(
+                f"line {first}: one job has more than {_MOST_LINES} lines; take it out of the dump"
+            )
+    if pending:
+        yield Block(first, pending)
+
+
+def _last_cut(heading: Heading, lines: list[str]) -> int:
+    """Return where a late job begins, 0 where none does: what is near its line belongs together, and is carried on."""
+    latest = len(lines) - REACH_LINES
+    starts = (place for place in range(latest, 0, -1) if is_job_line(heading, lines[place]))
+    cut = next(starts, 0)
+    if heading.free_text and not heading.quoted:
+        for place in chain([cut], islice(starts, _TRIES)):
+            near = lines[max(0, place - REACH_LINES) : place + REACH_LINES]
+            if all(is_whole_line(heading, line) for line in near):
+                return place
+    return cut

@@ -1,0 +1,116 @@
+"""The store's tables as Parquet or CSV, in bounded memory: a file is whole, or it is not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from sqlalchemy import Engine, select
+
+from accounting.errors import StoreError
+from accounting.store.batches import count_rows, read_batches
+from accounting.store.meanings import EXPORTED, export_schema
+
+SUFFIXES = (".parquet", ".csv")
+# Batches are gathered into row groups of about so many rows, or bytes: Parquet reads and packs large ones better.
+ROWS_A_GROUP = 100_000
+BYTES_A_GROUP = 64 * 1024**2
+
+Change = Callable[[pa.Table], pa.Table]
+
+
+class _Writer(Protocol):
+    def write_table(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def export(
+    engine: Engine,
+    what: str,
+    file: Path,
+    *,
+    force: bool = False,
+    change: Change = lambda table: table,
+    progress: Callable[[float, int], None] = lambda _done, _rows: None,
+) -> int:
+    """Write a table of the store (a key of EXPORTED) into `file` and return how many rows it has.
+
+    `change` is applied to each part before it is written, such as pseudonyms. StoreError where the suffix is unknown,
+    where the file is there already and not to be replaced, or cannot be written; nothing is left behind then.
+    """
+    refuse_target(file, force=force)
+    table, _ = EXPORTED[what]
+    query, schema = select(*table.columns), export_schema(what)
+    rows, written = count_rows(engine, query), 0
+    try:
+        with _beside(file) as beside:
+            writer = _writer(beside, file.suffix, schema)
+            try:
+                for part in _grouped(read_batches(engine, query)):
+                    writer.write_table(change(part).cast(schema))
+                    written += part.num_rows
+                    progress(min(1.0, written / max(1, rows)), written)
+            finally:
+                writer.close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(
+            f"cannot write {file}: {reason}; nothing was left there, give another --to"
+        ) from None
+    return written
+
+
+def refuse_target(file: Path, *, force: bool) -> None:
+    """Raise StoreError where a file cannot be the target of an export."""
+    if file.suffix not in SUFFIXES:
+        raise StoreError(f"cannot tell how to write {file.name}: name it .parquet or .csv")
+    if file.is_dir():
+        raise StoreError(f"{file} is a folder; name a file in it")
+    if file.exists() and not force:
+        raise StoreError(f"{file} is there already; give another name, or --force to replace it")
+
+
+def _writer(file: Path, suffix: str, schema: pa.Schema) -> _Writer:
+    writer: _Writer
+    if suffix == ".csv":
+        writer = pa.csv.CSVWriter(file, schema)
+    else:
+        writer = pa.parquet.ParquetWriter(file, schema, compression="zstd")
+    return writer
+
+
+def _grouped(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    waiting: list[pa.Table] = []
+    for batch in batches:
+        waiting.append(batch)
+        rows = sum(table.num_rows for table in waiting)
+        size_bytes = sum(table.nbytes for table in waiting)
+        if rows >= ROWS_A_GROUP or size_bytes >= BYTES_A_GROUP:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+@contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    """Hand out a new file beside `file`, which takes its place once all is on disk; else it is removed."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    beside = Path(name)
+    try:
+        os.close(descriptor)
+        yield beside
+        with beside.open("rb") as written:
+            os.fsync(written.fileno())
+        beside.replace(file)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

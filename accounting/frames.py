@@ -1,0 +1,200 @@
+"""Records as columns, in bulk: what every reader hands over, and what labels are concluded from.
+
+A reader (sacct, a dump, slurmdbd's database) yields Records of bounded size. The columns are the fields of JobRow and
+Step in accounting/records.py, in their units; null is None there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from accounting.records import Attempt, JobRow, Quarantined, Step, Use
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Texts = NDArray[np.object_]
+Part = TypeVar("Part", JobRow, Use)
+
+# One row an attempt that has ended. `energy_j` is Slurm's own figure for the whole job, `tasks` what the job asked for:
+# null where the record does not tell. `digest` is of the record as it was read; null where it is not to be skipped
+# when it is read again.
+JOBS = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("job_id", pa.int64()),
+        ("display_id", pa.string()),
+        ("user", pa.string()),
+        ("account", pa.string()),
+        ("partition", pa.string()),
+        ("qos", pa.string()),
+        ("job_name", pa.string()),
+        ("comment", pa.string()),
+        ("admin_comment", pa.string()),
+        ("state", pa.string()),
+        ("submit_s", pa.int64()),
+        ("start_s", pa.int64()),
+        ("end_s", pa.int64()),
+        ("elapsed_s", pa.int64()),
+        ("limit_s", pa.int64()),
+        ("nodes", pa.int64()),
+        ("tasks", pa.int64()),
+        ("req_cpus", pa.int64()),
+        ("req_mem_mib", pa.int64()),
+        ("req_gpus", pa.int64()),
+        ("alloc_cpus", pa.int64()),
+        ("alloc_mem_mib", pa.int64()),
+        ("alloc_gpus", pa.int64()),
+        ("energy_j", pa.float64()),
+        ("slurm_release", pa.string()),
+        ("gather", pa.string()),
+        ("digest", pa.int64()),
+    ]
+)
+
+# `job` is the row of its attempt in the jobs of the same Records, counted from 0; steps are in the order of their jobs.
+STEPS = pa.schema(
+    [
+        ("job", pa.int64()),
+        ("step_id", pa.string()),
+        ("state", pa.string()),
+        ("start_s", pa.int64()),
+        ("end_s", pa.int64()),
+        ("tasks", pa.int64()),
+        ("nodes", pa.int64()),
+        ("mem_max_task_mib", pa.float64()),
+        ("mem_total_mib", pa.float64()),
+        ("cpu_s", pa.float64()),
+        ("cpu_max_task_s", pa.float64()),
+        ("gpu_util_pct", pa.float64()),
+        ("gpu_mem_mib", pa.float64()),
+        ("read_mib", pa.float64()),
+        ("written_mib", pa.float64()),
+        ("energy_j", pa.float64()),
+    ]
+)
+
+
+# As the store's table of attempts has them (accounting/store/schema.py).
+ATTEMPTS = pa.schema(
+    [
+        *(
+            JOBS.field(name)
+            for name in (
+                "cluster", "job_id", "submit_s", "start_s", "end_s", "elapsed_s", "display_id", "user", "account",
+                "partition", "qos", "job_name", "comment", "admin_comment", "state", "limit_s", "nodes", "req_cpus",
+                "req_mem_mib", "req_gpus", "alloc_cpus", "alloc_mem_mib", "alloc_gpus",
+            )
+        ),
+        ("num_tasks", pa.int64()),
+        ("asked_cpus", pa.int64()),
+        ("asked_mem_mib", pa.int64()),
+        ("asked_gpus", pa.int64()),
+        ("decision_id", pa.string()),
+        ("script_signature", pa.string()),
+        ("outcome", pa.string()),
+        ("peak_mem_mib", pa.float64()),
+        ("peak_node_mib", pa.float64()),
+        ("memory_quality", pa.string()),
+        ("cores", pa.float64()),
+        ("cores_per_task", pa.float64()),
+        ("cores_quality", pa.string()),
+        ("wall_s", pa.int64()),
+        ("wall_quality", pa.string()),
+        ("gpus", pa.int64()),
+        ("gpu_mem_mib", pa.float64()),
+        ("gpu_quality", pa.string()),
+        ("gpu_source", pa.string()),
+        ("read_mib", pa.float64()),
+        ("written_mib", pa.float64()),
+        ("io_quality", pa.string()),
+        ("energy_j", pa.float64()),
+        ("energy_quality", pa.string()),
+        ("slurm_release", pa.string()),
+        ("gather", pa.string()),
+        ("record_digest", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Records:
+    """Ended attempts with their steps, in columns; input that was not taken; how many jobs have not ended yet.
+
+    `known` counts attempts that were left out because they are in the store already, as they are here.
+    """
+
+    jobs: pa.Table
+    steps: pa.Table
+    quarantined: tuple[Quarantined, ...] = ()
+    unfinished: int = 0
+    known: int = 0
+    missing: tuple[str, ...] = field(default=())  # columns that the input lacks, with what that costs
+
+
+def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
+    """Return rows and their steps as columns."""
+    jobs: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    for row, of_row in attempts:
+        steps += ({"job": len(jobs), **msgspec.structs.asdict(step)} for step in of_row)
+        jobs.append({"slurm_release": "", "gather": "", **msgspec.structs.asdict(row)})
+    return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(steps, STEPS))
+
+
+def attempts_in(table: pa.Table) -> list[Attempt]:
+    """Return the rows of a table of attempts."""
+    return [attempt_of(row) for row in table.to_pylist()]
+
+
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
+    """Return one row of a table of attempts."""
+    own = [name for name in Attempt.__struct_fields__ if name not in ("row", "use")]
+    return Attempt(row=_part(JobRow, row), use=_part(Use, row), **{name: row[name] for name in own})
+
+
+def job_row_of(jobs: pa.Table, row: int) -> JobRow:
+    """Return one row of JOBS."""
+    [fields] = jobs.slice(row, 1).to_pylist()
+    return _part(JobRow, fields)
+
+
+def _part(kind: type[Part], row: Mapping[str, Any]) -> Part:
+    return kind(**{name: row[name] for name in kind.__struct_fields__})
+
+
+def by_value(texts: pa.ChunkedArray, function: Callable[[str], object]) -> Texts:
+    """Apply a function to a column of few different texts."""
+    encoded = pc.dictionary_encode(texts).combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # of no chunks at all
+        return np.empty(0, dtype=object)
+    answers = np.array([function(text) for text in encoded.dictionary.to_pylist()], dtype=object)
+    return answers[encoded.indices.to_numpy()] if len(answers) else np.empty(0, dtype=object)
+
+
+def ints(column: pa.ChunkedArray) -> Ints:
+    """Return whole numbers as an array, 0 where there is none."""
+    numbers: Ints = pc.fill_null(column, 0).to_numpy().astype(np.int64, copy=False)
+    return numbers
+
+
+def floats(column: pa.ChunkedArray) -> Floats:
+    """Return numbers as an array, NaN where there is none."""
+    numbers: Floats = column.cast(pa.float64()).to_numpy().astype(np.float64)
+    return numbers
+
+
+def array_of(column: NDArray[Any] | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return a column of a table; NaN becomes null."""
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return column.cast(kind)
+    if column.dtype == np.float64:
+        return pa.array(column, from_pandas=True).cast(kind)
+    return pa.array(column, kind)

@@ -1,0 +1,179 @@
+"""Whose a GPU is: from the cgroups and environments of processes to jobs, and from jobs to samples. Pure.
+
+The kernel's word comes first (the cgroup that slurmstepd made), then Slurm's own variables in a process's
+environment, which `processes` takes only from a user whose job runs here. What is nobody's is not written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+# Anchored: a user may make cgroups of any name below his own, but none beside Slurm's.
+#   v1   4:memory:/slurm/uid_1000/job_123/step_0/task_0           /slurm_n1/… where several slurmd share a host
+#   v2   0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0        n1_slurmstepd.scope there
+_JOB_PATH = re.compile(
+    r"^(?:/slurm(?:_(?P<v1_node>[^/]+))?/uid_\d+|(?:/system\.slice)?/(?:(?P<v2_node>[^/]+)_)?slurmstepd\.scope)"
+    r"/job_(?P<job>[0-9]{1,18})(?:/|\Z)"
+)
+_INDEXES = re.compile(r"^[0-9]{1,4}(?:-[0-9]{1,4})?\Z")
+MOST_GPUS = 1024
+VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True)
+class JobHere:
+    """A job on one of this host's nodes (there are several only where several slurmd share it)."""
+
+    job_id: int
+    node: str
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process on a GPU; `mem_mib` is None where NVML may not tell."""
+
+    pid: int
+    mem_mib: float | None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a whole GPU, or an instance of one, does; utilisation and power are None where NVML has none."""
+
+    util_pct: float | None
+    mem_mib: float
+    power_w: float | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Which GPUs a job was allocated, by Slurm's index or by UUID."""
+
+    indexes: frozenset[int] = frozenset()
+    uuids: frozenset[str] = frozenset()
+
+    def covers(self, gpu: int, instance: int, uuid: str) -> bool:
+        """Whether a GPU or instance is one of them. Slurm counts instances by itself: only their UUID tells."""
+        return uuid in self.uuids or (instance < 0 and gpu in self.indexes)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a job has on a GPU: its processes, and their memory where NVML tells."""
+
+    pids: tuple[int, ...] = ()
+    mem_mib: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading of one GPU for one job. Utilisation in per cent, memory in MiB, power in watts."""
+
+    job: JobHere
+    gpu: int
+    instance: int
+    util_pct: float | None
+    mem_mib: float
+    power_w: float | None
+
+
+def job_of_cgroup(text: str, node: str) -> JobHere | None:
+    """Return the job that /proc/PID/cgroup names, under `node` where its path names no other; None outside Slurm."""
+    for line in text.splitlines():
+        match = _JOB_PATH.match(line.split(":", 2)[-1])
+        if match and int(match["job"]):
+            return JobHere(int(match["job"]), match["v1_node"] or match["v2_node"] or node)
+    return None
+
+
+def slurm_variables(environ: bytes) -> dict[str, str]:
+    """Return those of VARIABLES that /proc/PID/environ holds."""
+    pairs = (entry.partition(b"=") for entry in environ.split(b"\0"))
+    found = {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+    return {name: found[name] for name in VARIABLES if name in found}
+
+
+def claim_of(variables: Mapping[str, str]) -> Claim:
+    """Return the GPUs that Slurm's variables name.
+
+    CUDA_VISIBLE_DEVICES counts only by UUID: its numbers begin at 0 in every job where Slurm constrains devices.
+    """
+    named = variables.get("SLURM_JOB_GPUS") or variables.get("SLURM_STEP_GPUS") or ""
+    parts = [part for part in named.split(",") if _INDEXES.match(part)]
+    ends = [(int(part.partition("-")[0]), int(part.rpartition("-")[2])) for part in parts]
+    indexes = (index for low, high in ends for index in range(low, min(high, MOST_GPUS) + 1))
+    visible = variables.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return Claim(frozenset(indexes), frozenset(name for name in visible if name.startswith(("GPU-", "MIG-"))))
+
+
+def holders(
+    processes: Sequence[GpuProcess],
+    jobs: Mapping[int, JobHere | None],
+    claimants: Sequence[JobHere],
+) -> dict[JobHere, Held]:
+    """Return the jobs on a GPU, given the job of each process and who was allocated it.
+
+    A job without a process on it holds it only where no other job's processes are there: alone, or with nobody's.
+    """
+    by_job: dict[JobHere, list[GpuProcess]] = {}
+    for process in processes:
+        job = jobs.get(process.pid)
+        if job is not None:
+            by_job.setdefault(job, []).append(process)
+    if by_job:
+        return {job: _held(own) for job, own in by_job.items()}
+    if not processes:
+        return {job: Held() for job in claimants}
+    # Processes that nobody can be found for (a container's, another PID namespace's) are the only claimant's.
+    return {claimants[0]: Held(mem_mib=None)} if len(claimants) == 1 else {}
+
+
+def _held(own: Iterable[GpuProcess]) -> Held:
+    # A process comes twice where it computes and draws on one GPU.
+    memory: dict[int, float | None] = {}
+    for process in own:
+        known = memory.get(process.pid)
+        memory[process.pid] = process.mem_mib if known is None else max(known, process.mem_mib or 0.0)
+    known_mib = [mem_mib for mem_mib in memory.values() if mem_mib is not None]
+    complete = len(known_mib) == len(memory)
+    return Held(tuple(memory), sum(known_mib) if complete else None)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One pass over one GPU or instance that a job holds; `process_util_pct` is asked for where several share it."""
+
+    gpu: int
+    instance: int
+    held: Mapping[JobHere, Held]
+    load: Load
+    process_util_pct: Mapping[int, float] = field(default_factory=dict)
+
+
+def samples_of(reading: Reading) -> list[Sample]:
+    """Return one sample a job. Where several jobs share a GPU nobody knows whose its power is.
+
+    Memory that NVML does not tell by process is that of the whole GPU: an upper bound.
+    """
+    shared = len(reading.held) > 1
+    return [
+        Sample(
+            job=job,
+            gpu=reading.gpu,
+            instance=reading.instance,
+            util_pct=_util_pct(reading, held) if shared else reading.load.util_pct,
+            mem_mib=reading.load.mem_mib if held.mem_mib is None else held.mem_mib,
+            power_w=None if shared else reading.load.power_w,
+        )
+        for job, held in reading.held.items()
+    ]
+
+
+def _util_pct(reading: Reading, held: Held) -> float | None:
+    known = [reading.process_util_pct[pid] for pid in held.pids if pid in reading.process_util_pct]
+    if reading.load.util_pct is None:
+        return None
+    # A process that did nothing since the last pass has no sample.
+    return min(100.0, sum(known))

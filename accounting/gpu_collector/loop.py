@@ -1,0 +1,213 @@
+"""The collector's loop: one pass over all GPUs a tick, one line a job and GPU every window, until it is told to end.
+
+Bounded: no subprocess, no state beyond one window's, and never more than MOST_SHARE of a core, whatever NVML costs.
+One GPU that fails is left out and asked again each window; so is NVML as a whole, as after a driver was restarted.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from accounting.gpu_collector.attribution import (
+    GpuProcess,
+    JobHere,
+    Load,
+    Reading,
+    holders,
+    samples_of,
+)
+from accounting.gpu_collector.nvml import Device, NvmlFault
+from accounting.gpu_collector.processes import JobProcesses
+from accounting.gpu_collector.spool import SpoolWriter
+from accounting.gpu_collector.windows import Windows
+
+# A tick that took long is followed by a longer pause.
+MOST_SHARE = 0.02
+# How long `--job` waits for a job whose processes are not there yet.
+PATIENCE_S = 120.0
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Gpus(Protocol):
+    """NVML as the loop uses it: accounting/gpu_collector/nvml.py, or a node of the tests' making."""
+
+    def close(self) -> None: ...  # noqa: D102
+    def count(self) -> int: ...  # noqa: D102
+    def devices_of(self, gpu: int) -> list[Device]: ...  # noqa: D102
+    def processes(self, device: Device) -> list[GpuProcess]: ...  # noqa: D102
+    def load(self, device: Device, *, memory: bool) -> Load: ...  # noqa: D102
+    def process_util_pct(self, device: Device) -> dict[int, float]: ...  # noqa: D102
+
+
+class CollectorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to look and to write, in seconds; `job_id` where only one job is watched, until it ends."""
+
+    every_s: float = 1.0
+    window_s: float = 30.0
+    job_id: int | None = None
+
+
+class Collector:
+    """Passes over the GPUs of this host. `say` hears of each fault once, and of its end."""
+
+    def __init__(
+        self,
+        open_gpus: Callable[[], Gpus],
+        jobs: JobProcesses,
+        spool: SpoolWriter,
+        settings: CollectorSettings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._open_gpus = open_gpus
+        self._gpus: Gpus | None = None
+        self._jobs = jobs
+        self._spool = spool
+        self._settings = settings
+        self._say = say
+        self._windows = Windows()
+        self._devices: dict[int, list[Device]] = {}
+        self._faults: dict[str, str] = {}
+
+    def open(self) -> int:
+        """Open NVML and return the number of GPUs; NvmlFault where there is none to be had."""
+        self._gpus = self._open_gpus()
+        return self._gpus.count()
+
+    def look_again(self) -> None:
+        """Find the GPUs, their MIG instances and the running jobs, as they are now."""
+        self._jobs.look_again()
+        self._devices.clear()
+        try:
+            count = self._gpus.count() if self._gpus else self.open()
+            for gpu in range(count):
+                self._find_devices(gpu)
+        except NvmlFault as fault:
+            self._fault("NVML", fault)
+        else:
+            self._fine("NVML")
+
+    def _find_devices(self, gpu: int) -> None:
+        if self._gpus is None:
+            return
+        try:
+            self._devices[gpu] = self._gpus.devices_of(gpu)
+        except NvmlFault as fault:
+            if fault.everywhere:
+                raise
+            self._fault(f"GPU {gpu}", fault)
+        else:
+            self._fine(f"GPU {gpu}")
+
+    def tick(self, now_s: int) -> None:
+        """Read every GPU once."""
+        seen: set[int] = set()
+        for gpu, devices in list(self._devices.items()):
+            try:
+                for device in devices:
+                    seen |= self._read(device, now_s)
+            except NvmlFault as fault:
+                self._fault("NVML" if fault.everywhere else f"GPU {gpu}", fault)
+                # Until the next look: a GPU that is gone takes its time to say so.
+                self._devices.pop(gpu, None)
+                if fault.everywhere:
+                    break
+        self._jobs.keep(seen)
+
+    def _read(self, device: Device, now_s: int) -> set[int]:
+        if self._gpus is None:
+            return set()
+        processes = self._gpus.processes(device)
+        pids = {process.pid for process in processes}
+        held = holders(
+            processes,
+            self._jobs.jobs_of(pids),
+            self._jobs.claimants(device.gpu, device.instance, device.uuid),
+        )
+        if held and self._wanted(held):
+            unknown = any(one.mem_mib is None for one in held.values())
+            load = self._gpus.load(device, memory=unknown)
+            util_pct = self._gpus.process_util_pct(device) if len(held) > 1 else {}
+            reading = Reading(device.gpu, device.instance, held, load, util_pct)
+            for sample in samples_of(reading):
+                if self._settings.job_id in (None, sample.job.job_id):
+                    self._windows.add(sample, now_s)
+        return pids
+
+    def _wanted(self, held: Iterable[JobHere]) -> bool:
+        return self._settings.job_id is None or any(job.job_id == self._settings.job_id for job in held)
+
+    def flush(self, now_s: float) -> None:
+        """Write what the windows hold."""
+        self._spool.write(self._windows.flush(), now_s)
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        if self._gpus is not None:
+            self._gpus.close()
+            self._gpus = None
+
+    def _fault(self, what: str, fault: NvmlFault) -> None:
+        if fault.everywhere:
+            self.close()
+            self._devices.clear()
+        if fault.stale:
+            raise fault
+        if self._faults.get(what) != fault.reason:
+            self._faults[what] = fault.reason
+            self._say(
+                f"{what} does not answer ({fault.reason}); asking again every {self._settings.window_s:g} s"
+            )
+
+    def _fine(self, what: str) -> None:
+        if self._faults.pop(what, None) is not None:
+            self._say(f"{what} answers again")
+
+
+def run(
+    collector: Collector,
+    jobs: JobProcesses,
+    settings: CollectorSettings,
+    stopped: Callable[[float], bool],
+    clock: Callable[[], float] = time.time,
+    elapsed: Callable[[], float] = time.monotonic,
+    cpu: Callable[[], float] = time.process_time,
+) -> None:
+    """Collect until `stopped(seconds)` says so, or the one job that is watched has ended; then write the rest.
+
+    `stopped` waits for as long as it is told, or until it is time to end. NvmlFault where the driver was replaced and
+    only a new process can go on.
+    """
+    begin_s = elapsed()
+    next_s, look_s, lived = begin_s, begin_s, False
+    try:
+        while True:
+            if elapsed() >= look_s:
+                collector.flush(clock())
+                collector.look_again()
+                look_s = elapsed() + settings.window_s
+                if settings.job_id is not None:
+                    lives = jobs.lives(settings.job_id)
+                    if not lives and (lived or elapsed() - begin_s > PATIENCE_S):
+                        return
+                    lived = lived or lives
+            spent_s = cpu()
+            collector.tick(int(clock()))
+            pause_s = (cpu() - spent_s) / MOST_SHARE
+            # Passes that were missed are not made up for.
+            next_s = max(next_s + settings.every_s, elapsed() + min(pause_s, settings.window_s))
+            if stopped(max(0.0, next_s - elapsed())):
+                return
+    finally:
+        collector.flush(clock())
+        collector.close()
+
+
+def until_signalled() -> Callable[[float], bool]:
+    """Hold SIGTERM and SIGINT back from now on, and return the wait that ends by one of them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    return lambda seconds: signal.sigtimedwait(STOPPING, seconds) is not None

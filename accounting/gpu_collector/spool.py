@@ -1,0 +1,120 @@
+"""The spool files that a collector writes: one a day, append only, bounded in size; `rightsizer ingest` reads them on.
+
+It never waits for the disk (no fsync) and never for the store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from accounting.records import GpuUse
+from accounting.units import MIB_IN_BYTES
+
+# A disk that is full gets better or does not: more lines than this are not kept waiting for it.
+MOST_WAITING_BYTES = MIB_IN_BYTES
+# A day's file is parted, so that the oldest part can go and the newest stays.
+PARTS = 8
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class SpoolWriter:
+    """Writes `NAME-DAY-PART.jsonl` in a folder; all files of this name together stay below `most_bytes`.
+
+    What does not fit drops the oldest file. `say` hears of lines that were lost, once for each time it begins.
+    """
+
+    def __init__(self, folder: Path, name: str, most_bytes: int, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._name = _PLAIN.sub("_", name)
+        self._most_bytes = most_bytes
+        self._say = say
+        self._waiting: list[bytes] = []
+        self._lost = 0
+        self._failing = False
+        self._torn: bool | None = None  # not known before the first write
+
+    def write(self, uses: Sequence[GpuUse], now_s: float) -> None:
+        """Append lines, by one write; what the disk refuses waits for the next time, as much as may wait."""
+        self._waiting += [msgspec.json.encode(use) + b"\n" for use in uses]
+        if not self._waiting:
+            return
+        try:
+            self._append(now_s)
+        except OSError as error:
+            self._refused(error)
+            return
+        if self._failing:
+            self._say(f"the spool {self._folder} takes lines again; {self._lost} were lost")
+            self._failing, self._lost = False, 0
+        self._drop_oldest()
+
+    def _append(self, now_s: float) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._file(now_s)
+        if self._torn is None:
+            self._torn = _ends_torn(file)
+        # What a full disk, or the end of an earlier collector, cut off must not swallow the next line too.
+        data = (b"\n" if self._torn else b"") + b"".join(self._waiting)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        handle = os.open(file, flags, 0o640)
+        try:
+            written = os.write(handle, data)
+        finally:
+            os.close(handle)
+        # One that lacks only its newline is whole too: the next write begins with that.
+        whole = data[: written + 1].count(b"\n") - int(self._torn) if written else 0
+        self._torn = not data[:written].endswith(b"\n") if written else self._torn
+        del self._waiting[:whole]
+        if self._waiting:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _file(self, now_s: float) -> Path:
+        day = time.strftime("%Y%m%d", time.gmtime(now_s))
+        parts = [file for file in self._files() if file.name.startswith(f"{self._name}-{day}-")]
+        if parts and parts[-1].stat().st_size < self._most_bytes // PARTS:
+            return parts[-1]
+        number = int(parts[-1].stem.rpartition("-")[2]) + 1 if parts else 0
+        return self._folder / f"{self._name}-{day}-{number:04}.jsonl"
+
+    def _files(self) -> list[Path]:
+        """List this writer's files, the oldest first; `n1` has nothing to do with those of `n1-a`."""
+        ours = re.compile(re.escape(self._name) + r"-[0-9]{8}-[0-9]{4}\.jsonl")
+        return sorted(file for file in self._folder.iterdir() if ours.fullmatch(file.name))
+
+    def _refused(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            self._say(f"cannot write the spool {self._folder}: {error.strerror}; trying again")
+        waiting_bytes = sum(len(line) for line in self._waiting)
+        while waiting_bytes > MOST_WAITING_BYTES:
+            waiting_bytes -= len(self._waiting.pop(0))
+            self._lost += 1
+
+    def _drop_oldest(self) -> None:
+        files = self._files()
+        sizes = {file: file.stat().st_size for file in files}
+        while len(files) > 1 and sum(sizes[file] for file in files) > self._most_bytes:
+            oldest = files.pop(0)
+            lines = oldest.read_bytes().count(b"\n")
+            oldest.unlink()
+            self._say(
+                f"the spool {self._folder} holds more than {self._most_bytes // MIB_IN_BYTES} MiB of this node: "
+                f"dropped {oldest.name} with {lines} lines; let `rightsizer ingest --prune` take what it has read"
+            )
+
+
+def _ends_torn(file: Path) -> bool:
+    """Whether a file ends in the middle of a line."""
+    try:
+        with file.open("rb") as spool:
+            spool.seek(max(0, file.stat().st_size - 1))
+            return spool.read() not in (b"", b"\n")
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,87 @@
+"""Samples into spool lines: one a job, GPU and window. Pure: the caller tells the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accounting.gpu_collector.attribution import Sample
+from accounting.records import GpuUse
+
+SOURCE = "nvml"
+
+
+@dataclass
+class _Mean:
+    """A mean and a maximum of what was known."""
+
+    count: int = 0
+    total: float = 0.0
+    highest: float = 0.0
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self.count += 1
+            self.total += value
+            self.highest = max(self.highest, value)
+
+    @property
+    def mean(self) -> float | None:
+        return round(self.total / self.count, 2) if self.count else None
+
+
+@dataclass
+class _Open:
+    """What one GPU did for one job since the last line of it."""
+
+    first_s: int
+    last_s: int
+    util: _Mean
+    power: _Mean
+    samples: int = 0
+    mem_max_mib: float = 0.0
+
+
+class Windows:
+    """Open windows of all jobs on all GPUs; `flush` closes them. As large as one pass is, however long it runs."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int, int, int], _Open] = {}
+
+    def add(self, sample: Sample, now_s: int) -> None:
+        """Count one sample at a time in unix seconds."""
+        key = (sample.job.node, sample.job.job_id, sample.gpu, sample.instance)
+        window = self._open.get(key)
+        if window is None:
+            window = self._open[key] = _Open(now_s, now_s, _Mean(), _Mean())
+        # A clock that is set back moves the beginning, never turns a window round.
+        window.first_s, window.last_s = min(window.first_s, now_s), max(window.last_s, now_s)
+        window.samples += 1
+        window.mem_max_mib = max(window.mem_max_mib, sample.mem_mib)
+        window.util.add(sample.util_pct)
+        # The power of a GPU that was shared for part of a window is not one job's.
+        window.power.add(sample.power_w)
+
+    def flush(self) -> list[GpuUse]:
+        """Close all windows and return them."""
+        lines = [_line(key, window) for key, window in self._open.items()]
+        self._open.clear()
+        return lines
+
+
+def _line(key: tuple[str, int, int, int], window: _Open) -> GpuUse:
+    node, job_id, gpu, instance = key
+    alone = window.power.count == window.samples
+    return GpuUse(
+        job_id=job_id,
+        node=node,
+        gpu=gpu,
+        instance=instance,
+        source=SOURCE,
+        samples=window.samples,
+        first_s=window.first_s,
+        last_s=window.last_s,
+        util_max_pct=window.util.highest if window.util.count else None,
+        util_mean_pct=window.util.mean,
+        mem_max_mib=round(window.mem_max_mib, 1),
+        power_mean_w=window.power.mean if alone else None,
+    )

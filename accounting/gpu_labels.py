@@ -1,0 +1,73 @@
+"""Which GPUs an attempt really used, from whoever saw them. Pure.
+
+Two may have: a meter beside the job (`rightsizer collect`, gpu_use) and Slurm itself (gres/gpuutil and gres/gpumem of
+the steps). The meter wins wherever it saw anything of the attempt, because it tells one GPU from another. Slurm adds up
+a task's GPUs: of several it cannot be said whether one was busy or all a little, so its word counts only where there
+is nothing to tell apart: one GPU, all of them idle, or as much use as only all of them together can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from accounting.frames import Floats
+from accounting.records import GpuUse, Quality
+
+# A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
+BUSY_GPU_PCT = 1.0
+SLURM = "slurm"
+
+
+class GpuLabel(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU figures of Use: `gpus` were ever busy, `gpu_mem_mib` is the most that was used of any one of them."""
+
+    gpus: int
+    gpu_mem_mib: float
+    quality: Quality
+    source: str
+
+
+@dataclass(frozen=True)
+class RecordedGpus:
+    """What Slurm's own figures say of attempts' GPUs; NaN where they say nothing."""
+
+    gpus: Floats
+    gpu_mem_mib: Floats
+
+
+def metered_gpus(gpu_use: Sequence[GpuUse]) -> GpuLabel:
+    """Return what meters saw during an attempt; they must have seen something."""
+    # A GPU comes more than once where its meter paused, or where two meters watch it.
+    busy = {(use.node, use.gpu, use.instance) for use in gpu_use if _was_busy(use)}
+    seen_often = any(use.samples > 1 for use in gpu_use)
+    return GpuLabel(
+        gpus=len(busy),
+        gpu_mem_mib=max(use.mem_max_mib for use in gpu_use),
+        quality="sampled" if seen_often else "short",
+        source="+".join(sorted({use.source for use in gpu_use})),
+    )
+
+
+def _was_busy(use: GpuUse) -> bool:
+    if use.util_max_pct is None:
+        # NVML has no utilisation of a MIG instance: a process that holds its memory is taken as using it.
+        return use.mem_max_mib > 0.0
+    return use.util_max_pct >= BUSY_GPU_PCT
+
+
+def recorded_gpus(allocated: Floats, util_pct: Floats, mem_mib: Floats) -> RecordedGpus:
+    """Return what Slurm recorded: the GPUs it gave, and the highest figures of any of an attempt's steps."""
+    told = (allocated > 0) & ~np.isnan(util_pct)
+    busy = util_pct >= BUSY_GPU_PCT
+    idle = told & ~busy & ~(mem_mib > 0)
+    one = told & (allocated == 1)
+    every = told & (np.ceil(util_pct / 100) >= allocated)
+    none, nothing = np.full(len(allocated), np.nan), np.zeros(len(allocated))
+    return RecordedGpus(
+        gpus=np.select([idle, one, every], [nothing, busy.astype(np.float64), allocated], none),
+        gpu_mem_mib=np.select([idle, one], [nothing, mem_mib], none),
+    )

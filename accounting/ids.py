@@ -1,0 +1,44 @@
+"""Slurm's ways of writing the ids of jobs, of array tasks, of het components and of steps."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_ID = re.compile(
+    r"^([0-9]{1,10})(?:_([0-9]{1,9}|\[[-0-9,%:]*(?:\.\.\.)?\])|\+([0-9]{1,9}))?(?:\.([a-z0-9+]{1,32}))?\Z"
+)
+_STEP = re.compile(r"^([0-9]{1,10}|batch|extern|interactive)(?:\+[0-9]{1,9})?\Z")
+
+
+class JobId(msgspec.Struct, frozen=True, kw_only=True):
+    """An id as sacct prints it, taken apart: `668_1.batch` is task 1 of array 668, step `batch`.
+
+    `number` is the job's number where the text holds it, else that of its array or of its het job's leader. `pending`
+    is an array's record of tasks that have not been made jobs yet (`12_[1-5%2]`). None: it is no such thing.
+    """
+
+    number: int
+    display_id: str
+    task: int | None = None
+    component: int | None = None
+    pending: bool = False
+    step_id: str | None = None
+
+
+def parse_job_id(text: str) -> JobId | None:
+    """Take JobID or JobIDRaw apart; None where it is no id of a job or a step."""
+    match = _ID.match(text)
+    if match is None or (match[4] is not None and not _STEP.match(match[4])):
+        return None
+    number, task, component, step_id = match.groups()
+    pending = task is not None and task.startswith("[")
+    return JobId(
+        number=int(number),
+        display_id=text.partition(".")[0],
+        task=int(task) if task is not None and not pending else None,
+        component=None if component is None else int(component),
+        pending=pending,
+        step_id=step_id,
+    )

@@ -1,0 +1,99 @@
+"""What users asked for at first. Slurm's own requested TRES are what was left after our rewrite. Pure.
+
+Our token in the admin comment tells it, or the decision that a job's own client carried out before it submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.client_decisions import ClientDecision
+from accounting.frames import Ints, floats
+from accounting.request import JobRequest
+from accounting.token import asked_request, carried_id, find_token
+
+TOKEN_WORD, CARRIED_WORD, REFUSED_WORD = "rightsizer/1;", "rightsizer-cli=", "refused="
+
+Columns = dict[str, Any]
+
+
+class Original(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt's user asked for at first, and the decision that tells it; `request` is None where none tells."""
+
+    decision_id: str
+    signature: str
+    request: JobRequest | None
+
+
+def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
+    """Return the ids of the decisions that jobs say their clients carried out, by row.
+
+    A job names it in its token, or (where the hook did not answer) in its comment.
+    """
+    named: dict[int, str] = {}
+    for row, comment in _rows_with(jobs["comment"], CARRIED_WORD):
+        named[row] = carried_id(comment)
+    for row, comment in _rows_with(jobs["admin_comment"], TOKEN_WORD):
+        token = find_token(comment)
+        if token is not None:
+            named[row] = token.via
+    return {row: name for row, name in named.items() if name}
+
+
+def refusals(jobs: pa.Table) -> dict[str, str]:
+    """Return why the hook did not carry decisions out, by their ids: the journal counts them as applied."""
+    tokens = (find_token(comment) for _, comment in _rows_with(jobs["admin_comment"], REFUSED_WORD))
+    return {token.decision_id: token.refused for token in tokens if token and token.refused}
+
+
+def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientDecision]) -> Columns:
+    """Return the columns of what was asked for at first: totals of the job, memory in MiB.
+
+    `num_tasks` is how many tasks Slurm tells of; `by_client` are decisions that clients carried out, by row.
+    """
+    columns: Columns = {
+        "num_tasks": num_tasks.copy(),
+        "asked_cpus": floats(jobs["req_cpus"]),
+        "asked_mem_mib": floats(jobs["req_mem_mib"]),
+        "asked_gpus": floats(jobs["req_gpus"]),
+        "decision_id": np.full(len(jobs), "", dtype=object),
+        "script_signature": np.full(len(jobs), "", dtype=object),
+    }
+    for row, original in _originals(jobs, by_client).items():
+        columns["decision_id"][row], columns["script_signature"][row] = (
+            original.decision_id,
+            original.signature,
+        )
+        if original.request is not None:
+            columns["num_tasks"][row] = original.request.num_tasks
+            columns["asked_cpus"][row] = original.request.cpus
+            for name, amount in (
+                ("asked_mem_mib", original.request.mem_mib),
+                ("asked_gpus", original.request.gpus),
+            ):
+                columns[name][row] = columns[name][row] if amount is None else amount
+    return columns
+
+
+def _originals(jobs: pa.Table, by_client: Mapping[int, ClientDecision]) -> dict[int, Original]:
+    found: dict[int, Original] = {}
+    for row, comment in _rows_with(jobs["admin_comment"], TOKEN_WORD):
+        token = find_token(comment)
+        if token is not None:
+            request = asked_request(token, jobs["user"][row].as_py())
+            found[row] = Original(decision_id=token.decision_id, signature=token.signature, request=request)
+    for row, decision in by_client.items():
+        signature = decision.request.script_signature
+        found[row] = Original(decision_id=decision.id, signature=signature, request=decision.request)
+    return found
+
+
+def _rows_with(texts: pa.ChunkedArray, word: str) -> Iterable[tuple[int, str]]:
+    rows = np.flatnonzero(pc.match_substring(texts, word).to_numpy(zero_copy_only=False))
+    return ((int(row), texts[int(row)].as_py()) for row in rows)

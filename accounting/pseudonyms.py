@@ -1,0 +1,147 @@
+"""Names of people and of their work become pseudonyms of a site's key. Pure: no file, no clock.
+
+A pseudonym is the start of HMAC-SHA-256 of the name: the same name gives the same pseudonym for ever, and without the
+key nobody finds out whose it is. Job names change word by word and keep their numbers, endings and separators, so that
+`train-0012` and `train-0013` are still alike; words that say nothing (`wrap`, `sbatch`) stay. Of comments only our own
+words stay: they hold no names. Names of clusters, partitions, QOS, nodes and of the site's own rules are kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hmac
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pyarrow as pa
+
+from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.records import JobRow, Quarantined
+from accounting.request import JobRequest
+from accounting.units import whole
+
+# Fifty bits: among a million names two that share one are not to be expected.
+CHARS = 10
+WORD_CHARS = 12
+REMEMBERED = 100_000
+
+# What a job name is made of besides numbers and punctuation.
+_WORD = re.compile(r"(?:[^\W\d_]|[^\x00-\x7f\d])+")
+# Our own words in comments: the token, a client's decision, and a user's opting out.
+_OURS = re.compile(
+    r"(?:^|(?<=\s))(?:rightsizer/1;\S+|rightsizer-cli=[0-9a-f]{12}\Z|rightsize=[a-z]+(?=\s|\Z))"
+)
+_BY = re.compile(r"^(\S+ by )(\S+)$")
+# Letters alone: a digit in a word would be taken for a number of the job's name.
+_LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
+
+
+class Pseudonyms:
+    """Turns names into pseudonyms; `plain_words` are words of job names, in lower case, that stay as they are."""
+
+    def __init__(self, key: bytes, plain_words: frozenset[str] = frozenset()) -> None:
+        self._key = key
+        self._plain_words = plain_words
+        self._word = functools.lru_cache(REMEMBERED)(self._hidden_word)
+        self.columns: Mapping[str, Callable[[str], str]] = {
+            "user": functools.lru_cache(REMEMBERED)(lambda name: self._name("user", name)),
+            "account": functools.lru_cache(REMEMBERED)(lambda name: self._name("account", name)),
+            "job_name": self.job_name,
+            "comment": self.comment,
+            "admin_comment": self.comment,
+            "work_dir": lambda path: self._name("dir", path),
+            "state": state_hidden_by(lambda uid: self._name("uid", uid)),
+            "document": self.document,
+        }
+
+    def user(self, name: str) -> str:
+        """Return a user's pseudonym; '' stays."""
+        return self.columns["user"](name)
+
+    def account(self, name: str) -> str:
+        """Return an account's pseudonym; '' stays."""
+        return self.columns["account"](name)
+
+    def job_name(self, name: str) -> str:
+        """Return a job name with every word replaced; names that differed in numbers alone still do."""
+        return _WORD.sub(lambda found: self._word(found[0]), name.lower())
+
+    def comment(self, text: str) -> str:
+        """Return our own words of a comment, after a pseudonym of it where it has others."""
+        ours = _OURS.findall(text)
+        others = _OURS.sub("", text).strip()
+        return " ".join([*([self._name("comment", others)] if others else []), *ours])
+
+    def document(self, text: str) -> str:
+        """Return a decision's journal line with its request under pseudonyms; '' where it is damaged."""
+        decision = decode_decision(text.encode())
+        return "" if decision is None else encode_decision(self.decision(decision)).decode().rstrip("\n")
+
+    def decision(self, decision: Decision) -> Decision:
+        """Return a decision with its request under pseudonyms."""
+        return msgspec.structs.replace(decision, request=self.request(decision.request))
+
+    def request(self, request: JobRequest) -> JobRequest:
+        """Return a request under pseudonyms."""
+        return msgspec.structs.replace(
+            request,
+            user=self.user(request.user),
+            account=self.account(request.account),
+            job_name=self.job_name(request.job_name),
+        )
+
+    def row(self, row: JobRow) -> JobRow:
+        """Return sacct's row of an attempt under pseudonyms."""
+        hidden = {
+            name: change(getattr(row, name))
+            for name, change in self.columns.items()
+            if name in JobRow.__struct_fields__
+        }
+        return msgspec.structs.replace(row, **hidden)
+
+    def quarantined(self, item: Quarantined) -> Quarantined:
+        """Return input that was not taken without its text, which may hold any name: it cannot be tried again."""
+        return msgspec.structs.replace(item, line=self._name("line", item.line))
+
+    def table(self, table: pa.Table) -> pa.Table:
+        """Return a table with the columns that hold names replaced, by their names; others and nulls stay."""
+        for place, name in enumerate(table.column_names):
+            if name in self.columns:
+                hidden = _changed(table.column(place), self.columns[name])
+                table = table.set_column(place, table.schema.field(place), hidden)
+        return table
+
+    def _name(self, kind: str, name: str) -> str:
+        if not name:
+            return ""
+        return f"{kind}-{base64.b32encode(self._digest(kind, name)).decode().lower()[:CHARS]}"
+
+    def _hidden_word(self, word: str) -> str:
+        if word in self._plain_words:
+            return word
+        return self._digest("word", word).hex().encode().translate(_LETTERS).decode()[:WORD_CHARS]
+
+    def _digest(self, kind: str, name: str) -> bytes:
+        # A kind holds no NUL: no two kinds and names run into one.
+        return hmac.digest(self._key, f"{kind}\x00{name}".encode(errors="surrogatepass"), "sha256")
+
+
+def state_hidden_by(hide: Callable[[str], str]) -> Callable[[str], str]:
+    """Return what replaces the uid in `CANCELLED by 1000`; other states stay."""
+
+    def state(text: str) -> str:
+        found = _BY.match(text)
+        return f"{found[1]}{hide(found[2])}" if found and whole(found[2]) is not None else text
+
+    return state
+
+
+def _changed(column: pa.ChunkedArray, change: Callable[[str], str]) -> pa.Array:
+    """Change each different text once."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    hidden = [None if text is None else change(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(hidden, pa.string()).take(encoded.indices)

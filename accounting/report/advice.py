@@ -1,0 +1,237 @@
+"""What to change in Slurm's configuration to get better labels. Pure: counts in, lines with their reasons out.
+
+The spelling of every line is that of Slurm's own manual pages; which release knows what was read off its change logs:
+gres/gpumem and gres/gpuutil came with 23.02, memory.current (with the page cache in it) with 23.11, no_file_cache with
+25.11.1, AccountingStoreFlags with 21.08.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from accounting.report.quality import Labelled, Segment
+
+# From this share of attempts on a quality is worth a change; a few jobs of a second are found everywhere.
+MANY = 0.05
+# Memory above what was allocated cannot happen at all where it is enforced.
+SOME = 0.01
+# Fewer attempts than this say nothing about a habit.
+ENOUGH = 100
+
+GATHER = "JobAcctGatherType=jobacct_gather/cgroup"
+FREQUENCY = "JobAcctGatherFrequency=task=10"
+GPU_TRES = "AccountingStorageTRES=gres/gpu,gres/gpumem,gres/gpuutil"
+
+Release = tuple[int, int]
+# File, line and reason of what it has to say about a segment.
+Rule = Callable[[Segment], Iterator[tuple[str, str, str]]]
+_RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """One line for one file of Slurm's (or a command of ours, where `file` is `run`), and why."""
+
+    cluster: str
+    file: str
+    line: str
+    reason: str
+
+
+def advice(segments: Sequence[Segment]) -> list[Advice]:
+    """Return what to change, cluster by cluster, judged by what measured a cluster's latest attempts.
+
+    What an earlier release or plugin measured cannot be changed any more. None where the labels are good.
+    """
+    return [line for segment in latest(segments) for line in _joined(_advice(segment))]
+
+
+def latest(segments: Iterable[Segment]) -> list[Segment]:
+    """Return of each cluster what its latest attempts were measured by, in the order of the clusters' names."""
+    found: dict[str, Segment] = {}
+    for segment in segments:
+        known = found.get(segment.cluster)
+        if segment.attempts and (known is None or segment.last_s > known.last_s):
+            found[segment.cluster] = segment
+    return [found[cluster] for cluster in sorted(found)]
+
+
+def release_of(text: str) -> Release | None:
+    """Return `24.11.5` as (24, 11); None where it is not known."""
+    match = _RELEASE.match(text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _advice(segment: Segment) -> Iterator[Advice]:
+    rules: tuple[Rule, ...] = (
+        _nothing_gathered, _too_short, _page_cache, _not_enforced, _no_memory_asked, _no_gpus, _no_energy, _no_comments
+    )  # fmt: skip
+    # Of what came without its steps it cannot be said how Slurm is set up.
+    for rule in rules if segment.with_steps else (_no_steps,):
+        for file, line, reason in rule(segment):
+            yield Advice(cluster=segment.cluster, file=file, line=line, reason=reason)
+
+
+def _joined(lines: Iterable[Advice]) -> list[Advice]:
+    """Put the reasons for the same line together."""
+    found: dict[tuple[str, str], Advice] = {}
+    for one in lines:
+        key = (one.file, one.line)
+        known = found.get(key)
+        reason = f"{known.reason}; {one.reason}" if known else one.reason
+        found[key] = msgspec.structs.replace(one, reason=reason)
+    return list(found.values())
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def _no_steps(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    yield (
+        "run",
+        "rightsizer ingest",
+        (
+            f"none of {segment.attempts:,} attempts has a step, and what was measured is in the steps: they come from "
+            "a dump of jobs alone. Ask sacct itself, or dump without -X: sacct --allusers --duplicates --parsable2 "
+            "--noconvert --format=ALL"
+        ),
+    )
+
+
+def _nothing_gathered(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    dimensions: tuple[Labelled, ...] = ("memory", "cores", "io")
+    for dimension in dimensions:
+        share = segment.share(dimension, "absent")
+        if share < MANY:
+            continue
+        name = {"memory": "memory", "cores": "CPU time", "io": "reading and writing"}[dimension]
+        if not segment.gather.startswith(("jobacct_gather/cgroup", "jobacct_gather/linux")):
+            yield "slurm.conf", GATHER, f"{_percent(share)} of the attempts have no figure for {name}"
+        elif dimension == "memory":
+            yield (
+                "slurm.conf",
+                FREQUENCY,
+                (
+                    f"{_percent(share)} of the attempts have no figure for {name} although {segment.gather.split()[0]} "
+                    "is set: an interval of 0 takes one sample at the end alone"
+                ),
+            )
+
+
+def _too_short(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    dimensions: tuple[Labelled, ...] = ("memory", "gpus", "io")
+    for dimension in dimensions:
+        share = segment.share(dimension, "short")
+        if share >= MANY:
+            yield (
+                "slurm.conf",
+                FREQUENCY,
+                f"{_percent(share)} of the attempts ended before their {dimension} was sampled (every 30 s by default)",
+            )
+
+
+def _page_cache(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    share = segment.share("memory", "contaminated")
+    if share < MANY:
+        return
+    said = f"{_percent(share)} of the attempts come near their memory limit with the page cache counted as theirs"
+    release = release_of(segment.release)
+    if release is not None and release < (25, 11):
+        yield (
+            "slurm.conf",
+            "JobAcctGatherType=jobacct_gather/linux",
+            (
+                f"{said}; this plugin counts the processes' own memory. Slurm 25.11.1 and newer can keep "
+                "jobacct_gather/cgroup with JobAcctGatherParams=no_file_cache"
+            ),
+        )
+        return
+    if "cgroup/v1" in segment.gather:
+        yield "cgroup.conf", "CgroupPlugin=cgroup/v2", "no_file_cache has no effect with cgroup/v1"
+    yield (
+        "slurm.conf",
+        "JobAcctGatherParams=no_file_cache",
+        f"{said}; Slurm 25.11.1 and newer leave it out so, and then rely on samples",
+    )
+    yield "slurm.conf", FREQUENCY, "with no_file_cache a peak is seen only if it is sampled"
+
+
+def _not_enforced(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    share = segment.above_memory / segment.attempts
+    if share < SOME:
+        return
+    said = f"{_percent(share)} of the attempts used more memory than they were allocated"
+    yield "cgroup.conf", "ConstrainRAMSpace=yes", f"{said}: it is not enforced"
+    yield "slurm.conf", "TaskPlugin=task/cgroup,task/affinity", "ConstrainRAMSpace needs task/cgroup"
+
+
+def _no_memory_asked(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    share = segment.without_memory / segment.attempts
+    if share >= 0.5:
+        yield (
+            "slurm.conf",
+            "SelectTypeParameters=CR_Core_Memory",
+            (
+                f"{_percent(share)} of the attempts neither asked for memory nor were allocated any: it is not shared "
+                "out by Slurm, and there is nothing to right-size; set DefMemPerCPU with it"
+            ),
+        )
+
+
+def _no_gpus(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    share = segment.share("gpus", "absent")
+    if share < MANY:
+        return
+    said = f"{_percent(share)} of the {segment.of('gpus'):,} attempts with GPUs have no figure for their use"
+    release = release_of(segment.release)
+    if release is None or release >= (23, 2):
+        yield (
+            "slurm.conf",
+            GPU_TRES,
+            f"{said}; Slurm 23.02 and newer record it, unless JobAcctGatherParams=DisableGPUAcct is set",
+        )
+        yield (
+            "gres.conf",
+            "AutoDetect=nvml",
+            "Slurm meters NVIDIA's GPUs by NVML alone (AMD's: AutoDetect=rsmi)",
+        )
+    yield (
+        "run",
+        "rightsizer collect",
+        f"{said}; our own meter sees MIG instances and power too, on any release",
+    )
+
+
+def _no_energy(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    share = segment.share("energy", "absent")
+    if share < 0.5:
+        return
+    yield (
+        "slurm.conf",
+        "AcctGatherEnergyType=acct_gather_energy/rapl",
+        (
+            f"{_percent(share)} of the attempts have no energy, which is then estimated by the site's table; rapl "
+            "counts CPUs and memory and needs the module msr; ipmi, xcc (Lenovo) and pm_counters (HPE Cray) count nodes"
+        ),
+    )
+    yield (
+        "slurm.conf",
+        "AcctGatherNodeFreq=30",
+        "0, the default, reads no energy of nodes; rapl wants less than 300",
+    )
+
+
+def _no_comments(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    if segment.commented or segment.attempts < ENOUGH:
+        return
+    release = release_of(segment.release)
+    old = release is not None and release < (21, 8)
+    yield (
+        "slurm.conf",
+        "AccountingStoreJobComment=YES" if old else "AccountingStoreFlags=job_comment,job_script",
+        f"none of {segment.attempts:,} attempts has a comment: what a client's own decision was, and opting out by "
+        "comment, cannot be told later" + ("" if old else "; scripts tell families apart"),
+    )

@@ -1,0 +1,131 @@
+"""Sums and highest values of attempts by family and user, in bounded memory. Pure: no clock, no database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.report.measures import highest, measures
+
+# Between the parts of a key. No user or account of Slurm's has it; in a family it is replaced.
+SEPARATOR = "\x1f"
+REST = "(all others)"
+# As many families are told apart. Those that were given the least beyond them are counted under REST of their user.
+MOST_FAMILIES = 100_000
+# So many rows of unfinished sums at least are kept before they are added up.
+PENDING_ROWS = 50_000
+
+FamilyOf = Callable[[str, str], str]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One row a group: `key`, the sums of `measures` by name, the highest values of `highest`.
+
+    `folded` counts the families that were put under REST.
+    """
+
+    sums: pa.Table
+    folded: int = 0
+
+
+class Gathering:
+    """Batch by batch into groups; `most_families` bounds the memory, whatever the store holds."""
+
+    def __init__(self, keys: Sequence[str], family_of: FamilyOf, most_families: int = MOST_FAMILIES) -> None:
+        self._keys = keys
+        self._family_of = family_of
+        self._most = most_families
+        self._sums: list[pa.Table] = []
+        self._folded = 0
+
+    def add(self, batch: pa.Table, more: Mapping[str, pa.Array] | None = None) -> None:
+        """Count a batch of attempts with the columns of `usage_query`; `more` are columns that are summed too."""
+        key = group_keys(batch, self._keys, self._family_of)
+        sums = pa.table({"key": key, **measures(batch), **highest(batch), **(more or {})})
+        self._sums.append(_added(sums))
+        settled, *pending = (table.num_rows for table in self._sums)
+        if sum(pending) > max(PENDING_ROWS, settled // 2):
+            self._settle()
+
+    def groups(self) -> Groups | None:
+        """Return what was counted; None before the first batch."""
+        if not self._sums:
+            return None
+        self._settle()
+        return Groups(self._sums[0], self._folded)
+
+    def _settle(self) -> None:
+        sums = _added(pa.concat_tables(self._sums))
+        small = small_families(sums, self._most)
+        if len(small):
+            self._folded += len(small)
+            sums = _added(_renamed(sums, small))
+        self._sums = [sums]
+
+
+def group_keys(batch: pa.Table, keys: Sequence[str], family_of: FamilyOf | None) -> pa.Array:
+    """Return each attempt's key: the columns named, then its family where `family_of` is given."""
+    parts = [batch[name].combine_chunks() for name in keys]
+    if family_of is not None:
+        parts.append(_families(batch, family_of))
+    return pc.binary_join_element_wise(*parts, SEPARATOR)
+
+
+def _families(batch: pa.Table, family_of: FamilyOf) -> pa.Array:
+    both = pc.binary_join_element_wise(batch["script_signature"], batch["job_name"], SEPARATOR)
+    encoded = pc.dictionary_encode(both.combine_chunks())
+    families = [
+        family_of(name, signature).replace(SEPARATOR, " ")
+        for signature, _, name in (text.partition(SEPARATOR) for text in encoded.dictionary.to_pylist())
+    ]
+    return pa.array(families, pa.string()).take(encoded.indices)
+
+
+def rolled_up(groups: Groups) -> Groups:
+    """Return the groups of the first part of the keys alone."""
+    short = [key.split(SEPARATOR, 1)[0] for key in groups.sums["key"].to_pylist()]
+    sums = groups.sums.set_column(0, "key", pa.array(short, pa.string()))
+    return Groups(_added(sums), groups.folded)
+
+
+def sums_of(groups: Groups, rows: int = 5_000) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the sums, a few at a time: all of them as Python's numbers would not fit the memory."""
+    for part in groups.sums.to_batches(max_chunksize=rows):
+        yield from part.to_pylist()
+
+
+def total(groups: Groups, name: str) -> float:
+    """Return one sum over all groups."""
+    return float(pc.sum(groups.sums[name]).as_py() or 0.0)
+
+
+def small_families(sums: pa.Table, most: int) -> pa.Array:
+    """Return the keys of all families beyond the `most` that were given most, none while there are no more."""
+    if sums.num_rows <= most:
+        return pa.array([], pa.string())
+    given = pc.add(pc.add(sums["core_h_granted"], sums["mem_gib_h_granted"]), sums["gpu_h_granted"])
+    # Half of the room is freed at once: what comes next must not fold again with every batch.
+    order = pc.sort_indices(given, sort_keys=[("", "descending")])
+    keys = sums["key"].take(order).slice(max(1, most // 2)).combine_chunks()
+    return keys.filter(pc.invert(pc.ends_with(keys, SEPARATOR + REST)))
+
+
+def _added(table: pa.Table) -> pa.Table:
+    """Return one row a key: sums, and the maximum of the highest values."""
+    names = [name for name in table.column_names if name != "key"]
+    how = [(name, "max" if name.endswith(("_most", "_at_least")) else "sum") for name in names]
+    added = table.group_by("key").aggregate(how).select(["key", *("_".join(each) for each in how)])
+    return added.rename_columns(["key", *names])
+
+
+def _renamed(table: pa.Table, small: pa.Array) -> pa.Table:
+    folded = pc.is_in(table["key"], value_set=small)
+    rest = pc.replace_substring_regex(
+        table["key"], pattern=f"(?s){SEPARATOR}[^{SEPARATOR}]*$", replacement=SEPARATOR + REST
+    )
+    return table.set_column(0, "key", pc.if_else(folded, rest, table["key"]))

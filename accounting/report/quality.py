@@ -1,0 +1,109 @@
+"""How far the labels reach: which share of attempts each quality holds, by what measured them. Pure: counts to rows.
+
+Only attempts that ran are counted, and for GPUs only those that held one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+from accounting.records import Quality
+
+Labelled = Literal["memory", "cores", "wall", "gpus", "gpu_memory", "io", "energy"]
+LABELLED: tuple[Labelled, ...] = get_args(Labelled)
+QUALITIES: tuple[Quality, ...] = get_args(Quality)
+
+# The column of the table attempts that says the quality of each.
+QUALITY_COLUMNS: dict[Labelled, str] = {
+    "memory": "memory_quality",
+    "cores": "cores_quality",
+    "wall": "wall_quality",
+    "gpus": "gpu_quality",
+    "gpu_memory": "gpu_quality",
+    "io": "io_quality",
+    "energy": "energy_quality",
+}
+
+Counts = dict[Labelled, dict[Quality, int]]
+Row = dict[str, object]
+
+
+class Segment(msgspec.Struct, kw_only=True):
+    """The attempts of a cluster that one release and one plugin measured.
+
+    `above_memory` used more memory than they held, `without_memory` neither asked for memory nor held any, `commented`
+    have a comment. `last_s` is when the last of them ended. `with_steps` says whether the cluster has any steps in the
+    store: Slurm records one for every job, and what was measured is in them.
+    """
+
+    cluster: str
+    release: str
+    gather: str
+    last_s: int = 0
+    attempts: int = 0
+    never_started: int = 0
+    above_memory: int = 0
+    without_memory: int = 0
+    commented: int = 0
+    with_steps: bool = True
+    counts: Counts = {}
+
+    def of(self, dimension: Labelled) -> int:
+        """Return how many attempts a dimension is about."""
+        return sum(self.counts.get(dimension, {}).values())
+
+    def share(self, dimension: Labelled, quality: Quality) -> float:
+        """Return the share (0..1) of a dimension's attempts that have a quality; 0 where there are none."""
+        whole = self.of(dimension)
+        return self.counts[dimension].get(quality, 0) / whole if whole else 0.0
+
+
+def segments_of(rows: Iterable[Mapping[str, object]]) -> list[Segment]:
+    """Add up rows that each count attempts which are labelled alike (quality_reading.py)."""
+    found: dict[tuple[str, str, str], Segment] = {}
+    for row in rows:
+        key = (str(row["cluster"]), str(row["slurm_release"]), str(row["gather"]))
+        segment = found.setdefault(key, Segment(cluster=key[0], release=key[1], gather=key[2]))
+        _count(segment, {name: row[name] for name in row})
+    return sorted(found.values(), key=lambda segment: (-segment.last_s, segment.cluster, segment.release))
+
+
+def _count(segment: Segment, row: Mapping[str, object]) -> None:
+    number = _whole(row["attempts"])
+    segment.last_s = max(segment.last_s, _whole(row["last_s"]))
+    if not row["ran"]:
+        segment.never_started += number
+        return
+    segment.attempts += number
+    segment.above_memory += _whole(row["above"])
+    segment.without_memory += _whole(row["without"])
+    segment.commented += _whole(row["commented"])
+    for dimension, column in QUALITY_COLUMNS.items():
+        if row["on_gpus"] or column != "gpu_quality":
+            counts = segment.counts.setdefault(dimension, {})
+            quality = msgspec.convert(row[column], Quality)
+            counts[quality] = counts.get(quality, 0) + number
+
+
+def _whole(value: object) -> int:
+    return int(str(value))
+
+
+def quality_rows(segments: Iterable[Segment]) -> list[Row]:
+    """Return the rows of `report quality`, in per cent of the attempts that a dimension is about."""
+    return [
+        {
+            "dimension": dimension,
+            "cluster": segment.cluster,
+            "slurm": segment.release or "not known",
+            "gather": segment.gather or "not known",
+            "attempts": segment.of(dimension),
+            **{f"{quality}_pct": round(100 * segment.share(dimension, quality), 2) for quality in QUALITIES},
+        }
+        for dimension in LABELLED
+        for segment in segments
+        if segment.of(dimension)
+    ]

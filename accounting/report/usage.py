@@ -1,0 +1,214 @@
+"""Reports on use: one row a family, user or account. Pure: groups in, rows out.
+
+Core hours and GPU hours are of what was held while it ran; memory in GiB hours is the peak times the time it ran. What
+could be saved is what the attempts of a family would have held less, had all of them asked for the right size.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from accounting.report.groups import REST, SEPARATOR, Groups, rolled_up, sums_of, total
+from accounting.report.measures import ENDS, MEASURED, MIB_A_GIB, UNITS, Measured
+from accounting.report.spreads import Percentiles
+from accounting.units import round_up
+
+SPREAD_SHARES = (("median", 0.5), ("p95", 0.95))
+# A job killed for memory needed more than it had: the same bump as in models/evidence.py.
+KILLED_BUMP = 1.2
+
+Sums = Mapping[str, float]
+Row = dict[str, object]
+# Reads the percentiles at shares of the groups that these keys name.
+Spreads = Callable[[Sequence[str], Sequence[float]], Percentiles]
+
+
+class RightSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How a right-sized request follows from the most that was used; `least_jobs` is how many must have been seen.
+
+    `alike` tells whether a family's jobs can be taken for the same work.
+    """
+
+    memory_margin: float
+    memory_floor_mib: int
+    memory_step_mib: int
+    cores_margin: float
+    least_jobs: int
+    alike: Callable[[str], bool]
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """What every job of a family could ask for, as totals of the job; None where too little is known."""
+
+    cores: int | None = None
+    mem_mib: int | None = None
+    gpus: int | None = None
+
+
+class Grouped(msgspec.Struct, frozen=True, kw_only=True):
+    """One row's sums, the parts of its key, its right size where it is one family, and what could be saved."""
+
+    names: tuple[str, ...]
+    key: str
+    sums: dict[str, float]
+    right: Right
+    saved: dict[Measured, float]
+
+
+def right_size(sums: Mapping[str, float | None], family: str, rule: RightSize) -> Right:
+    """Return the request that would have held every attempt of a family that was measured, with the site's margins."""
+    if family == REST or not rule.alike(family):
+        return Right()
+    cores, mem_mib, gpus = (_needed(sums, name, rule) for name in MEASURED)
+    return Right(
+        cores=None if cores is None else max(1, math.ceil(cores * (1 + rule.cores_margin) - 1e-6)),
+        mem_mib=None if mem_mib is None else _memory_size(mem_mib, rule),
+        gpus=None if gpus is None else max(1, math.ceil(gpus)),
+    )
+
+
+def _memory_size(mem_mib: float, rule: RightSize) -> int:
+    return round_up(max(mem_mib * (1 + rule.memory_margin), rule.memory_floor_mib), rule.memory_step_mib)
+
+
+def _needed(sums: Mapping[str, float | None], dimension: Measured, rule: RightSize) -> float | None:
+    most = sums[f"{dimension}_most"]
+    if most is None or (sums[f"{dimension}_known_attempts"] or 0) < rule.least_jobs:
+        return None
+    return max(most, (sums[f"{dimension}_at_least"] or 0.0) * KILLED_BUMP)
+
+
+def saveable(sums: Sums, right: Right) -> dict[Measured, float]:
+    """Return the hours of each dimension that a right-sized request would not have held; 0 where it is not known."""
+    mem_gib = None if right.mem_mib is None else right.mem_mib / MIB_A_GIB
+    sizes: dict[Measured, float | None] = {"cores": right.cores, "memory": mem_gib, "gpus": right.gpus}
+    found: dict[Measured, float] = {}
+    for dimension, name in UNITS.items():
+        size = sizes[dimension]
+        held = 0.0 if size is None else sums[f"{name}_known"] - size * sums[f"{name}_hours_known"]
+        found[dimension] = max(0.0, held)
+    return found
+
+
+def by_family(groups: Groups, rule: RightSize) -> Iterator[Grouped]:
+    """Yield every family, with the parts of its key as names."""
+    for sums in sums_of(groups):
+        key = str(sums.pop("key"))
+        names = tuple(key.split(SEPARATOR))
+        right = right_size(sums, names[-1], rule)
+        yield Grouped(names=names, key=key, sums=sums, right=right, saved=saveable(sums, right))
+
+
+def by_first(groups: Groups, whole: Groups, rule: RightSize) -> Iterator[Grouped]:
+    """Yield every first part of the keys, such as the user; `whole` are the groups rolled up to it.
+
+    What could be saved is that of its families.
+    """
+    saved: dict[str, dict[Measured, float]] = {}
+    for family in by_family(groups, rule):
+        first = saved.setdefault(family.names[0], dict.fromkeys(MEASURED, 0.0))
+        for dimension, hours in family.saved.items():
+            first[dimension] += hours
+    for sums in sums_of(whole):
+        key = str(sums.pop("key"))
+        yield Grouped(names=(key,), key=key, sums=sums, right=Right(), saved=saved[key])
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What a report is made from: groups, how to walk over them, and the titles of the parts of their names."""
+
+    groups: Groups
+    rows: Callable[[], Iterator[Grouped]]
+    titles: tuple[str, ...]
+
+    def totals(self) -> dict[Measured, float]:
+        """Return what all held of each dimension, in hours."""
+        return {dimension: total(self.groups, f"{name}_granted") for dimension, name in UNITS.items()}
+
+
+def view_families(groups: Groups, rule: RightSize) -> View:
+    """Return the view of users' families; the keys are a user and a family."""
+    return View(groups=groups, rows=lambda: by_family(groups, rule), titles=("user", "family"))
+
+
+def view_first(groups: Groups, rule: RightSize, title: str) -> View:
+    """Return the view of what comes first in the keys: users, or accounts."""
+    whole = rolled_up(groups)
+    return View(groups=whole, rows=lambda: by_first(groups, whole, rule), titles=(title,))
+
+
+def shares_of(sums: Sums, totals: Mapping[Measured, float], kind: str) -> dict[Measured, float]:
+    """Return the share of what all held (0..1) that a row's `kind` (granted, wasted) is, by dimension."""
+    return {
+        dimension: sums[f"{name}_{kind}"] / totals[dimension] if totals[dimension] else 0.0
+        for dimension, name in UNITS.items()
+    }
+
+
+def use_rows(view: View, top: int, spreads: Spreads) -> list[Row]:
+    """Return the rows of `report families` and `report users`, those first that held the largest share of anything."""
+    totals = view.totals()
+
+    def place(row: Grouped) -> tuple[float, tuple[str, ...]]:
+        return -max(shares_of(row.sums, totals, "granted").values()), row.names
+
+    shown = heapq.nsmallest(top, view.rows(), key=place)
+    found = spreads([row.key for row in shown], [share for _, share in SPREAD_SHARES])
+    return [
+        {
+            **dict(zip(view.titles, row.names, strict=True)),
+            "jobs": int(row.sums["attempts"]),
+            **{name: int(row.sums[name]) for name in ENDS},
+            **_spread(found, row.key, "cores", "", 1.0),
+            **_spread(found, row.key, "mem", "_gib", MIB_A_GIB),
+            **_spread(found, row.key, "wall", "_h", 3600.0),
+            **_hours(row),
+            **energy_cells(row.sums),
+        }
+        for row in shown
+    ]
+
+
+def _spread(found: Percentiles, key: str, name: str, unit: str, scale: float) -> Row:
+    cells: Row = {}
+    for kind in ("limit", "used") if name == "wall" else ("asked", "granted", "used"):
+        values = found.get((key, f"{name}_{kind}"))
+        for place, (title, _) in enumerate(SPREAD_SHARES):
+            cells[f"{name}_{kind}_{title}{unit}"] = (
+                None if values is None else round(values[place] / scale, 3)
+            )
+    return cells
+
+
+def _hours(row: Grouped) -> Row:
+    found: Row = {}
+    for dimension, name in UNITS.items():
+        found[f"{name}_asked"] = round(row.sums[f"{name}_asked"], 3)
+        found[f"{name}_granted"] = round(row.sums[f"{name}_granted"], 3)
+        found |= spent_cells(row, dimension, ("used", "wasted"))
+    return found
+
+
+def spent_cells(row: Grouped, dimension: Measured, kinds: Sequence[str]) -> Row:
+    """Return what was used or wasted, and could be saved, in hours; None where nothing was measured."""
+    name = UNITS[dimension]
+    known = row.sums[f"{dimension}_known_attempts"] > 0
+    found: Row = {f"{name}_{kind}": round(row.sums[f"{name}_{kind}"], 3) if known else None for kind in kinds}
+    return {**found, f"{name}_saveable": round(row.saved[dimension], 3) if known else None}
+
+
+def energy_cells(sums: Sums) -> Row:
+    """Return energy, carbon and the shares of it that were wasted and not measured; nothing where none was counted."""
+    if "energy_kwh" not in sums:
+        return {}
+    whole = sums["energy_kwh"]
+    return {
+        "energy_kwh": round(whole, 4),
+        "carbon_kg": round(sums["carbon_kg"], 4),
+        "energy_wasted_pct": round(100 * sums["wasted_kwh"] / whole, 1) if whole else None,
+        "energy_estimated_pct": round(100 * sums["estimated_kwh"] / whole, 1) if whole else None,
+    }

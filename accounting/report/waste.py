@@ -1,0 +1,83 @@
+"""Who wastes the most, and of how many attempts that is known. Pure: groups in, rows out."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+import msgspec
+
+from accounting.report.groups import total
+from accounting.report.measures import LEFT_OUT, MEASURED, MIB_A_GIB, UNITS, Measured
+from accounting.report.usage import Grouped, Row, View, energy_cells, shares_of, spent_cells
+
+# Why the use of an attempt is not counted, in words.
+REASONS = {
+    "short": "ran too short to be sampled",
+    "censored": "killed at the limit, so only a lower bound is known",
+    "contaminated": "page cache is counted with it, so only an upper bound is known",
+    "absent": "nothing was recorded",
+}
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one dimension: how many attempts were measured, and how many were left out, by quality."""
+
+    measured: int
+    left_out: dict[str, int]
+
+
+class Waste(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of `report waste`, and what they leave out."""
+
+    rows: list[Row]
+    left_out: dict[Measured, LeftOut]
+
+
+def waste_of(view: View, top: int) -> Waste:
+    """Return who wastes the largest share of what all attempts held, of cores, memory or GPUs, the largest first."""
+    totals = view.totals()
+
+    def place(row: Grouped) -> tuple[float, tuple[str, ...]]:
+        return -max(shares_of(row.sums, totals, "wasted").values()), row.names
+
+    worst = [row for row in heapq.nsmallest(top, view.rows(), key=place) if place(row)[0] < 0]
+    return Waste(
+        rows=[_row(row, view.titles, shares_of(row.sums, totals, "wasted")) for row in worst],
+        left_out={dimension: _left_out(view, dimension) for dimension in MEASURED},
+    )
+
+
+def _left_out(view: View, dimension: Measured) -> LeftOut:
+    return LeftOut(
+        measured=int(total(view.groups, f"{dimension}_known_attempts")),
+        left_out={reason: int(total(view.groups, f"{dimension}_left_{reason}")) for reason in LEFT_OUT},
+    )
+
+
+def left_out_in_words(dimension: str, left_out: LeftOut) -> str | None:
+    """Return one line on what was left out of a dimension and why; None where nothing was."""
+    parts = [f"{count:,} {REASONS[reason]}" for reason, count in left_out.left_out.items() if count]
+    if not parts:
+        return None
+    return f"{dimension}: {left_out.measured:,} attempts measured; left out: {'; '.join(parts)}"
+
+
+def _row(row: Grouped, titles: tuple[str, ...], shares: Mapping[Measured, float]) -> Row:
+    worst = max(shares, key=lambda dimension: shares[dimension])
+    found: Row = {
+        **dict(zip(titles, row.names, strict=True)),
+        "jobs": int(row.sums["attempts"]),
+        "most_of": worst,
+        "share_of_all_pct": round(100 * shares[worst], 3),
+    }
+    for dimension in UNITS:
+        found |= spent_cells(row, dimension, ("wasted",))
+        left = sum(row.sums[f"{dimension}_left_{reason}"] for reason in LEFT_OUT)
+        found[f"{dimension}_left_out"] = int(left)
+    if len(titles) > 1:
+        mem_mib = row.right.mem_mib
+        found["right_cores"] = row.right.cores
+        found["right_mem_gib"] = None if mem_mib is None else round(mem_mib / MIB_A_GIB, 3)
+        found["right_gpus"] = row.right.gpus
+    return {**found, **energy_cells(row.sums)}

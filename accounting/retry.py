@@ -1,0 +1,75 @@
+"""Quarantined input, tried once more: a newer program may understand it now, or slurmdbd tell it rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import Engine
+
+from accounting import gpu_samples
+from accounting.decisions import decode_decision
+from accounting.ingest import Run, Source
+from accounting.journal import SOURCE as JOURNAL
+from accounting.records import Quarantined
+from accounting.sacct_groups import SOURCE as SACCT
+from accounting.sacct_groups import end_of
+from accounting.store.database import writing
+from accounting.store.quarantine import forget_quarantined, take_quarantined
+from accounting.store.records import write_decisions, write_gpu_use
+
+Entry = tuple[str, Quarantined]
+
+
+def retry(engine: Engine, run: Run, source: Source) -> int:
+    """Try all quarantined input again and return how many entries were understood this time.
+
+    Jobs are asked for anew; lines of the journal and of the GPU spool are read again. What came from a file is
+    understood when that file is ingested again.
+    """
+    with engine.connect() as connection:
+        entries = list(take_quarantined(connection))
+    before = len(entries)
+    for entry in _of(entries, JOURNAL):
+        _retry_decision(engine, run, entry)
+    for entry in _of(entries, gpu_samples.SOURCE):
+        _retry_samples(engine, run, entry)
+    _retry_jobs(engine, run, source, list(_of(entries, SACCT)))
+    with engine.connect() as connection:
+        left = {digest for digest, _ in take_quarantined(connection)}
+    return before - len(left & {digest for digest, _ in entries})
+
+
+def _of(entries: list[Entry], source: str) -> Iterator[Entry]:
+    return (entry for entry in entries if entry[1].source == source)
+
+
+def _retry_decision(engine: Engine, run: Run, entry: Entry) -> None:
+    decision = decode_decision(entry[1].line.encode())
+    if decision is not None:
+        with writing(engine) as connection:
+            run.report.decisions += write_decisions(connection, [run.hidden_decision(decision)])
+            forget_quarantined(connection, [entry[0]])
+
+
+def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:
+    use, _ = gpu_samples.parse_line(entry[1].line.encode(), run.now_s)
+    if use is not None:
+        with writing(engine) as connection:
+            run.report.gpu_use += write_gpu_use(connection, [use])
+            run.label_again(connection, [use.job_id])
+            forget_quarantined(connection, [entry[0]])
+
+
+def _retry_jobs(engine: Engine, run: Run, source: Source, entries: list[Entry]) -> None:
+    """Ask for the moments anew in which these jobs ended; what is not understood again is quarantined again."""
+    ends: dict[int, list[str]] = {}
+    for digest, item in entries:
+        end_s = end_of(item.line)
+        if end_s:
+            ends.setdefault(end_s, []).append(digest)
+    for end_s, digests in ends.items():
+        fetched = source(end_s - 1, end_s)
+        with writing(engine) as connection:
+            forget_quarantined(connection, digests)
+            for records in fetched.records(None):
+                run.write(connection, records)

@@ -1,0 +1,203 @@
+"""What sacct's answers say, in columns: attempts that have ended, with their steps and texts. Pure.
+
+An attempt whose record is the same, byte for byte, as when it was last read is known by its digest and not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from io import BytesIO
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from accounting import columns
+from accounting.frames import JOBS, STEPS, Ints, Records
+from accounting.records import Quarantined
+from accounting.sacct import DELIMITER, FIGURES, Answer
+from accounting.sacct_groups import SOURCE, Group, add_texts, shown, split_groups
+
+# Attempts in one Records: what a few hundred megabytes hold.
+MOST_JOBS = 50_000
+
+
+class Metering(msgspec.Struct, frozen=True, kw_only=True):
+    """Who measured: Slurm's release (`24.11`), its plugin (`jobacct_gather/cgroup cgroup/v2`), and how often."""
+
+    release: str = ""
+    gather: str = ""
+    sampled_every_s: int = 30
+
+
+def read_answer(
+    answer: Answer, until_s: int, metering: Metering, known: Ints | None = None, most_jobs: int = MOST_JOBS
+) -> Iterator[Records]:
+    """Yield the attempts of an answer that have ended by `until_s`, but for those whose digest is among `known`.
+
+    What ended later belongs to a later window. Raises SlurmError where the two calls contradict each other.
+    """
+    heading, *rows = answer.figures.removesuffix(b"\n").split(b"\n")
+    names = tuple(heading.decode().split(DELIMITER))
+    lines = split_groups(rows, len(names))
+    add_texts(lines, answer, until_s)
+    seen = np.sort(known) if known is not None else np.empty(0, dtype=np.int64)
+    fresh = [group for group, old in zip(lines.groups, _is_known(lines.groups, seen), strict=True) if not old]
+    yield replace(
+        _records(fresh[:most_jobs], names, until_s, metering, tuple(lines.quarantined)),
+        known=len(lines.groups) - len(fresh),
+    )
+    for begin in range(most_jobs, len(fresh), most_jobs):
+        yield _records(fresh[begin : begin + most_jobs], names, until_s, metering)
+
+
+def _is_known(groups: Sequence[Group], known: Ints) -> list[bool]:
+    digests = np.fromiter((group.digest for group in groups), np.int64, len(groups))
+    flags: list[bool] = np.isin(digests, known).tolist()
+    return flags
+
+
+def _records(
+    groups: Sequence[Group],
+    names: Sequence[str],
+    until_s: int,
+    metering: Metering,
+    quarantined: tuple[Quarantined, ...] = (),
+) -> Records:
+    job_of = [row for row, group in enumerate(groups) for _ in group.lines]
+    table = _table([line for group in groups for line in group.lines], names)
+    is_job = np.diff(np.array(job_of, dtype=np.int64), prepend=-1) > 0
+    jobs = _jobs(table.filter(pa.array(is_job)), groups, metering)
+    steps = _steps(table.filter(pa.array(~is_job)), np.array(job_of, dtype=np.int64)[~is_job])
+    return taken(jobs, steps, until_s, quarantined, [b"\n".join(group.lines) for group in groups])
+
+
+def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
+    """Return rows as columns of text; one that sacct does not know is empty."""
+    if not rows:
+        return pa.table({name: pa.array([], pa.string()) for name in FIGURES})
+    text = b"\n".join(rows).replace(b"\r", b" ")
+    table = csv.read_csv(
+        BytesIO(text if text.isascii() else shown(text).encode()),
+        read_options=csv.ReadOptions(column_names=list(names), block_size=1 << 24),
+        parse_options=csv.ParseOptions(
+            delimiter=DELIMITER, quote_char=False, newlines_in_values=False, ignore_empty_lines=False
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=False
+        ),
+    )
+    for name in FIGURES:
+        if name not in table.column_names:
+            table = table.append_column(name, [[""] * len(table)])
+    return table
+
+
+def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Table:
+    asked, given = columns.tres_amounts(table["ReqTRES"]), columns.tres_amounts(table["AllocTRES"])
+    limit_min = columns.whole(table["TimelimitRaw"])
+    texts = (
+        list(zip(*([shown(text) for text in group.own_texts] for group in groups), strict=True)) or [()] * 3
+    )
+    values = {
+        "cluster": table["Cluster"],
+        "job_id": columns.whole(table["JobIDRaw"]),
+        "display_id": table["JobID"],
+        "user": table["User"],
+        "account": table["Account"],
+        "partition": table["Partition"],
+        "qos": table["QOS"],
+        "job_name": texts[0],
+        "comment": texts[1],
+        "admin_comment": texts[2],
+        "state": table["State"],
+        "submit_s": columns.whole(table["Submit"]),
+        "start_s": pc.fill_null(columns.whole(table["Start"]), 0),
+        "end_s": pc.fill_null(columns.whole(table["End"]), 0),
+        "elapsed_s": pc.fill_null(columns.whole(table["ElapsedRaw"]), 0),
+        "limit_s": pc.multiply(limit_min, 60),
+        "nodes": pc.fill_null(columns.whole(table["NNodes"]), 0),
+        "tasks": columns.whole(table["NTasks"]),
+        "req_cpus": asked.cpus,
+        "req_mem_mib": asked.mem_mib,
+        "req_gpus": asked.gpus,
+        "alloc_cpus": given.cpus,
+        "alloc_mem_mib": given.mem_mib,
+        "alloc_gpus": given.gpus,
+        "energy_j": columns.whole(table["ConsumedEnergyRaw"]),
+        "slurm_release": pa.repeat(metering.release, len(table)),
+        "gather": pa.repeat(metering.gather, len(table)),
+        "digest": [group.digest for group in groups],
+    }
+    return _typed(values, JOBS)
+
+
+def _steps(table: pa.Table, job: Ints) -> pa.Table:
+    highest, total = columns.usage(table["TRESUsageInMax"]), columns.usage(table["TRESUsageInTot"])
+    values = {
+        "job": job,
+        "step_id": pc.replace_substring_regex(table["JobIDRaw"], r"^[^.]*\.", ""),
+        "state": table["State"],
+        "start_s": pc.fill_null(columns.whole(table["Start"]), 0),
+        "end_s": pc.fill_null(columns.whole(table["End"]), 0),
+        "tasks": pc.fill_null(columns.whole(table["NTasks"]), 1),
+        "nodes": pc.fill_null(columns.whole(table["NNodes"]), 1),
+        "mem_max_task_mib": columns.memory_mib(table["MaxRSS"], "B"),
+        "mem_total_mib": total.mem_mib,
+        "cpu_s": columns.duration_s(table["TotalCPU"]),
+        "cpu_max_task_s": highest.cpu_s,
+        "gpu_util_pct": highest.gpu_util_pct,
+        "gpu_mem_mib": total.gpu_mem_mib,
+        "read_mib": total.moved_mib,
+        "written_mib": columns.usage(table["TRESUsageOutTot"]).moved_mib,
+        "energy_j": columns.whole(table["ConsumedEnergyRaw"]),
+    }
+    return _typed(values, STEPS)
+
+
+def _typed(values: dict[str, object], schema: pa.Schema) -> pa.Table:
+    arrays = [_array(values[of.name], of.type) for of in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(value: object, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    return value.cast(kind) if isinstance(value, (pa.Array, pa.ChunkedArray)) else pa.array(value, kind)
+
+
+def taken(
+    jobs: pa.Table,
+    steps: pa.Table,
+    until_s: int,
+    quarantined: tuple[Quarantined, ...],
+    lines: Sequence[bytes],
+) -> Records:
+    """Return the attempts that have ended and can be believed, with their steps; the others counted or quarantined."""
+    # A job's end can reach slurmdbd before its start (seen on 22.05): for two seconds its row is COMPLETED,
+    # of root, and without a partition.
+    ended = pc.and_(pc.greater(jobs["end_s"], 0), pc.not_equal(jobs["partition"], ""))
+    ended = pc.and_(ended, pc.not_equal(columns.outcomes(jobs["state"]), "unfinished")).to_numpy()
+    identified = pc.and_(pc.is_valid(jobs["job_id"]), pc.is_valid(jobs["submit_s"])).to_numpy()
+    in_order = pc.greater_equal(jobs["end_s"], jobs["start_s"]).to_numpy()
+    later = pc.greater(jobs["end_s"], until_s).to_numpy()
+    refused = [
+        Quarantined(line=shown(lines[int(row)]), reason=reason, source=SOURCE)
+        for reason, rows in (
+            ("no job id or submit time", np.flatnonzero(~identified)),
+            ("it ends before it starts", np.flatnonzero(identified & ended & ~in_order)),
+        )
+        for row in rows
+    ]
+    keep = identified & ended & in_order & ~later
+    place = np.cumsum(keep) - 1
+    job = steps["job"].to_numpy()
+    of_kept = steps.filter(pa.array(keep[job])) if len(steps) else steps
+    moved = pa.array(place[of_kept["job"].to_numpy()], pa.int64())
+    return Records(
+        jobs=jobs.filter(pa.array(keep)),
+        steps=of_kept.set_column(0, "job", moved),
+        quarantined=(*quarantined, *refused),
+        unfinished=int((identified & ~ended).sum()),
+    )

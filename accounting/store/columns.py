@@ -1,0 +1,130 @@
+"""Columns as every database takes them: their types, and texts without what PostgreSQL or a key refuses. Pure.
+
+The same rows are the same content on all of them: NUL and half a surrogate pair become U+FFFD, figures that are not
+finite are not known, and a key that is longer than an index takes ends in a digest of itself, so that two of them stay
+two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import BigInteger, Column, Double, Integer, String, Table
+
+from accounting.errors import StoreError
+from accounting.store.schema import NAME
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+_DIGEST_CHARACTERS = 32
+PART_BYTES = 2**26
+
+
+def as_stored(table: Table, rows: pa.Table) -> pa.Table:
+    """Return rows with the columns of `table` in its order, each as it is stored; StoreError for one that cannot be.
+
+    Columns that are missing are null; columns that the table does not have are an error of the caller's.
+    """
+    foreign = set(rows.column_names) - set(table.columns.keys())
+    if foreign:
+        raise ValueError(f"{table.name} has no columns {', '.join(sorted(foreign))}")
+    columns = {
+        column.name: _stored(column, rows[column.name])
+        if column.name in rows.column_names
+        else pa.chunked_array([pa.nulls(rows.num_rows, _arrow_type(column))])
+        for column in table.columns
+    }
+    return pa.table(columns)
+
+
+def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of Python's own values as columns."""
+    listed = list(rows)
+    names = [name for name in table.c.keys() if not listed or name in listed[0]]  # noqa: SIM118
+    return pa.table(
+        {
+            name: pa.array([_encodable(row[name]) for row in listed], type=_arrow_type(table.columns[name]))
+            for name in names
+        }
+    )
+
+
+def parts(rows: pa.Table, most_rows: int) -> Iterator[pa.Table]:
+    """Yield rows in parts of so many at most, fewer where their texts are long."""
+    fitting = PART_BYTES * rows.num_rows // max(1, rows.nbytes)
+    each = max(1, min(most_rows, fitting))
+    for begin in range(0, rows.num_rows, each):
+        yield rows.slice(begin, each)
+
+
+def _arrow_type(column: Column[Any]) -> pa.DataType:
+    kind = column.type
+    if isinstance(kind, BigInteger):
+        return pa.int64()
+    if isinstance(kind, Integer):
+        return pa.int32()
+    return pa.float64() if isinstance(kind, Double) else pa.string()
+
+
+def _encodable(value: object) -> object:
+    """Return a value with the halves of surrogate pairs replaced, which are no text in any encoding."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+
+
+def _stored(column: Column[Any], values: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        values = values.cast(_arrow_type(column))
+    except pa.ArrowInvalid as error:
+        raise StoreError(
+            f"{column.table.name}.{column.name} does not take {error}; leave that record out"
+        ) from None
+    if isinstance(column.type, Double):
+        return _finite(values)
+    if isinstance(column.type, String):
+        values = _without_nul(values)
+        return _indexable(values) if column.type is NAME or column.type == NAME else values
+    return values
+
+
+def _finite(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    finite = pc.is_finite(values)
+    if pc.all(finite).as_py() is not False:
+        return values
+    return pc.if_else(finite, values, pa.scalar(None, pa.float64()))
+
+
+def _without_nul(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.replace_substring(values, "\0", UNKNOWN) if _has_nul(values) else values
+
+
+def _has_nul(values: pa.ChunkedArray) -> bool:
+    """Whether the texts' bytes hold a zero: ten times faster than to search text by text."""
+    for chunk in values.chunks:
+        _, offsets, text = chunk.buffers()
+        if text is None:
+            continue
+        ends = np.frombuffer(offsets, np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+        used = np.frombuffer(text, np.uint8)[ends[0] : ends[-1]]
+        if used.size and not used.min():
+            return True
+    return False
+
+
+def _indexable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    most = NAME.length or 0
+    if (pc.max(pc.utf8_length(values)).as_py() or 0) <= most:
+        return values
+    return pa.chunked_array([[_shortened(value, most) for value in values.to_pylist()]], pa.string())
+
+
+def _shortened(text: str | None, most: int) -> str | None:
+    if text is None or len(text) <= most:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{text[: most - len(digest) - 1]}~{digest}"

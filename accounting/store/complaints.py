@@ -1,0 +1,58 @@
+"""What a database complains of, as one line that says what to do next and holds no password. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import URL
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from accounting.errors import StoreError
+
+_SECRET = re.compile(r"(?i)((?:password|passwd|passfile|sslpassword)=)[^&\s'\"]*")
+_USER_INFO = re.compile(r"//([^/\s:@]*):[^\s]*@")
+# «somebody else is writing» in the words of SQLite, PostgreSQL (lock_timeout) and MariaDB.
+_BUSY = ("database is locked", "lock timeout", "Lock wait timeout")
+_FULL = ("disk is full", "No space left", "is full", "disk quota", "Errcode: 28")
+
+
+def complaint(url: URL | str, error: BaseException) -> StoreError:
+    """Return a database's error as the one line that a person reads."""
+    reason = _reason(error)
+    secret = url.password if isinstance(url, URL) else None
+    if secret:
+        reason = reason.replace(str(secret), "***")
+    if any(words in reason for words in _BUSY):
+        return busy(url)
+    if any(words in reason for words in _FULL):
+        return StoreError(
+            f"cannot use the store {shown(url)}: {reason}; make room and run it again: nothing is half-written"
+        )
+    return StoreError(
+        f"cannot use the store {shown(url)}: {reason}; check store.url and the database behind it"
+    )
+
+
+def busy(url: URL | str) -> StoreError:
+    """Return what is said once waiting for another writer has taken too long."""
+    return StoreError(
+        f"cannot use the store {shown(url)}: another process has been writing to it for too long; "
+        "wait until it has ended (`rightsizer ingest` runs one at a time), then run this again"
+    )
+
+
+def shown(url: URL | str) -> str:
+    """Return a URL as it may be shown: without passwords, even where it cannot be understood."""
+    try:
+        text = make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        text = _USER_INFO.sub(r"//\1:***@", str(url))
+    return _SECRET.sub(r"\1***", text)
+
+
+def _reason(error: BaseException) -> str:
+    # PyMySQL's errors are (number, text); the others' are text, with details from the second line on.
+    text = str(error.args[1]) if len(error.args) == 2 and isinstance(error.args[0], int) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return _SECRET.sub(r"\1***", lines[0])

@@ -1,0 +1,133 @@
+"""What is older than a site wants to keep goes, a bounded transaction at a time: cut off anywhere, run it again.
+
+A decision goes when no attempt in the store names it any more, so that a job whose attempt stays can be explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    select,
+)
+
+from accounting.errors import StoreError
+from accounting.store import schema
+from accounting.store.database import writing
+
+ROWS_AT_ONCE = 20_000
+# SQLite's file is made anew where this share of it is empty: that takes as much room again for a while.
+WORTH_SHRINKING = 0.1
+
+_ATTEMPT_KEY = ("cluster", "job_id", "submit_s", "start_s")
+_STEPS_KEY = ("cluster", "job_id", "submit_s", "attempt_start_s")
+
+
+class Pruned(msgspec.Struct):
+    """How many rows went; `kept_room` says why the database did not give their room back, '' where it did."""
+
+    attempts: int = 0
+    steps: int = 0
+    gpu_use: int = 0
+    decisions: int = 0
+    quarantine: int = 0
+    kept_room: str = ""
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return self.attempts + self.steps + self.gpu_use + self.decisions + self.quarantine
+
+
+def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambda _rows: None) -> Pruned:
+    """Delete attempts that ended before `before_s` (unix seconds) with their steps, and what else is that old.
+
+    `progress` hears how many rows have gone. StoreError where the database refuses; what has gone by then stays gone.
+    """
+    pruned = Pruned()
+    while _prune_attempts(engine, before_s, pruned):
+        progress(pruned.rows)
+    others = (
+        (schema.gpu_use, schema.gpu_use.c.last_s < before_s),
+        (schema.decisions, and_(schema.decisions.c.time_s < before_s, _unnamed(engine))),
+        (schema.quarantine, schema.quarantine.c.seen_s < before_s),
+    )
+    for table, is_old in others:
+        while gone := _prune_some(engine, table, is_old):
+            setattr(pruned, table.name, getattr(pruned, table.name) + gone)
+            progress(pruned.rows)
+    pruned.kept_room = _give_room_back(engine)
+    return pruned
+
+
+def _prune_attempts(engine: Engine, before_s: int, pruned: Pruned) -> int:
+    """Delete some of the oldest attempts with all of their steps, in one transaction; return how many attempts."""
+    columns = schema.attempts.c
+    query = select(*(columns[name] for name in _ATTEMPT_KEY)).where(columns.end_s < before_s)
+    with writing(engine) as connection:
+        old = connection.execute(query.order_by(columns.end_s).limit(ROWS_AT_ONCE)).all()
+        pruned.steps += _delete(connection, schema.steps, _STEPS_KEY, old)
+        pruned.attempts += _delete(connection, schema.attempts, _ATTEMPT_KEY, old)
+    return len(old)
+
+
+def _prune_some(engine: Engine, table: Table, is_old: ColumnElement[bool]) -> int:
+    key = [column.name for column in table.primary_key.columns]
+    with writing(engine) as connection:
+        query = select(*table.primary_key.columns).where(is_old).limit(ROWS_AT_ONCE)
+        return _delete(connection, table, key, connection.execute(query).all())
+
+
+def _delete(connection: Connection, table: Table, names: Sequence[str], keys: Sequence[Row[Any]]) -> int:
+    """Delete the rows whose columns `names` hold one of these, and return how many there were."""
+    if not keys:
+        return 0
+    statement = delete(table).where(*(table.c[name] == bindparam(f"key_{name}") for name in names))
+    values = [{f"key_{name}": value for name, value in zip(names, key, strict=True)} for key in keys]
+    return connection.execute(statement, values).rowcount
+
+
+def _unnamed(engine: Engine) -> ColumnElement[bool]:
+    """Whether no attempt names a decision; each database reads the attempts once for it only if asked in its way."""
+    decision_id, named = schema.decisions.c.id, schema.attempts.c.decision_id
+    if engine.dialect.name == "postgresql":
+        return ~exists().where(named == decision_id)
+    return decision_id.not_in(select(named))
+
+
+def _give_room_back(engine: Engine) -> str:
+    """Let the database free what is empty; return why it could not, '' where it did or nothing much is empty."""
+    statements = {
+        "sqlite": ["VACUUM"] if _share_empty(engine) > WORTH_SHRINKING else [],
+        "postgresql": [f"VACUUM {name}" for name in schema.metadata.tables],
+        "mariadb": [f"OPTIMIZE TABLE {name}" for name in schema.metadata.tables],
+    }
+    try:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for statement in statements[engine.dialect.name]:
+                connection.exec_driver_sql(statement).close()
+    except StoreError as error:  # the rows have gone all the same
+        return str(error)
+    return ""
+
+
+def _share_empty(engine: Engine) -> float:
+    if engine.dialect.name != "sqlite":
+        return 0.0
+    with engine.connect() as connection:
+        empty, pages = (
+            int(connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0)
+            for name in ("freelist_count", "page_count")
+        )
+    return empty / max(1, pages)

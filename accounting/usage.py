@@ -1,0 +1,94 @@
+"""What the steps of attempts come to, for many attempts at once. Pure: arrays in, arrays out, no clock, no database.
+
+Every function takes columns of steps, of which `job` is the row of its attempt (rising), and `jobs`, how many attempts
+there are; it returns one figure an attempt, NaN where none of its steps tells it. Where each figure comes from, and why
+it is not simply MaxRSS, is written beside the function that decides it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.frames import Floats, Ints
+
+Flags = NDArray[np.bool_]
+
+# Elapsed time has whole seconds: below this many, CPU time over elapsed time is mostly rounding error.
+MIN_SECONDS_FOR_CORES = 2
+# Sums of peaks are exact in whole bytes; in MiB they would depend on the order of the steps.
+BYTES_IN_MIB = 1024.0**2
+
+
+def sums(job: Ints, values: Floats, jobs: int) -> Floats:
+    """Return the sum of what is known of each attempt's steps."""
+    known = ~np.isnan(values)
+    total = np.bincount(job[known], weights=values[known], minlength=jobs)
+    seen = np.bincount(job[known], minlength=jobs)
+    return np.where(seen > 0, total, np.nan)
+
+
+def maxima(job: Ints, values: Floats, jobs: int) -> Floats:
+    """Return the highest of what is known of each attempt's steps."""
+    highest = np.full(jobs, -np.inf)
+    known = ~np.isnan(values)
+    np.maximum.at(highest, job[known], values[known])
+    return np.where(np.isneginf(highest), np.nan, highest)
+
+
+def step_memory_mib(total_mib: Floats, max_task_mib: Floats) -> Floats:
+    """Return the memory of all tasks of a step: MaxRSS is one task's peak, the sum over tasks at least that."""
+    return np.fmax(total_mib, max_task_mib)
+
+
+def step_node_mib(memory_mib: Floats, max_task_mib: Floats, tasks: Ints, nodes: Ints) -> Floats:
+    """Return the most that any one node of a step can have held, in MiB.
+
+    Slurm tells the largest task and the sum. A node that has the most tasks, each as large as the largest, holds no
+    more than their sum, nor more than the step.
+    """
+    tasks_a_node = -(-np.maximum(tasks, 1) // np.maximum(nodes, 1))
+    return np.where(nodes > 1, np.fmin(memory_mib, max_task_mib * tasks_a_node), memory_mib)
+
+
+def peak_at_once(job: Ints, start_s: Ints, end_s: Ints, amount_mib: Floats, jobs: int) -> Floats:
+    """Return the highest sum of peaks over steps that ran at the same time, in MiB; NaN where none was sampled.
+
+    The job row carries no memory. Steps in sequence do not add up, concurrent ones do. Times are whole seconds: a step
+    that starts in the second in which another one ends follows it, and those that begin and end within one second are
+    taken to share it. Slurm knows no end (0) of a step that was cut off with its node: it counts until the job's end.
+    """
+    known = ~np.isnan(amount_mib)
+    job, start_s, end_s = job[known], start_s[known], end_s[known]
+    amount = np.rint(amount_mib[known] * BYTES_IN_MIB).astype(np.int64)
+    ended = end_s >= start_s
+    # In half seconds: a step lasts one at least, and of what happens in the same one ends come first.
+    owner = np.concatenate([job, job[ended]])
+    moment = np.concatenate([2 * start_s, np.maximum(2 * end_s[ended], 2 * start_s[ended] + 1)])
+    change = np.concatenate([amount, -amount[ended]])
+    order = np.lexsort((change > 0, moment, owner))
+    running = np.cumsum(change[order])
+    owner = owner[order]
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    peak = np.full(jobs, np.nan)
+    if len(begins):
+        before = np.where(begins > 0, running[begins - 1], 0)
+        highest = np.maximum.reduceat(running, begins) - before
+        peak[owner[begins]] = np.where(highest > 0, highest / BYTES_IN_MIB, np.nan)
+    return peak
+
+
+def busy_cores(cpu_s: Floats, elapsed_s: Ints) -> Floats:
+    """Return the mean number of busy cores of attempts: their steps' CPU time over their elapsed time."""
+    long_enough = elapsed_s >= MIN_SECONDS_FOR_CORES
+    return np.where(long_enough, cpu_s / np.maximum(elapsed_s, 1), np.nan)
+
+
+def busiest_task_cores(job: Ints, cpu_max_task_s: Floats, seconds: Ints, by_srun: Flags, jobs: int) -> Floats:
+    """Return the mean number of busy cores of the busiest task that srun started; 0 where there was none.
+
+    The batch step is left out: it is one task to Slurm, whatever an MPI launcher started inside it.
+    """
+    counted = by_srun & (seconds >= MIN_SECONDS_FOR_CORES)
+    cores = np.where(counted, cpu_max_task_s / np.maximum(seconds, 1), np.nan)
+    return np.nan_to_num(maxima(job, cores, jobs), nan=0.0)

@@ -1,0 +1,92 @@
+"""`rightsizer collect`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import click
+
+from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.config import load_config
+
+SERVICE_WINDOW_S = 30.0
+# Slurm may end a job's own processes without a word: then no more than this is lost.
+JOB_WINDOW_S = 10.0
+
+
+@click.command("collect")
+@config_option
+@click.option("--job", "job_id", type=click.IntRange(min=1), help="Watch one job, and end with it.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1, 60),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks at the GPUs.",
+)
+@click.option("--node", help="This node's name in Slurm; else $SLURMD_NODENAME, else the short host name.")
+@click.option("--spool", metavar="FOLDER", help="Where to write, instead of accounting.gpu_spool.")
+@click.option(
+    "--spool-mib",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="How large this node's files there may become; the oldest go first.",
+)
+def collect(
+    config_file: str | None,
+    job_id: int | None,
+    every_s: float,
+    node: str | None,
+    spool: str | None,
+    spool_mib: int,
+) -> None:
+    """Watch this node's GPUs, or those of one job, and write for each job what they did, until stopped.
+
+    Needs no store: `rightsizer ingest` reads the spool. On a node without a GPU it says so and ends.
+
+    \b
+    Example:
+      rightsizer collect
+      rightsizer collect --job $SLURM_JOB_ID --spool /shared/gpu-spool
+    """
+    from accounting.errors import RightsizerError
+    from accounting.gpu_collector.attribution import JobHere
+    from accounting.gpu_collector.loop import Collector, CollectorSettings, run, until_signalled
+    from accounting.gpu_collector.nvml import Nvml, NvmlFault
+    from accounting.gpu_collector.processes import JobProcesses
+    from accounting.gpu_collector.spool import SpoolWriter
+    from accounting.units import MIB_IN_BYTES
+
+    folder = Path(spool or load_config(config_file).accounting.gpu_spool)
+    name = node or os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    settings = CollectorSettings(
+        every_s=every_s, window_s=SERVICE_WINDOW_S if job_id is None else JOB_WINDOW_S, job_id=job_id
+    )
+    jobs = JobProcesses(name)
+    if job_id is not None:
+        # Prolog runs as root, and says whose job it is.
+        jobs.trust(JobHere(job_id, name), int(os.environ.get("SLURM_JOB_UID") or os.getuid()))
+    writer = SpoolWriter(
+        folder, name if job_id is None else f"{name}-job{job_id}", spool_mib * MIB_IN_BYTES, note
+    )
+    collector = Collector(Nvml, jobs, writer, settings, note)
+    stopped = until_signalled()
+    try:
+        count = collector.open()
+    except NvmlFault as fault:
+        note(f"no GPU to watch on {name}: {fault.reason}")
+        return
+    if not count:
+        note(f"no GPU to watch on {name}: NVML knows none")
+        return
+    note(f"watching {count} GPU{'s' * (count > 1)} of {name} every {every_s:g} s; writing to {folder}")
+    try:
+        run(collector, jobs, settings, stopped)
+    except NvmlFault as fault:
+        raise RightsizerError(
+            f"the NVIDIA driver was replaced ({fault.reason}); start the collector again"
+        ) from None

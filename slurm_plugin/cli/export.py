@@ -1,0 +1,69 @@
+"""`rightsizer export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurm_plugin.cli.output import config_option, note, progress_bar
+from slurm_plugin.config import load_config
+
+if TYPE_CHECKING:
+    from accounting.pseudonyms import Pseudonyms
+
+
+@click.command("export")
+@click.option(
+    "--to", "file", required=True, type=click.Path(path_type=Path), help="The file: .parquet or .csv."
+)
+@click.option(
+    "--what",
+    type=click.Choice(["attempts", "steps", "gpu-use", "decisions"]),
+    default="attempts",
+    show_default=True,
+    help="Which table.",
+)
+@click.option(
+    "--pseudonymise",
+    "key_file",
+    metavar="KEYFILE",
+    type=click.Path(path_type=Path),
+    help="Replace the names of users, accounts, jobs and comments by pseudonyms of this key.",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it is there already.")
+@config_option
+def export(file: Path, what: str, key_file: Path | None, force: bool, config_file: str | None) -> None:
+    """Write a table of the store into a Parquet or CSV file, for other tools.
+
+    docs/store.md describes every column; Parquet's own metadata holds the same units and descriptions.
+
+    \b
+    Example:
+      rightsizer export --to attempts.parquet --pseudonymise /etc/rightsizer/pseudonym.key
+    """
+    from accounting.export import export as export_table
+    from accounting.export import refuse_target
+    from accounting.store.database import open_store
+
+    config = load_config(config_file)
+    refuse_target(file, force=force)
+    pseudonyms = None if key_file is None else pseudonyms_of(key_file)
+    engine = open_store(config.store.url)
+    try:
+        with progress_bar(f"writing {file.name}") as progress:
+            change = (lambda table: table) if pseudonyms is None else pseudonyms.table
+            rows = export_table(engine, what, file, force=force, change=change, progress=progress)
+    finally:
+        engine.dispose()
+    note(f"{rows:,} rows of {what} in {file}")
+
+
+def pseudonyms_of(key_file: Path) -> Pseudonyms:
+    """Return the pseudonyms of a site's key; ConfigError where the key cannot be used."""
+    from accounting.pseudonym_key import read_key
+    from accounting.pseudonyms import Pseudonyms
+    from models.families import GENERIC_NAMES
+
+    return Pseudonyms(read_key(key_file), GENERIC_NAMES)

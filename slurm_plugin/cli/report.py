@@ -1,0 +1,278 @@
+"""`rightsizer report`: who asks for what and uses how much, what is wasted, and how far the labels reach."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import msgspec
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report_tables import brief_use, brief_waste
+from slurm_plugin.config import Config, load_config
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from accounting.report.selection import Selection
+    from accounting.report.spreads import Percentiles
+    from accounting.report.usage import RightSize, Spreads, View
+
+TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
+
+
+def selection_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which attempts are meant; they come as one `selection`."""
+    since, until = (
+        "Attempts that ended from this local time on.",
+        "Attempts that ended before this local time.",
+    )
+
+    @click.option("--since", type=TIME, help=since)
+    @click.option("--until", type=TIME, help=until)
+    @click.option("--cluster", help="Of this cluster alone.")
+    @click.option("--user", help="Of this user alone.")
+    @click.option("--account", help="Of this account alone.")
+    @click.option("--partition", help="Of this partition alone.")
+    @functools.wraps(function)
+    def with_selection(
+        since: datetime | None,
+        until: datetime | None,
+        cluster: str | None,
+        user: str | None,
+        account: str | None,
+        partition: str | None,
+        **others: object,
+    ) -> None:
+        from accounting.report.selection import Selection
+
+        selection = Selection(
+            since_s=None if since is None else int(since.timestamp()),
+            until_s=None if until is None else int(until.timestamp()),
+            cluster=cluster,
+            user=user,
+            account=account,
+            partition=partition,
+        )
+        function(selection=selection, **others)
+
+    return with_selection
+
+
+def use_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add what the reports on use share."""
+    top = click.option(
+        "--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows."
+    )
+    energy = click.option(
+        "--energy", is_flag=True, help="Energy and carbon too, by the site's table; slower."
+    )
+    options: Callable[..., None] = config_option(top(energy(format_option(selection_options(function)))))
+    return options
+
+
+by_option = click.option(
+    "--by",
+    type=click.Choice(["user", "account"]),
+    default="user",
+    show_default=True,
+    help="Whose rows they are.",
+)
+
+
+@click.group("report")
+def report_group() -> None:
+    """Look into the store: what is asked for, used and wasted, and which labels can be trusted.
+
+    \b
+    Example:
+      rightsizer report waste --since 2026-01-01
+    """
+
+
+@report_group.command("families")
+@use_options
+def families(
+    config_file: str | None, top: int, energy: bool, output_format: str, selection: Selection
+) -> None:
+    """Show for users' families of jobs how they ended, and what they asked for, were granted and used.
+
+    Families are jobs of one user whose names differ in numbers only. Those that held most come first.
+
+    \b
+    Example:
+      rightsizer report families --user ann --top 5
+    """
+    from accounting.report.usage import use_rows
+
+    with _found(load_config(config_file), selection, "family", energy=energy) as found:
+        rows = use_rows(found.view, top, found.spreads) if found else []
+    print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
+
+
+@report_group.command("users")
+@by_option
+@use_options
+def users(
+    by: str,
+    config_file: str | None,
+    top: int,
+    energy: bool,
+    output_format: str,
+    selection: Selection,
+) -> None:
+    """Show the same for each user or account, those first that held most.
+
+    \b
+    Example:
+      rightsizer report users --by account --format csv > accounts.csv
+    """
+    from accounting.report.usage import use_rows
+
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
+        rows = use_rows(found.view, top, found.spreads) if found else []
+    print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
+
+
+@report_group.command("waste")
+@click.option(
+    "--by",
+    type=click.Choice(["family", "user", "account"]),
+    default="family",
+    show_default=True,
+    help="Whose waste it is.",
+)
+@use_options
+def waste(
+    by: str,
+    config_file: str | None,
+    top: int,
+    energy: bool,
+    output_format: str,
+    selection: Selection,
+) -> None:
+    """Show who holds most without using it, and what a right-sized request would be.
+
+    Only attempts whose use is known count; how many do not, and why, is said on stderr. The largest share of all that
+    was held of cores, memory or GPUs comes first.
+
+    \b
+    Example:
+      rightsizer report waste --partition gpu --format json
+    """
+    from accounting.report.waste import left_out_in_words, waste_of
+
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
+        wasted = waste_of(found.view, top) if found else None
+    rows = wasted.rows if wasted else []
+    print_rows(brief_waste(rows) if output_format == "table" else rows, output_format)
+    for dimension, left_out in (wasted.left_out if wasted else {}).items():
+        said = left_out_in_words(dimension, left_out)
+        if said:
+            note(said)
+
+
+@report_group.command("quality")
+@click.option("--advice", "only_advice", is_flag=True, help="Print what to change in Slurm's files alone.")
+@config_option
+@selection_options
+@format_option
+def quality(config_file: str | None, only_advice: bool, output_format: str, selection: Selection) -> None:
+    """Show which share of the attempts' figures can be trusted, and what to change in Slurm's files.
+
+    A table is followed by the advice; JSON and CSV hold the shares, or with --advice the advice.
+
+    \b
+    Example:
+      rightsizer report quality --since 2026-01-01
+    """
+    from accounting.store.database import open_store
+
+    engine = open_store(load_config(config_file).store.url)
+    try:
+        show_quality(engine, selection, output_format, only_advice=only_advice)
+    finally:
+        engine.dispose()
+
+
+def show_quality(
+    engine: Engine, selection: Selection, output_format: str, *, only_advice: bool = False
+) -> None:
+    """Print the report on quality; `rightsizer ingest --report` prints it as well."""
+    from accounting.report.advice import advice
+    from accounting.report.quality import quality_rows
+    from accounting.report.quality_reading import read_segments
+
+    with progress_bar("reading the store") as progress:
+        segments = read_segments(engine, selection, progress)
+    if not only_advice:
+        print_rows(quality_rows(segments), output_format, "of the attempts that ran, in per cent")
+    never_started = sum(segment.never_started for segment in segments)
+    if never_started:
+        note(f"{never_started:,} attempts never started and are not counted")
+    lines = advice(segments)
+    if only_advice or output_format == "table":
+        if lines:
+            print_rows([msgspec.structs.asdict(line) for line in lines], output_format, "what to change")
+        elif output_format != "table":
+            print_rows([], output_format)
+        elif segments:
+            note("nothing to change: the labels are as good as Slurm can give them")
+
+
+class _Found(NamedTuple):
+    """The selected attempts, grouped, and how to read the percentiles of some of them."""
+
+    view: View
+    spreads: Spreads
+
+
+@contextmanager
+def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> Iterator[_Found | None]:
+    """Hand out the selected attempts of the configured store; None where there are none."""
+    from accounting.report.reading import gather, read_percentiles
+    from accounting.report.usage import view_families, view_first
+    from accounting.store.database import open_store
+    from models.families import family_name
+    from slurm_plugin.energy_site import energy_site
+
+    site = energy_site(config.energy) if energy else None
+    engine = open_store(config.store.url)
+
+    def spreads(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
+        keys, family_of = ("user", family_name) if by == "family" else (by, None)
+        with progress_bar("percentiles") as progress:
+            return read_percentiles(engine, selection, (keys,), family_of, wanted, shares, progress)
+
+    try:
+        keys = ("account", "user") if by == "account" else ("user",)
+        with progress_bar("adding up") as progress:
+            groups = gather(engine, selection, keys, family_name, site, progress)
+        if groups is None:
+            yield None
+            return
+        if groups.folded:
+            note(f"{groups.folded:,} small families are counted together as «(all others)» of their users")
+        rule = _right_size(config)
+        yield _Found(view_families(groups, rule) if by == "family" else view_first(groups, rule, by), spreads)
+    finally:
+        engine.dispose()
+
+
+def _right_size(config: Config) -> RightSize:
+    from accounting.report.usage import RightSize
+    from models.families import is_alike
+
+    policy = config.policy
+    return RightSize(
+        memory_margin=policy.memory_margin,
+        memory_floor_mib=policy.memory_floor_mib,
+        memory_step_mib=policy.memory_step_mib,
+        cores_margin=policy.cores_margin,
+        least_jobs=config.models.min_evidence,
+        alike=is_alike,
+    )

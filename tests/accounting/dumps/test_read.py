@@ -1,0 +1,362 @@
+"""Dumps come in whole: every line is a job's, or has a reason."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+from accounting.dumps.read import read_dump
+from accounting.dumps.rows import REACH_LINES
+from accounting.errors import DumpError
+from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, numbered, read, step, text, together
+
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[4] / "shared" / "traces"))
+
+
+def test_a_job_and_its_step_are_read_in_every_column(tmp_path: Path) -> None:
+    records = read(tmp_path, text([job(), step()]))
+    assert records.quarantined == ()
+    assert records.jobs.to_pylist() == [
+        {
+            "cluster": "blue", "job_id": 100, "display_id": "100", "user": "ada", "account": "math",
+            "partition": "main", "qos": "normal", "job_name": "align", "comment": "", "admin_comment": "",
+            "state": "COMPLETED", "submit_s": 1700000000, "start_s": 1700000060, "end_s": 1700000160, "elapsed_s": 100,
+            "limit_s": 600, "nodes": 2, "tasks": None, "req_cpus": 4, "req_mem_mib": 8192,
+            "req_gpus": None, "alloc_cpus": 8, "alloc_mem_mib": 16384, "alloc_gpus": 2, "energy_j": 5000.0,
+            "slurm_release": "", "gather": "", "digest": None,
+        }
+    ]  # fmt: skip
+    assert records.steps.to_pylist() == [
+        {
+            "job": 0, "step_id": "0", "state": "COMPLETED", "start_s": 1700000061, "end_s": 1700000159, "tasks": 4,
+            "nodes": 2, "mem_max_task_mib": 100.0, "mem_total_mib": 400.0, "cpu_s": 399.5, "cpu_max_task_s": 110.0,
+            "gpu_util_pct": 87.0, "gpu_mem_mib": 2048.0, "read_mib": 4.0, "written_mib": 2.0, "energy_j": 4000.0,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("delimiter", ["|", "\x1f", "\t", ",", ";", "^", "~|~"])
+@pytest.mark.parametrize("order", [COLUMNS, COLUMNS[::-1]])
+def test_any_delimiter_and_any_order_say_the_same(
+    tmp_path: Path, delimiter: str, order: tuple[str, ...]
+) -> None:
+    if delimiter in ",;\t":
+        stream = io.StringIO()
+        rows = csv.DictWriter(
+            stream, order, delimiter=delimiter, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL
+        )
+        rows.writeheader()
+        rows.writerows([job(), step()])
+        written = stream.getvalue()
+    else:
+        written = text([job(), step()], order, delimiter)
+    records, usual = read(tmp_path, written), read(tmp_path, text([job(), step()]))
+    assert records.quarantined == ()
+    assert records.jobs.equals(usual.jobs)
+    assert records.steps.equals(usual.steps)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("block_bytes", [64, 1000, 10**6])
+def test_blocks_of_any_size_say_the_same(tmp_path: Path, packed: bool, block_bytes: int) -> None:
+    rows = [row for number in range(1, 60) for row in numbered(number)]
+    settings = msgspec.structs.replace(SETTINGS, block_bytes=block_bytes)
+    records = read(tmp_path, text(rows), settings, packed)
+    assert (
+        records.jobs["job_id"].to_pylist()
+        == list(range(1, 60))
+        == [n + 1 for n in records.steps["job"].to_pylist()]
+    )
+
+
+def test_what_is_missing_is_said_with_what_it_costs(tmp_path: Path) -> None:
+    few = ("State", "Submit", "CPUTimeRAW", "ReqCPUS", "TimelimitRaw", "Planned")
+    row = job(CPUTimeRAW="400", Planned="00:01:00")
+    first = read(tmp_path, text([row, row], few))
+    assert first.jobs["job_id"].to_pylist() == [2, 3]
+    assert first.jobs["cluster"].to_pylist() == ["dump.psv"] * 2
+    assert first.jobs["start_s"].to_pylist() == [1700000060] * 2
+    assert first.jobs["elapsed_s"].to_pylist() == [100] * 2
+    said = "\n".join(first.missing)
+    for column in ("JobIDRaw", "Cluster", "User", "Partition", "Start, End", "AllocCPUS", "MaxRSS", "steps"):
+        assert column in said
+    assert read(tmp_path, text([row, row], few)).jobs.equals(first.jobs)
+
+
+def test_nothing_is_missing_where_all_is_there(tmp_path: Path) -> None:
+    assert read(tmp_path, text([job(), step()], delimiter="\x1f")).missing == ()
+
+
+def test_names_that_older_releases_gave_to_columns(tmp_path: Path) -> None:
+    row = job(
+        Elapsed="00:01:40", Timelimit="00:10:00", Reserved="00:01:00", NCPUS="8", Submit="2023-11-14T23:13:20"
+    )
+    old = (
+        "JobIDRaw",
+        "State",
+        "Submit",
+        "Elapsed",
+        "Timelimit",
+        "Reserved",
+        "ReqMem",
+        "NCPUS",
+        "NNodes",
+        "ReqCPUS",
+    )
+    for request, mib in (("100Mc", 400), ("2000Mn", 4000), ("2147486648Mn", None), ("0n", None)):
+        (read_job,) = read(tmp_path, text([{**row, "ReqMem": request}], old)).jobs.to_pylist()
+        assert read_job["req_mem_mib"] == mib
+        assert (read_job["submit_s"], read_job["start_s"], read_job["end_s"]) == (
+            1700000000,
+            1700000060,
+            1700000160,
+        )
+        assert (read_job["limit_s"], read_job["alloc_cpus"]) == (600, 8)
+
+
+def test_tasks_of_arrays_and_components_of_het_jobs_stay_apart_without_their_own_ids(tmp_path: Path) -> None:
+    columns = tuple(name for name in COLUMNS if name != "JobIDRaw")
+    names = ["12", "12_1", "12_2", "13+0", "13+1"]
+    rows = [row for name in names for row in (job(JobID=name), step(JobID=f"{name}.0"))]
+    records = read(tmp_path, text(rows, columns))
+    assert records.jobs["display_id"].to_pylist() == names
+    assert len(set(records.jobs["job_id"].to_pylist())) == len(names)
+    assert records.steps["job"].to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_attempts_of_one_job_keep_their_own_steps(tmp_path: Path) -> None:
+    again = job(State="OUT_OF_MEMORY", Start="1700000260", End="1700000360")
+    rows = [job(State="REQUEUED"), step(), again, step(State="OUT_OF_MEMORY"), step(JobIDRaw="100.batch")]
+    records = read(tmp_path, text(rows))
+    assert records.steps["job"].to_pylist() == [0, 1, 1]
+    assert records.jobs["state"].to_pylist() == ["REQUEUED", "OUT_OF_MEMORY"]
+
+
+def test_jobs_that_run_yet_are_counted_and_not_taken(tmp_path: Path) -> None:
+    running = job(JobIDRaw="5", JobID="5", State="RUNNING", End="Unknown")
+    waiting = job(JobIDRaw="6", JobID="6", State="PENDING", Start="Unknown", End="Unknown", ElapsedRaw="0")
+    records = read(
+        tmp_path, text([running, step(JobIDRaw="5.0", JobID="5.0", State="RUNNING"), waiting, job()])
+    )
+    assert (records.unfinished, len(records.jobs), len(records.steps), records.quarantined) == (2, 1, 0, ())
+
+
+def test_a_job_that_was_cancelled_before_it_started(tmp_path: Path) -> None:
+    row = job(
+        State="CANCELLED by 1000", Start="None", End="1700000100", ElapsedRaw="0", AllocTRES="", NNodes="1"
+    )
+    (cancelled,) = read(tmp_path, text([row])).jobs.to_pylist()
+    assert (cancelled["start_s"], cancelled["end_s"], cancelled["elapsed_s"]) == (0, 1700000100, 0)
+    assert cancelled["state"] == "CANCELLED by 1000"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"End": "1700000050"}, "it ends before it starts"),
+        ({"Start": "1600000000", "End": "1600000100"}, "it starts before it was submitted"),
+        ({"End": "1900000000", "Start": "1899999900"}, "it ends in the future"),
+        ({"ElapsedRaw": "-5"}, "elapsedraw is not a whole number"),
+        ({"ElapsedRaw": "200"}, "it ran for longer than from its start to its end"),
+        ({"End": "Unknown"}, "no end, though it ended"),
+        ({"Submit": "0"}, "no time of submission, or one before there was Slurm"),
+        ({"Submit": "yesterday"}, "submit is not a time"),
+        ({"State": "DONE"}, "State is none that Slurm has"),
+        ({"State": ""}, "State is none that Slurm has"),
+        ({"ReqTRES": "cpu=4,mem=8Q"}, "reqtres is not a list of resources"),
+        ({"AllocTRES": "cpu=900000000,mem=16G,node=2"}, "alloc_cpus is more than its nodes can have"),
+        ({"AllocTRES": "cpu=8,mem=99999999G,node=2"}, "alloc_mem_mib is more than its nodes can have"),
+        ({"TimelimitRaw": "ten"}, "timelimitraw is not a whole number"),
+        ({"Partition": ""}, "no partition: its record had not been written whole"),
+        ({"JobID": "101"}, "JobID and JobIDRaw are of different jobs"),
+        ({"JobName": "a|b"}, "30 columns instead of 29"),
+    ],
+)
+def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
+    tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
+    records = read(tmp_path, text([*numbered(99), job(**changes), step(), *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [99, 101]
+    assert len(records.steps) == 2
+    assert records.quarantined[0].reason == reason
+    assert records.quarantined[0].line.startswith("line 4: ")
+    aside = "\n".join(one.line for one in records.quarantined)
+    assert aside.count("solve") == 1
+    assert all(one.source == "dump.psv" for one in records.quarantined)
+
+
+@pytest.mark.parametrize("job_id", ["1OO", "", "99999999999"])
+def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job_id: str) -> None:
+    records = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [101]
+    assert [one.reason for one in records.quarantined] == [
+        "it stands near a piece of a broken line, and may be forged",
+        "no id of a job",
+        "the line of its job does not stand before it",
+    ]
+    names = tuple(name for name in COLUMNS if name not in ("JobName", "Comment", "AdminComment"))
+    unforgeable = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)], names))
+    assert unforgeable.jobs["job_id"].to_pylist() == [99, 101]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MaxRSS": "much"},
+        {"MaxRSS": "999999999999999999"},
+        {"TotalCPU": "1-2-3"},
+        {"TotalCPU": "900000-00:00:00"},
+        {"TRESUsageInTot": "cpu=00:00:10,mem=5;energy=1"},
+        {"End": "1700000000"},
+        {"State": "WHAT"},
+        {"JobName": "a|b"},
+        {"JobName": "a\nb"},
+    ],
+)
+def test_a_job_with_a_damaged_step_is_not_counted_by_half(tmp_path: Path, changes: dict[str, str]) -> None:
+    records = read(
+        tmp_path, text([*numbered(99), job(), step(**changes), step(JobIDRaw="100.1"), *numbered(101)])
+    )
+    assert records.jobs["job_id"].to_pylist() == [99, 101]
+    assert records.steps["job"].to_pylist() == [0, 1]
+    assert records.quarantined
+
+
+def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
+    forged = "|".join(job(JobIDRaw="666", JobID="666", User="eve").values())
+    for name in (
+        f"x\n{forged}\ny",
+        f"x||\n{forged}\ny|z",
+        f"x\n\n{forged}\n{forged}\ny",
+        f"x\n{forged}|\n{forged}\n",
+    ):
+        others = [row for number in range(1, 41) for row in numbered(number)]
+        records = read(tmp_path, text([*others, job(JobName=name), step(), *others]))
+        taken = records.jobs["job_id"].to_pylist()
+        assert not {100, 666} & set(taken), name
+        # What is near is in doubt: the dump does not tell where the name ends.
+        assert len(taken) >= 2 * (40 - REACH_LINES // 2)
+
+
+def test_steps_that_stand_apart_from_their_job_take_it_along(tmp_path: Path) -> None:
+    records = read(tmp_path, text([job(), *numbered(99), step()]))
+    assert records.jobs["job_id"].to_pylist() == [99]
+    assert len(records.quarantined) == 2
+
+
+def test_two_dumps_in_one_file(tmp_path: Path) -> None:
+    records = read(tmp_path, text([job(), step()]) + text(numbered(99)) + "\n")
+    assert records.jobs["job_id"].to_pylist() == [100, 99]
+    assert records.quarantined == ()
+
+
+def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
+    whole = text([row for number in range(1, 2000) for row in numbered(number, JobName=f"n{number * 7919}")])
+    file = tmp_path / "dump.psv.gz"
+    file.write_bytes(gzip.compress(whole.encode())[:-2000])
+    records = together(list(read_dump(file, SETTINGS)))
+    count = len(records.jobs)
+    assert 0 < count < 1999
+    assert records.jobs["job_id"].to_pylist() == list(range(1, count + 1))
+    assert records.steps["job"].to_pylist() == list(range(count))
+    assert len(records.quarantined) == 1
+    assert "cut off" in records.quarantined[0].reason
+
+
+def test_a_last_line_without_an_end_is_not_believed(tmp_path: Path) -> None:
+    records = read(tmp_path, text([*numbered(99), job(), step()])[:-1])
+    assert records.jobs["job_id"].to_pylist() == [99]
+    assert "cut off" in records.quarantined[0].reason
+
+
+def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
+    data = text([job(JobName="M?ller\x00")]).encode().replace(b"M?", b"M\xfc")
+    assert read(tmp_path, data).jobs["job_name"].to_pylist() == ["M\\xfcller\\x00"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (text([job()]).encode("utf-16"), "iconv"),
+        (text([job()]).encode("utf-16-le"), "iconv"),
+        (b"", "empty"),
+        (b"\xfd7zXZ\x00junk", "unpack it first"),
+        (b'{"jobs": []}\n', "--parsable2"),
+        (b"       JobID    JobName      State \n------------ ---------- ----------\n", "--parsable2"),
+        (text([job()]).split("\n", 1)[1].encode(), "--noheader"),
+        (text([job()], ("JobIDRaw", "User", "Submit")).encode(), "State"),
+        (text([job()], ("JobIDRaw", "State", "Submit")).encode(), "ElapsedRaw"),
+        (b"\x1f\x8bjunkjunkjunk", "damaged"),
+        (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:-8] + b"\x00" * 8, "damaged"),
+    ],
+)  # fmt: skip
+def test_what_is_no_dump_is_refused_with_what_to_do(tmp_path: Path, data: bytes, words: str) -> None:
+    with pytest.raises(DumpError, match=words):
+        read(tmp_path, data)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match="cannot read"):
+        list(read_dump(tmp_path / "none", SETTINGS))
+
+
+def test_the_job_table_of_slurmdbd(tmp_path: Path) -> None:
+    line = (
+        "id_job,id_array_job,id_array_task,id_user,state,timelimit,time_submit,time_start,time_end,tres_req,tres_alloc,"
+        "cpus_req,nodes_alloc,mem_req,partition\n"
+        '7,5,3,1000,11,4294967295,1700000000,1700000060,1700000160,"1=4,2=8192,4=1","1=8,2=16384,4=2,1001=2,1002=3",'
+        "4,2,9223372036854779904,main\n"
+        '8,0,4294967294,1000,1027,60,1700000000,1700000060,1700000160,"1=4","",4,1,8192,main\n'
+    )
+    settings = msgspec.structs.replace(SETTINGS, gpu_tres=(1001, 1002))
+    records = read(tmp_path, line, settings)
+    first, second = records.jobs.to_pylist()
+    assert (first["job_id"], first["display_id"], first["state"]) == (7, "5_3", "OUT_OF_MEMORY")
+    assert (first["limit_s"], first["req_mem_mib"], first["alloc_gpus"]) == (None, 8192, 3)
+    assert (second["display_id"], second["state"], second["limit_s"], second["req_mem_mib"]) == (
+        "8",
+        "REQUEUED",
+        3600,
+        8192,
+    )
+
+
+def test_numbers_of_slurmdbd_that_became_decimal_are_no_steps(tmp_path: Path) -> None:
+    line = "id_job,state,time_submit,time_start,time_end\n7.0,3,1700000000,1700000060,1700000160\n"
+    assert read(tmp_path, line).jobs["job_id"].to_pylist() == [7]
+
+
+@pytest.mark.skipif(not (TRACES / "slurm").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+class TestPublicTables:
+    """Tables of real sites come in whole."""
+
+    def test_a_university_cluster(self) -> None:
+        settings = msgspec.structs.replace(SETTINGS, zone=ZoneInfo("America/Costa_Rica"))
+        records = together(list(read_dump(TRACES / "slurm" / "kabre_sacct.psv.gz", settings)))
+        assert len(records.jobs) + len(records.quarantined) == 30_376
+        reasons = {one.reason for one in records.quarantined}
+        assert reasons == {
+            "CPUTimeRAW is not that of the CPUs that were asked for: it was given others, and AllocCPUS is missing"
+        }
+        assert len(records.quarantined) < 0.12 * 30_376
+        assert max(records.jobs["elapsed_s"].to_pylist()) < 40 * 86400
+
+    def test_a_supercomputer(self) -> None:
+        settings = msgspec.structs.replace(SETTINGS, gpu_tres=(1001, 1002))
+        records = together(list(read_dump(TRACES / "slurm" / "mit_supercloud_slurmdbd.csv.gz", settings)))
+        assert (len(records.jobs), records.quarantined) == (9_628, ())
+        states = records.jobs["state"].to_pylist()
+        assert (states.count("COMPLETED"), states.count("OUT_OF_MEMORY"), states.count("NODE_FAIL")) == (
+            5784,
+            21,
+            12,
+        )
+        assert None not in records.jobs["req_mem_mib"].to_pylist()
+        assert sum(gpus or 0 for gpus in records.jobs["alloc_gpus"].to_pylist()) > 1000

@@ -1,0 +1,346 @@
+"""Energy and carbon: units that hold, hours of the local day, and what counts as wasted."""
+
+import datetime as dt
+import zoneinfo
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.carbon import CarbonIntensity, CarbonSeries, parse_carbon_series
+from accounting.energy import J_PER_KWH, Energy, EnergySite, EnergyTotal, energy_by, energy_of
+from accounting.errors import ConfigError
+from accounting.records import Attempt, GpuUse
+from slurm_plugin.config import Config, parse_config, render_config
+from slurm_plugin.energy_site import energy_site
+from tests.builders import T0, attempt, gpu_use
+
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+FLAT = CarbonIntensity((400.0,))
+
+
+def site(**changes: Any) -> EnergySite:
+    """Ten watts a busy core, a tenth of it idle, one watt a GiB, 300 watts a GPU."""
+    plain = EnergySite(
+        carbon=FLAT,
+        pue=1.5,
+        watts_per_core=10.0,
+        core_idle_share=0.1,
+        watts_per_gib=1.0,
+        watts_per_gpu=300.0,
+        gpu_idle_share=0.2,
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def used(one: Attempt, **changes: Any) -> Attempt:
+    return msgspec.structs.replace(one, use=msgspec.structs.replace(one.use, **changes))
+
+
+def measured(energy_j: float, **changes: Any) -> Attempt:
+    return used(attempt(**changes), energy_j=energy_j, energy_quality="exact")
+
+
+def test_a_kilowatt_for_an_hour_is_a_kilowatt_hour_is_3600_kilojoules() -> None:
+    metered = [gpu_use(power_mean_w=1000.0, first_s=T0 + 10, last_s=T0 + 3610)]
+    one = attempt(elapsed_s=3600, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
+    total = energy_by([(one, metered)], site(), lambda one: one.row.user)["alice"]
+    assert energy_of(one, metered, site()).energy_j == pytest.approx(3.6e6)
+    assert total.energy_kwh == pytest.approx(1.0)
+    assert total.facility_kwh == pytest.approx(1.5)
+    assert total.carbon_kg == pytest.approx(0.6)
+    assert total.attempts == 1
+    assert total.estimated_kwh == 0.0
+
+
+@given(st.integers(1, 10**6), st.floats(0.1, 5000), st.floats(1, 3), st.floats(0, 2000))
+def test_carbon_is_energy_times_pue_times_grams(seconds: int, watts: float, pue: float, grams: float) -> None:
+    one = measured(watts * seconds, elapsed_s=seconds)
+    found = energy_of(one, [], site(pue=pue, carbon=CarbonIntensity((grams,))))
+    assert found.energy_j == pytest.approx(watts * seconds)
+    assert found.carbon_kg == pytest.approx(watts / 1000 * seconds / 3600 * pue * grams / 1000)
+    assert found.facility_j == pytest.approx(found.energy_j * pue)
+    assert (found.source, found.quality) == ("slurm", "measured")
+
+
+def test_an_estimate_is_the_sites_table_and_says_so() -> None:
+    # 8 cores, 2 busy; 8000 MiB, 2000 used; one of two GPUs at 50 % for all the time, without a power meter
+    one = attempt(elapsed_s=100, cores=2.0, mem_mib=2000.0, alloc_gpus=2)
+    half = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, util_mean_pct=50.0)]
+    found = energy_of(one, half, site())
+    cores_j, memory_j, gpus_j = 2 * 1000 + 6 * 100, 7.8125 * 100, 300 * (0.5 + 0.1) * 100 + 60 * 100
+    assert found.energy_j == pytest.approx(cores_j + memory_j + gpus_j)
+    assert found.unused_j == pytest.approx(600 + memory_j * 0.75 + 300 * 0.1 * 100 + 60 * 100)
+    assert (found.estimated_j, found.quality, found.source) == (found.energy_j, "estimated", "site")
+
+
+def test_what_the_meter_saw_counts_and_the_rest_of_the_time_is_idle() -> None:
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
+    seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 60, power_mean_w=250.0, util_mean_pct=100.0)]
+    found = energy_of(one, seen, site())
+    assert found.energy_j == pytest.approx(250 * 50 + 60 * 50)
+    assert found.estimated_j == pytest.approx(60 * 50)
+    assert (found.unused_j, found.quality, found.source) == (found.estimated_j, "partly", "nvml+site")
+
+
+def test_two_meters_on_one_gpu_count_once_and_what_lies_outside_not_at_all() -> None:
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
+    seen = [
+        gpu_use(first_s=T0 - 1000, last_s=T0 + 5000, power_mean_w=250.0, util_mean_pct=100.0),
+        gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0),
+        gpu_use(first_s=T0 + 10, last_s=T0 + 110, source="simulated"),
+    ]
+    assert energy_of(one, seen, site()).energy_j == pytest.approx(250 * 100)
+
+
+def test_an_idle_gpu_wastes_all_it_draws_and_a_busy_one_nothing() -> None:
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
+    for util_pct, share in ((0.0, 1.0), (100.0, 0.0)):
+        seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=90.0, util_mean_pct=util_pct)]
+        found = energy_of(one, seen, site())
+        assert found.unused_j == pytest.approx(share * 90 * 100)
+
+
+def test_a_mig_instance_is_taken_as_the_smallest() -> None:
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
+    seen = [
+        gpu_use(
+            instance=3, first_s=T0 + 10, last_s=T0 + 110, util_max_pct=None, util_mean_pct=None, samples=9
+        )
+    ]
+    assert energy_of(one, seen, site()).energy_j == pytest.approx(300 / 7 * 100)
+
+
+def test_without_a_meter_gpus_are_taken_as_slurm_saw_them_else_as_busy() -> None:
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=4)
+    assert energy_of(one, [], site()).energy_j == pytest.approx(4 * 300 * 100)
+    assert energy_of(one, [], site()).unused_j == 0.0
+    found = energy_of(used(one, gpus=1), [], site())
+    assert found.energy_j == pytest.approx((300 + 3 * 60) * 100)
+    assert found.unused_j == pytest.approx(3 * 60 * 100)
+
+
+def test_slurms_figure_holds_the_gpus_only_where_its_plugin_counts_them() -> None:
+    one = measured(50_000.0, elapsed_s=100, alloc_gpus=1)
+    seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=300.0, util_mean_pct=100.0)]
+    assert energy_of(one, seen, site()).energy_j == pytest.approx(50_000)
+    assert energy_of(one, seen, site(slurm_counts_gpus=False)).energy_j == pytest.approx(80_000)
+    # Less than the GPUs alone were seen to draw: it cannot hold them, whatever the site says.
+    small = measured(20_000.0, elapsed_s=100, alloc_gpus=1)
+    assert energy_of(small, seen, site()).energy_j == pytest.approx(50_000)
+    assert energy_of(small, seen, site()).source == "nvml+slurm"
+
+
+@pytest.mark.parametrize("energy_j", [0.0, -5.0, float("nan"), float("inf"), 1.8e19])
+def test_a_figure_that_cannot_be_is_estimated_instead(energy_j: float) -> None:
+    assert energy_of(measured(energy_j), [], site()) == energy_of(attempt(), [], site())
+
+
+@pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED by 0", "NODE_FAIL"])
+def test_an_attempt_that_was_not_completed_is_lost_whole(state: str) -> None:
+    found = energy_of(attempt(state=state), [], site())
+    assert (found.lost_j, found.unused_j) == (found.energy_j, 0.0)
+    total = energy_by([(attempt(state=state), []), (attempt(), [])], site(), lambda one: one.row.job_id)[1]
+    assert 0.5 < total.wasted_share < 1.0
+    assert total.attempts == 2
+
+
+def test_what_is_not_known_is_not_called_unused() -> None:
+    one = used(attempt(), cores=None, peak_mem_mib=None)
+    assert energy_of(one, [], site()).wasted_j == 0.0
+    assert energy_of(attempt(state="RUNNING"), [], site()).lost_j == 0.0
+
+
+POWER = st.none() | st.floats(0, 2000)
+USES = st.lists(
+    st.builds(
+        lambda gpu, first, span, util, power, source, instance: gpu_use(
+            gpu=gpu,
+            first_s=T0 + first,
+            last_s=T0 + first + span,
+            util_mean_pct=util,
+            power_mean_w=power,
+            source=source,
+            instance=instance,
+        ),
+        st.integers(0, 3),
+        st.integers(-50, 300),
+        st.integers(0, 400),
+        st.none() | st.floats(0, 100),
+        POWER,
+        st.sampled_from(["nvml", "other"]),
+        st.sampled_from([-1, 1, 2]),
+    ),
+    max_size=8,
+)
+
+
+@given(
+    USES,
+    st.integers(0, 10**5),
+    st.none() | st.floats(0, 1e7),
+    st.none() | st.integers(0, 64),
+    st.none() | st.floats(0, 100),
+    st.booleans(),
+    st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT"]),
+)
+def test_total_is_useful_and_wasted_whatever_is_known(
+    uses: list[GpuUse],
+    seconds: int,
+    energy_j: float | None,
+    gpus: int | None,
+    cores: float | None,
+    counts_gpus: bool,
+    state: str,
+) -> None:
+    one = used(attempt(elapsed_s=seconds, alloc_gpus=gpus, state=state), cores=cores)
+    if energy_j is not None:
+        one = used(one, energy_j=energy_j, energy_quality="exact")
+    found = energy_of(one, uses, site(slurm_counts_gpus=counts_gpus))
+    slack = 1e-6 * (1 + found.energy_j)
+    assert 0.0 <= found.wasted_j <= found.energy_j + slack
+    assert 0.0 <= found.estimated_j <= found.energy_j + slack
+    assert found.carbon_kg == pytest.approx(found.energy_j * 1.5 / J_PER_KWH * 0.4)
+    if not seconds:
+        assert found.energy_j == 0.0
+
+
+def test_one_that_never_started_cost_nothing() -> None:
+    never = attempt(elapsed_s=0, start_s=0, state="CANCELLED by 0")
+    found = energy_of(never, [], site(carbon=CarbonIntensity(tuple(map(float, range(24))), BERLIN)))
+    assert (found.energy_j, found.carbon_kg, found.wasted_j, found.quality) == (0.0, 0.0, 0.0, "measured")
+    total = EnergyTotal()
+    total.add(found)
+    assert (total.wasted_share, total.attempts) == (0.0, 1)
+
+
+def hours(zone: dt.tzinfo | None = BERLIN) -> CarbonIntensity:
+    """Each hour costs its own number."""
+    return CarbonIntensity(tuple(float(hour) for hour in range(24)), zone)
+
+
+def at(text: str) -> float:
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+def test_across_midnight_each_hour_counts_with_its_own_figure() -> None:
+    begin_s, end_s = at("2026-01-10T22:30:00+01:00"), at("2026-01-11T01:30:00+01:00")
+    assert hours().mean(begin_s, end_s) == pytest.approx((22 * 0.5 + 23 + 0 + 1 * 0.5) / 3)
+    one = attempt(start_s=int(begin_s), elapsed_s=int(end_s - begin_s))
+    flat = energy_of(one, [], site(carbon=CarbonIntensity((1.0,))))
+    found = energy_of(one, [], site(carbon=hours()))
+    assert found.carbon_kg == pytest.approx(flat.carbon_kg * 34.5 / 3)
+
+
+def test_where_clocks_are_put_forward_the_hour_that_is_not_there_costs_nothing() -> None:
+    begin_s, end_s = at("2026-03-29T01:00:00+01:00"), at("2026-03-29T04:00:00+02:00")
+    assert end_s - begin_s == 2 * 3600
+    assert hours().mean(begin_s, end_s) == pytest.approx((1 + 3) / 2)
+
+
+def test_where_clocks_are_put_back_the_hour_that_comes_twice_counts_twice() -> None:
+    begin_s, end_s = at("2026-10-25T01:00:00+02:00"), at("2026-10-25T04:00:00+01:00")
+    assert end_s - begin_s == 4 * 3600
+    assert hours().mean(begin_s, end_s) == pytest.approx((1 + 2 + 2 + 3) / 4)
+
+
+@pytest.mark.parametrize(
+    "zone", ["Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Berlin", "America/St_Johns"]
+)
+@given(begin_s=st.integers(1_700_000_000, 1_800_000_000), seconds=st.integers(1, 3 * 86400))
+def test_the_mean_is_what_every_minute_alone_would_give(zone: str, begin_s: int, seconds: int) -> None:
+    carbon = hours(zoneinfo.ZoneInfo(zone))
+    begin_s -= begin_s % 60
+    minutes = range(begin_s, begin_s + 60 * (seconds // 60 + 1), 60)
+    expected = sum(carbon.at(moment) for moment in minutes) / len(minutes)
+    assert carbon.mean(begin_s, begin_s + 60 * len(minutes)) == pytest.approx(expected)
+
+
+def test_a_moment_has_the_figure_of_its_hour_and_a_lifetime_the_mean() -> None:
+    noon_s = at("2026-06-01T12:10:00+02:00")
+    assert hours().mean(noon_s, noon_s) == 12.0
+    assert hours().mean(1.0, noon_s) == pytest.approx(sum(range(24)) / 24)
+    assert hours(None).at(noon_s) in range(24)
+
+
+SERIES = """time,gCO2_per_kWh
+2026-01-01T00:00:00Z,100
+2026-01-01T02:00:00+01:00,200.5
+1767238200,300
+"""
+
+
+def test_a_series_counts_where_it_has_a_row_and_the_day_elsewhere() -> None:
+    series = parse_carbon_series(SERIES, "grid.csv")
+    midnight = 1_767_225_600
+    assert series == CarbonSeries((midnight, midnight + 3600, midnight + 12600), (100.0, 200.5, 300.0))
+    carbon = CarbonIntensity((50.0,), None, series)
+    # 100 for an hour, 200.5 for an hour and no longer, half an hour without a row, 300 for an hour, then none again
+    assert [
+        carbon.at(midnight + minutes * 60) for minutes in (-1, 0, 59, 60, 119, 120, 209, 210, 269, 270)
+    ] == [
+        *(50.0, 100.0, 100.0, 200.5, 200.5, 50.0),
+        *(50.0, 300.0, 300.0, 50.0),
+    ]
+    mean = carbon.mean(midnight - 1800, midnight + 5 * 3600)
+    assert mean == pytest.approx((50 * (0.5 + 1.5 + 0.5) + 100 + 200.5 + 300) / 5.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the first line must be `time,gCO2_per_kWh`"),
+        ("when,what\n", "the first line must be"),
+        ("time,gCO2_per_kWh\n2026-01-01T00:00:00,100\n", "line 2: `2026-01-01T00:00:00` is no time"),
+        ("time,gCO2_per_kWh\nsoon,100\n", "line 2: `soon` is no time"),
+        ("time,gCO2_per_kWh\n1767225600,-1\n", "`-1` is no gCO2 per kWh"),
+        ("time,gCO2_per_kWh\n1767225600,nan\n", "`nan` is no gCO2 per kWh"),
+        ("time,gCO2_per_kWh\n1767225600\n", "line 2: 1 columns"),
+        ("time,gCO2_per_kWh\n1767225600,1\n1767225600,2\n", "times must rise"),
+    ],
+)
+def test_a_series_that_cannot_be_read_names_its_line(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("`", ".")) as caught:
+        parse_carbon_series(text, "grid.csv")
+    assert str(caught.value).startswith("grid.csv")
+
+
+def test_the_configuration_becomes_a_site(tmp_path: Path) -> None:
+    (tmp_path / "grid.csv").write_text(SERIES)
+    text = f'[energy]\ncarbon_g_per_kwh = {list(range(24))}\ncarbon_file = "{tmp_path}/grid.csv"\npue = 1.2\n'
+    config = parse_config(text + 'time_zone = "Europe/Berlin"')
+    assert parse_config(render_config(config)) == config
+    found = energy_site(config.energy)
+    assert found.carbon.g_per_kwh == tuple(map(float, range(24)))
+    assert found.carbon.zone == BERLIN
+    assert (found.pue, found.carbon.series is not None) == (1.2, True)
+    plain = energy_site(Config().energy)
+    assert plain == EnergySite(carbon=CarbonIntensity((473.0,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('time_zone = "Mars/Olympus"', "this machine knows no `Mars/Olympus`"),
+        ('carbon_file = "/none.csv"', "cannot read /none.csv"),
+    ],
+)
+def test_a_site_that_is_not_there_names_its_key(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        energy_site(parse_config(f"[energy]\n{text}").energy)
+
+
+@pytest.mark.parametrize(
+    "text", ["pue = 0.9", f"carbon_g_per_kwh = {[1] * 23}", "core_idle_share = 1.1", "watts_per_gpu = -1"]
+)
+def test_figures_out_of_range_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"\$\.energy\."):
+        parse_config(f"[energy]\n{text}")
+
+
+def test_an_energy_is_plain_data() -> None:
+    found = energy_of(attempt(), [], site())
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Energy) == found

@@ -1,0 +1,304 @@
+"""The GPU spool as it is read: part by part, each line once, and none that cannot be true."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting import gpu_samples
+from accounting.errors import StoreError
+from accounting.gpu_samples import (
+    FINISHED_AFTER_S,
+    finished_files,
+    merge_uses,
+    parse_line,
+    read_spool,
+    read_spool_on,
+    spool_key,
+)
+from accounting.labels import label_attempt
+from accounting.records import GpuUse, Step
+from tests.builders import T0, gpu_use, job_row, step
+
+NOW_S = T0 + 10 * 86400
+
+
+def line(**changes: object) -> bytes:
+    return msgspec.json.encode({**msgspec.structs.asdict(window()), **changes}) + b"\n"
+
+
+def window(number: int = 0, **changes: object) -> GpuUse:
+    """The collector's line of the window of that number: 30 samples, utilisation and power as its number."""
+    plain = gpu_use(
+        job_id=7,
+        samples=30,
+        first_s=T0 + 30 * number,
+        last_s=T0 + 30 * number + 29,
+        util_max_pct=float(number % 100),
+        util_mean_pct=float(number % 100),
+        mem_max_mib=100.0 + number,
+        power_mean_w=200.0 + number,
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def test_windows_that_follow_one_another_are_one_use(tmp_path: Path) -> None:
+    file = tmp_path / "n1.jsonl"
+    file.write_bytes(b"".join(msgspec.json.encode(window(number)) + b"\n" for number in range(10)))
+    ((use,), quarantined) = read_spool(tmp_path)
+    assert quarantined == []
+    assert (use.samples, use.first_s, use.last_s) == (300, T0, T0 + 299)
+    assert (use.util_max_pct, use.util_mean_pct, use.mem_max_mib, use.power_mean_w) == (9, 4.5, 109, 204.5)
+
+
+def test_instances_nodes_sources_and_pauses_part_uses() -> None:
+    others = [
+        window(1, instance=2),
+        window(1, gpu=1),
+        window(1, node="n2"),
+        window(1, source="other"),
+        window(3, job_id=8),
+        window(3),
+    ]
+    assert len(merge_uses([window(0), *others])) == 7
+
+
+def test_unknown_utilisation_and_power_stay_unknown() -> None:
+    unknown = [window(n, util_max_pct=None, util_mean_pct=None, power_mean_w=None) for n in range(2)]
+    (use,) = merge_uses(unknown)
+    assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (None, None, None)
+    (use,) = merge_uses([unknown[0], window(1)])
+    assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (1.0, 1.0, 201.0)
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.integers(1, 7))
+def test_what_is_read_in_several_runs_becomes_one_again(numbers: list[int], pieces: int) -> None:
+    uses = [window(number) for number in sorted(numbers)]
+    stored: list[GpuUse] = []
+    for begin in range(0, len(uses), pieces):
+        stored = merge_uses([*stored, *uses[begin : begin + pieces]])
+    at_once = merge_uses(uses)
+    assert [(one.first_s, one.last_s, one.samples) for one in stored] == [
+        (one.first_s, one.last_s, one.samples) for one in at_once
+    ]
+    for one, whole in zip(stored, at_once, strict=True):
+        assert one.util_mean_pct == pytest.approx(whole.util_mean_pct)
+        assert one.power_mean_w == pytest.approx(whole.power_mean_w)
+        assert (one.util_max_pct, one.mem_max_mib) == (whole.util_max_pct, whole.mem_max_mib)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"util_max_pct": 250}, "utilisation"),
+        ({"util_mean_pct": -1, "util_max_pct": 5}, "utilisation"),
+        ({"util_mean_pct": 50, "util_max_pct": 5}, "utilisation"),
+        ({"power_mean_w": -3.5}, "power"),
+        ({"power_mean_w": 1e6}, "power"),
+        ({"mem_max_mib": 1e12}, "memory"),
+        ({"mem_max_mib": -1}, "memory"),
+        ({"mem_max_mib": 1e308 * 10}, "null"),
+        ({"job_id": 0}, "job id"),
+        ({"job_id": -7}, "job id"),
+        ({"job_id": 2**63}, "job id"),
+        ({"samples": 0}, "samples"),
+        ({"samples": 2_000_000}, "samples"),
+        ({"gpu": -1}, "GPU"),
+        ({"instance": -2}, "GPU"),
+        ({"node": ""}, "node"),
+        ({"node": "n" * 192}, "node"),
+        ({"source": ""}, "source"),
+        ({"last_s": T0 - 1}, "time"),
+        ({"first_s": 5, "last_s": 6}, "time"),
+        ({"last_s": T0 + 100_000}, "time"),
+        ({"first_s": NOW_S + 600, "last_s": NOW_S + 610}, "time in the future"),
+    ],
+)
+def test_lines_that_cannot_be_true_are_quarantined_with_their_reason(
+    tmp_path: Path, changes: dict[str, object], reason: str
+) -> None:
+    (tmp_path / "n1.jsonl").write_bytes(line(**changes) + line())
+    (part,) = read_spool_on(tmp_path, {}, NOW_S)
+    assert part.uses == [window()]
+    (bad,) = part.quarantined
+    assert bad.reason.startswith("n1.jsonl: ")
+    assert reason in bad.reason
+    assert bad.source == "gpu-spool"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"job_id":1,"util_max_pct":NaN}',
+        b'{"job_id":1}',
+        b"[]",
+        b"\xff\xfe",
+        b'{"job_id":"1","node":"n1","time_s":1700000000,"gpu":0,"util_pct":1e999,"mem_mib":1,"source":"x"}',
+        b'{"job_id":"1","node":"n1","time_s":1700000000,"gpu":0,"util_pct":101,"mem_mib":1,"source":"x"}',
+        b'{"job_id":"0","node":"n1","time_s":1700000000,"gpu":0,"util_pct":10,"mem_mib":1,"source":"x"}',
+        b"\0" * 100,
+    ],
+)
+def test_what_is_no_line_of_ours_says_why(text: bytes) -> None:
+    use, reason = parse_line(text)
+    assert use is None
+    assert reason
+
+
+@given(st.binary(max_size=200))
+def test_no_line_is_too_odd(text: bytes) -> None:
+    use, reason = parse_line(text, NOW_S)
+    assert (use is None) == bool(reason)
+
+
+@given(
+    st.integers(0, 400),
+    st.sampled_from([b"", b"\0", b"9", b"-", b'"', b"\n", b"e9", b"null"]),
+    st.integers(0, 6),
+)
+def test_a_damaged_line_is_refused_or_still_makes_sense(at: int, put: bytes, gone: int) -> None:
+    whole = line()
+    at %= len(whole)
+    use, _ = parse_line(whole[:at] + put + whole[at + gone :], NOW_S)
+    if use is not None:
+        assert gpu_samples.nonsense_in(use, NOW_S) == ""
+
+
+def test_each_line_is_read_once_and_a_torn_one_waits(tmp_path: Path) -> None:
+    file = tmp_path / "n1.jsonl"
+    offsets: dict[str, int] = {}
+
+    def read_on() -> list[int]:
+        samples = []
+        for part in read_spool_on(tmp_path, offsets, NOW_S):
+            offsets[part.file] = part.read_bytes
+            samples += [use.samples for use in part.uses]
+            assert part.quarantined == []
+        return samples
+
+    first, second = line(), line(first_s=T0 + 30, last_s=T0 + 59)
+    file.write_bytes(first + second[:50])
+    assert read_on() == [30]
+    assert offsets == {"gpu-spool/n1.jsonl": len(first)}
+    assert read_on() == []
+    with file.open("ab") as spool:
+        spool.write(second[50:])
+    assert read_on() == [30]
+    assert read_on() == []
+    # Another file under its name is read from its beginning.
+    file.write_bytes(first)
+    assert read_on() == [30]
+
+
+def test_a_large_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_samples, "PART_BYTES", 1000)
+    lines = [line(first_s=T0 + 30 * n, last_s=T0 + 30 * n + 29) for n in range(100)]
+    (tmp_path / "n1.jsonl").write_bytes(b"".join(lines) + b"x" * 2500 + b"\n" + lines[0])
+    parts = list(read_spool_on(tmp_path, {}, NOW_S))
+    assert len(parts) > 20
+    assert sum(use.samples for part in parts for use in part.uses) == 30 * 101
+    assert sum(len(part.quarantined) for part in parts) >= 1
+    assert parts[-1].read_bytes == (tmp_path / "n1.jsonl").stat().st_size
+    # Stopped anywhere and read on, nothing is missing and nothing double.
+    offsets = {parts[7].file: parts[7].read_bytes}
+    rest = [use.samples for part in read_spool_on(tmp_path, offsets, NOW_S) for use in part.uses]
+    assert sum(rest) + sum(use.samples for part in parts[:8] for use in part.uses) == 30 * 101
+
+
+def test_files_that_are_read_and_written_no_more_can_go(tmp_path: Path) -> None:
+    old, young, torn = (tmp_path / f"{name}.jsonl" for name in ("old", "young", "torn"))
+    for file in (old, young, torn):
+        file.write_bytes(line())
+    with torn.open("ab") as spool:
+        spool.write(b'{"job_id":')
+    long_ago_s = NOW_S - FINISHED_AFTER_S - 1
+    for file in (old, torn):
+        os.utime(file, (long_ago_s, long_ago_s))
+    os.utime(young, (NOW_S, NOW_S))
+    assert finished_files(tmp_path, {}, NOW_S) == []
+    parts = {part.file: part for part in read_spool_on(tmp_path, {}, NOW_S)}
+    offsets = {key: part.read_bytes for key, part in parts.items()}
+    assert finished_files(tmp_path, offsets, NOW_S) == [old, torn]
+    assert {key.partition("/")[2] for key, part in parts.items() if part.finished} == {
+        "old.jsonl",
+        "torn.jsonl",
+    }
+    assert len(parts[spool_key("torn.jsonl")].quarantined) == 1
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "n1.jsonl").mkdir()
+    with pytest.raises(StoreError, match="cannot read the GPU spool file"):
+        list(read_spool_on(tmp_path, {}))
+    assert list(read_spool_on(tmp_path / "nothing", {})) == []
+
+
+def test_a_file_that_goes_away_meanwhile_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line())
+    (tmp_path / "b.jsonl").write_bytes(line())
+    parts = read_spool_on(tmp_path, {}, NOW_S)
+    assert next(parts).file == "gpu-spool/a.jsonl"
+    (tmp_path / "b.jsonl").unlink()
+    assert list(parts) == []
+    listed = [tmp_path / "b.jsonl"]
+    monkeypatch.setattr(Path, "glob", lambda _folder, _pattern: listed)
+    assert finished_files(tmp_path, {}, NOW_S) == []
+
+
+def test_the_key_of_a_long_name_fits_every_store() -> None:
+    assert spool_key("n1.jsonl") == "gpu-spool/n1.jsonl"
+    assert len(spool_key("n" * 250 + ".jsonl")) <= 191
+
+
+SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_util_pct=10.0)]
+
+
+@pytest.mark.parametrize(
+    ("allocated", "steps", "uses", "expected"),
+    [
+        (4, [], [], (None, None, "absent", "")),
+        # the meter's word, whatever Slurm says
+        (
+            4,
+            SLURMS,
+            [gpu_use(gpu=0), gpu_use(gpu=1, util_max_pct=0.5, mem_max_mib=400.0), gpu_use(gpu=0)],
+            (1, 400.0, "sampled", "nvml"),
+        ),
+        (
+            1,
+            [],
+            [gpu_use(instance=1, util_max_pct=None), gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.0)],
+            (1, 100.0, "sampled", "nvml"),
+        ),
+        (1, [], [gpu_use(samples=1)], (1, 100.0, "short", "nvml")),
+        # Slurm's, where there is nothing to tell apart
+        (4, SLURMS, [], (None, None, "absent", "")),
+        (3, SLURMS, [], (3, None, "sampled", "slurm")),
+        (1, SLURMS[1:], [], (1, None, "sampled", "slurm")),
+        (
+            4,
+            [step(gpu_util_pct=0.0, gpu_mem_mib=0.0)],
+            [],
+            (0, 0.0, "sampled", "slurm"),
+        ),
+        (
+            1,
+            [step(gpu_util_pct=0.0, gpu_mem_mib=500.0)],
+            [],
+            (0, 500.0, "sampled", "slurm"),
+        ),
+        (0, SLURMS, [], (None, None, "absent", "")),
+        (None, SLURMS, [], (None, None, "absent", "")),
+        (2, [step(gpu_mem_mib=5.0)], [], (None, None, "absent", "")),
+    ],
+)
+def test_whose_word_on_gpus_counts(
+    allocated: int | None, steps: list[Step], uses: list[GpuUse], expected: tuple[object, ...]
+) -> None:
+    use = label_attempt(job_row(alloc_gpus=allocated), steps, uses).use
+    assert (use.gpus, use.gpu_mem_mib, use.gpu_quality, use.gpu_source) == expected

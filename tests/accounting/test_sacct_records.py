@@ -1,0 +1,283 @@
+"""What sacct's answers say: rows, their steps, and texts that nobody can forge."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import SlurmError
+from accounting.frames import Records, attempts_in
+from accounting.labels import label
+from accounting.records import Attempt, Quarantined
+from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.sacct_records import Metering, read_answer
+from tests.builders import DRAWN, T0, SacctRow, answer_of, job_line, printed, step_line
+
+UNTIL_S = T0 + 10**6
+METERING = Metering(release="24.11", gather="jobacct_gather/linux")
+
+
+def read(*rows: SacctRow, most_jobs: int = 1000) -> list[Records]:
+    return list(read_answer(answer_of(rows), UNTIL_S, METERING, most_jobs=most_jobs))
+
+
+def attempts(*rows: SacctRow) -> list[Attempt]:
+    [records] = read(*rows)
+    assert not records.quarantined
+    return attempts_in(label(records))
+
+
+def test_a_job_and_its_steps_are_read() -> None:
+    energy: dict[str, Any] = {"ConsumedEnergyRaw": "700", "TRESUsageOutTot": "fs/disk=1048576"}
+    [records] = read(job_line(7), step_line(7), step_line(7, "0", NTasks="4", NNodes="2", **energy))
+    [attempt] = attempts_in(label(records))
+    row = attempt.row
+    assert (row.job_id, row.user, row.job_name, row.state) == (7, "alice", "fit", "COMPLETED")
+    assert (row.req_cpus, row.req_mem_mib, row.alloc_cpus, row.limit_s) == (8, 8000, 8, 3600)
+    assert (row.submit_s, row.start_s, row.end_s, row.elapsed_s) == (T0, T0 + 10, T0 + 110, 100)
+    assert (attempt.slurm_release, attempt.gather) == ("24.11", "jobacct_gather/linux")
+    batch, srun = records.steps.to_pylist()
+    assert (batch["step_id"], batch["mem_total_mib"], batch["cpu_s"], batch["tasks"]) == ("batch", 200, 90, 1)
+    assert (srun["step_id"], srun["tasks"], srun["nodes"]) == ("0", 4, 2)
+    assert (srun["written_mib"], srun["energy_j"], attempt.use.energy_j) == (1, 700, 700)
+    assert (records.quarantined, records.unfinished) == ((), 0)
+
+
+def test_attempts_of_a_requeued_job_keep_their_own_steps() -> None:
+    [records] = read(
+        job_line(7, State="REQUEUED"),
+        step_line(7, MaxRSS="1048576", TRESUsageInTot="mem=1048576"),
+        job_line(7, start_s=T0 + 500),
+        step_line(7, start_s=T0 + 500),
+        step_line(7, "extern", start_s=T0 + 500),
+    )
+    assert records.jobs["start_s"].to_pylist() == [T0 + 10, T0 + 500]
+    assert records.steps["job"].to_pylist() == [0, 1, 1]
+    assert records.steps["mem_total_mib"].to_pylist() == [1, 200, 200]
+
+
+def test_a_step_never_goes_to_another_job() -> None:
+    [records] = read(step_line(6), job_line(7), step_line(70), step_line(8), step_line(7))
+    assert records.jobs["job_id"].to_pylist() == [7]
+    assert records.steps["step_id"].to_pylist() == ["batch"]
+    assert [item.reason for item in records.quarantined] == ["a step of no job"] * 3
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "SOMETHING_NEW"])
+def test_unfinished_jobs_are_counted_and_left_for_later(state: str) -> None:
+    [records] = read(job_line(7, State=state, End="Unknown"), step_line(7), job_line(8), step_line(8))
+    assert records.jobs["job_id"].to_pylist() == [8]
+    assert (records.steps["job"].to_pylist(), records.unfinished) == ([0], 1)
+
+
+def test_what_ended_after_the_window_belongs_to_a_later_one() -> None:
+    answer = answer_of([job_line(7), job_line(8, start_s=T0 + 500)])
+    [records] = read_answer(answer, T0 + 200, METERING)
+    assert records.jobs["job_id"].to_pylist() == [7]
+
+
+def test_a_job_cancelled_before_it_started_has_no_start() -> None:
+    [attempt] = attempts(job_line(7, State="CANCELLED by 1000", Start="None", ElapsedRaw="0", AllocTRES=""))
+    assert (attempt.row.start_s, attempt.row.alloc_cpus, attempt.use.outcome) == (0, None, "cut_short")
+
+
+@pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", ""])
+def test_no_time_limit_is_none(limit: str) -> None:
+    assert attempts(job_line(TimelimitRaw=limit))[0].row.limit_s is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Cluster": f"a{DELIMITER}b"},
+        {"Cluster": "two\nlines"},
+        {"JobIDRaw": "12_3"},
+        {"JobIDRaw": ""},
+        {"JobIDRaw": "9" * 30},
+        {"Submit": "Unknown"},
+        {"End": str(T0)},
+    ],
+)
+def test_a_line_that_does_not_fit_is_quarantined_and_the_rest_is_read(changes: dict[str, Any]) -> None:
+    [records] = read(job_line(7, **changes), job_line(8), step_line(8))
+    assert records.jobs["job_id"].to_pylist() == [8]
+    assert records.steps["job"].to_pylist() == [0]
+    assert records.quarantined
+    assert all(item.reason and item.source == "sacct" for item in records.quarantined)
+
+
+def forged(job_id: int, columns: tuple[str, ...], **changes: Any) -> str:
+    """A row as sacct prints it, to be put into a name."""
+    row = job_line(job_id, **changes)
+    return DELIMITER.join(row[name] for name in columns)
+
+
+HOSTILE = [
+    "|||COMPLETED|0:0",
+    "x\u2028y\x0bz\r",
+    "größe 日本 🦙",
+    "a,b=c;d",
+    "'; --",
+    '"quoted"',
+    "tab\there",
+    "",
+    " ",
+    "a\nb|c|d",
+    "two\n\nlines\n",
+    "\n",
+    f"forged{DELIMITER}column",
+    f"{DELIMITER}{DELIMITER}",
+    "x" * 1000,
+    "8\nCOMPLETED",
+    "y\n" + forged(8, (*KEY, *TEXTS), JobName="not mine"),
+    f"y{DELIMITER}{DELIMITER}\n" + forged(8, (*KEY, *TEXTS), JobName="not mine"),
+    f"y{DELIMITER}{DELIMITER}\n"
+    + forged(9, (*KEY, *TEXTS), JobName="not mine", AdminComment="rightsizer/1;id=a"),
+    f"y{DELIMITER}{DELIMITER}\n" + forged(999, (*KEY, *TEXTS)),
+    "y\n" + forged(8, FIGURES, State="OUT_OF_MEMORY"),
+    f"y{DELIMITER}{DELIMITER}\n" + "\n".join(forged(job_id, (*KEY, *TEXTS)) for job_id in (8, 9, 7)),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), list(itertools.product(HOSTILE, TEXTS)))
+def test_hostile_texts_are_texts(name: str, text: str) -> None:
+    hostile: dict[str, Any] = {text: name}
+    rows = [job_line(6), job_line(7, **hostile), step_line(7), job_line(8, JobName="eight"), job_line(9)]
+    found = attempts(*rows)
+    assert [one.row.job_id for one in found] == [6, 7, 8, 9]
+    asked = [(one.row.job_name, one.row.comment, one.row.admin_comment) for one in found]
+    plain = ("fit", "", "")
+    mine = tuple(name if one == text else other for one, other in zip(TEXTS, plain, strict=True))
+    assert asked == [plain, mine, ("eight", "", ""), plain]
+
+
+JOBS = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=6)
+
+
+@given(JOBS, JOBS)
+def test_any_mix_of_hostile_texts_comes_out_as_it_went_in(names: list[str], comments: list[str]) -> None:
+    texts = list(zip(names, comments, strict=False))
+    rows = [job_line(7 + place, JobName=name, Comment=text) for place, (name, text) in enumerate(texts)]
+    assert [(one.row.job_name, one.row.comment) for one in attempts(*rows)] == texts
+
+
+def test_bytes_that_are_no_text_are_shown() -> None:
+    [attempt] = attempts(job_line(7, JobName="a\udcffb"))
+    assert attempt.row.job_name == "a\\xffb"
+
+
+def test_the_attempts_of_a_requeued_job_share_its_hostile_name() -> None:
+    rows = [job_line(7, State="REQUEUED", JobName="a\nb"), job_line(7, start_s=T0 + 500, JobName="a\nb")]
+    assert [one.row.job_name for one in attempts(*rows)] == ["a\nb", "a\nb"]
+
+
+def test_attempts_of_a_requeued_job_may_have_different_hostile_names() -> None:
+    rows = [job_line(7, State="REQUEUED", JobName="a\nb"), job_line(7, start_s=T0 + 500, JobName="c\nd")]
+    assert [one.row.job_name for one in attempts(*rows, job_line(8))] == ["a\nb", "c\nd", "fit"]
+
+
+def without_texts(rows: list[SacctRow], missing: int) -> Answer:
+    """What sacct answers where texts of the first rows came after they had been asked for."""
+    texts = printed((*KEY, *TEXTS), rows[missing:], DRAWN)
+    return msgspec.structs.replace(answer_of(rows), texts=texts)
+
+
+def test_a_text_that_came_late_is_asked_for() -> None:
+    [records] = read_answer(without_texts([job_line(7), job_line(8)], 1), UNTIL_S, METERING)
+    assert records.jobs["job_name"].to_pylist() == ["fit", "fit"]
+
+
+def test_a_name_that_cannot_be_told_is_quarantined_with_its_job() -> None:
+    rows = [
+        job_line(7, State="REQUEUED", JobName="a"),
+        job_line(7, start_s=T0 + 500, JobName="b"),
+        job_line(8),
+    ]
+    [records] = read_answer(without_texts(rows, 2), UNTIL_S, METERING)
+    assert records.jobs["job_id"].to_pylist() == [8]
+    assert [item.reason for item in records.quarantined] == ["sacct did not tell its name and comments"] * 2
+
+
+def test_answers_that_contradict_each_other_are_refused() -> None:
+    rows = [job_line(number) for number in range(3000)]
+    fewer = msgspec.structs.replace(answer_of(rows), texts=printed((*KEY, *TEXTS), rows[:1000], DRAWN))
+    with pytest.raises(SlurmError, match="differ in 2000 of 3000 jobs"):
+        list(read_answer(fewer, UNTIL_S, METERING))
+
+
+def test_many_names_that_forge_rows_of_many_jobs_cost_no_question() -> None:
+    rows = [job_line(number) for number in range(1, 1501)]
+    forged = [DELIMITER.join((row["JobIDRaw"], row["Submit"], "", "", "")) for row in rows]
+    hostile = [
+        job_line(2000 + number, Comment="x\n" + "\n".join(forged[begin : begin + 37]))
+        for number, begin in enumerate(range(0, 1500, 37))
+    ]
+    answer = msgspec.structs.replace(answer_of([*rows, *hostile]), one_text=no_question)
+    [records] = read_answer(answer, UNTIL_S, METERING, most_jobs=10_000)
+    assert records.jobs["comment"].to_pylist() == [row["Comment"] for row in (*rows, *hostile)]
+    assert not records.quarantined
+
+
+def no_question(display_id: str, column: str) -> bytes:
+    raise AssertionError(f"asked for {column} of {display_id}")
+
+
+def ended_long_ago(rows: list[SacctRow], figures: list[SacctRow]) -> list[Records]:
+    """What is read where `rows` is what Slurm has, and only `figures` came through."""
+
+    def one_id(display_id: str, column: str) -> bytes:
+        own = [row for row in rows if row["JobIDRaw"].partition(".")[0] == display_id]
+        return "".join(f"{row[column]}\n" for row in own).encode()
+
+    answer = msgspec.structs.replace(answer_of(rows), figures=printed(FIGURES, figures), one_id=one_id)
+    return list(read_answer(answer, UNTIL_S, METERING))
+
+
+@pytest.mark.parametrize("odd", ["fit", "a\nb"])
+def test_figures_that_end_early_are_refused(odd: str) -> None:
+    rows = [job_line(7), step_line(7), job_line(8, JobName=odd), step_line(8)]
+    assert len(ended_long_ago(rows, rows)[0].jobs) == 2
+    with pytest.raises(SlurmError, match="steps of job 8 missing"):
+        ended_long_ago(rows, rows[:3])
+    with pytest.raises(SlurmError, match="job 8 missing"):
+        ended_long_ago(rows, rows[:2])
+    with pytest.raises(SlurmError, match="job 8 missing"):
+        ended_long_ago(rows, [])
+
+
+def test_a_record_is_known_by_its_digest_until_any_of_it_changes() -> None:
+    rows = [job_line(number) for number in range(5)] + [step_line(4)]
+    [records] = read(*rows)
+    known = np.array(records.jobs["digest"].to_pylist(), dtype=np.int64)
+    assert len(set(known.tolist())) == 5
+    rows[1]["AdminComment"] = "a summary came later"
+    rows[5]["MaxRSS"] = "1"
+    [again] = read_answer(answer_of(rows), UNTIL_S, METERING, known)
+    assert (again.jobs["job_id"].to_pylist(), again.known) == ([1, 4], 3)
+    assert again.steps["job"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("most_jobs", [1, 2, 3, 7, 100])
+def test_many_jobs_come_in_parts(most_jobs: int) -> None:
+    rows = [row for number in range(7) for row in (job_line(number), *[step_line(number)] * (number % 3))]
+    parts = read(*rows, step_line(99), most_jobs=most_jobs)
+    assert [number for part in parts for number in part.jobs["job_id"].to_pylist()] == list(range(7))
+    assert [item for part in parts for item in part.quarantined] == [
+        Quarantined(
+            line=DELIMITER.join(step_line(99)[name] for name in FIGURES),
+            reason="a step of no job",
+            source="sacct",
+        )
+    ]
+    [whole] = read(*rows, step_line(99))
+    labelled = [one for part in parts for one in attempts_in(label(part))]
+    assert labelled == attempts_in(label(whole))
+
+
+def test_nothing_is_nothing() -> None:
+    [records] = read()
+    assert (len(records.jobs), len(records.steps), records.quarantined) == (0, 0, ())

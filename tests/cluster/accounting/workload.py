@@ -1,0 +1,216 @@
+"""The jobs whose accounting is looked at: all submitted together, then driven as users, nodes and clocks drive jobs."""
+
+from __future__ import annotations
+
+import time
+
+from tests.cluster.accounting.forgery import ADMIN_COMMENT, ODD_NAMES, forged_texts
+from tests.cluster.accounting.site import Site, wait_until
+
+# Longer than any job of these is let run.
+FOR_EVER_S = "600"
+# So long a job holds what Slurm is to see: it samples once a second.
+SEEN_S = "3"
+ARRAY_FAILS = 2
+TIMED_OUT = ("timeout", "timeout-by-end-time")
+CANCELLED = ("cancelled", "cancelled-pending", "array-cancelled", "array-never-started")
+REQUEUED = ("requeue", "requeuehold", "node-fail")
+VICTIM_MIB = 70
+RUNNING_OR_SUSPENDED = 2
+
+
+def submit_all(site: Site) -> None:
+    """Submit everything; what is forged needs its victim's id, which is the first."""
+    submit_killed(site)
+    submit_attempts(site)
+    submit_steps(site)
+    submit_shapes(site)
+    submit_ends(site)
+    submit_texts(site)
+
+
+def submit_killed(site: Site) -> None:
+    """Jobs that are killed for time and, where memory is limited, for memory."""
+    site.submit("timeout", "--time=1", "--mem=50", script=site.worker("20:" + FOR_EVER_S))
+    site.submit("timeout-by-end-time", "--time=1", "--mem=50", script=site.worker("20:" + FOR_EVER_S))
+    if site.sandbox.manifest.enforcement.memory:
+        site.submit("oom-quick", "--mem=100", script=site.worker("400:60"))
+        site.submit("oom-slow", "--mem=100", script=site.worker("grow:400"))
+        site.submit("oom-step", "--mem=100", script=f"srun {site.worker('400:60')}; exit 3")
+        site.submit("oom-step-survived", "--mem=100", script=f"srun {site.worker('400:60')}; true")
+
+
+def submit_attempts(site: Site) -> None:
+    """Jobs that hold 60 MiB in a step at their first attempt, until they are requeued, and then 20 MiB."""
+    again = (
+        f'case "${{SLURM_RESTART_COUNT:-0}}" in 0) srun {site.worker("60:" + FOR_EVER_S)};; '
+        f"*) srun {site.worker('20:' + SEEN_S)};; esac"
+    )
+    last = site.sandbox.manifest.nodes[-1]
+    for name in REQUEUED:
+        where = ("--nodelist=" + last,) if name == "node-fail" else ("--exclude=" + last,)
+        site.submit(name, "--requeue", "--mem=150", "--time=5", *where, script=again)
+
+
+def submit_steps(site: Site) -> None:
+    """Jobs with steps one after another, at the same time, and too short to be seen."""
+    here = "--exclude=" + site.sandbox.manifest.nodes[-1]
+    one = site.worker("80:" + SEEN_S)
+    other = site.worker("40:" + SEEN_S)
+    alone = "srun --ntasks=1 --mem=120 --overlap"
+    site.submit("in-turn", here, "--mem=200", script=f"srun {one}; srun {other}")
+    site.submit("at-once", here, "--mem=300", "--ntasks=2", script=f"{alone} {one} & {alone} {other} & wait")
+    site.submit(
+        "at-once-in-turn",
+        here,
+        "--mem=300",
+        "--ntasks=2",
+        script=f"{alone} {one} & {alone} {other} & wait; sleep 1; srun -n1 {site.worker('90:' + SEEN_S)}",
+    )
+    site.submit("in-batch", here, "--mem=200", script=site.worker("30:" + SEEN_S, "70:" + SEEN_S))
+    site.submit("sub-second", here, "--mem=50")
+    site.submit("sub-second-step", here, "--mem=200", script=f"srun {site.worker('100:0.1')}")
+    site.submit("busy", here, "--mem=50", script=f"srun {site.worker('cpu:4')}")
+
+
+def submit_shapes(site: Site) -> None:
+    """Jobs of many tasks, of many nodes, of many components, and arrays."""
+    here = "--exclude=" + site.sandbox.manifest.nodes[-1]
+    sized = "sh -c 'exec {} $(({} + {} * SLURM_PROCID)):" + SEEN_S + "'"
+    site.submit(
+        "tasks", here, "--mem=300", "--ntasks=3", script="srun " + sized.format(site.worker(), 20, 40)
+    )
+    site.submit(
+        "two-nodes",
+        here,
+        "-N2",
+        "--mem=200",
+        "--ntasks=2",
+        script="srun " + sized.format(site.worker(), 40, 50),
+    )
+    site.submit(
+        "two-nodes-four-tasks",
+        here,
+        "-N2",
+        "--ntasks=4",
+        "--ntasks-per-node=2",
+        "--mem=300",
+        script="srun " + sized.format(site.worker(), 20, 20),
+    )
+    index = "$SLURM_ARRAY_TASK_ID"
+    task = f"$((10 + 20 * {index})):{SEEN_S} exit:$(({index} == {ARRAY_FAILS} ? 9 : 0))"
+    site.submit("array", here, "--array=0-3%2", "--mem=120", script=site.worker(task))
+    site.submit("array-cancelled", here, "--array=0-3%1", "--mem=50", script=site.worker("20:" + FOR_EVER_S))
+    submit_het(site, here)
+
+
+def submit_het(site: Site, here: str) -> None:
+    """Submit a job of two components: one task of 30 MiB, and two of 60 MiB each."""
+    script = site.folder / "het.sh"
+    parts = [f"--het-group={group} {site.worker(f'{mib}:{SEEN_S}')}" for group, mib in ((0, 30), (1, 60))]
+    script.write_text(f"#!/bin/sh\nsrun {parts[0]} : {parts[1]}\n", encoding="utf-8")
+    first = [f"--output={site.folder}/out-het-%j", "--job-name=het", here, "--mem=100", "--ntasks=1"]
+    second = ["--job-name=het-1", here, "--mem=150", "--ntasks=2"]
+    answer = site.run("sbatch", "--parsable", *first, ":", *second, str(script))
+    site.jobs["het"] = int(answer.partition(";")[0])
+    site.jobs["het-1"] = site.jobs["het"] + 1
+
+
+def submit_ends(site: Site) -> None:
+    """Jobs that fail, kill themselves, are cancelled while they run and before they start."""
+    here = "--exclude=" + site.sandbox.manifest.nodes[-1]
+    site.submit("exit-code", here, "--mem=50", script=site.worker("20:2 exit:7"))
+    site.submit("killed-by-itself", here, "--mem=50", script="sleep 2; kill -KILL $$")
+    site.submit("cancelled", here, "--mem=80", script=site.worker("40:" + FOR_EVER_S))
+    # Eligible, but never to start: all nodes, whole, after everything else.
+    never = ("--nodes=3", "--exclusive", "--nice=100000")
+    site.submit("cancelled-pending", *never)
+    # Its name makes ingest ask for it by itself, and sacct takes no id of tasks that never started.
+    site.submit("array-never-started", *never, "--array=0-2", b"--job-name=never\nstarted")
+
+
+def submit_texts(site: Site) -> None:
+    """Jobs with odd names and comments, and jobs whose names and comments pretend to be rows of sacct.
+
+    The forgers are another user's, where the tests may be one; the victim's name is ordinary, and its admin comment a
+    token of ours.
+    """
+    here = "--exclude=" + site.sandbox.manifest.nodes[-1]
+    site.submit("victim", here, "--mem=150", script=f"srun {site.worker(f'{VICTIM_MIB}:{SEEN_S}')}")
+    site.run("scontrol", "update", f"jobid={site.jobs['victim']}", f"AdminComment={ADMIN_COMMENT}")
+    for number, name in enumerate(ODD_NAMES):
+        site.submit(f"odd-{number}", here, "--mem=20", b"--job-name=" + name)
+        site.submit(f"odd-comment-{number}", here, "--mem=20", b"--comment=" + name)
+    step_name = b"srun --mem=10 --job-name=\"$(printf 'x\\n" + forged_step(site) + b"')\" true"
+    site.submit("odd-step", here, "--mem=20", script=step_name.decode())
+    site.submit("odd-array", here, "--array=0-1", "--mem=20", b"--job-name=odd\narray\x1f")
+    for number, what in enumerate(forged_texts(("1", "1"), ("1", "1"))):
+        for kind in ("name", "comment"):
+            submit_forger(site, here, f"forged-{kind}-{number}", kind, what)
+
+
+def forged_step(site: Site) -> bytes:
+    """Return a forged row as `printf` takes it."""
+    text = forged_texts(key_of(site, "victim"), ("1", "1"))["a step of the victim"].partition(b"\n")[2]
+    return text.replace(b"\x1f", b"\\037")
+
+
+def submit_forger(site: Site, here: str, job: str, kind: str, what: str) -> None:
+    """Submit a job on hold, rename it when its own id and time of submission are known, and let it run."""
+    site.submit(job, here, "--mem=20", "--hold", user=site.stranger)
+    text = forged_texts(key_of(site, "victim"), key_of(site, job))[what]
+    change = {"name": b"JobName=", "comment": b"Comment="}[kind] + text
+    site.run("scontrol", "update", f"jobid={site.jobs[job]}", change, user=site.stranger)
+    site.run("scontrol", "release", str(site.jobs[job]), user=site.stranger)
+
+
+def key_of(site: Site, job: str) -> tuple[str, str]:
+    """Return a job's id and its time of submission, as sacct prints them to ingest."""
+    argv = ("squeue", "--noheader", "--states=all", f"--jobs={site.jobs[job]}", "--Format=SubmitTime")
+    return str(site.jobs[job]), site.run(*argv, more={"SLURM_TIME_FORMAT": "%s"}).strip()
+
+
+def drive(site: Site) -> None:
+    """Do to the jobs what users, administrators and nodes do: end, requeue, cancel."""
+    wait_until("the jobs to be driven run", lambda: all(runs(site, name) for name in DRIVEN))
+    time.sleep(3)
+    site.run("scontrol", "update", f"jobid={site.jobs['timeout-by-end-time']}", "EndTime=now+1")
+    site.run("scancel", *(str(site.jobs[name]) for name in CANCELLED))
+    site.run("scontrol", "requeue", str(site.jobs["requeue"]))
+    site.run("scontrol", "requeuehold", str(site.jobs["requeuehold"]))
+    node = site.sandbox.manifest.nodes[-1]
+    site.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+    wait_until("the requeued jobs wait again", lambda: all(pends(site, name) for name in REQUEUED))
+    # A node that is there returns by itself, at a moment of its own; then there is nothing to resume.
+    site.answer("scontrol", "update", f"nodename={node}", "state=resume")
+    wait_until("the node is there again", lambda: "idle" in site.run("sinfo", "-hn", node, "-o", "%T"))
+    for name in REQUEUED:
+        job = str(site.jobs[name])
+        site.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+        site.run("scontrol", "release", job)
+
+
+DRIVEN = (*REQUEUED, "cancelled", "timeout-by-end-time")
+
+
+def runs(site: Site, name: str) -> bool:
+    """Whether a worker of the job is at work."""
+    return bool(site.facts(name))
+
+
+def pends(site: Site, name: str) -> bool:
+    """Whether a job waits to be started."""
+    return site.states().get(str(site.jobs[name])) == "PENDING"
+
+
+def all_ended(site: Site) -> bool:
+    """Whether slurmctld has nothing more to do, and slurmdbd knows the end of everything."""
+    if site.states():
+        return False
+    rows = site.database("SELECT time_end, `partition`, state FROM {jobs}")
+    return all(row["time_end"] and row["partition"] and is_end(row["state"]) for row in rows)
+
+
+def is_end(state: int) -> bool:
+    """Whether slurmdbd's number of a state is that of an end; 1024 is the attempt that was requeued."""
+    return state & 0xFF > RUNNING_OR_SUSPENDED or bool(state & 1024)

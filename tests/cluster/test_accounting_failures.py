@@ -1,0 +1,197 @@
+"""Ingest on a real Slurm that fails meanwhile: nothing is counted by halves, and the next run completes it.
+
+slurmdbd is away, sacct's output is cut off anywhere, the clock goes back, two ingests run at the same time.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting.ingest import IngestSettings, ingest
+from accounting.store import schema
+from accounting.store.database import open_store
+from tests.cluster.accounting import cutting_sacct, workload
+from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
+from tests.cluster.matrix.prefixes import releases, why_missing
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+RELEASES = releases()
+JOBS = 12
+# So long after the last job's end no step of it can still be on its way to slurmdbd.
+SETTLES_S = 11
+RANDOM_CUTS = 3
+TABLES = (schema.attempts, schema.steps)
+
+Rows = tuple[list[str], ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A release on which jobs with steps have ended, and what one undisturbed run made of them."""
+
+    site: Site
+    whole: Rows
+
+    def stored(self, store: str) -> Rows:
+        """Return all attempts and steps of a store, in an order of their own; nothing where there is no store."""
+        if not (self.site.folder / f"{store}.db").exists():
+            return tuple([] for _ in TABLES)
+        return tuple(sorted(map(repr, self.site.rows(table, store))) for table in TABLES)
+
+    def windows(self, store: str) -> list[dict[str, Any]]:
+        """Return up to when a store has read sacct."""
+        return self.site.rows(schema.windows, store)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def ready(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> Iterator[Ready]:
+    """A release with some jobs, ended and settled."""
+    prefix = RELEASES[request.param]
+    reason = why_missing(prefix)
+    if reason:
+        pytest.skip(reason)
+    with started_site(make_folder(), prefix) as site:
+        for number in range(JOBS):
+            site.submit(f"job-{number}", "--mem=50", script="srun true; srun true")
+        site.submit("odd", "--mem=50", b"--job-name=odd\nname", script="srun true")
+        wait_until("all jobs have ended", lambda: workload.all_ended(site))
+        time.sleep(SETTLES_S)
+        assert site.ingest("undisturbed").status == 0
+        ready = Ready(site, ())
+        whole = ready.stored("undisturbed")
+        assert [len(rows) for rows in whole] == [JOBS + 1, 3 * JOBS + 2]
+        yield Ready(site, whole)
+
+
+def complaint_of(ingested: Ingested) -> str:
+    """Return the one line in which a run says why it failed."""
+    assert ingested.status == 1, ingested
+    lines = [line for line in ingested.said.splitlines() if line.startswith("rightsizer: ")]
+    assert len(lines) == 1, ingested.said
+    assert "Traceback" not in ingested.said
+    return lines[0]
+
+
+def test_without_slurmdbd_it_says_so_and_the_next_run_completes(ready: Ready) -> None:
+    assert ready.site.ingest("away").status == 0
+    before, marks = ready.stored("away"), ready.windows("away")
+    ready.site.end_slurmdbd()
+    try:
+        assert "slurmdbd" in complaint_of(ready.site.ingest("away"))
+        assert (ready.stored("away"), ready.windows("away")) == (before, marks)
+        complaint_of(ready.site.ingest("never-there"))
+        assert ready.stored("never-there") == ([], [])
+    finally:
+        ready.site.start_slurmdbd()
+    for store in ("away", "never-there"):
+        assert ready.site.ingest(store).status == 0
+        assert ready.stored(store) == ready.whole
+
+
+def cuts() -> list[tuple[str, str, str]]:
+    """Return which question is cut, where, and the exit status that follows."""
+    chosen = random.Random(4)
+    anywhere = [f"{chosen.random():.3f}" for _ in range(RANDOM_CUTS)]
+    lines = ["0", "line:0", "line:0.5", "line:0.98"]
+    ended_well = [(call, where, "0") for call in ("0", "1") for where in (*lines, *anywhere)]
+    return [*ended_well, ("0", "0.5", "1"), ("1", "0.5", "1")]
+
+
+@pytest.mark.parametrize(("call", "where", "status"), cuts())
+def test_an_answer_that_was_cut_off_is_not_taken_for_the_whole(
+    ready: Ready, call: str, where: str, status: str
+) -> None:
+    store = f"cut-{call}-{where}-{status}".replace(":", "-")
+    ingested = cut_off(ready.site, store, call, where, status)
+    if ingested.status == 0:
+        # What was missing in the texts was asked for again.
+        assert (call, status) == ("0", "0")
+        assert ready.stored(store) == ready.whole
+        return
+    complaint_of(ingested)
+    assert ready.stored(store) == ([], [])
+    assert ready.windows(store) == []
+    # Overlap brings nothing back here: what was marked as read would be lost.
+    ready.site.configuration(store, overlap_s=0)
+    assert ready.site.ingest(store).status == 0
+    assert ready.stored(store) == ready.whole
+
+
+def cut_off(site: Site, store: str, call: str, where: str, status: str) -> Ingested:
+    """Run ingest with a sacct whose answer is cut."""
+    program = site.folder / "cutting_sacct.py"
+    shutil.copy(cutting_sacct.__file__, program)
+    program.chmod(0o755)
+    site.configuration(store, sacct=str(program), overlap_s=0)
+    real = shutil.which("sacct", path=site.environment()["PATH"])
+    assert real is not None
+    ingested = site.ingest(
+        store,
+        more={
+            "CUT_SACCT": real,
+            "CUT_CALL": call,
+            "CUT_AT": where,
+            "CUT_STATUS": status,
+            "CUT_COUNT": str(site.folder / f"{store}.count"),
+        },
+    )
+    site.configuration(store, sacct="sacct")
+    return ingested
+
+
+def test_a_clock_that_was_ahead_loses_nothing(ready: Ready) -> None:
+    ahead_s = 86_400
+    engine = open_store(ready.site.url("clock"), create=True)
+    settings = IngestSettings(
+        sacct=str(real_sacct(ready.site)),
+        overlap_s=1,
+        first_days=2,
+        gpu_spool=ready.site.folder / "no-spool",
+        journal=ready.site.folder / "no-journal",
+    )
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLURM_CONF", str(ready.site.sandbox.layout.slurm_conf))
+            ingest(engine, settings, int(time.time()) + ahead_s)
+            later = ready.site.submit("later", "--mem=50")
+            wait_until("the job has ended", lambda: workload.all_ended(ready.site))
+            time.sleep(3)
+            report = ingest(engine, settings, int(time.time()))
+            again = ingest(engine, settings, int(time.time()))
+    finally:
+        engine.dispose()
+    assert report.attempts.new == 1
+    assert (again.attempts.new, again.attempts.changed) == (0, 0)
+    assert later in {one.row.job_id for one in ready.site.attempts("clock")}
+
+
+def real_sacct(site: Site) -> Path:
+    """Return the release's own sacct."""
+    found = shutil.which("sacct", path=site.environment()["PATH"])
+    assert found is not None
+    return Path(found)
+
+
+def test_two_at_the_same_time_make_what_one_makes(ready: Ready) -> None:
+    site = ready.site
+    one = site.ingest("alone")
+    with ThreadPoolExecutor(4) as pool:
+        several = list(pool.map(lambda _: site.ingest("together"), range(4)))
+    assert (one.status, *(each.status for each in several)) == (0, 0, 0, 0, 0), [
+        each.said for each in several
+    ]
+    assert ready.stored("together") == ready.stored("alone")
+    assert site.ingest("together").found_new == 0
+    with sqlite3.connect(site.folder / "together.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,77 @@
+"""What a store holds, to compare two; and a process that writes windows into one, to be killed or starved."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from sqlalchemy import Engine, select
+
+from accounting.store import schema
+from accounting.store.bulk import upsert_attempts
+from accounting.store.database import open_store, writing
+from accounting.store.records import read_until_s, write_rows
+from bench import site_rows
+
+WINDOWS = 12
+JOBS_A_WINDOW = 60
+SOURCE = "windows"
+# Its children begin at once: they are forked from a process that has imported all that they need.
+_starter = multiprocessing.get_context("forkserver")
+_starter.set_forkserver_preload(["tests.stores"])
+
+
+def content(engine: Engine, leave_out: frozenset[str] = frozenset()) -> dict[str, list[tuple[Any, ...]]]:
+    """Return all that a store holds, table by table, in an order that does not depend on the database."""
+    with engine.connect() as connection:
+        return {
+            table.name: sorted(
+                (tuple(row) for row in connection.execute(select(*_columns(table.columns, leave_out)))),
+                key=repr,
+            )
+            for table in schema.metadata.tables.values()
+        }
+
+
+def _columns(columns: Any, leave_out: frozenset[str]) -> list[Any]:
+    return [column for column in columns if column.name not in leave_out]
+
+
+def write_windows(
+    engine: Engine,
+    windows: int = WINDOWS,
+    jobs: int = JOBS_A_WINDOW,
+    rounds: int = 1,
+    written: Callable[[], None] = lambda: None,
+) -> None:
+    """Write windows from the last one marked on, and mark each in the transaction that writes it; then from the first.
+
+    That is what ingesting does, without Slurm. `written` is called after each.
+    """
+    chunks = [site_rows.chunk(number, jobs) for number in range(windows)]
+    with engine.connect() as connection:
+        done = read_until_s(connection, SOURCE) or 0
+    for number in range(max(0, done - 1), rounds * windows):
+        with writing(engine) as connection:
+            upsert_attempts(connection, *chunks[number % windows])
+            mark = {"source": SOURCE, "read_until_s": min(windows, number + 1)}
+            write_rows(connection, schema.windows, [mark])
+        written()
+
+
+def start_writing(url: str, rounds: int) -> tuple[BaseProcess, Pipe]:
+    """Start a process that opens the store and writes windows, round after round; the pipe tells of each."""
+    mine, its = _starter.Pipe()
+    process = _starter.Process(target=_write, args=(url, rounds, its))
+    process.start()
+    its.close()
+    return process, mine
+
+
+def _write(url: str, rounds: int, pipe: Pipe) -> None:
+    engine = open_store(url, create=True)
+    write_windows(engine, rounds=rounds, written=lambda: pipe.send("written"))
+    engine.dispose()
