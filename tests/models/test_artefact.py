@@ -90,16 +90,21 @@ def test_what_is_remembered_is_what_the_trees_say(trained_model: TrainedModel, d
         assert served(row) == served.compute(row)
 
 
+def seal_with(folder: Path, name: str, content: bytes) -> None:
+    """Put another file into an artefact, with digests and a seal that say it belongs there."""
+    (folder / name).write_bytes(content)
+    manifest = read_manifest(folder)
+    digests = {**manifest.digests, name: hashlib.sha256(content).hexdigest()}
+    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+
+
 @pytest.mark.parametrize(
     "splits", [[], [[]] * (len(FEATURES) - 1), [[2.0, 1.0], *[[]] * (len(FEATURES) - 1)]]
 )
 def test_splits_that_are_none_are_refused(splits: list[list[float]], folder: Path) -> None:
     content = msgspec.json.encode(splits)
-    (folder / "memory.splits.json").write_bytes(content)
-    manifest = read_manifest(folder)
-    digests = {**manifest.digests, "memory.splits.json": hashlib.sha256(content).hexdigest()}
-    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
-    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    seal_with(folder, "memory.splits.json", content)
     with pytest.raises(ModelError, match="rightsizer train"):
         load_predictor(folder, SETTINGS)
 
@@ -151,21 +156,13 @@ def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
 
 def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path) -> None:
     swapped = (folder / "cores.onnx").read_bytes()
-    (folder / "memory.onnx").write_bytes(swapped)
-    manifest = read_manifest(folder)
-    digests = {**manifest.digests, "memory.onnx": hashlib.sha256(swapped).hexdigest()}
-    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
-    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    seal_with(folder, "memory.onnx", swapped)
     with pytest.raises(ModelError, match="self-test"):
         load_predictor(folder, SETTINGS)
 
 
 def test_a_file_that_onnx_runtime_refuses_is_one_line(folder: Path) -> None:
-    (folder / "memory.onnx").write_bytes(b"not a model")
-    manifest = read_manifest(folder)
-    digests = {**manifest.digests, "memory.onnx": hashlib.sha256(b"not a model").hexdigest()}
-    changed = sealed(msgspec.structs.replace(manifest, digests=digests))
-    (folder / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    seal_with(folder, "memory.onnx", b"not a model")
     with pytest.raises(ModelError, match="ONNX Runtime refuses"):
         load_predictor(folder, SETTINGS)
 
