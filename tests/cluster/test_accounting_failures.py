@@ -103,7 +103,7 @@ def cuts() -> list[tuple[str, str, str]]:
     """Return which question is cut, where, and the exit status that follows."""
     chosen = random.Random(4)
     anywhere = [f"{chosen.random():.3f}" for _ in range(RANDOM_CUTS)]
-    lines = ["0", "line:0", "line:0.5", "line:0.98"]
+    lines = ["0", "line:0", "line:0.03", "line:0.5", "line:0.98"]
     ended_well = [(call, where, "0") for call in ("0", "1") for where in (*lines, *anywhere)]
     return [*ended_well, ("0", "0.5", "1"), ("1", "0.5", "1")]
 

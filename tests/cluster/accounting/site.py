@@ -137,12 +137,16 @@ class Site:
         return Ingested(answer.returncode, said, {row["what"]: row for row in rows})
 
     def configuration(self, store: str = "", **changes: str | int) -> Path:
-        """Return a configuration file for a store of that name; `changes` are of its [accounting]."""
+        """Return a configuration file for a store of that name; `changes` are of its [accounting].
+
+        It reads a day back, which is one window.
+        """
         own = self.sandbox.layout.rightsizer_toml
         if not store:
             return own
         file = self.folder / f"{store}.toml"
         if not file.exists() or changes:
+            changes = {"first_days": 1, **changes}
             text = own.read_text(encoding="utf-8").replace(self.url(""), self.url(store))
             lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in changes.items())
             kept = [line for line in text.splitlines() if line.partition(" ")[0] not in changes]
