@@ -49,7 +49,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--report", "with_report", is_flag=True, help="Then show how far the labels can be trusted.")
 @click.option("--quarantined", is_flag=True, help="Only show what was not taken, and why.")
 @click.option("--retry", "again", is_flag=True, help="Try what was not taken once more.")
-@click.option("--prune", "keep_days", type=click.IntRange(1), help="Only forget what ended so many days ago.")
+@click.option(
+    "--prune", "keep_days", type=click.IntRange(1), help="Only forget what ended more than so many days ago."
+)
 @format_option
 def ingest(
     config_file: str | None,
@@ -83,6 +85,7 @@ def ingest(
             show_quarantine(engine, output_format)
         elif keep_days is not None:
             prune(engine, now_s - keep_days * DAY_S, output_format)
+            remove_spool_files(engine, Path(config.accounting.gpu_spool), now_s)
         else:
             settings = settings_of(config, key_file)
             if files:
@@ -245,3 +248,19 @@ def prune(engine: Engine, before_s: int, output_format: str) -> None:
     )
     if pruned.kept_room:
         note(pruned.kept_room)
+
+
+def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
+    """Remove files of the GPU spool that are read to their end and written to no more."""
+    from accounting.gpu_samples import finished_files
+    from accounting.store.records import read_offsets
+
+    with engine.connect() as connection:
+        files = finished_files(spool, read_offsets(connection), now_s)
+    for file in files:
+        try:
+            file.unlink()
+        except OSError as error:
+            note(f"cannot remove {file}: {error.strerror}; whoever runs `rightsizer collect` may")
+    if files:
+        note(f"{len(files)} files of the GPU spool had been read and were removed")

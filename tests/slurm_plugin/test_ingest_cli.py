@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -131,6 +132,24 @@ def test_what_ended_long_ago_is_forgotten(run: Run, site: Site) -> None:
     forgotten = {row["what"]: row["forgotten"] for row in json.loads(ran.out)}
     assert (forgotten["attempts"], forgotten["steps"]) == (1, 1)
     assert [one.row.job_id for one in stored(site)] == [1]
+
+
+def test_spool_files_that_were_read_go_with_what_is_old(run: Run, site: Site) -> None:
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
+    spool = Path(site.config.accounting.gpu_spool)
+    spool.mkdir()
+    old, new, unread = (spool / f"{name}.jsonl" for name in ("old", "new", "unread"))
+    sample = (
+        '{"job_id":7,"node":"n1","time_s":1700000000,"gpu":0,"util_pct":90,"mem_mib":2000,"source":"nvml"}\n'
+    )
+    for file in (old, new):
+        file.write_text(sample)
+    assert run("ingest").code == 0
+    unread.write_text(sample)
+    for file in (old, unread):
+        os.utime(file, (1700000000, 1700000000))
+    assert "1 files of the GPU spool had been read and were removed" in run("ingest", "--prune", "10").err
+    assert sorted(file.name for file in spool.iterdir()) == ["new.jsonl", "unread.jsonl"]
 
 
 @pytest.mark.parametrize("configured", [False, True])
