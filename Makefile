@@ -42,6 +42,9 @@ matrix: setup releases
 bench: setup
 	$(BIN)/python -m bench.submit_rate
 	$(BIN)/python -m bench.clients_flood
+	$(BIN)/python -m bench.collector_cost
+	$(BIN)/python -m bench.ingest_rate
+	$(BIN)/python -m bench.reingest
 
 faults: setup
 	@$(BIN)/python -m tests.cluster.campaign

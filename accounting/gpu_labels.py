@@ -8,12 +8,14 @@ is nothing to tell apart: one GPU, all of them idle, or as much use as only all 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
-from accounting.records import GpuUse, Quality, Step
+from accounting.frames import Floats
+from accounting.records import GpuUse, Quality
 
 # A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
 BUSY_GPU_PCT = 1.0
@@ -23,20 +25,22 @@ SLURM = "slurm"
 class GpuLabel(msgspec.Struct, frozen=True, kw_only=True):
     """The GPU figures of Use: `gpus` were ever busy, `gpu_mem_mib` is the most that was used of any one of them."""
 
-    gpus: int | None = None
-    gpu_mem_mib: float | None = None
-    quality: Quality = "absent"
-    source: str = ""
+    gpus: int
+    gpu_mem_mib: float
+    quality: Quality
+    source: str
 
 
-def gpu_label(alloc_gpus: int | None, steps: Sequence[Step], gpu_use: Sequence[GpuUse]) -> GpuLabel:
-    """Return what an attempt used of the GPUs it was allocated; `gpu_use` is what meters saw during it."""
-    if gpu_use:
-        return _metered(gpu_use)
-    return _recorded(alloc_gpus or 0, steps)
+@dataclass(frozen=True)
+class RecordedGpus:
+    """What Slurm's own figures say of attempts' GPUs; NaN where they say nothing."""
+
+    gpus: Floats
+    gpu_mem_mib: Floats
 
 
-def _metered(gpu_use: Sequence[GpuUse]) -> GpuLabel:
+def metered_gpus(gpu_use: Sequence[GpuUse]) -> GpuLabel:
+    """Return what meters saw during an attempt; they must have seen something."""
     # A GPU comes more than once where its meter paused, or where two meters watch it.
     busy = {(use.node, use.gpu, use.instance) for use in gpu_use if _was_busy(use)}
     seen_often = any(use.samples > 1 for use in gpu_use)
@@ -55,16 +59,15 @@ def _was_busy(use: GpuUse) -> bool:
     return use.util_max_pct >= BUSY_GPU_PCT
 
 
-def _recorded(allocated: int, steps: Sequence[Step]) -> GpuLabel:
-    util_pct = max((step.gpu_util_pct for step in steps if step.gpu_util_pct is not None), default=None)
-    mem_mib = max((step.gpu_mem_mib for step in steps if step.gpu_mem_mib is not None), default=None)
-    if not allocated or util_pct is None:
-        return GpuLabel()
-    if util_pct < BUSY_GPU_PCT and not mem_mib:
-        return GpuLabel(gpus=0, gpu_mem_mib=0.0, quality="sampled", source=SLURM)
-    if allocated == 1:
-        busy = int(util_pct >= BUSY_GPU_PCT)
-        return GpuLabel(gpus=busy, gpu_mem_mib=mem_mib, quality="sampled", source=SLURM)
-    if math.ceil(util_pct / 100) >= allocated:
-        return GpuLabel(gpus=allocated, quality="sampled", source=SLURM)
-    return GpuLabel()
+def recorded_gpus(allocated: Floats, util_pct: Floats, mem_mib: Floats) -> RecordedGpus:
+    """Return what Slurm recorded: the GPUs it gave, and the highest figures of any of an attempt's steps."""
+    told = (allocated > 0) & ~np.isnan(util_pct)
+    busy = util_pct >= BUSY_GPU_PCT
+    idle = told & ~busy & ~(mem_mib > 0)
+    one = told & (allocated == 1)
+    every = told & (np.ceil(util_pct / 100) >= allocated)
+    none, nothing = np.full(len(allocated), np.nan), np.zeros(len(allocated))
+    return RecordedGpus(
+        gpus=np.select([idle, one, every], [nothing, busy.astype(np.float64), allocated], none),
+        gpu_mem_mib=np.select([idle, one], [nothing, mem_mib], none),
+    )

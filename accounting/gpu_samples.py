@@ -31,6 +31,7 @@ FINISHED_AFTER_S = 2 * 86400
 # How far a node's clock may be ahead of ours.
 CLOCK_AHEAD_S = 300
 LONGEST_WINDOW_S = 86400
+MOST_SAMPLES_A_S = 20
 EARLIEST_S = 946_684_800  # 2000: an earlier clock was never set
 MOST_MEM_MIB = 2**24
 MOST_POWER_W = 10_000.0
@@ -102,7 +103,10 @@ def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list
     """Return the files that are read to their end and written to no more: they can be removed."""
     found = []
     for file in sorted(folder.glob("*.jsonl")):
-        stat = file.stat()
+        try:
+            stat = file.stat()
+        except FileNotFoundError:
+            continue
         if stat.st_size <= offsets.get(spool_key(file.name), 0) and _is_old(stat.st_mtime, now_s):
             found.append(file)
     return found
@@ -131,6 +135,8 @@ def _read_on(file: Path, offset: int, now_s: int | None) -> Iterator[SpoolPart]:
                 offset += len(block) - len(rest)
                 spool.seek(offset)
                 yield _part(file, offset, complete, now_s, finished=ends)
+    except FileNotFoundError:
+        return  # its collector dropped it, or another ingester removed it
     except OSError as error:
         raise StoreError(
             f"cannot read the GPU spool file {file}: {error.strerror}; mend its permissions"
@@ -187,9 +193,9 @@ def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
         ("node", 0 < len(use.node) <= NAME_CHARS),
         ("source", 0 < len(use.source) <= NAME_CHARS),
         ("GPU", 0 <= use.gpu < 2**31 and -1 <= use.instance < 2**31),
-        ("number of samples", 1 <= use.samples < 2**31),
         ("time", EARLIEST_S <= use.first_s <= use.last_s <= use.first_s + LONGEST_WINDOW_S),
         ("time in the future", now_s is None or use.last_s <= now_s + CLOCK_AHEAD_S),
+        ("number of samples", 1 <= use.samples <= MOST_SAMPLES_A_S * (use.last_s - use.first_s + 1)),
         ("utilisation", _within(use.util_max_pct, 100.0) and _within(use.util_mean_pct, 100.0)),
         ("utilisation", (use.util_mean_pct or 0.0) <= (use.util_max_pct or 0.0) + 0.01),
         ("memory", _within(use.mem_max_mib, MOST_MEM_MIB)),

@@ -232,10 +232,11 @@ class Run:
         """Label records and write them."""
         pseudonyms = self.settings.pseudonyms
         if pseudonyms is not None:
-            records = replace(records, jobs=pseudonyms.table(records.jobs))
-        attempts, steps = self._label_and_write(connection, records)
-        self.report.attempts += attempts + Counts(same=records.known)
-        self.report.steps += steps
+            jobs, steps = pseudonyms.table(records.jobs), pseudonyms.table(records.steps)
+            records = replace(records, jobs=jobs, steps=steps)
+        written, written_steps = self._label_and_write(connection, records)
+        self.report.attempts += written + Counts(same=records.known)
+        self.report.steps += written_steps
         self.report.unfinished += records.unfinished
         self.report.decisions += write_refusals(connection, originals.refusals(records.jobs))
         self.quarantine(connection, records.quarantined)

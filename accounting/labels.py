@@ -31,14 +31,11 @@ from accounting.frames import (
     ints,
     records_of,
 )
+from accounting.gpu_labels import SLURM, metered_gpus, recorded_gpus
 from accounting.originals import asked_first
 from accounting.records import Attempt, GpuUse, JobRow, Step
 from accounting.states import outcome_of
 from accounting.usage import Flags
-
-# A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
-BUSY_GPU_PCT = 1.0
-BY_SLURM = "slurm"
 
 Columns = dict[str, Any]
 
@@ -65,7 +62,7 @@ def label(
         **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
         **_cores(jobs, steps, asked["num_tasks"]),
         "wall_s": elapsed_s,
-        "wall_quality": quality.wall_quality(outcome, ints(jobs["start_s"]) > 0),
+        "wall_quality": quality.wall_quality(outcome, _started(jobs, steps)),
         **_gpus(jobs, steps, gpu_use or {}),
         **_input_output(steps, elapsed_s, count, sampled_every_s),
         **_energy(jobs, steps, elapsed_s, count),
@@ -87,6 +84,14 @@ def label_attempt(
         label(records_of([(row, steps)]), {row.job_id: gpu_use}, {0: by_client} if by_client else {})
     )
     return attempt
+
+
+def _started(jobs: pa.Table, steps: Columns) -> Flags:
+    """Return which attempts ever ran: 24.11 and later show a job that was cancelled while it waited as begun then."""
+    with_steps = np.zeros(len(jobs), dtype=bool)
+    with_steps[steps["job"]] = True
+    ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
+    return ran
 
 
 def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
@@ -178,30 +183,27 @@ def _cores(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
 
 
 def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]]) -> Columns:
-    """Return GPUs that were busy. A meter sees each GPU; Slurm's own figures only tell of a single one.
-
-    Where both are there the meter counts: Slurm's utilisation of a job with several GPUs does not say which were busy.
-    """
+    """Return the GPUs that were busy, by whoever saw them (accounting/gpu_labels.py)."""
     count = len(jobs)
-    util_pct = usage.maxima(steps["job"], steps["gpu_util_pct"], count)
-    gpu_mem_mib = usage.maxima(steps["job"], steps["gpu_mem_mib"], count)
-    given = floats(jobs["alloc_gpus"])
-    told = ~np.isnan(util_pct) & (given > 0)
-    idle = told & (util_pct < BUSY_GPU_PCT)
-    gpus = np.where(idle, 0.0, np.where(told & (given == 1), 1.0, np.nan))
-    source = np.where(told, BY_SLURM, "").astype(object)
-    gpu_mem_mib = np.where(told & (given == 1), gpu_mem_mib, np.nan)
+    recorded = recorded_gpus(
+        floats(jobs["alloc_gpus"]),
+        usage.maxima(steps["job"], steps["gpu_util_pct"], count),
+        usage.maxima(steps["job"], steps["gpu_mem_mib"], count),
+    )
+    known = ~np.isnan(recorded.gpus)
+    columns: Columns = {
+        "gpus": recorded.gpus,
+        "gpu_mem_mib": recorded.gpu_mem_mib,
+        "gpu_source": np.where(known, SLURM, "").astype(object),
+        "gpu_quality": quality.measured_quality(known, ints(jobs["elapsed_s"]), "sampled"),
+    }
     for row in _rows_of(jobs["job_id"], gpu_use):
         metered = _during(jobs, row, gpu_use)
         if metered:
-            gpus[row], source[row] = gpus_used(metered)
-            gpu_mem_mib[row] = max(use.mem_max_mib for use in metered)
-    return {
-        "gpus": gpus,
-        "gpu_mem_mib": gpu_mem_mib,
-        "gpu_source": source,
-        "gpu_quality": quality.measured_quality(~np.isnan(gpus), ints(jobs["elapsed_s"]), "sampled"),
-    }
+            label = metered_gpus(metered)
+            columns["gpus"][row], columns["gpu_mem_mib"][row] = label.gpus, label.gpu_mem_mib
+            columns["gpu_quality"][row], columns["gpu_source"][row] = label.quality, label.source
+    return columns
 
 
 def _rows_of(job_ids: pa.ChunkedArray, wanted: Mapping[int, object]) -> Iterable[int]:
@@ -216,20 +218,6 @@ def _during(jobs: pa.Table, row: int, gpu_use: Mapping[int, Sequence[GpuUse]]) -
     start_s, end_s = jobs["start_s"][row].as_py(), jobs["end_s"][row].as_py()
     uses = gpu_use[jobs["job_id"][row].as_py()]
     return [use for use in uses if use.first_s <= end_s and use.last_s >= start_s]
-
-
-def gpus_used(gpu_use: Sequence[GpuUse]) -> tuple[int, str]:
-    """Return how many GPUs were ever busy, over all nodes, and the source of the samples.
-
-    A MIG instance has no utilisation of its own: it was busy where its memory was used.
-    """
-    # A GPU comes more than once where its meter paused, or where two meters watch it.
-    busy = {(use.node, use.gpu, use.instance) for use in gpu_use if _is_busy(use)}
-    return len(busy), "+".join(sorted({use.source for use in gpu_use}))
-
-
-def _is_busy(use: GpuUse) -> bool:
-    return use.mem_max_mib > 0 if use.util_max_pct is None else use.util_max_pct >= BUSY_GPU_PCT
 
 
 def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: int) -> Columns:

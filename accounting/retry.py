@@ -11,8 +11,8 @@ from accounting.decisions import decode_decision
 from accounting.ingest import Run, Source
 from accounting.journal import SOURCE as JOURNAL
 from accounting.records import Quarantined
-from accounting.sacct_records import SOURCE as SACCT
-from accounting.sacct_records import end_of
+from accounting.sacct_groups import SOURCE as SACCT
+from accounting.sacct_groups import end_of
 from accounting.store.database import writing
 from accounting.store.quarantine import forget_quarantined, take_quarantined
 from accounting.store.records import write_decisions, write_gpu_use

@@ -17,6 +17,9 @@ Array = npt.NDArray[Any]
 
 T0 = 1_700_000_000
 FAMILIES, USERS = 3_000, 400
+USER_NAMES = tuple(f"user{number:03d}" for number in range(USERS))
+JOB_NAMES = tuple(f"stage-{number % 40}_{number:04x} α={number % 9}" for number in range(FAMILIES))
+SIGNATURES = tuple(f"{number * 2654435761 % 2**48:012x}" for number in range(FAMILIES))
 MEAN_GAP_S = 15.0
 STATES = ("COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT", "CANCELLED by 1207")
 OUTCOMES = ("completed", "cut_short", "out_of_memory", "timeout", "cut_short")
@@ -56,9 +59,6 @@ def _repeated(words: tuple[str, ...], which: Array) -> pa.Array:
 
 def _texts(job_id: Array, family: Array, draw: np.random.Generator) -> dict[str, Any]:
     jobs = len(job_id)
-    users = tuple(f"user{number:03d}" for number in range(USERS))
-    names = tuple(f"stage-{number % 40}_{number:04x} α={number % 9}" for number in range(FAMILIES))
-    signatures = tuple(f"{number * 2654435761 % 2**48:012x}" for number in range(FAMILIES))
     ours = draw.random(jobs) < 0.25
     ids = [
         f"{value:012x}" if has else "" for value, has in zip(draw.integers(0, 2**48, jobs), ours, strict=True)
@@ -71,15 +71,15 @@ def _texts(job_id: Array, family: Array, draw: np.random.Generator) -> dict[str,
         "display_id": [
             str(value) if value % 5 else f"{value - value % 500}_{value % 500}" for value in job_id.tolist()
         ],
-        "user": _repeated(users, family % USERS),
+        "user": _repeated(USER_NAMES, family % USERS),
         "account": _repeated(("phys", "chem", "bio", "geo"), family % 4),
         "partition": _repeated(("main", "long", "gpu"), family % 3),
         "qos": _repeated(("normal", "high"), family % 2),
-        "job_name": _repeated(names, family),
+        "job_name": _repeated(JOB_NAMES, family),
         "comment": _repeated(("",), empty),
         "admin_comment": [word.format(value) if value else "" for value in ids],
         "decision_id": ids,
-        "script_signature": _repeated(signatures, family),
+        "script_signature": _repeated(SIGNATURES, family),
         "slurm_release": _repeated(("24.11",), empty),
         "gather": _repeated(("jobacct_gather/cgroup cgroup/v2",), empty),
         "gpu_source": _repeated(("", "tres"), (family % 10 == 0).astype(np.int64)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -39,23 +40,30 @@ def _columns(columns: Any, leave_out: frozenset[str]) -> list[Any]:
     return [column for column in columns if column.name not in leave_out]
 
 
-def write_windows(engine: Engine, windows: int = WINDOWS, jobs: int = JOBS_A_WINDOW, rounds: int = 1) -> None:
+def write_windows(
+    engine: Engine,
+    windows: int = WINDOWS,
+    jobs: int = JOBS_A_WINDOW,
+    rounds: int = 1,
+    written: Callable[[], None] = lambda: None,
+) -> None:
     """Write windows from the last one marked on, and mark each in the transaction that writes it; then from the first.
 
-    That is what ingesting does, without Slurm.
+    That is what ingesting does, without Slurm. `written` is called after each.
     """
+    chunks = [site_rows.chunk(number, jobs) for number in range(windows)]
     with engine.connect() as connection:
         done = read_until_s(connection, SOURCE) or 0
     for number in range(max(0, done - 1), rounds * windows):
-        attempts, steps = site_rows.chunk(number % windows, jobs)
         with writing(engine) as connection:
-            upsert_attempts(connection, attempts, steps)
+            upsert_attempts(connection, *chunks[number % windows])
             mark = {"source": SOURCE, "read_until_s": min(windows, number + 1)}
             write_rows(connection, schema.windows, [mark])
+        written()
 
 
 def start_writing(url: str, rounds: int) -> tuple[BaseProcess, Pipe]:
-    """Start a process that opens the store and writes windows, round after round; the pipe tells that it begins."""
+    """Start a process that opens the store and writes windows, round after round; the pipe tells of each."""
     mine, its = _starter.Pipe()
     process = _starter.Process(target=_write, args=(url, rounds, its))
     process.start()
@@ -65,6 +73,5 @@ def start_writing(url: str, rounds: int) -> tuple[BaseProcess, Pipe]:
 
 def _write(url: str, rounds: int, pipe: Pipe) -> None:
     engine = open_store(url, create=True)
-    pipe.send("writing")
-    write_windows(engine, rounds=rounds)
+    write_windows(engine, rounds=rounds, written=lambda: pipe.send("written"))
     engine.dispose()

@@ -25,7 +25,7 @@ _LIST = (
 )
 # Slurm counts nothing that comes near; what is larger would not survive a multiplication.
 _MOST = 2**53
-# Tables that went through other programs hold 5.0.
+# slurmdbd's table that went through another program holds 5.0.
 _WHOLE_AS_DECIMAL = r"^([0-9]{1,15})\.0$"
 
 
@@ -52,7 +52,8 @@ class Fields:
 
     def name(self, thing: str) -> pa.Array:
         """Return names, or the numbers that stand for them."""
-        return pc.replace_substring_regex(self.words(thing), _WHOLE_AS_DECIMAL, r"\1")
+        text = self.words(thing)
+        return pc.replace_substring_regex(text, _WHOLE_AS_DECIMAL, r"\1") if self.slurmdbd else text
 
     def number(self, thing: str) -> pa.Array:
         """Return whole numbers; null where there is none, or one of Slurm's that stand for none."""

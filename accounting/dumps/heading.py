@@ -30,7 +30,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "elapsed": ("elapsed",),
     "cpu_time_raw": ("cputimeraw",),
     "cpu_time": ("cputime",),
-    "waited_raw": ("resvcpuraw",),
+    "waited_raw": ("plannedcpuraw", "resvcpuraw"),
     "waited": ("planned", "reserved"),
     "limit_min": ("timelimitraw",),
     "limit": ("timelimit",),

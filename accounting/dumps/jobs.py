@@ -79,7 +79,8 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
         "req_cpus": req_cpus,
         "req_mem_mib": pc.coalesce(requested.mem_mib, _requested_mib(fields, req_cpus, nodes)),
         "req_gpus": requested.gpus,
-        "alloc_cpus": alloc_cpus,
+        # NCPUS of a job that never started are those that it asked for.
+        "alloc_cpus": pc.coalesce(granted.cpus, pc.if_else(pc.greater(times.elapsed_s, 0), alloc_cpus, None)),
         "alloc_mem_mib": granted.mem_mib,
         "alloc_gpus": granted.gpus,
         "energy_j": believable_j(
@@ -191,7 +192,13 @@ def _ids(rows: Rows, fields: Fields) -> tuple[pa.Array, pa.Array]:
         return number, pc.coalesce(of_array, display_id)
     if fields.has("raw_id"):
         if fields.has("id"):
-            display_id = pc.coalesce(columns.job_ids(fields.words("id")).display_id, display_id)
+            shown = columns.job_ids(fields.words("id"))
+            alone = pc.and_(
+                pc.is_null(shown.task), pc.and_(pc.is_null(shown.component), pc.invert(shown.pending))
+            )
+            differ = pc.and_(alone, pc.not_equal(shown.number, number))
+            rows.mark(pc.fill_null(differ, False), "JobID and JobIDRaw are of different jobs")
+            display_id = pc.coalesce(shown.display_id, display_id)
         return number, display_id
     part = pc.coalesce(pc.add(rows.ids.task, 1), pc.add(rows.ids.component, 2**29))
     ours = pc.add(pc.multiply(number, 2**30), part)

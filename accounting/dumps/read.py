@@ -14,7 +14,7 @@ from accounting.dumps.believe import records_of
 from accounting.dumps.heading import Heading, missing, read_heading
 from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.lines import Block, read_blocks
-from accounting.dumps.rows import REACH_LINES, is_job_line, split_rows
+from accounting.dumps.rows import REACH_LINES, is_job_line, is_whole_line, split_rows
 from accounting.errors import DumpError
 from accounting.frames import Records
 
@@ -51,7 +51,7 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
 
 def _ids_are_lost(heading: Heading, lines: list[str]) -> bool:
     """Whether ids went through a program that takes them for decimal numbers (16051200000000.0)."""
-    ids = split_rows(heading, Block(2, lines)).ids if lines else None
+    ids = split_rows(heading, Block(2, lines)).ids if lines and heading.slurmdbd else None
     return ids is not None and ids.number.null_count > len(lines) // 2
 
 
@@ -86,9 +86,8 @@ def _last_cut(heading: Heading, lines: list[str]) -> int:
     starts = (place for place in range(latest, 0, -1) if is_job_line(heading, lines[place]))
     cut = next(starts, 0)
     if heading.free_text and not heading.quoted:
-        delimiters = len(heading.names) - 1
         for place in chain([cut], islice(starts, _TRIES)):
             near = lines[max(0, place - REACH_LINES) : place + REACH_LINES]
-            if all(line.count(heading.delimiter) == delimiters for line in near):
+            if all(is_whole_line(heading, line) for line in near):
                 return place
     return cut

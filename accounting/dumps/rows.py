@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from accounting import columns
 from accounting.dumps.heading import Heading
 from accounting.dumps.lines import Block
-from accounting.ids import parse_job_id
+from accounting.ids import JobId, parse_job_id
 
 # A text that forges lines breaks the line it stands in: what is this near to a piece of one is in doubt.
 REACH_LINES = 64
@@ -69,18 +69,26 @@ def split_rows(heading: Heading, block: Block) -> Rows:
     for at, line in enumerate(lines):
         if not line or line == heading_line:
             reasons[at] = NOTHING
-    if heading.free_text:
-        # A last line that was cut off is short for another reason.
-        whole = len(lines) - 1 if block.cut_off else len(lines)
-        _doubt_around_pieces(heading, lines, counts[:whole], delimiter, reasons)
-    if block.cut_off and lines:
-        reasons[-1] = block.cut_off
     fitted = list(lines) if odd.size else lines
     for place in odd:
         fitted[place] = _id_alone(heading, lines[place], delimiter)
     flat = pc.list_flatten(pc.split_pattern(pa.array(fitted, pa.string()), delimiter))
     texts = [flat.take(pa.array(np.arange(column, len(flat), width))) for column in range(width)]
+    if heading.free_text:
+        # A last line that was cut off is short for another reason.
+        whole = slice(len(lines) - 1 if block.cut_off else len(lines))
+        _doubt_near_pieces(_have_ids(heading, texts)[whole], counts[whole], width, reasons[whole])
+    if block.cut_off and lines:
+        reasons[-1] = block.cut_off
     return group_rows(heading, block.first, block.lines, texts, reasons)
+
+
+def _have_ids(heading: Heading, texts: list[pa.Array]) -> np.ndarray:
+    """Whether each line has an id where it belongs; all of them where the dump has no ids."""
+    place = _id_place(heading)
+    if place is None:
+        return np.ones(len(texts[0]), bool)
+    return np.asarray(pc.is_valid(columns.job_ids(texts[place]).number))
 
 
 def group_rows(
@@ -92,7 +100,11 @@ def group_rows(
     if source is None:
         everything = np.ones(size, bool)
         return Rows(heading, first, lines, texts, reasons, np.arange(size), everything, None)
-    ids = columns.job_ids(texts[heading.place[source]])
+    text = texts[heading.place[source]]
+    if heading.slurmdbd:
+        # Its job table has no steps: 123.0 is a number that went through another program.
+        text = pc.replace_substring_regex(text, r"\.0$", "")
+    ids = columns.job_ids(text)
     is_step = np.asarray(pc.is_valid(ids.step_id))
     is_job = ~is_step
     group = np.cumsum(is_job) - 1
@@ -109,26 +121,29 @@ def group_rows(
     return rows
 
 
-def _doubt_around_pieces(
-    heading: Heading, lines: list[str], counts: np.ndarray, delimiter: str, reasons: np.ndarray
-) -> None:
-    """Doubt what stands near pieces of a broken line, unless they make a whole one together."""
-    width, place = len(heading.names), _id_place(heading)
+def _doubt_near_pieces(has_id: np.ndarray, counts: np.ndarray, width: int, reasons: np.ndarray) -> None:
+    """Doubt what stands between the pieces of a broken line, and near a piece whose others look whole.
 
-    def has_id(at: int) -> bool:
-        values = lines[at].split(delimiter, width)
-        return place is not None and place < len(values) and parse_job_id(values[place]) is not None
-
-    # A line that is too long and has its id is whole: some text in it holds the delimiter.
-    odd = np.flatnonzero(counts != width).tolist()
-    pieces = [at for at in odd if counts[at] < width or not has_id(at)]
+    A line that a text breaks begins with its id, and its pieces have as many delimiters together as a whole one; more
+    where the text holds some itself.
+    """
+    pieces = np.flatnonzero((reasons != NOTHING) & ((counts < width) | ~has_id)).tolist()
+    broken_at, delimiters = -1, 0
     for run in _runs(pieces):
-        whole = has_id(run[0]) and not any(has_id(at) for at in run[1:])
-        whole = whole and sum(counts[at] - 1 for at in run) >= width - 1
-        if whole or not any(lines[at] for at in run):
-            continue
-        near = reasons[max(0, run[0] - REACH_LINES) : run[-1] + 1 + REACH_LINES]
-        near[near == ""] = "it stands near a piece of a broken line, and may be forged"
+        if broken_at >= 0:
+            _doubt(reasons[broken_at : min(run[0], broken_at + REACH_LINES)])
+        if broken_at < 0 or run[0] - broken_at > REACH_LINES:
+            delimiters = 0 if has_id[run[0]] else width
+            if not has_id[run[0]]:
+                _doubt(reasons[max(0, run[0] - REACH_LINES) : run[0]])
+        delimiters += sum(counts[at] - 1 for at in run)
+        broken_at = run[-1] + 1 if delimiters < width - 1 else -1
+    if broken_at >= 0:
+        _doubt(reasons[broken_at : broken_at + REACH_LINES])
+
+
+def _doubt(reasons: np.ndarray) -> None:
+    reasons[reasons == ""] = "it stands near a piece of a broken line, and may be forged"
 
 
 def _runs(places: list[int]) -> Iterator[list[int]]:
@@ -167,12 +182,20 @@ def _without_quotes(line: str, delimiter: str) -> str:
     return "\x1f".join(values)
 
 
+def is_whole_line(heading: Heading, line: str) -> bool:
+    """Whether a line has all its columns, and its id where it belongs."""
+    return line.count(heading.delimiter) == len(heading.names) - 1 and _id_of(heading, line) is not None
+
+
 def is_job_line(heading: Heading, line: str) -> bool:
     """Whether a line is a job's, and not one of its steps': a block may end before it."""
+    parsed = _id_of(heading, line)
+    return parsed is not None and parsed.step_id is None
+
+
+def _id_of(heading: Heading, line: str) -> JobId | None:
     place = _id_place(heading)
     if place is None:
-        return True
+        return JobId(number=0, display_id="")
     values = line.split(heading.delimiter, place + 1)
-    text = values[place].strip('"') if place < len(values) else ""
-    parsed = parse_job_id(text)
-    return parsed is not None and parsed.step_id is None
+    return parse_job_id(values[place].strip('"')) if place < len(values) else None

@@ -17,7 +17,7 @@ from accounting.gpu_collector.attribution import (
 )
 
 # Where slurmstepd makes a job's cgroup, below the mount point (of one controller in v1).
-PLACES = (
+PLACES = (  # the first that has a job counts
     "system.slice/*slurmstepd.scope/job_*",
     "*slurmstepd.scope/job_*",
     "freezer/slurm*/uid_*/job_*",
@@ -59,12 +59,22 @@ class JobProcesses:
     def look_again(self) -> None:
         """Find the jobs that run now, and forget whose processes were: ids come again."""
         self._job_of.clear()
-        found = dict(self._folders())
+        found: dict[JobHere, Path] = {}
+        for job, folder in self._folders():
+            found.setdefault(job, folder)
         self._running = {job: self._running.get(job) or RunningJob(folder) for job, folder in found.items()}
-        for running in self._running.values():
+        for job, running in self._running.items():
+            # Slurm's cgroup says more than the processes do: whoever is left outside it is not the job any more.
+            for trusted in [one for one in self._trusted_uid if one.job_id == job.job_id]:
+                running.uid = self._trusted_uid.pop(trusted)
             if running.tries < MOST_TRIES and running.claim == Claim():
                 self._read_claim(running)
-        self._claims = [(job, one.claim) for job, one in self._running.items() if one.claim != Claim()]
+        # A slurmstepd that was killed leaves its cgroups behind: without a process they hold no GPU.
+        self._claims = [
+            (job, one.claim)
+            for job, one in self._running.items()
+            if one.claim != Claim() and next(self._members(one.folder), None) is not None
+        ]
 
     def _folders(self) -> Iterator[tuple[JobHere, Path]]:
         for place in PLACES:
@@ -121,17 +131,16 @@ class JobProcesses:
         return [job for job, claim in self._claims if claim.covers(gpu, instance, uuid)]
 
     def lives(self, job_id: int) -> bool:
-        """Whether a job still has a process here beside this one and those that started it."""
-        own = {os.getpid(), os.getppid()}
+        """Whether a job still has a process here beside this one."""
         for job, running in self._running.items():
-            if job.job_id == job_id and any(pid not in own for pid in self._members(running.folder)):
+            if job.job_id == job_id and any(pid != os.getpid() for pid in self._members(running.folder)):
                 return True
-        return any(job.job_id == job_id for job in self._trusted_uid) and self._names_itself(job_id, own)
+        return any(job.job_id == job_id and self._is_named(job) for job in self._trusted_uid)
 
-    def _names_itself(self, job_id: int, own: set[int]) -> bool:
+    def _is_named(self, job: JobHere) -> bool:
+        """Whether a process names a job without a cgroup; whoever started this one may name it too."""
         pids = (int(entry.name) for entry in self._proc.iterdir() if entry.name.isdigit())
-        found = (self._find(pid) for pid in pids if pid not in own)
-        return any(job is not None and job.job_id == job_id for job in found)
+        return any(self._find(pid) == job for pid in pids if pid not in (os.getpid(), os.getppid()))
 
     def _members(self, folder: Path) -> Iterator[int]:
         # The deepest hold the tasks, the first of them slurmstepd itself.

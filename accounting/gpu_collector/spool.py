@@ -38,7 +38,7 @@ class SpoolWriter:
         self._waiting: list[bytes] = []
         self._lost = 0
         self._failing = False
-        self._torn = False
+        self._torn: bool | None = None  # not known before the first write
 
     def write(self, uses: Sequence[GpuUse], now_s: float) -> None:
         """Append lines, by one write; what the disk refuses waits for the next time, as much as may wait."""
@@ -57,10 +57,13 @@ class SpoolWriter:
 
     def _append(self, now_s: float) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # What a full disk cut off must not swallow the next line too.
+        file = self._file(now_s)
+        if self._torn is None:
+            self._torn = _ends_torn(file)
+        # What a full disk, or the end of an earlier collector, cut off must not swallow the next line too.
         data = (b"\n" if self._torn else b"") + b"".join(self._waiting)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(self._file(now_s), flags, 0o640)
+        handle = os.open(file, flags, 0o640)
         try:
             written = os.write(handle, data)
         finally:
@@ -105,3 +108,13 @@ class SpoolWriter:
                 f"the spool {self._folder} holds more than {self._most_bytes // MIB_IN_BYTES} MiB of this node: "
                 f"dropped {oldest.name} with {lines} lines; let `rightsizer ingest --prune` take what it has read"
             )
+
+
+def _ends_torn(file: Path) -> bool:
+    """Whether a file ends in the middle of a line."""
+    try:
+        with file.open("rb") as spool:
+            spool.seek(max(0, file.stat().st_size - 1))
+            return spool.read() not in (b"", b"\n")
+    except FileNotFoundError:
+        return False

@@ -15,9 +15,9 @@ from accounting.report.measures import highest, measures
 SEPARATOR = "\x1f"
 REST = "(all others)"
 # As many families are told apart. Those that were given the least beyond them are counted under REST of their user.
-MOST_FAMILIES = 200_000
+MOST_FAMILIES = 100_000
 # So many rows of unfinished sums at least are kept before they are added up.
-PENDING_ROWS = 100_000
+PENDING_ROWS = 50_000
 
 FamilyOf = Callable[[str, str], str]
 
@@ -49,7 +49,7 @@ class Gathering:
         sums = pa.table({"key": key, **measures(batch), **highest(batch), **(more or {})})
         self._sums.append(_added(sums))
         settled, *pending = (table.num_rows for table in self._sums)
-        if sum(pending) > max(PENDING_ROWS, settled):
+        if sum(pending) > max(PENDING_ROWS, settled // 2):
             self._settle()
 
     def groups(self) -> Groups | None:

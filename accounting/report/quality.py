@@ -1,4 +1,4 @@
-"""How far the labels reach: which share of attempts each quality holds, by what measured them.
+"""How far the labels reach: which share of attempts each quality holds, by what measured them. Pure: counts to rows.
 
 Only attempts that ran are counted, and for GPUs only those that held one.
 """
@@ -9,20 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 import msgspec
-from sqlalchemy import ColumnElement, Engine, Select, and_, case, func, or_, select
 
 from accounting.records import Quality
-from accounting.report.selection import Selection
-from accounting.store.schema import attempts, steps
 
 Labelled = Literal["memory", "cores", "wall", "gpus", "gpu_memory", "io", "energy"]
 LABELLED: tuple[Labelled, ...] = get_args(Labelled)
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
-# A figure for memory above what was allocated by more than this is no rounding, nor steps that peaked in turn.
-ABOVE_LIMIT = 1.05
-
-_QUALITY_COLUMNS: dict[Labelled, str] = {
+# The column of the table attempts that says the quality of each.
+QUALITY_COLUMNS: dict[Labelled, str] = {
     "memory": "memory_quality",
     "cores": "cores_quality",
     "wall": "wall_quality",
@@ -66,63 +61,8 @@ class Segment(msgspec.Struct, kw_only=True):
         return self.counts[dimension].get(quality, 0) / whole if whole else 0.0
 
 
-def read_segments(engine: Engine, selection: Selection) -> list[Segment]:
-    """Return how the selected attempts are labelled, those first that were measured last."""
-    with engine.connect() as connection:
-        found = segments_of(dict(row) for row in connection.execute(quality_query(selection)).mappings())
-        for segment in found:
-            segment.with_steps = connection.execute(steps_query(segment.cluster)).first() is not None
-    return found
-
-
-def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
-    """Return the query that counts attempts by all that their quality depends on: some hundreds of rows."""
-    column = attempts.c
-    keys = [column.cluster, column.slurm_release, column.gather]
-    keys += [column[name] for name in sorted(set(_QUALITY_COLUMNS.values()))]
-    ran, on_gpus = _flag(column.start_s > 0), _flag(func.coalesce(column.alloc_gpus, 0) > 0)
-    # Grouped outside: databases differ in what an expression of their own is to be called in GROUP BY.
-    inner = select(
-        *keys,
-        ran.label("ran"),
-        on_gpus.label("on_gpus"),
-        column.end_s,
-        _flag(_above_memory()).label("above"),
-        _flag(_without_memory()).label("without"),
-        _flag(column.comment != "").label("commented"),
-    ).where(*selection.conditions())
-    found = inner.subquery().c
-    grouped = [found[key.name] for key in keys] + [found.ran, found.on_gpus]
-    return select(
-        *grouped,
-        func.count().label("attempts"),
-        func.max(found.end_s).label("last_s"),
-        *(func.sum(found[name]).label(name) for name in ("above", "without", "commented")),
-    ).group_by(*grouped)
-
-
-def steps_query(cluster: str) -> Select[tuple[object, ...]]:
-    """Return the query for any one step of a cluster; the key begins with the cluster, so it costs nothing."""
-    return select(steps.c.job_id).where(steps.c.cluster == cluster).limit(1)
-
-
-def _flag(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return case((condition, 1), else_=0)
-
-
-def _above_memory() -> ColumnElement[bool]:
-    column = attempts.c
-    measured = column.memory_quality.in_(("exact", "sampled"))
-    return and_(measured, column.alloc_mem_mib > 0, column.peak_mem_mib > column.alloc_mem_mib * ABOVE_LIMIT)
-
-
-def _without_memory() -> ColumnElement[bool]:
-    column = attempts.c
-    return and_(*(or_(part.is_(None), part == 0) for part in (column.asked_mem_mib, column.alloc_mem_mib)))
-
-
 def segments_of(rows: Iterable[Mapping[str, object]]) -> list[Segment]:
-    """Add up the rows of `quality_query`."""
+    """Add up rows that each count attempts which are labelled alike (quality_reading.py)."""
     found: dict[tuple[str, str, str], Segment] = {}
     for row in rows:
         key = (str(row["cluster"]), str(row["slurm_release"]), str(row["gather"]))
@@ -141,7 +81,7 @@ def _count(segment: Segment, row: Mapping[str, object]) -> None:
     segment.above_memory += _whole(row["above"])
     segment.without_memory += _whole(row["without"])
     segment.commented += _whole(row["commented"])
-    for dimension, column in _QUALITY_COLUMNS.items():
+    for dimension, column in QUALITY_COLUMNS.items():
         if row["on_gpus"] or column != "gpu_quality":
             counts = segment.counts.setdefault(dimension, {})
             quality = msgspec.convert(row[column], Quality)
@@ -149,7 +89,6 @@ def _count(segment: Segment, row: Mapping[str, object]) -> None:
 
 
 def _whole(value: object) -> int:
-    # MariaDB's sums are decimals.
     return int(str(value))
 
 

@@ -22,7 +22,7 @@ from accounting.store.schema import KEYS_A_QUERY, attempts
 Progress = Callable[[float, int], None]
 
 
-def _silent(_done: float, _rows: int) -> None:
+def silent(_done: float, _rows: int) -> None:
     """Tell nobody."""
 
 
@@ -32,11 +32,11 @@ def gather(
     keys: Sequence[str],
     family_of: FamilyOf,
     site: EnergySite | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Groups | None:
     """Return the selected attempts in groups of `keys` and family, with energy where `site` is given; None for none."""
     gathering = Gathering(keys, family_of)
-    for batch in _counted(engine, usage_query(selection, energy=site is not None), progress):
+    for batch in counted_batches(engine, usage_query(selection, energy=site is not None), progress):
         gathering.add(batch, energy_columns(batch, _gpu_use(engine, batch), site) if site else None)
     return gathering.groups()
 
@@ -48,7 +48,7 @@ def read_percentiles(
     family_of: FamilyOf | None,
     wanted: Sequence[str],
     shares: Sequence[float],
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Percentiles:
     """Read the selected attempts again, for the percentiles of the groups `wanted`, by their keys.
 
@@ -59,12 +59,15 @@ def read_percentiles(
     if len(firsts) <= KEYS_A_QUERY:
         query = query.where(attempts.c[keys[0]].in_(sorted(firsts)))
     spreading = Spreading(wanted)
-    for batch in _counted(engine, query, progress):
+    for batch in counted_batches(engine, query, progress):
         spreading.add(batch, group_keys(batch, keys, family_of))
     return spreading.percentiles(shares)
 
 
-def _counted(engine: Engine, query: Select[tuple[object, ...]], progress: Progress) -> Iterator[pa.Table]:
+def counted_batches(
+    engine: Engine, query: Select[tuple[object, ...]], progress: Progress
+) -> Iterator[pa.Table]:
+    """Yield a query's rows in tables of bounded size, and tell how many there were."""
     rows, read = count_rows(engine, query), 0
     for batch in read_batches(engine, query):
         yield batch

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine.interfaces import DBAPICursor
 
+from accounting.store.columns import parts
 from accounting.store.counts import Counts
 from accounting.store.database import refusing
 
@@ -31,8 +32,8 @@ def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
         cursor.execute("SELECT @@max_allowed_packet")
         [packet_bytes] = cursor.fetchone() or (STATEMENT_BYTES,)
         most_bytes = min(STATEMENT_BYTES, int(packet_bytes) // 2)
-        for begin in range(0, rows.num_rows, ROWS_AT_ONCE):
-            for written in _statements(rows.slice(begin, ROWS_AT_ONCE), most_bytes):
+        for part in parts(rows, ROWS_AT_ONCE):
+            for written in _statements(part, most_bytes):
                 cursor.execute(head + "),(".join(written) + tail)
                 counts += _counts(cursor, len(written))
     return counts

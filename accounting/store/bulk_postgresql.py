@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pcsv
 from sqlalchemy import Connection, Table
 
+from accounting.store.columns import parts
 from accounting.store.counts import Counts
 from accounting.store.database import refusing
+from accounting.store.postgresql_binary import HEADER, TRAILER, encode_rows
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -58,21 +59,20 @@ def _some_are_there(cursor: Cursor[Any], table: Table, rows: pa.Table) -> bool:
 
 
 def _copy(cursor: Cursor[Any], name: str, rows: pa.Table) -> None:
-    """COPY as CSV: unquoted nothing is null, texts are always quoted. Columns without any value are left out.
+    """COPY in binary; columns without any value are left out.
 
-    One thread writes the text of the next rows while another sends those before.
+    One thread makes the bytes of the next rows while another sends those before.
     """
     from psycopg.copy import QueuedLibpqWriter
 
     names = [one for one in rows.column_names if rows[one].null_count < rows.num_rows]
     rows = rows.select(names)
-    options = pcsv.WriteOptions(include_header=False)
-    statement = f'COPY "{name}" ({_quoted(names)}) FROM STDIN (FORMAT csv)'
+    statement = f'COPY "{name}" ({_quoted(names)}) FROM STDIN (FORMAT binary)'
     with cursor.copy(statement.encode(), writer=QueuedLibpqWriter(cursor)) as copy:
-        for begin in range(0, rows.num_rows, ROWS_A_WRITE):
-            sink = pa.BufferOutputStream()
-            pcsv.write_csv(rows.slice(begin, ROWS_A_WRITE), sink, options)
-            copy.write(memoryview(sink.getvalue()))
+        copy.write(HEADER)
+        for part in parts(rows, ROWS_A_WRITE):
+            copy.write(encode_rows(part))
+        copy.write(TRAILER)
 
 
 def _merge(cursor: Cursor[Any], table: Table, rows: pa.Table) -> Counts:

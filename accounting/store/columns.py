@@ -8,7 +8,7 @@ two.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from accounting.store.schema import NAME
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 _DIGEST_CHARACTERS = 32
+PART_BYTES = 2**26
 
 
 def as_stored(table: Table, rows: pa.Table) -> pa.Table:
@@ -52,9 +53,12 @@ def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     )
 
 
-def stored_text(text: str, column: Column[Any]) -> str:
-    """Return one text as it is stored, to look for it."""
-    return str(_stored(column, pa.chunked_array([[_encodable(text)]], pa.string()))[0])
+def parts(rows: pa.Table, most_rows: int) -> Iterator[pa.Table]:
+    """Yield rows in parts of so many at most, fewer where their texts are long."""
+    fitting = PART_BYTES * rows.num_rows // max(1, rows.nbytes)
+    each = max(1, min(most_rows, fitting))
+    for begin in range(0, rows.num_rows, each):
+        yield rows.slice(begin, each)
 
 
 def _arrow_type(column: Column[Any]) -> pa.DataType:

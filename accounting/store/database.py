@@ -169,7 +169,10 @@ def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     """Begin a transaction: a writer's takes the lock at once, since one that has read cannot wait for it."""
-    wait_s = connection.get_execution_options().get(_WAIT_S)
+    options = connection.get_execution_options()
+    wait_s = options.get(_WAIT_S)
+    if options.get("isolation_level") == "AUTOCOMMIT":
+        return
     if wait_s is None:
         connection.exec_driver_sql("BEGIN")
         return

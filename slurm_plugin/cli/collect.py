@@ -49,7 +49,7 @@ def collect(
     Needs no store: `rightsizer ingest` reads the spool. On a node without a GPU it says so and ends.
 
     \b
-    Examples:
+    Example:
       rightsizer collect
       rightsizer collect --job $SLURM_JOB_ID --spool /shared/gpu-spool
     """

@@ -121,8 +121,10 @@ def dump_zone(name: str | None) -> ZoneInfo:
     """Return a time zone by its name, this machine's without one; UsageError where there is none of that name."""
     try:
         return ZoneInfo(name) if name else local_zone()
-    except (ValueError, OSError) as error:
-        raise click.UsageError(f"--zone {name}: {error}; write it as in Europe/Berlin") from None
+    except (KeyError, ValueError, OSError):
+        raise click.UsageError(
+            f"--zone {name}: there is no such zone; write it as in Europe/Berlin"
+        ) from None
 
 
 def local_zone() -> ZoneInfo:

@@ -204,9 +204,11 @@ def show_quality(
 ) -> None:
     """Print the report on quality; `rightsizer ingest --report` prints it as well."""
     from accounting.report.advice import advice
-    from accounting.report.quality import quality_rows, read_segments
+    from accounting.report.quality import quality_rows
+    from accounting.report.quality_reading import read_segments
 
-    segments = read_segments(engine, selection)
+    with progress_bar("reading the store") as progress:
+        segments = read_segments(engine, selection, progress)
     if not only_advice:
         print_rows(quality_rows(segments), output_format, "of the attempts that ran, in per cent")
     never_started = sum(segment.never_started for segment in segments)

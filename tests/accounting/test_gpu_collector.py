@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,10 +42,10 @@ from accounting.records import GpuUse
 from bench import nvml_stand_in
 from tests.accounting.fake_gpus import FakeGpu, FakePynvml
 from tests.builders import T0, gpu_use
-from tests.conftest import PATIENCE_S
 
 A, B = JobHere(7, "n1"), JobHere(8, "n1")
 MIB = 1024**2
+PATIENCE_S = 20.0
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,16 @@ def test_each_job_gets_what_its_own_gpus_did(node: Node) -> None:
     assert told == [(7, 0, 70.0, 3000.0, 320.0), (7, 1, 0.0, 0.0, 60.0), (8, 2, 10.0, 500.0, 60.0)]
     assert {(use.samples, use.first_s, use.last_s, use.node) for use in uses} == {(30, T0, T0 + 29, "n1")}
     assert node.said == []
+
+
+def test_a_cgroup_that_was_left_behind_holds_no_gpu(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0")
+    collector = node.collector()
+    node.watch(collector)
+    for file in (node.folder / "cgroup").rglob("cgroup.procs"):
+        file.write_text("")
+    (use,) = node.watch(collector, first_s=T0 + 30)
+    assert use.last_s == T0 + 29
 
 
 def test_a_gpu_of_nobody_is_not_even_asked_what_it_does(node: Node) -> None:
@@ -424,6 +434,20 @@ def test_it_does_not_count_itself_as_the_job(node: Node) -> None:
     assert jobs.lives(7)
 
 
+def test_whoever_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
+    jobs = node.jobs()
+    jobs.trust(JobHere(7, "other-name"), os.getuid())
+    node.process(300, SLURM_JOB_ID="7")
+    jobs.look_again()
+    assert jobs.lives(7)
+    node.job(7, 100)
+    jobs.look_again()
+    assert jobs.lives(7)
+    node.end(7)
+    jobs.look_again()
+    assert not jobs.lives(7)
+
+
 def test_dear_passes_make_it_look_less_often(node: Node) -> None:
     jobs, clock, spent = node.jobs(), Clock(ends_after_s=100), iter(range(10**6))
     collector = node.collector(jobs)
@@ -510,6 +534,17 @@ def test_a_line_that_the_disk_cut_off_is_written_again_whole(
     )
 
 
+def test_the_line_that_an_earlier_collector_left_unfinished_swallows_none_of_ours(tmp_path: Path) -> None:
+    for number in range(3):
+        SpoolWriter(tmp_path, "n1", 64 * MIB, print).write([gpu_use(node=f"n{number}")], T0)
+        (file,) = tmp_path.iterdir()
+        with file.open("ab") as spool:
+            spool.write(b'{"job_id":')
+    uses, torn = read_spool(tmp_path)
+    assert [use.node for use in uses] == ["n0", "n1", "n2"]
+    assert len(torn) == 2
+
+
 def test_a_node_name_makes_no_path(tmp_path: Path) -> None:
     SpoolWriter(tmp_path, "../../n 1", 64 * MIB, print).write([gpu_use()], T0)
     assert [file.name for file in tmp_path.iterdir()] == [".._.._n_1-20231114-0000.jsonl"]
@@ -523,7 +558,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def started(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+def started(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
     (folder / "rightsizer.toml").write_text(f'[accounting]\ngpu_spool = "{folder}/spool"\n')
     command = [
         sys.executable,
@@ -533,10 +568,15 @@ def started(folder: Path, environment: dict[str, str], *arguments: str) -> subpr
         "--config",
         str(folder / "rightsizer.toml"),
     ]
-    return subprocess.Popen([*command, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+    with (folder / "said").open("wb") as said:
+        return subprocess.Popen([*command, *arguments], env=environment, stderr=said)
 
 
-def wait_for(what: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def said_by(folder: Path) -> str:
+    return (folder / "said").read_text()
+
+
+def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not what() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
@@ -549,17 +589,17 @@ def test_the_command_writes_what_it_saw_when_it_is_told_to_end(tmp_path: Path, s
         environment["SLURMD_NODENAME"] = "n5"
         process = started(tmp_path, environment, "--job", "41", "--every", "0.1")
         try:
-            assert process.stderr is not None
-            assert "watching 3 GPUs of n5 every 0.1 s" in process.stderr.readline()
+            wait_for(lambda: "is lost" in said_by(tmp_path), process)
             time.sleep(1.5)
             process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=PATIENCE_S)[1]
+            process.wait(PATIENCE_S)
         finally:
             process.kill()
             sleeping.kill()
-    assert process.returncode == 0, said
-    assert said.startswith("GPU 2 does not answer (GPU is lost)")
-    assert len(said.splitlines()) == 1
+    watching, lost = said_by(tmp_path).splitlines()
+    assert process.returncode == 0
+    assert watching.startswith("watching 3 GPUs of n5 every 0.1 s")
+    assert lost.startswith("GPU 2 does not answer (GPU is lost)")
     (file,) = (tmp_path / "spool").iterdir()
     assert file.name.startswith("n5-job41-")
     (line,) = file.read_text().splitlines()
@@ -586,7 +626,7 @@ def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
         environment = nvml_stand_in.environment(stand_in, gpus="1", pids=str(sleeping.pid))
         process = started(tmp_path, environment, "--job", "42", "--node", "n5")
         try:
-            process.communicate(timeout=60)
+            process.wait(60)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -597,16 +637,14 @@ def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
 def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) -> None:
     environment = nvml_stand_in.environment(stand_in, gpus="0")
     process = started(tmp_path, environment, "--node", "n5")
-    said = process.communicate(timeout=PATIENCE_S)[1]
-    assert (process.returncode, said) == (0, "no GPU to watch on n5: NVML knows none\n")
+    assert (process.wait(PATIENCE_S), said_by(tmp_path)) == (0, "no GPU to watch on n5: NVML knows none\n")
     try:
         Nvml().close()
     except NvmlFault:
         process = started(tmp_path, dict(os.environ), "--node", "n5")
-        said = process.communicate(timeout=PATIENCE_S)[1]
-        assert process.returncode == 0
+        assert process.wait(PATIENCE_S) == 0
+        (said,) = said_by(tmp_path).splitlines()
         assert said.startswith("no GPU to watch on n5: ")
-        assert len(said.splitlines()) == 1
 
 
 def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -615,21 +653,68 @@ def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.Mon
         Nvml()
 
 
-def test_on_a_real_gpu_it_sees_what_a_process_does() -> None:
+# A process that holds 512 MiB of the first GPU and writes them again and again, by the driver's own interface.
+BUSY_ON_A_GPU = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    assert getattr(cuda, name)(*arguments) == 0, name
+device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+size = ctypes.c_size_t(512 * 1024**2)
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(device), 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+call("cuCtxSetCurrent", context)
+call("cuMemAlloc_v2", ctypes.byref(memory), size)
+print("ready", flush=True)
+while True:
+    for _ in range(1000):
+        call("cuMemsetD8_v2", memory, ctypes.c_ubyte(1), size)
+    call("cuCtxSynchronize")
+"""
+
+
+@pytest.fixture
+def real_nvml() -> Iterator[Nvml]:
     try:
         nvml = Nvml()
     except NvmlFault as fault:
         pytest.skip(f"needs an NVIDIA GPU: {fault.reason}")
-    try:
-        devices = [device for gpu in range(nvml.count()) for device in nvml.devices_of(gpu)]
-        assert devices
-        for device in devices:
-            load = nvml.load(device, memory=True)
-            assert load.mem_mib >= 0.0
-            assert device.instance >= 0 or (load.util_pct is not None and 0 <= load.util_pct <= 100)
-            assert load.power_w is None or 0 < load.power_w < 10_000
-            for process in nvml.processes(device):
-                assert process.pid > 0
-            assert all(0 <= share <= 100 for share in nvml.process_util_pct(device).values())
-    finally:
-        nvml.close()
+    yield nvml
+    nvml.close()
+
+
+def test_real_nvml_answers_as_its_stand_ins_do(real_nvml: Nvml) -> None:
+    devices = [device for gpu in range(real_nvml.count()) for device in real_nvml.devices_of(gpu)]
+    assert devices
+    for device in devices:
+        load = real_nvml.load(device, memory=True)
+        assert load.mem_mib >= 0.0
+        assert device.instance >= 0 or (load.util_pct is not None and 0 <= load.util_pct <= 100)
+        assert load.power_w is None or 0 < load.power_w < 10_000
+        assert all(process.pid > 0 for process in real_nvml.processes(device))
+        assert all(0 <= share <= 100 for share in real_nvml.process_util_pct(device).values())
+
+
+def test_on_a_real_gpu_it_sees_what_a_process_does(real_nvml: Nvml, tmp_path: Path) -> None:
+    if real_nvml.devices_of(0)[0].instance >= 0:
+        pytest.skip("the first GPU is parted (MIG)")
+    named = {**os.environ, "SLURM_JOB_ID": "43"}
+    with subprocess.Popen([sys.executable, "-c", BUSY_ON_A_GPU], env=named, stdout=subprocess.PIPE) as busy:
+        try:
+            assert busy.stdout is not None
+            assert busy.stdout.readline() == b"ready\n"
+            process = started(tmp_path, dict(os.environ), "--job", "43", "--node", "n5")
+            time.sleep(8.0)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            busy.kill()
+    use, *others = (one for one in read_spool(tmp_path / "spool")[0] if one.gpu == 0)
+    assert others == []
+    assert (use.job_id, use.instance, use.node) == (43, -1, "n5")
+    assert 512 <= use.mem_max_mib < 2048
+    assert use.util_max_pct is not None
+    assert use.util_max_pct > 10
+    assert use.power_mean_w is not None
+    assert use.power_mean_w > 20

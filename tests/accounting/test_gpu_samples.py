@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from accounting import gpu_samples
 from accounting.errors import StoreError
-from accounting.gpu_labels import GpuLabel, gpu_label
 from accounting.gpu_samples import (
     FINISHED_AFTER_S,
     finished_files,
@@ -20,8 +19,9 @@ from accounting.gpu_samples import (
     read_spool_on,
     spool_key,
 )
+from accounting.labels import label_attempt
 from accounting.records import GpuUse, Step
-from tests.builders import T0, gpu_use, step
+from tests.builders import T0, gpu_use, job_row, step
 
 NOW_S = T0 + 10 * 86400
 
@@ -105,6 +105,7 @@ def test_what_is_read_in_several_runs_becomes_one_again(numbers: list[int], piec
         ({"job_id": -7}, "job id"),
         ({"job_id": 2**63}, "job id"),
         ({"samples": 0}, "samples"),
+        ({"samples": 2_000_000}, "samples"),
         ({"gpu": -1}, "GPU"),
         ({"instance": -2}, "GPU"),
         ({"node": ""}, "node"),
@@ -235,6 +236,20 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     assert list(read_spool_on(tmp_path / "nothing", {})) == []
 
 
+def test_a_file_that_goes_away_meanwhile_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line())
+    (tmp_path / "b.jsonl").write_bytes(line())
+    parts = read_spool_on(tmp_path, {}, NOW_S)
+    assert next(parts).file == "gpu-spool/a.jsonl"
+    (tmp_path / "b.jsonl").unlink()
+    assert list(parts) == []
+    listed = [tmp_path / "b.jsonl"]
+    monkeypatch.setattr(Path, "glob", lambda _folder, _pattern: listed)
+    assert finished_files(tmp_path, {}, NOW_S) == []
+
+
 def test_the_key_of_a_long_name_fits_every_store() -> None:
     assert spool_key("n1.jsonl") == "gpu-spool/n1.jsonl"
     assert len(spool_key("n" * 250 + ".jsonl")) <= 191
@@ -246,43 +261,44 @@ SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_ut
 @pytest.mark.parametrize(
     ("allocated", "steps", "uses", "expected"),
     [
-        (4, [], [], GpuLabel()),
+        (4, [], [], (None, None, "absent", "")),
         # the meter's word, whatever Slurm says
         (
             4,
             SLURMS,
             [gpu_use(gpu=0), gpu_use(gpu=1, util_max_pct=0.5, mem_max_mib=400.0), gpu_use(gpu=0)],
-            GpuLabel(gpus=1, gpu_mem_mib=400.0, quality="sampled", source="nvml"),
+            (1, 400.0, "sampled", "nvml"),
         ),
         (
             1,
             [],
             [gpu_use(instance=1, util_max_pct=None), gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.0)],
-            GpuLabel(gpus=1, gpu_mem_mib=100.0, quality="sampled", source="nvml"),
+            (1, 100.0, "sampled", "nvml"),
         ),
-        (1, [], [gpu_use(samples=1)], GpuLabel(gpus=1, gpu_mem_mib=100.0, quality="short", source="nvml")),
+        (1, [], [gpu_use(samples=1)], (1, 100.0, "short", "nvml")),
         # Slurm's, where there is nothing to tell apart
-        (4, SLURMS, [], GpuLabel()),
-        (3, SLURMS, [], GpuLabel(gpus=3, quality="sampled", source="slurm")),
-        (1, SLURMS[1:], [], GpuLabel(gpus=1, quality="sampled", source="slurm")),
+        (4, SLURMS, [], (None, None, "absent", "")),
+        (3, SLURMS, [], (3, None, "sampled", "slurm")),
+        (1, SLURMS[1:], [], (1, None, "sampled", "slurm")),
         (
             4,
             [step(gpu_util_pct=0.0, gpu_mem_mib=0.0)],
             [],
-            GpuLabel(gpus=0, gpu_mem_mib=0.0, quality="sampled", source="slurm"),
+            (0, 0.0, "sampled", "slurm"),
         ),
         (
             1,
             [step(gpu_util_pct=0.0, gpu_mem_mib=500.0)],
             [],
-            GpuLabel(gpus=0, gpu_mem_mib=500.0, quality="sampled", source="slurm"),
+            (0, 500.0, "sampled", "slurm"),
         ),
-        (0, SLURMS, [], GpuLabel()),
-        (None, SLURMS, [], GpuLabel()),
-        (2, [step(gpu_mem_mib=5.0)], [], GpuLabel()),
+        (0, SLURMS, [], (None, None, "absent", "")),
+        (None, SLURMS, [], (None, None, "absent", "")),
+        (2, [step(gpu_mem_mib=5.0)], [], (None, None, "absent", "")),
     ],
 )
 def test_whose_word_on_gpus_counts(
-    allocated: int | None, steps: list[Step], uses: list[GpuUse], expected: GpuLabel
+    allocated: int | None, steps: list[Step], uses: list[GpuUse], expected: tuple[object, ...]
 ) -> None:
-    assert gpu_label(allocated, steps, uses) == expected
+    use = label_attempt(job_row(alloc_gpus=allocated), steps, uses).use
+    assert (use.gpus, use.gpu_mem_mib, use.gpu_quality, use.gpu_source) == expected

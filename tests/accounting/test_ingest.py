@@ -1,7 +1,10 @@
 """From sacct, the GPU spool and the journal into the store: incremental, idempotent, and safe to kill."""
 
+import contextlib
 import itertools
+import os
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +42,8 @@ from tests.builders import DAY_S, T0, FakeSacct, SacctRow, answer_of, decision, 
 from tests.conftest import PATIENCE_S, Site
 
 NOW_S = T0 + 10 * DAY_S
+# How often ingest is killed in the middle; $RIGHTSIZER_KILLS for more.
+KILLS = int(os.environ.get("RIGHTSIZER_KILLS", "6"))
 
 
 def recorded(first_s: int = T0, jobs: int = 60) -> list[SacctRow]:
@@ -151,17 +156,23 @@ def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(site: Site) 
     (site.folder / "journal").mkdir()
     journal = site.folder / "journal" / "decisions-20260101.jsonl"
     journal.write_bytes(b"".join(encode_decision(decision(id=str(number))) for number in range(50)))
-    draw = random.Random(7)
-    for calls in (1, 4, 9, 14):
+    draw, first_s = random.Random(7), int(time.time()) - 11 * DAY_S
+    since = time.strftime("%Y-%m-%d", time.gmtime(first_s - DAY_S))
+    for number in range(KILLS):
+        # Each run finds every job changed, so that there is something to write wherever it is killed.
+        summary = f"summary {number}"
+        FakeSacct(site.folder / "slurm", [{**row, "AdminComment": summary} for row in recorded(first_s)])
         fake.fail_at(None)
-        killed = site.start("ingest")
-        until = time.monotonic() + PATIENCE_S
+        killed = site.start("ingest", "--since", since)
+        until, calls = time.monotonic() + PATIENCE_S, draw.randint(1, 8)
         while len(fake.calls()) < calls and killed.poll() is None and time.monotonic() < until:
             time.sleep(0.001)
-        time.sleep(draw.uniform(0, 0.02))
+        time.sleep(draw.uniform(0, 0.1))
         killed.kill()
         killed.wait()
-    last = site.start("ingest", "--format", "json")
+    with contextlib.closing(sqlite3.connect(site.folder / "store.db")) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    last = site.start("ingest", "--since", since, "--format", "json")
     _, errors = last.communicate(timeout=PATIENCE_S)
     assert last.returncode == 0, errors.decode()
     interrupted = open_store(site.config.store.url)

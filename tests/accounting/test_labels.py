@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.frames import ATTEMPTS, attempts_in, records_of
-from accounting.labels import gpus_used, label, label_attempt
+from accounting.gpu_labels import metered_gpus
+from accounting.labels import label, label_attempt
 from accounting.records import Attempt, JobRow, Step, Use
 from accounting.request import Grant
 from accounting.store import schema
@@ -278,7 +279,7 @@ def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
         gpu_use(node="n2", gpu=0),
         gpu_use(node="n2", gpu=0, source="other"),
     ]
-    assert gpus_used(uses) == (2, "nvml+other")
+    assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (2, "nvml+other")
 
 
 def test_an_instance_was_busy_where_its_memory_was_used() -> None:
@@ -286,7 +287,7 @@ def test_an_instance_was_busy_where_its_memory_was_used() -> None:
         gpu_use(instance=1, util_max_pct=None, mem_max_mib=10.0),
         gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.0),
     ]
-    assert gpus_used(uses) == (1, "nvml")
+    assert metered_gpus(uses).gpus == 1
 
 
 def test_gpu_use_of_another_attempt_of_the_job_does_not_count() -> None:
@@ -298,7 +299,14 @@ def test_gpu_use_of_another_attempt_of_the_job_does_not_count() -> None:
 
 @pytest.mark.parametrize(
     ("given", "util_pct", "gpus", "gpu_mem_mib"),
-    [(1, 80.0, 1, 50.0), (1, 0.0, 0, 50.0), (4, 0.0, 0, None), (4, 80.0, None, None)],
+    [
+        (1, 80.0, 1, 50.0),
+        (1, 0.0, 0, 50.0),
+        (4, 0.0, None, None),
+        (4, 80.0, None, None),
+        (4, 310.0, 4, None),
+        (4, 300.0, None, None),
+    ],
 )
 def test_slurms_own_figures_tell_of_one_gpu(
     given: int, util_pct: float, gpus: int | None, gpu_mem_mib: float | None

@@ -11,16 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from accounting.dumps.read import read_dump
+from accounting.dumps.rows import REACH_LINES
 from accounting.frames import Records
 from accounting.tres import parse_tres, parse_usage
 from accounting.units import parse_duration_s, parse_memory_mib, parse_requested_mib, whole
-from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, step, text
+from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, step
 
 MUTATIONS = int(os.environ.get("RIGHTSIZER_MUTATIONS", "4000"))
+BATCH = 100
+# So many whole lines between two damaged ones, and their numbers, which no damage makes out of 100.
+APART = 2 * REACH_LINES + 8
+FIRST_FILLER = 3_000_000_000
+Row = dict[str, Any]
 BYTES = "0123456789|.:-=,KMG \t\"'\\+_[]%xé\x00\x1f\n"
 
 
@@ -72,6 +77,13 @@ STROKES: tuple[Callable[[str, random.Random], str], ...] = (
     _swap,
     _repeat,
 )
+FILLER: Row = {
+    "cluster": "blue", "user": "ada", "account": "math", "partition": "main", "qos": "normal", "job_name": "align",
+    "comment": "", "admin_comment": "", "state": "COMPLETED", "submit_s": 1700000000, "start_s": 1700000060,
+    "end_s": 1700000160, "elapsed_s": 100, "limit_s": 600, "nodes": 2, "tasks": None, "req_cpus": 4,
+    "req_mem_mib": 8192, "req_gpus": None, "alloc_cpus": 8, "alloc_mem_mib": 16384, "alloc_gpus": 2, "energy_j": 5000.0,
+    "slurm_release": "", "gather": "", "digest": None,
+}  # fmt: skip
 EXACT = {
     "user": "User", "account": "Account", "partition": "Partition", "qos": "QOS", "job_name": "JobName",
     "comment": "Comment", "admin_comment": "AdminComment", "state": "State",
@@ -97,7 +109,7 @@ def expected_job(fields: dict[str, str]) -> dict[str, Any]:
         "req_cpus": cpus,
         "req_mem_mib": _either(requested.mem_mib, _requested(fields["ReqMem"], cpus, nodes)),
         "req_gpus": requested.gpus,
-        "alloc_cpus": _either(granted.cpus, whole(fields["AllocCPUS"])),
+        "alloc_cpus": _either(granted.cpus, whole(fields["AllocCPUS"]) if _elapsed_s(fields) else None),
         "alloc_mem_mib": granted.mem_mib,
         "alloc_gpus": granted.gpus,
     }
@@ -105,6 +117,12 @@ def expected_job(fields: dict[str, str]) -> dict[str, Any]:
 
 def _either(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
+
+
+def _elapsed_s(fields: dict[str, str]) -> int:
+    start_s, end_s = whole(fields["Start"]), whole(fields["End"])
+    ran_s = end_s - start_s if start_s and end_s else 0
+    return _either(whole(fields["ElapsedRaw"]), ran_s) or 0
 
 
 def _requested(listed: str, cpus: int | None, nodes: int | None) -> int | None:
@@ -136,48 +154,82 @@ def expected_step(fields: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def read_text(folder: Path, dump: str) -> list[Records]:
-    """Read a dump with a job's line, and a step's, of which one may be damaged."""
-    file = folder / "dump.psv"
-    file.write_bytes(dump.encode())
-    return list(read_dump(file, SETTINGS))
+def fillers(number: int) -> list[str]:
+    """Return lines that keep one damaged line from casting doubt on another."""
+    ids = range(FIRST_FILLER + number * APART, FIRST_FILLER + (number + 1) * APART)
+    return ["|".join(job(JobIDRaw=str(one), JobID=str(one)).values()) for one in ids]
 
 
-def damaged_dump(line: str, *, is_step: bool) -> str:
-    """Return a dump in which one line is damaged."""
-    plain = text([job(), step()]).split("\n")
-    plain[2 if is_step else 1] = line
-    return "\n".join(plain)
+def whole_rows(number: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Return a job and its step before any damage."""
+    one = str(100 + number)
+    return job(JobIDRaw=one, JobID=one), step(JobIDRaw=f"{one}.0", JobID=f"{one}.0")
 
 
-def check(parts: list[Records], line: str, *, is_step: bool) -> bool:
+def damaged_dump(damaged: list[str], *, is_step: bool) -> str:
+    """Return a dump of a job and its step for each damaged line, which stands for one of the two."""
+    lines = ["|".join(COLUMNS)]
+    for number, line in enumerate(damaged):
+        whole_job, whole_step = ("|".join(row.values()) for row in whole_rows(number))
+        lines += [*fillers(number), *((whole_job, line) if is_step else (line, whole_step))]
+    return "\n".join([*lines, *fillers(len(damaged)), ""])
+
+
+def taken_by_line(parts: list[Records], count: int) -> list[tuple[list[Row], list[Row]]]:
+    """Return the jobs and steps that were taken for each damaged line; the fillers tell where one is."""
+    jobs = [job for part in parts for job in part.jobs.to_pylist()]
+    steps: list[list[Row]] = [[] for _ in jobs]
+    begin = 0
+    for part in parts:
+        for one in part.steps.to_pylist():
+            steps[begin + one["job"]].append(one)
+        begin += len(part.jobs)
+    taken: list[tuple[list[Row], list[Row]]] = [([], []) for _ in range(count)]
+    at = 0
+    for one, its_steps in zip(jobs, steps, strict=True):
+        if one["job_id"] >= FIRST_FILLER and one["job_id"] < FIRST_FILLER + (count + 1) * APART:
+            at = min((one["job_id"] - FIRST_FILLER) // APART, count - 1)
+            assert one == {**FILLER, "job_id": one["job_id"], "display_id": one["display_id"]}
+            assert not its_steps
+            continue
+        taken[at][0].append(one)
+        taken[at][1].extend(its_steps)
+    return taken
+
+
+def check(
+    number: int, line: str, jobs: list[Row], steps: list[Row], kept_aside: str, *, is_step: bool
+) -> bool:
     """Whether the damaged line was taken; where it was, all of it must mean what it says."""
-    jobs = pa.concat_tables([part.jobs for part in parts]).to_pylist()
-    steps = pa.concat_tables([part.steps for part in parts]).to_pylist()
-    kept_aside = "\n".join(one.line for part in parts for one in part.quarantined)
     shown = line.replace("\x00", "\\x00")
-    values = shown.split("|")
-    fields = (
-        dict(zip(COLUMNS, values, strict=True)) if len(values) == len(COLUMNS) and "\n" not in line else None
-    )
-    for row, wanted in [*((one, not is_step) for one in jobs), *((one, is_step) for one in steps)]:
-        original = expected_job(job()) if "job_id" in row else expected_step(step())
-        wants = original
-        if wanted and fields is not None:
-            wants = expected_job(fields) if "job_id" in row else expected_step(fields)
-        assert {name: row[name] for name in wants} == wants, line
+    lines = [one for one in shown.split("\n") if one]
+    values = lines[0].split("|") if len(lines) == 1 else []
+    fields = dict(zip(COLUMNS, values, strict=True)) if len(values) == len(COLUMNS) else None
+    whole_job, whole_step = whole_rows(number)
+    for rows, whole_row, expected, damaged in (
+        (jobs, whole_job, expected_job, not is_step),
+        (steps, whole_step, expected_step, is_step),
+    ):
+        for row in rows:
+            wants = expected(fields if damaged and fields is not None else whole_row)
+            assert {name: row[name] for name in wants} == wants, line
     if is_step and jobs and not steps and shown:
-        # Its job may stand alone only where the line is another job's, waits, or is kept aside itself.
-        assert shown.split("\n")[0] in kept_aside or "R" in shown, line
+        # Its job may stand alone only where the line is another job's, or is kept aside itself.
+        assert shown.split("\n")[0] in kept_aside or fields is not None, line
     return bool(steps if is_step else jobs)
 
 
 @pytest.mark.parametrize("is_step", [False, True], ids=["job", "step"])
 def test_no_damaged_line_is_taken_for_what_it_is_not(tmp_path: Path, is_step: bool) -> None:
     chance = random.Random(20_11)
-    whole_line = "|".join((step() if is_step else job()).values())
+    whole_lines = ["|".join(whole_rows(number)[is_step].values()) for number in range(BATCH)]
+    file = tmp_path / "dump.psv"
     taken = 0
-    for _ in range(MUTATIONS // 2):
-        line = mutated(whole_line, chance)
-        taken += check(read_text(tmp_path, damaged_dump(line, is_step=is_step)), line, is_step=is_step)
+    for _ in range(0, MUTATIONS // 2, BATCH):
+        damaged = [mutated(line, chance) for line in whole_lines]
+        file.write_bytes(damaged_dump(damaged, is_step=is_step).encode())
+        parts = list(read_dump(file, SETTINGS))
+        aside = "\n".join(one.line for part in parts for one in part.quarantined)
+        for number, (jobs, steps) in enumerate(taken_by_line(parts, BATCH)):
+            taken += check(number, damaged[number], jobs, steps, aside, is_step=is_step)
     assert 0.05 < taken / (MUTATIONS // 2) < 0.6

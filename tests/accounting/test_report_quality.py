@@ -12,8 +12,8 @@ from accounting.report.quality import (
     QUALITIES,
     Segment,
     quality_rows,
-    read_segments,
 )
+from accounting.report.quality_reading import read_segments
 from accounting.report.selection import Selection
 from tests.accounting.report_store import fill, measured
 from tests.builders import T0

@@ -17,7 +17,7 @@ from accounting.carbon import CarbonIntensity
 from accounting.energy import EnergySite, energy_of
 from accounting.records import Attempt
 from accounting.report import groups as grouping
-from accounting.report import reading
+from accounting.report import reading, usage
 from accounting.report import spreads as spreading
 from accounting.report.groups import REST, Gathering, Groups
 from accounting.report.reading import gather, read_percentiles
@@ -27,6 +27,7 @@ from accounting.report.usage import Row, View, use_rows, view_families, view_fir
 from accounting.report.waste import left_out_in_words, waste_of
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
+from models import evidence
 from models.families import family_name
 from tests.accounting.report_store import RULE, fill, measured
 from tests.builders import T0, gpu_use
@@ -202,6 +203,10 @@ def test_the_selection_holds(store: Engine) -> None:
     ends = T0 + 10_000 + 3600
     assert len(families(store, since_s=ends, until_s=ends + 1)) == 1
     assert gather(store, Selection(until_s=ends), ("user",), family_name) is None
+
+
+def test_a_killed_job_counts_here_as_it_does_in_predictions() -> None:
+    assert usage.KILLED_BUMP == evidence.KILLED_BUMP
 
 
 def test_energy_is_that_of_accounting_energy(store: Engine) -> None:

@@ -119,10 +119,23 @@ def test_a_url_that_cannot_be_used_is_one_line(bad: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_passwords_stay_out_of_errors() -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "nosuchdb://me:secret@host/y",
+        "mysql://me:secret@host/y",
+        "postgresql+pg8000://me:secret@host/y",
+        "postgresql//me:secret@host/y",
+        "postgresql://me:secret@127.0.0.1:1/y",
+        "postgresql://127.0.0.1:1/y?user=me&password=secret",
+        "mariadb://me:secret@127.0.0.1:1/y",
+    ],
+)
+def test_passwords_stay_out_of_errors(bad: str) -> None:
     with pytest.raises(StoreError) as caught:
-        open_store("nosuchdb://me:secret@host/y")
+        open_store(bad)
     assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @on_sqlite

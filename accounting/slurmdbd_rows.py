@@ -1,0 +1,163 @@
+"""Rows of slurmdbd's tables as sacct prints them: columns of text, each job followed by its steps."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import msgspec
+from sqlalchemy import RowMapping
+
+from accounting.states import state_of_number
+from accounting.tres import name_tres
+
+_NO_VAL = 2**32 - 2  # and INFINITE after it
+# id_step is signed: slurm.h counts these down from 2^32. Before 20.11 the batch script was -2 and the rest -1.
+_STEPS = {-4: "extern", -5: "batch", -6: "interactive", -1: "extern", -2: "batch"}
+_PENDING_STEP = -3
+COLUMNS = (
+    "JobIDRaw", "JobID", "Cluster", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
+    "ElapsedRaw", "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU", "TRESUsageInMax",
+    "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw", "JobName", "Comment", "AdminComment",
+)  # fmt: skip
+
+
+class Names(msgspec.Struct, frozen=True):
+    """What the database's numbers stand for."""
+
+    tres: dict[int, str]
+    qos: dict[int, str]
+    users: dict[int, str]
+
+
+def printed(
+    jobs: Sequence[RowMapping], steps: Sequence[RowMapping], names: Names, cluster: str
+) -> list[tuple[str, ...]]:
+    """Return rows of jobs, each followed by its steps, in the columns that sacct would print."""
+    of_job: dict[object, list[RowMapping]] = {}
+    for step in steps:
+        of_job.setdefault(step["job_db_inx"], []).append(step)
+    rows = []
+    for job in jobs:
+        rows.append(_job(job, names, cluster))
+        rows += [
+            _step(step, job, names)
+            for step in of_job.get(job["job_db_inx"], ())
+            if step["id_step"] != _PENDING_STEP
+        ]
+    return rows
+
+
+def _job(job: RowMapping, names: Names, cluster: str) -> tuple[str, ...]:
+    start_s, end_s = _int(job["time_start"]), _int(job["time_end"])
+    elapsed_s = max(0, end_s - start_s - _int(job["time_suspended"])) if start_s else 0
+    limit_min = _int(job["timelimit"])
+    tres = {name: name_tres(_text(job[name]), names.tres) for name in ("tres_req", "tres_alloc")}
+    printed = {
+        "JobIDRaw": str(job["id_job"]),
+        "JobID": _display_id(job),
+        "Cluster": cluster,
+        "User": names.users.get(_int(job["id_assoc"])) or _user_name(_int(job["id_user"])),
+        "Account": _text(job["account"]),
+        "Partition": _text(job["partition"]),
+        "QOS": names.qos.get(_int(job["id_qos"]), "Unknown"),
+        "State": _state(job),
+        "Submit": str(job["time_submit"]),
+        "Start": str(start_s) if start_s else "None",
+        "End": str(end_s),
+        "ElapsedRaw": str(elapsed_s),
+        "TimelimitRaw": "" if limit_min >= _NO_VAL else str(limit_min),
+        "NNodes": str(job["nodes_alloc"]) if job["nodes_alloc"] else _nodes(tres),
+        "ReqTRES": tres["tres_req"],
+        "AllocTRES": tres["tres_alloc"],
+        "JobName": _text(job["job_name"]),
+        "Comment": _text(job["derived_es"]),
+        "AdminComment": _text(job["admin_comment"]),
+    }
+    return tuple(printed.get(name, "") for name in COLUMNS)
+
+
+def _step(step: RowMapping, job: RowMapping, names: Names) -> tuple[str, ...]:
+    usage = {name: _usage(_text(step[name]), names) for name in _USAGE}
+    cpu_us = (
+        (_int(step["user_sec"]) + _int(step["sys_sec"])) * 10**6
+        + _int(step["user_usec"])
+        + _int(step["sys_usec"])
+    )
+    # A step that its node took along has no end of its own.
+    last = step if _int(step["time_end"]) else job
+    printed = {
+        "JobIDRaw": f"{job['id_job']}.{_step_id(step)}",
+        "State": _state(last),
+        "Submit": str(step["time_start"]),
+        "Start": str(step["time_start"]),
+        "End": str(last["time_end"]),
+        "NNodes": str(step["nodes_alloc"]),
+        "NTasks": str(step["task_cnt"]),
+        "MaxRSS": dict(pair.split("=") for pair in usage["tres_usage_in_max"].split(",") if pair).get(
+            "mem", ""
+        ),
+        "TotalCPU": f"{cpu_us // 10**6}.{cpu_us % 10**6 // 1000:03}",
+        "TRESUsageInMax": usage["tres_usage_in_max"],
+        "TRESUsageInTot": usage["tres_usage_in_tot"],
+        "TRESUsageOutTot": usage["tres_usage_out_tot"],
+        "ConsumedEnergyRaw": str(step["consumed_energy"]),
+        "JobName": _text(step["step_name"]),
+    }
+    return tuple(printed.get(name, "") for name in COLUMNS)
+
+
+_USAGE = ("tres_usage_in_max", "tres_usage_in_tot", "tres_usage_out_tot")
+
+
+def _usage(listed: str, names: Names) -> str:
+    """Return a usage list as sacct prints it; the database counts CPU time in milliseconds."""
+    pairs = (pair.partition("=") for pair in listed.split(",") if pair)
+    seconds = (
+        f"1={int(value) // 1000}" if number == "1" else f"{number}={value}" for number, _, value in pairs
+    )
+    return name_tres(",".join(seconds), names.tres)
+
+
+def _display_id(job: RowMapping) -> str:
+    if _int(job["id_array_job"]) and _int(job["id_array_task"]) < _NO_VAL:
+        return f"{job['id_array_job']}_{job['id_array_task']}"
+    if _int(job["het_job_id"]) and _int(job["het_job_offset"]) < _NO_VAL:
+        return f"{job['het_job_id']}+{job['het_job_offset']}"
+    return str(job["id_job"])
+
+
+def _step_id(step: RowMapping) -> str:
+    number = _int(step["id_step"])
+    name = _STEPS.get(number, str(number))
+    component = _int(step["step_het_comp"])
+    return name if component >= _NO_VAL else f"{name}+{component}"
+
+
+def _state(row: RowMapping) -> str:
+    word = state_of_number(_int(row["state"])) or str(row["state"])
+    by = row["kill_requid"]
+    return f"{word} by {by}" if word == "CANCELLED" and by is not None and _int(by) < _NO_VAL else word
+
+
+def _nodes(tres: Mapping[str, str]) -> str:
+    listed = tres["tres_alloc"] or tres["tres_req"]
+    return dict(pair.split("=") for pair in listed.split(",") if pair).get("node", "0")
+
+
+@cache
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def _int(value: object) -> int:
+    return int(str(value)) if value is not None else 0
+
+
+def _text(value: object) -> str:
+    decoded = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value or "")
+    return decoded.replace("\x00", "\\x00")

@@ -1,0 +1,138 @@
+"""What is older than a site wants to keep goes, whole; what is not stays, with all that explains it. And quarantine."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.engine import make_url
+
+from accounting.records import Quarantined
+from accounting.store import retention
+from accounting.store.bulk import upsert_attempts
+from accounting.store.database import open_store, writing
+from accounting.store.quarantine import (
+    QuarantineGroup,
+    forget_quarantined,
+    list_quarantine,
+    take_quarantined,
+)
+from accounting.store.records import (
+    read_attempts,
+    write_attempts,
+    write_decisions,
+    write_gpu_use,
+    write_quarantine,
+    write_steps,
+)
+from accounting.store.retention import prune
+from bench import site_rows
+from tests.builders import T0, attempt, decision, gpu_use, step
+from tests.stores import content
+
+LIMIT_S = T0 + 5_000
+
+
+def fill(store: Engine) -> None:
+    """An old and a new attempt with all that belongs to them; a decision of each, one of both, and one of nobody."""
+    with writing(store) as connection:
+        for job_id, start_s in ((1, T0 + 10), (2, LIMIT_S - 50)):
+            tried = attempt(job_id=job_id, start_s=start_s, submit_s=T0)
+            write_attempts(connection, [tried])
+            write_steps(connection, [(tried.row, step(step_id=name)) for name in ("batch", "0")])
+            write_gpu_use(connection, [gpu_use(job_id=job_id, first_s=start_s, last_s=tried.row.end_s)])
+            write_quarantine(connection, [Quarantined(line=f"bad {job_id}", reason="odd")], start_s + 100)
+        write_decisions(connection, [decision(id=name, time_s=T0) for name in ("d1", "nobody's")])
+        write_decisions(connection, [decision(id="later", time_s=LIMIT_S + 1)])
+
+
+def test_what_is_old_goes_and_what_is_not_stays(store: Engine) -> None:
+    fill(store)
+    kept = [one for one in read_attempts(store) if one.row.job_id == 2]
+    heard: list[int] = []
+    pruned = prune(store, LIMIT_S, heard.append)
+    assert (pruned.attempts, pruned.steps, pruned.gpu_use, pruned.decisions, pruned.quarantine) == (
+        1,
+        2,
+        1,
+        1,
+        1,
+    )
+    assert pruned.kept_room == ""
+    assert heard[-1] == pruned.rows == 6
+    assert read_attempts(store) == kept
+    held = content(store)
+    # The old decision that the new attempt names stays: it explains it.
+    assert {row[0] for row in held["decisions"]} == {"d1", "later"}
+    assert {row[1] for row in held["steps"]} == {row[0] for row in held["gpu_use"]} == {2}
+    assert prune(store, LIMIT_S).rows == 0
+    assert prune(store, LIMIT_S + 10**6).decisions == 2
+
+
+def test_pruning_that_was_cut_off_goes_on(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 70)
+    attempts, steps = site_rows.chunk(0, 500)
+    with writing(store) as connection:
+        upsert_attempts(connection, attempts, steps)
+    ends_s = sorted(attempts["end_s"].to_pylist())
+
+    def cut_off(rows: int) -> None:
+        if rows > 400:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prune(store, ends_s[300], cut_off)
+    held = content(store)
+    assert 200 < len(held["attempts"]) < 500
+    assert len(held["steps"]) == 2 * len(held["attempts"])
+    rest = prune(store, ends_s[300])
+    assert rest.attempts == len(held["attempts"]) - sum(end_s >= ends_s[300] for end_s in ends_s)
+    assert len(content(store)["steps"]) == 2 * (len(held["attempts"]) - rest.attempts)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_the_room_is_given_back(store: Engine, url: str) -> None:
+    with writing(store) as connection:
+        upsert_attempts(connection, *site_rows.chunk(0, 20_000))
+    store.dispose()  # the log goes into the file
+    file = Path(str(make_url(url).database))
+    before_bytes = file.stat().st_size
+    again = open_store(url)
+    pruned = prune(again, 2**40)
+    assert (pruned.attempts, pruned.kept_room) == (20_000, "")
+    again.dispose()
+    assert file.stat().st_size < before_bytes / 20
+
+
+def quarantined(number: int, source: str = "sacct", reason: str = "too few columns") -> Quarantined:
+    return Quarantined(line=f"line {number}", reason=reason, source=source)
+
+
+def test_quarantine_is_listed_by_source_and_reason(store: Engine) -> None:
+    with writing(store) as connection:
+        write_quarantine(connection, [quarantined(number) for number in range(5)], 100)
+        write_quarantine(connection, [quarantined(9)], 200)
+        write_quarantine(connection, [quarantined(10, "gpu", "not JSON")], 150)
+        assert list_quarantine(connection) == [
+            QuarantineGroup(
+                source="sacct", reason="too few columns", lines=6, first_seen_s=100, last_seen_s=200
+            ),
+            QuarantineGroup(source="gpu", reason="not JSON", lines=1, first_seen_s=150, last_seen_s=150),
+        ]
+
+
+def test_lines_are_taken_back_and_forgotten_once_they_are_understood(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accounting.store.quarantine.LINES_AT_ONCE", 7)
+    lines = [quarantined(number) for number in range(30)]
+    with writing(store) as connection:
+        write_quarantine(connection, [*lines, quarantined(99, "gpu")], 100)
+        taken = dict(take_quarantined(connection, "sacct"))
+        assert sorted(taken.values(), key=repr) == sorted(lines, key=repr)
+        assert len(dict(take_quarantined(connection))) == 31
+        understood = [digest for digest, item in taken.items() if item.line != "line 3"]
+        assert forget_quarantined(connection, understood) == 29
+        assert forget_quarantined(connection, understood) == 0
+    with writing(store) as connection:
+        assert [item.line for _, item in take_quarantined(connection, "sacct")] == ["line 3"]
+        assert write_quarantine(connection, lines, 500).new == 29
