@@ -57,16 +57,19 @@ def label(
     outcome = _outcomes(jobs, steps, count)
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
     memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
-    use = {
+    started = _started(jobs, steps)
+    use: Columns = {
         "outcome": outcome,
         **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
         **_cores(jobs, steps, asked["num_tasks"]),
         "wall_s": elapsed_s,
-        "wall_quality": quality.wall_quality(outcome, _started(jobs, steps)),
+        "wall_quality": quality.wall_quality(outcome, started),
         **_gpus(jobs, steps, gpu_use or {}),
         **_input_output(steps, elapsed_s, count, sampled_every_s),
         **_energy(jobs, steps, elapsed_s, count),
     }
+    for name in ("memory_quality", "cores_quality", "io_quality"):
+        use[name][~started] = "absent"  # nothing ran that could have been too short
     kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names and name not in use}
     columns = {**kept, **asked, **use, "record_digest": jobs["digest"]}
     arrays = [array_of(columns[field.name], field.type) for field in ATTEMPTS]

@@ -231,7 +231,7 @@ def test_the_wall_time_of_what_was_cut_off_is_a_lower_bound(state: str, quality:
 
 def test_what_never_started_used_nothing_that_is_known() -> None:
     use = use_of(state="CANCELLED by 1000", start_s=0, elapsed_s=0)
-    assert (use.wall_quality, use.memory_quality, use.cores_quality) == ("absent", "short", "short")
+    assert (use.wall_quality, use.memory_quality, use.cores_quality, use.io_quality) == ("absent",) * 4
 
 
 def test_input_output_and_energy_are_those_of_all_steps() -> None:
