@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +67,21 @@ def writing(engine: Engine, wait_s: float = WRITE_WAIT_S) -> Iterator[Connection
 
     Waits for another writer `wait_s` at most, then raises StoreError. Readers neither wait nor are waited for.
     """
-    with engine.connect() as plain:
+    with ExitStack() as undo, engine.connect() as plain:
         connection = plain.execution_options(**{_WAIT_S: wait_s})
         if engine.dialect.name == "mariadb":
             # Its lock belongs to the session: it ends with it, after the commit, whatever happens.
+            undo.callback(_close, connection.connection.dbapi_connection)
             connection.detach()
         with connection.begin():
             _take_turn(connection, wait_s)
             yield connection
+
+
+def _close(session: Any) -> None:  # noqa: ANN401 - PyMySQL's connection, which has no types
+    """Close a detached session: SQLAlchemy forgets one that was lost, with its socket open."""
+    if session.open:
+        session.close()
 
 
 def _take_turn(connection: Connection, wait_s: float) -> None:
