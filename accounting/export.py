@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -105,12 +105,11 @@ def _beside(file: Path) -> Iterator[Path]:
     """Hand out a new file beside `file`, which takes its place once all is on disk; else it is removed."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     beside = Path(name)
-    try:
+    with ExitStack() as undo:
+        undo.callback(beside.unlink, missing_ok=True)
         os.close(descriptor)
         yield beside
         with beside.open("rb") as written:
             os.fsync(written.fileno())
         beside.replace(file)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        undo.pop_all()

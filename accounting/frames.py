@@ -191,10 +191,14 @@ def floats(column: pa.ChunkedArray) -> Floats:
     return numbers
 
 
-def array_of(column: NDArray[Any] | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a column of a table; NaN becomes null."""
+def table_of(columns: Mapping[str, object], schema: pa.Schema) -> pa.Table:
+    """Return columns (of Arrow, NumPy or plain values) as a table; those that the schema does not name are left out."""
+    return pa.Table.from_arrays([_array(columns[of.name], of.type) for of in schema], schema=schema)
+
+
+def _array(column: object, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.cast(kind)
-    if column.dtype == np.float64:
-        return pa.array(column, from_pandas=True).cast(kind)
+    if isinstance(column, np.ndarray) and column.dtype == np.float64:
+        return pa.array(column, from_pandas=True).cast(kind)  # NaN becomes null
     return pa.array(column, kind)

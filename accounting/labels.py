@@ -24,12 +24,12 @@ from accounting.frames import (
     Ints,
     Records,
     Texts,
-    array_of,
     attempts_in,
     by_value,
     floats,
     ints,
     records_of,
+    table_of,
 )
 from accounting.gpu_labels import SLURM, metered_gpus, recorded_gpus
 from accounting.originals import asked_first
@@ -71,9 +71,7 @@ def label(
     for name in ("memory_quality", "cores_quality", "io_quality"):
         use[name][~started] = "absent"  # nothing ran that could have been too short
     kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names and name not in use}
-    columns = {**kept, **asked, **use, "record_digest": jobs["digest"]}
-    arrays = [array_of(columns[field.name], field.type) for field in ATTEMPTS]
-    return pa.Table.from_arrays(arrays, schema=ATTEMPTS)
+    return table_of({**kept, **asked, **use, "record_digest": jobs["digest"]}, ATTEMPTS)
 
 
 def label_attempt(

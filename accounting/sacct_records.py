@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from accounting import columns
-from accounting.frames import JOBS, STEPS, Ints, Records
+from accounting.frames import JOBS, STEPS, Ints, Records, table_of
 from accounting.records import Quarantined
 from accounting.sacct import DELIMITER, FIGURES, Answer
 from accounting.sacct_groups import SOURCE, Group, add_texts, shown, split_groups
@@ -47,7 +47,7 @@ def read_answer(
     with no_collection():
         lines = split_groups(rows, len(names))
         add_texts(lines, answer, until_s)
-    seen = np.sort(known) if known is not None else np.empty(0, dtype=np.int64)
+    seen = np.empty(0, dtype=np.int64) if known is None else known
     fresh = [group for group, old in zip(lines.groups, _is_known(lines.groups, seen), strict=True) if not old]
     yield replace(
         _records(fresh[:most_jobs], names, until_s, metering, tuple(lines.quarantined)),
@@ -87,7 +87,7 @@ def _records(
     is_job = np.diff(np.array(job_of, dtype=np.int64), prepend=-1) > 0
     jobs = _jobs(table.filter(pa.array(is_job)), groups, metering)
     steps = _steps(table.filter(pa.array(~is_job)), np.array(job_of, dtype=np.int64)[~is_job])
-    return taken(jobs, steps, until_s, quarantined, [b"\n".join(group.lines) for group in groups])
+    return taken(jobs, steps, until_s, quarantined, groups)
 
 
 def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
@@ -147,7 +147,7 @@ def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Ta
         "gather": pa.repeat(metering.gather, len(table)),
         "digest": [group.digest for group in groups],
     }
-    return _typed(values, JOBS)
+    return table_of(values, JOBS)
 
 
 def _steps(table: pa.Table, job: Ints) -> pa.Table:
@@ -170,16 +170,7 @@ def _steps(table: pa.Table, job: Ints) -> pa.Table:
         "written_mib": columns.usage(table["TRESUsageOutTot"]).moved_mib,
         "energy_j": columns.whole(table["ConsumedEnergyRaw"]),
     }
-    return _typed(values, STEPS)
-
-
-def _typed(values: dict[str, object], schema: pa.Schema) -> pa.Table:
-    arrays = [_array(values[of.name], of.type) for of in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _array(value: object, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    return value.cast(kind) if isinstance(value, (pa.Array, pa.ChunkedArray)) else pa.array(value, kind)
+    return table_of(values, STEPS)
 
 
 def taken(
@@ -187,7 +178,7 @@ def taken(
     steps: pa.Table,
     until_s: int,
     quarantined: tuple[Quarantined, ...],
-    lines: Sequence[bytes],
+    groups: Sequence[Group],
 ) -> Records:
     """Return the attempts that have ended and can be believed, with their steps; the others counted or quarantined."""
     # A job's end can reach slurmdbd before its start (seen on 22.05): for two seconds its row is COMPLETED,
@@ -198,7 +189,7 @@ def taken(
     in_order = pc.greater_equal(jobs["end_s"], jobs["start_s"]).to_numpy()
     later = pc.greater(jobs["end_s"], until_s).to_numpy()
     refused = [
-        Quarantined(line=shown(lines[int(row)]), reason=reason, source=SOURCE)
+        Quarantined(line=shown(b"\n".join(groups[int(row)].lines)), reason=reason, source=SOURCE)
         for reason, rows in (
             ("no job id or submit time", np.flatnonzero(~identified)),
             ("it ends before it starts", np.flatnonzero(identified & ended & ~in_order)),

@@ -107,9 +107,16 @@ def families(
     Example:
       rightsizer report families --user ann --top 5
     """
+    show_use(config_file, selection, "family", top, output_format, energy=energy)
+
+
+def show_use(
+    config_file: str | None, selection: Selection, by: str, top: int, output_format: str, *, energy: bool
+) -> None:
+    """Show what was asked for, granted and used, by families, users or accounts."""
     from accounting.report.usage import use_rows
 
-    with _found(load_config(config_file), selection, "family", energy=energy) as found:
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
         rows = use_rows(found.view, top, found.spreads) if found else []
     print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
 
@@ -131,11 +138,7 @@ def users(
     Example:
       rightsizer report users --by account --format csv > accounts.csv
     """
-    from accounting.report.usage import use_rows
-
-    with _found(load_config(config_file), selection, by, energy=energy) as found:
-        rows = use_rows(found.view, top, found.spreads) if found else []
-    print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
+    show_use(config_file, selection, by, top, output_format, energy=energy)
 
 
 @report_group.command("waste")
