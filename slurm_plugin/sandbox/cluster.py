@@ -23,7 +23,7 @@ from slurm_plugin.sandbox.enforcement import memory_enforcement
 from slurm_plugin.sandbox.environment import marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.manifest import Manifest, read_manifest, write_manifest
-from slurm_plugin.sandbox.ports import free_ports
+from slurm_plugin.sandbox.ports import reserved_ports
 from slurm_plugin.sandbox.release import Programs, find_programs, parse_version, release_of
 from slurm_plugin.sandbox.shape import PLAIN, Shape
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
@@ -99,10 +99,12 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
         slurm_user.check(options.slurm_user, layout, options.slurm_prefix)
     with locked(layout):
         refuse_running(layout)
-        cluster = Cluster(layout, new_manifest(options, layout, release), programs)
-        write_manifest(cluster.manifest, layout)
-        write_files(cluster, options.mode, options.shape)
-        with ExitStack() as undo:
+        with ExitStack() as undo, reserved_ports(3 + options.nodes) as ports:
+            cluster = Cluster(
+                layout, new_manifest(options, layout, release, Ports.from_list(ports)), programs
+            )
+            write_manifest(cluster.manifest, layout)
+            write_files(cluster, options.mode, options.shape)
             undo.callback(teardown.end_everything, cluster)
             boot(cluster, progress)
             undo.pop_all()
@@ -205,11 +207,11 @@ def register(cluster: Cluster) -> None:
         cluster.command("sacctmgr", "--immediate", "add", "account", ACCOUNT)
 
 
-def new_manifest(options: Options, layout: Layout, release: str) -> Manifest:
-    """Choose ports and say what this sandbox is going to be."""
+def new_manifest(options: Options, layout: Layout, release: str, ports: Ports) -> Manifest:
+    """Say what this sandbox is going to be."""
     return Manifest(
         nodes=layout.node_names(options.nodes),
-        ports=Ports.from_list(free_ports(3 + options.nodes)),
+        ports=ports,
         release=release,
         slurm_prefix=str(options.slurm_prefix.absolute()) if options.slurm_prefix else None,
         hook=options.hook,

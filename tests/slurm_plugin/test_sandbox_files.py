@@ -2,8 +2,10 @@
 
 import dataclasses
 import os
+import socket
 import stat
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,7 @@ from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
 from slurm_plugin.sandbox.layout import Layout
-from slurm_plugin.sandbox.ports import free_ports
+from slurm_plugin.sandbox.ports import reserved_ports
 from slurm_plugin.sandbox.release import Version, parse_version, quirks_of
 from slurm_plugin.sandbox.shape import PLAIN, NodeShape, Shape
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
@@ -58,8 +60,37 @@ def settings(text: str) -> dict[str, str]:
 
 
 @given(count=st.integers(1, 40))
-def test_ports_are_all_distinct(count: int) -> None:
-    assert len(set(free_ports(count))) == count
+def test_reserved_ports_are_different_in_every_reservation(count: int) -> None:
+    with reserved_ports(count) as ports, reserved_ports(count) as others:
+        assert len({*ports, *others}) == 2 * count
+
+
+def test_a_reserved_port_is_the_daemons_and_nobody_elses() -> None:
+    with reserved_ports(1) as (port,), socket.socket() as daemon, socket.socket() as stranger:
+        with pytest.raises(OSError, match="in use"):
+            stranger.bind(("", port))
+        daemon.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        daemon.bind(("", port))
+        daemon.listen()
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def test_reserved_ports_are_not_those_of_connections_going_out() -> None:
+    with reserved_ports(40) as ports, socket.socket() as daemon, ExitStack() as clients:
+        daemon.bind(("127.0.0.1", 0))
+        daemon.listen()
+        going_out = [
+            clients.enter_context(socket.create_connection(daemon.getsockname())) for _ in range(100)
+        ]
+        lowest = min(client.getsockname()[1] for client in going_out)
+        assert max(ports) < lowest
+
+
+def test_ports_that_are_all_in_use_are_a_refusal_that_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with reserved_ports(1) as taken:
+        monkeypatch.setattr("slurm_plugin.sandbox.ports._candidates", lambda _: taken)
+        with pytest.raises(SandboxError, match="only 0 of 1 TCP ports"), reserved_ports(1):
+            pass
 
 
 @given(nodes=st.integers(1, 64))
