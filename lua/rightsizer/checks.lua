@@ -17,7 +17,9 @@ local BATCH_ONLY = {
    cpus_per_task = true, gpus_per_node = true, gpus_per_job = true, gpus_per_task = true,
    mem_per_gpu_mib = true,
 }
-local KINDS_OF = {}
+--- Every dimension that can be granted, with the kinds of its line.
+checks.KINDS_OF = {}
+local KINDS_OF = checks.KINDS_OF
 for _, kinds in ipairs(KINDS) do
    for _, dimension in ipairs(kinds) do
       KINDS_OF[dimension] = kinds

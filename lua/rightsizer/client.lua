@@ -80,10 +80,13 @@ local function receive_line(socket, time_left)
    return nil, "reply_too_long"
 end
 
-local function converse(socket, line, time_left)
+local function converse(socket, line, time_left, meanwhile)
    local sent, reason = send(socket, line, time_left)
    if not sent then
       return nil, reason
+   end
+   if meanwhile then
+      pcall(meanwhile)
    end
    return receive_line(socket, time_left)
 end
@@ -142,9 +145,9 @@ end
 
 --- A kept connection may have been closed meanwhile, by a service that was started anew: what fails on it,
 -- but for want of time, is tried once on a new one.
-local function ask(path, line, time_left)
+local function ask(path, line, time_left, meanwhile)
    if kept and kept_path == path then
-      local reply, reason, is_followed = converse(kept, line, time_left)
+      local reply, reason, is_followed = converse(kept, line, time_left, meanwhile)
       if reply or reason == "deadline" then
          return reply, reason, is_followed
       end
@@ -158,13 +161,14 @@ local function ask(path, line, time_left)
 end
 
 --- Sends `line` (with its newline) to the socket at `path`: the line that comes back, or nil and a reason.
-function client.exchange(path, line, deadline_ms)
+-- `meanwhile` (nil: nothing) is called once the line is on its way, before the answer is waited for.
+function client.exchange(path, line, deadline_ms, meanwhile)
    local loaded, missing = load_libraries()
    if not loaded then
       return nil, missing
    end
    local time_left = countdown(time.gettime, deadline_ms / 1000)
-   local completed, reply, reason, is_followed = pcall(ask, path, line, time_left)
+   local completed, reply, reason, is_followed = pcall(ask, path, line, time_left, meanwhile)
    if not completed or not reply or is_followed then
       client.hang_up()
    end

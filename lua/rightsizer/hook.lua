@@ -44,13 +44,16 @@ local function is_switched_off(path)
 end
 
 --- A decision and what the job asked for, or nil and a reason.
-local function consult(share, fields, slurm, to)
+local function consult(share, fields, slurm, to, partitions)
    local codec, no_codec = json.codec()
    if not codec then
       return nil, no_codec
    end
    local ask = job_desc.read(fields, slurm)
-   local decision, reason = service.ask(codec, ask, to.socket, to.deadline_ms * share)
+   local function rehearse(decision)
+      plan.writes(fields, ask, decision, partitions)
+   end
+   local decision, reason = service.ask(codec, ask, to.socket, to.deadline_ms * share, nil, rehearse)
    return decision, decision and ask or reason
 end
 
@@ -83,7 +86,7 @@ local function resize(fields, slurm, partitions)
    elseif is_switched_off(to.kill_switch) then
       return nil, "kill_switch"
    end
-   local decision, ask = guarded_consult(fields, slurm, to)
+   local decision, ask = guarded_consult(fields, slurm, to, partitions)
    if not decision then
       return nil, ask
    end

@@ -13,8 +13,31 @@ local function understood(codec, answer, id, ask, is_client)
    return checks.decision(reply, id, ask, is_client)
 end
 
+--- After a pause this long the code and the data of a call have left the processor's nearest caches.
+local COLD_S = 0.01
+local PRETENDED = '{"v":1,"id":"%s","grant":{},"token":"rightsizer=1;id=0"}'
+local last_s = 0
+
+--- What to do while the service thinks: nothing soon after the last call, else the way of its answer once
+-- over for nothing, with a decision that grants one of everything, so that the real one finds the way warm.
+local function rehearsal(codec, id, ask, now_s, rehearse)
+   local is_warm = now_s - last_s >= 0 and now_s - last_s < COLD_S
+   last_s = now_s
+   if is_warm or not rehearse then
+      return nil
+   end
+   return function()
+      local decision = understood(codec, PRETENDED:format(id), id, ask, false)
+      for dimension in pairs(checks.KINDS_OF) do
+         decision.grant[dimension] = ask[dimension] and 1
+      end
+      rehearse(decision)
+   end
+end
+
 --- A checked decision about `ask`, or nil and a reason. `kind` is the request's: `cli` for a client's.
-function service.ask(codec, ask, socket, deadline_ms, kind)
+-- `rehearse(decision)` goes through what a decision will need without any effect.
+function service.ask(codec, ask, socket, deadline_ms, kind, rehearse)
    local now_s, no_clock = client.now_s()
    if not now_s then
       return nil, no_clock
@@ -24,7 +47,8 @@ function service.ask(codec, ask, socket, deadline_ms, kind)
    if not line then
       return nil, reason
    end
-   local answer, failure = client.exchange(socket, line, deadline_ms)
+   local meanwhile = rehearsal(codec, id, ask, now_s, rehearse)
+   local answer, failure = client.exchange(socket, line, deadline_ms, meanwhile)
    if not answer then
       return nil, failure
    end
