@@ -66,15 +66,20 @@ def memory_quality(
     by_kernel: Flags,
     sampled_every_s: int,
 ) -> Texts:
-    """Return the quality of peaks of memory; those flagged `at_least` are known to be lower bounds."""
+    """Return the quality of peaks of memory; those flagged `at_least` are known to be lower bounds.
+
+    What ran no longer than one interval of sampling was looked at once at most, perhaps before it had grown. sacct's
+    seconds are whole: one may have been a tenth of it.
+    """
     known = ~np.isnan(peak_mib)
     near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
+    seen_once = elapsed_s <= sampled_every_s
     return _first(
         (at_least & known, "censored"),
         (known & near, "contaminated"),
         (known & by_kernel, "exact"),
-        (known, "sampled"),
-        (elapsed_s < sampled_every_s, "short"),
+        (known & ~seen_once, "sampled"),
+        (seen_once, "short"),
     )
 
 

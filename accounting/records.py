@@ -11,7 +11,7 @@ from accounting.states import Outcome
 # How far a figure can be trusted:
 #   exact         counted by the kernel over the whole run
 #   sampled       the highest of samples: a shorter peak may have been missed
-#   short         it ran too short to be sampled
+#   short         it ran too short to be sampled: no figure, or one that is a lower bound
 #   censored      it was cut off at its limit, or Slurm counted only part of it: a lower bound
 #   contaminated  near the limit, where this release and plugin count the page cache: an upper bound
 #   absent        not recorded

@@ -134,7 +134,8 @@ def past_job(attempt: Attempt) -> PastJob:
         asked_mem_mib=attempt.asked_mem_mib,
         asked_gpus=attempt.asked_gpus,
         complete=use.outcome in ("completed", "timeout"),
-        mem_mib=use.peak_mem_mib,
+        # What was looked at once may have been looked at before it had grown.
+        mem_mib=None if use.memory_quality == "short" else use.peak_mem_mib,
         mem_at_least=use.memory_quality == "censored",
         cores_per_task=use.cores_per_task,
         wall_s=use.wall_s,

@@ -19,6 +19,7 @@ from accounting.errors import ServiceError, SlurmError
 from accounting.ingest import IngestSettings, fetched_answer, ingest
 from accounting.records import Attempt
 from accounting.sacct import Answer
+from accounting.sacct_records import Metering
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from slurm_plugin.config import CONFIG_VARIABLE, Config, render_config
@@ -34,6 +35,8 @@ from slurm_plugin.sbatch_script import read_submission
 RECORDED = Path(__file__).parent / "recorded_accounting"
 # What sacct printed: figures of jobs and steps, and texts of jobs.
 FIGURES_FILE, TEXTS_FILE = RECORDED / "sacct-figures.txt", RECORDED / "sacct-texts.txt"
+# As every sandbox samples: its jobs take a few seconds.
+SAMPLED_EVERY_S = 1
 START_PATIENCE_S = 20.0
 # The recording is of root's jobs.
 USER = "root"
@@ -82,6 +85,7 @@ def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
         first_days=1,
         gpu_spool=folder / "gpu-spool",
         journal=folder / "journal",
+        metering=Metering(sampled_every_s=SAMPLED_EVERY_S),
     )
     engine = open_store(config.store.url, create=True)
     try:

@@ -63,6 +63,12 @@ def test_memory_that_was_never_sampled_is_not_zero_use(nothing: float | None) ->
     assert use_of(unknown, elapsed_s=5).memory_quality == "short"
 
 
+@pytest.mark.parametrize(("elapsed_s", "expected"), [(30, "short"), (31, "sampled")])
+def test_a_peak_that_was_looked_for_once_at_most_is_a_lower_bound(elapsed_s: int, expected: str) -> None:
+    use = use_of(step(mem_max_task_mib=69.0, mem_total_mib=69.0), elapsed_s=elapsed_s)
+    assert (use.peak_mem_mib, use.memory_quality) == (69, expected)
+
+
 AMOUNTS = st.integers(0, 2**30).map(lambda kib: kib / 1024)
 STEPS = st.lists(
     st.builds(

@@ -248,11 +248,12 @@ def test_tasks_of_an_array_that_never_started_have_one_row(played: Played) -> No
 @pytest.mark.parametrize("name", ["sub-second", "sub-second-step"])
 def test_what_was_too_short_to_be_seen_is_never_believed_to_be_nothing(played: Played, name: str) -> None:
     use, true_mib = played.only(name).use, held_mib(played.site.facts(name))
-    if use.peak_mem_mib is None:
+    if use.peak_mem_mib is None or use.memory_quality == "short":
+        # What a release before 24.11 saw of it, it may have seen before it had grown.
         assert use.memory_quality in ("short", "absent")
+        assert (use.peak_mem_mib or 0.0) <= true_mib + OTHERS_MIB
     else:
-        # 24.11 and later ask the kernel for its own peak at the end; older ones may have looked at the right moment.
-        assert use.peak_mem_mib > 0
+        # 24.11 and later ask the kernel for its own peak at the end; a busy machine may make it longer.
         assert is_near(use.peak_mem_mib, true_mib)
     assert use.outcome == "completed"
 
