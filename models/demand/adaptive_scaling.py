@@ -104,9 +104,8 @@ def candidates(request: Sequence[Asked], important: Collection[str], rates: Floa
     for column, asked in enumerate(request):
         if asked.fixed or asked.resource in important:
             continue
-        scaled = rates * asked.amount
+        scaled = numpy.maximum(rates * asked.amount, max(asked.least, 1.0))
         if asked.whole:
             scaled = numpy.ceil(scaled / asked.whole - TINY) * asked.whole
-        least = max(asked.least, asked.whole or 1.0)
-        amounts[:, column] = numpy.minimum(asked.amount, numpy.maximum(scaled, least))
+        amounts[:, column] = numpy.minimum(asked.amount, scaled)
     return amounts

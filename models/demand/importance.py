@@ -23,6 +23,7 @@ Fit = Callable[[Floats, Floats], Predict]
 REPEATS = 20
 # The least p-value that so many shuffles can show is 1 / (1 + NULL_ROUNDS).
 NULL_ROUNDS = 39
+NULL_REPEATS = 5
 SIGNIFICANT = 0.05
 
 
@@ -72,7 +73,7 @@ def with_significance(
     judged: tuple[Floats, Floats],
     seed: int,
     rounds: int = NULL_ROUNDS,
-    repeats: int = REPEATS,
+    repeats: int = NULL_REPEATS,
 ) -> tuple[Importance, ...]:
     """Add p-values: the importances that models of shuffled run times show on the same jobs.
 
