@@ -1,6 +1,7 @@
 """The run times of the resource-demand paper, learned again from public traces, and what its Algorithm 1 would save.
 
-    python -m bench.run_time_table [--traces DIR] [--plots DIR] [--only PATTERN] [--format table|json|csv]
+    python -m bench.run_time_table [--traces DIR] [--plots DIR] [--only PATTERN]
+        [--show errors|goals|worth|scaling] [--format table|json|csv]
 
 The paper's own trace (Alibaba PAI 2020) cannot be had, so its Table 3 is done on the nextflow traces in
 $RIGHTSIZER_TRACES: for each type of job XGBoost and the random forest learn from the earlier jobs and are judged on the
@@ -25,6 +26,7 @@ from slurm_plugin.cli.output import note, print_rows
 
 METHODS: tuple[Method, ...] = (XGBOOST, FOREST, FOREST_ON_LAWS)
 WANTED_WMAPE = 0.15
+SHOWN = ("errors", "goals", "worth", "scaling")
 PAPER = (
     ("CTR (paper)", 0.16, 0.13, 0.17, 0.14),
     ("ResNet (paper)", 1.45, 0.15, 1.46, 0.16),
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
     parser.add_argument("--plots", type=Path, help="a folder for PNG files")
     parser.add_argument("--only", default="*", help="types whose names fit this pattern")
+    parser.add_argument("--show", choices=SHOWN, help="one table; else all, of json and csv the errors")
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     if arguments.traces is None or not (Path(arguments.traces) / "memory").is_dir():
@@ -53,13 +56,19 @@ def main() -> None:
         )
     rows = [error_row(one) for one in learned]
     points = [swept(learned, setting) for setting in settings_of()]
-    paper = [paper_row(*figures) for figures in PAPER]
-    print_rows([*rows, *paper], arguments.format, "Run time, judged on later jobs (as the paper's Table 3)")
-    print_rows(summary(learned), arguments.format, "Goals")
-    print_rows([worth_row(one) for one in learned], arguments.format, "What each resource is worth")
-    print_rows(
-        [point.row() for point in points], arguments.format, "Algorithm 1 on what the later jobs asked"
-    )
+    tables = {
+        "errors": (
+            "Run time, judged on later jobs (as the paper's Table 3)",
+            rows + [paper_row(*figures) for figures in PAPER],
+        ),
+        "goals": ("Goals", summary(learned)),
+        "worth": ("What each resource is worth", [worth_row(one) for one in learned]),
+        "scaling": ("Algorithm 1 on what the later jobs asked", [point.row() for point in points]),
+    }
+    everything = list(tables) if arguments.format == "table" else ["errors"]
+    for name in [arguments.show] if arguments.show else everything:
+        title, table = tables[name]
+        print_rows(table, arguments.format, title)
     if arguments.plots:
         from bench.run_time_plots import plot_errors, plot_sweep
 
