@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 WANTED_WMAPE = 0.15
 OURS, PEER, FAINT = "#0b6e99", "#d1711f", "#9a9a9a"
 DPI = 150
+PANELS: dict[str, Callable[[Point], float]] = {
+    "core hours saved (%)": lambda point: point.saved_cores,
+    "GiB hours saved (%)": lambda point: point.saved_memory,
+    "predicted change of run time (%)": lambda point: point.changed_share,
+    "jobs left below their memory peak (%)": lambda point: point.short_of_memory,
+}
 
 
 def plot_errors(learned: Sequence[Learned], folder: Path) -> Path:
@@ -57,30 +63,20 @@ def plot_errors(learned: Sequence[Learned], folder: Path) -> Path:
 
 
 def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
-    """Plot what Algorithm 1 saves and what it costs over α, a line for each θ, as in the paper and with a floor."""
-    panels: tuple[tuple[str, Callable[[Point], float], bool], ...] = (
-        ("core hours saved", lambda point: point.saved_cores, False),
-        ("GiB hours saved", lambda point: point.saved_memory, False),
-        ("predicted change of run time", lambda point: point.changed_share, False),
-        ("jobs left with too little memory", lambda point: point.short_of_memory, False),
-        ("GiB hours saved, memory kept above past use", lambda point: point.saved_memory, True),
-        ("too little memory, kept above past use", lambda point: point.short_of_memory, True),
+    """Plot what Algorithm 1 saves and costs over α, a line for each θ: as in the paper above, with a floor below."""
+    figure, grid = pyplot.subplots(
+        2, len(PANELS), figsize=(13, 6.4), sharex=True, sharey="col", layout="constrained"
     )
-    figure, grid = pyplot.subplots(2, 3, figsize=(12, 6.6), sharex=True, layout="constrained")
     colours = pyplot.get_cmap("viridis")([number / len(THETAS) for number in range(len(THETAS))])
-    for axes, (title, figure_of, floor) in zip(grid.flat, panels, strict=True):
-        for theta, colour in zip(THETAS, colours, strict=True):
-            line = sorted(
-                (point.setting.scaling.alpha, 100 * figure_of(point))
-                for point in points
-                if point.setting.floor == floor
-                and point.setting.scaling.theta == theta
-                and point.setting.scaling.step == USUAL.step
-            )
-            axes.plot(*zip(*line, strict=True), color=colour, marker="o", markersize=3, linewidth=1.4)
-        axes.set_title(title, loc="left", fontsize=10)
-        axes.set_ylabel("%")
-        _plain(axes)
+    for row, (floor, words) in enumerate(((False, "as in the paper"), (True, "memory kept above past use"))):
+        for axes, (title, figure_of) in zip(grid[row], PANELS.items(), strict=True):
+            for theta, colour in zip(THETAS, colours, strict=True):
+                line = _line(points, theta, figure_of, floor=floor)
+                axes.plot(*zip(*line, strict=True), color=colour, marker="o", markersize=3, linewidth=1.4)
+            if not row:
+                axes.set_title(title, loc="left", fontsize=10)
+            _plain(axes)
+        grid[row][0].set_ylabel(words)
     for axes in grid[1]:
         axes.set_xlabel("first rate α (share of the request)")
     figure.legend(
@@ -92,10 +88,21 @@ def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
         ncols=len(THETAS),
         frameon=False,
     )
-    figure.suptitle(
-        f"Algorithm 1 on the requests of later jobs (Δα = {USUAL.step:g})", x=0.01, ha="left", fontsize=12
-    )
+    figure.suptitle(f"Algorithm 1 on the requests of later jobs (Δα = {USUAL.step:g})", x=0.01, ha="left")
     return _saved(figure, folder / "adaptive_scaling.png")
+
+
+def _line(
+    points: Sequence[Point], theta: float, figure_of: Callable[[Point], float], *, floor: bool
+) -> list[tuple[float, float]]:
+    """Return (α, %) of the points of one θ at the usual step."""
+    return sorted(
+        (point.setting.scaling.alpha, 100 * figure_of(point))
+        for point in points
+        if point.setting.floor == floor
+        and point.setting.scaling.theta == theta
+        and point.setting.scaling.step == USUAL.step
+    )
 
 
 def _plain(axes: Axes) -> None:

@@ -1,7 +1,7 @@
 """The run times of the resource-demand paper, learned again from public traces, and what its Algorithm 1 would save.
 
     python -m bench.run_time_table [--traces DIR] [--plots DIR] [--only PATTERN]
-        [--show errors|goals|worth|scaling] [--format table|json|csv]
+        [--least-median-s S] [--show errors|goals|worth|scaling] [--format table|json|csv]
 
 The paper's own trace (Alibaba PAI 2020) cannot be had, so its Table 3 is done on the nextflow traces in
 $RIGHTSIZER_TRACES: for each type of job XGBoost and the random forest learn from the earlier jobs and are judged on the
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from bench.run_time_sweep import Learned, settings_of, swept
-from bench.run_time_traces import TracedType, read_types
+from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
 from models.demand.importance import important
 from models.demand.run_time import FOREST, FOREST_ON_LAWS, XGBOOST, Judged, Method, judge
 from models.demand.strategy import asking
@@ -40,6 +40,9 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
     parser.add_argument("--plots", type=Path, help="a folder for PNG files")
     parser.add_argument("--only", default="*", help="types whose names fit this pattern")
+    parser.add_argument(
+        "--least-median-s", type=float, default=LEAST_MEDIAN_S, help="leave out shorter types"
+    )
     parser.add_argument("--show", choices=SHOWN, help="one table; else all, of json and csv the errors")
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
@@ -47,7 +50,7 @@ def main() -> None:
         sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds memory/nextflow_*.csv.gz")
     if arguments.plots:
         check_plots()
-    types, unfit = read_types(Path(arguments.traces))
+    types, unfit = read_types(Path(arguments.traces), arguments.least_median_s)
     note(f"{len(types)} types are fit; not fit are {', '.join(unfit)}")
     learned = learn_all([one for one in types if fnmatch.fnmatch(one.name, arguments.only)])
     if not learned:

@@ -1,13 +1,12 @@
 """The public traces from which run times are learned: types of jobs, what each job used, asked and how long it ran.
 
 A trace is fit for it where it has, of every job, the program, the run time and at least two measured resources: the
-four nextflow traces. A type is fit where at least MIN_JOBS of its jobs completed with all of that known and their
-median run time is at least MIN_TICKS ticks of the clock that measured it (whole seconds), so that rounding alone is
-no error of ten per cent. Every type that is fit is taken.
+four nextflow traces. A type is fit where at least MIN_JOBS of its jobs completed with all of that known, and their
+median run time is at least LEAST_MEDIAN_S: two of the traces tell whole seconds, and nobody scales a shorter job for
+its run time. Every type that is fit is taken, none for its figures.
 
-The others are not: Galaxy's has no run times; of nupack the clock ticks in whole minutes, and half of its runs are
-shorter than ten; MIT's has requests, but no measured use; SURF's has neither types nor memory; Gavel's has one rate
-of each model and GPU, and no amounts that vary.
+The others are not: Galaxy's has no run times; of nupack only memory was measured; MIT's has requests, but no use;
+SURF's has neither types nor memory; Gavel's has one rate of each model and GPU, and no amounts that vary.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from models.job_types import found_type
 
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 RESOURCES = ("cores", "mem_mib", "read_mib", "written_mib")
-MIN_TICKS, TICK_S = 10, 1.0
+LEAST_MEDIAN_S = 10.0
 MIB, MS = 2.0**20, 1000.0
 
 
@@ -43,14 +42,14 @@ class TracedType(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.workflow}: {self.tool}"
 
 
-def read_types(traces: Path) -> tuple[list[TracedType], list[str]]:
+def read_types(traces: Path, least_median_s: float = LEAST_MEDIAN_S) -> tuple[list[TracedType], list[str]]:
     """Return the types that are fit, and the names of those that are not, with the reason."""
     fit: list[TracedType] = []
     unfit: list[str] = []
     for workflow in WORKFLOWS:
         table = _read(traces / "memory" / f"nextflow_{workflow}.csv.gz")
         for tool, rows in table.groupby("tool"):
-            reason = _unfit(rows)
+            reason = _unfit(rows, least_median_s)
             if reason:
                 unfit.append(f"{workflow}: {tool} ({reason})")
             else:
@@ -70,11 +69,11 @@ def _read(file: Path) -> pandas.DataFrame:
     return table.dropna(subset=columns[2:]).sort_values("submit", kind="stable")
 
 
-def _unfit(rows: pandas.DataFrame) -> str:
+def _unfit(rows: pandas.DataFrame, least_median_s: float) -> str:
     if len(rows) < MIN_JOBS:
         return f"{len(rows)} jobs"
     median_s = float(rows["realtime"].median()) / MS
-    return "" if median_s >= MIN_TICKS * TICK_S else f"median {median_s:.2g} s"
+    return "" if median_s >= least_median_s else f"median {median_s:.2g} s"
 
 
 def _traced(workflow: str, tool: str, rows: pandas.DataFrame) -> TracedType:

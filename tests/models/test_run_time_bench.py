@@ -12,7 +12,7 @@ import pytest
 
 from bench import run_time_table
 from bench.run_time_sweep import Learned, Setting, settings_of, swept
-from bench.run_time_traces import MIN_TICKS, TracedType, read_types
+from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
 from models.demand.adaptive_scaling import Scaling
 from models.demand.importance import Floats
 from models.demand.run_time import FOREST, MIN_JOBS, XGBOOST, Error, Jobs, Judged, Model, judge
@@ -103,7 +103,7 @@ def test_the_types_of_the_traces_are_those_that_are_fit() -> None:
     assert len({one.name for one in types}) == len(types) > 30
     for one in types:
         assert len(one.jobs.run_s) >= MIN_JOBS
-        assert numpy.median(one.jobs.run_s) >= MIN_TICKS
+        assert numpy.median(one.jobs.run_s) >= LEAST_MEDIAN_S
     assert any("picard_mergesamfiles (median" in name for name in unfit)
 
 
