@@ -68,7 +68,7 @@ def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
         2, len(PANELS), figsize=(13, 6.4), sharex=True, sharey="col", layout="constrained"
     )
     colours = pyplot.get_cmap("viridis")([number / len(THETAS) for number in range(len(THETAS))])
-    for row, (floor, words) in enumerate(((False, "as in the paper"), (True, "memory kept above past use"))):
+    for row, (floor, words) in enumerate(((False, "as in the paper"), (True, "kept above past use"))):
         for axes, (title, figure_of) in zip(grid[row], PANELS.items(), strict=True):
             for theta, colour in zip(THETAS, colours, strict=True):
                 line = _line(points, theta, figure_of, floor=floor)

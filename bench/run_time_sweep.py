@@ -31,7 +31,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of Algorithm 1; `floor` keeps memory at the most that an earlier job used, the paper has none."""
+    """One setting of Algorithm 1; `floor` keeps to what earlier jobs used (TypeModel.floors), the paper does not."""
 
     scaling: Scaling
     floor: bool
@@ -58,7 +58,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
             "α": round(scaling.alpha, 2),
             "Δα": scaling.step,
             "θ": scaling.theta,
-            "memory kept above use": "yes" if self.setting.floor else "no (paper)",
+            "kept above use": "yes" if self.setting.floor else "no (paper)",
             "jobs scaled %": round(100 * self.scaled_jobs, 1),
             "core·h saved %": round(100 * self.saved_cores, 1),
             "GiB·h saved %": round(100 * self.saved_memory, 1),
@@ -111,7 +111,7 @@ def _scaled(one: Learned, cores: float, mem_mib: float, setting: Setting) -> tup
     }
     if not one.judged.tells or not asked:
         return cores, mem_mib, 0.0
-    floor = {MEM_MIB: one.model.most(MEM_MIB)} if setting.floor and MEM_MIB in asked else {}
+    floor = one.model.floors() if setting.floor else {}
     scaled: Scaled = scale_amounts(one.model, asked, setting.scaling, floor)
     left = dict(zip(one.model.resources, scaled.values, strict=True))
     change = scaled.predicted_s / scaled.original_s - 1

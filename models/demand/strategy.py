@@ -2,9 +2,9 @@
 
 The models are of what jobs used, so a request beyond all that was ever used is read as the most that was: what nobody
 used changes no run time. What the models cannot tell stays as asked: jobs of a type that was not learned, and
-resources that were not measured or never varied. Memory is never cut below the most that a job of the type used,
-which the paper does not ask for: a job without the memory it needs is not slower, it is dead, and no such job is
-among those that the model learned from.
+resources that were not measured or never varied. Two bounds are not the paper's. Nothing is cut below the least that
+any job of the type used: of less the model knows nothing. Memory is not cut below the most: a job without the memory it
+needs is not slower, it is dead, and no such job is among those that the model learned from.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
     typical: Floats
     highest: Floats
 
-    def most(self, resource: str) -> float:
-        """Return the most that a job used of a resource; the type must know it."""
-        return float(self.highest[self.resources.index(resource)])
+    def floors(self) -> dict[str, float]:
+        """Return what no request is cut below: the most memory, and the least of all else, that any job used."""
+        least = dict(zip(self.resources, self.lowest.tolist(), strict=True))
+        if MEM_MIB in least:
+            least[MEM_MIB] = float(self.highest[self.resources.index(MEM_MIB)])
+        return least
 
 
 def learn_types(attempts: Sequence[Attempt], type_of: TypeOf) -> dict[str, TypeModel]:
@@ -142,14 +145,14 @@ def asked_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
 
 
 def least_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
-    """Return what must be left: memory for the hungriest job of the type, and CPUs or GPUs enough to carry it."""
-    if MEM_MIB not in model.resources:
-        return {}
-    least = {MEM_MIB: model.most(MEM_MIB)}
+    """Return what must be left: the floors of the type, and CPUs or GPUs enough to carry its memory."""
+    least = model.floors()
+    need_mib = least.get(MEM_MIB, 0.0)
     if request.mem_per_cpu_mib:
-        least[CORES] = float(math.ceil(least[MEM_MIB] / request.mem_per_cpu_mib))
+        least[CORES] = max(least.get(CORES, 0.0), math.ceil(need_mib / request.mem_per_cpu_mib))
     if request.mem_per_gpu_mib:
-        least[GPU_PCT] = PCT_A_GPU * math.ceil(least[MEM_MIB] / request.mem_per_gpu_mib)
+        carrying = PCT_A_GPU * math.ceil(need_mib / request.mem_per_gpu_mib)
+        least[GPU_PCT] = max(least.get(GPU_PCT, 0.0), carrying)
     return least
 
 

@@ -95,6 +95,14 @@ def test_a_request_beyond_all_use_is_read_as_the_most_that_was_used() -> None:
     assert sized(request(cpus_per_task=64), model(predict=by_cores), tenth).cpus_per_task == 4
 
 
+def test_nothing_is_cut_below_the_least_that_any_job_used() -> None:
+    busy = model(lowest=numpy.array([3.5, 200.0, 200.0, 5.0]))
+    before = request(cpus_per_task=8, gpus_per_node=8, mem_per_node_mib=4000)
+    after = sized(before, busy, Scaling(alpha=0.05))
+    assert (after.cpus_per_task, after.gpus_per_node, after.mem_per_node_mib) == (4, 2, 900)
+    assert busy.floors() == {"cores": 3.5, "gpu_pct": 200, "mem_mib": 900, "read_mib": 5}
+
+
 def test_a_type_that_is_not_known_stays_as_asked() -> None:
     size = adaptive_sizing({"fit": model()}, lambda request: request.job_name or None, HALF)
     assert size(request(job_name="fit")).cpus_per_task == 4
@@ -165,7 +173,7 @@ def test_from_attempts_to_a_smaller_request() -> None:
     learned = learn_types(attempts + few, lambda a: a.row.job_name)
     assert set(learned) == {"fit"}
     assert "read_mib" in learned["fit"].important
-    assert learned["fit"].most("mem_mib") == 106
+    assert learned["fit"].floors()["mem_mib"] == 106
     size = adaptive_sizing(learned, lambda request: request.job_name, HALF)
     after = size(JobRequest(user="ann", job_name="fit", cpus_per_task=8, mem_per_node_mib=4000))
     assert after.mem_per_node_mib == 2000
