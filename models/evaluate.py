@@ -28,6 +28,8 @@ SECONDS_AN_HOUR = 3600.0
 DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
 
 Sizing = Callable[[JobRequest], JobRequest]
+# Learns from the attempts before the split.
+Strategy = Callable[[Sequence[Attempt]], Sizing]
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +64,15 @@ def evaluate(
     attempts: Sequence[Attempt],
     settings: ChainSettings,
     recent_jobs: int,
-    sizing: Callable[[Predictor], Sizing],
+    sizing: Callable[[Predictor], Sizing] | None,
     train_share: float = 0.7,
+    strategies: Mapping[str, Strategy] | None = None,
 ) -> Evaluation:
     """Train on the first `train_share` of the attempts' time and judge on the rest.
 
     `sizing` turns a predictor into what production would grant (the site's policy, which lives above this
-    package). ModelError where either side of the split is empty.
+    package); None leaves it out. `strategies` are further methods, by name. ModelError where either side of the split
+    is empty.
     """
     split_s = _split(attempts, train_share)
     before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.row.start_s]
@@ -79,12 +83,14 @@ def evaluate(
             "after); ingest more accounting"
         )
     trained = train(before, recent_jobs)
-    growth: Mapping[Learned, GrowthModel] = trained.growth_models()
     methods: dict[str, Sizing] = {
         USER_REQUEST: lambda request: request,
         PEER: _history_peer(trained.history),
-        OURS: sizing(Predictor("evaluated", trained.history, dict(growth), settings)),
     }
+    if sizing is not None:
+        growth: Mapping[Learned, GrowthModel] = trained.growth_models()
+        methods[OURS] = sizing(Predictor("evaluated", trained.history, dict(growth), settings))
+    methods |= {name: learn(before) for name, learn in (strategies or {}).items()}
     table = pandas.DataFrame(_judge(after, methods))
     return Evaluation(
         split_s=split_s,

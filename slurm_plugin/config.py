@@ -33,6 +33,7 @@ Seconds = Annotated[int, msgspec.Meta(ge=0)]
 Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
 Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+InnerShare = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Watts = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
 Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
@@ -111,12 +112,21 @@ class Energy(Section, frozen=True, kw_only=True):
     slurm_counts_gpus: bool = True
 
 
+class ModelsScaling(Section, frozen=True, kw_only=True):
+    """How adaptive scaling searches: models/demand/adaptive_scaling.py says what the three are."""
+
+    alpha: InnerShare = 0.5
+    step: InnerShare = 0.05
+    theta: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.1
+
+
 class Models(Section, frozen=True, kw_only=True):
     """Where artefacts are kept, and what training may conclude from how little."""
 
     directory: str = "/var/lib/rightsizer/models"
     min_evidence: Count = 5
     recent_jobs: Count = 50
+    scaling: ModelsScaling = ModelsScaling()
 
 
 class Policy(Section, frozen=True, kw_only=True):
@@ -161,6 +171,18 @@ class Rule(Section, frozen=True, kw_only=True):
     def_mem_per_cpu_mib: Mebibytes | None = None
 
 
+class JobType(Section, frozen=True, kw_only=True):
+    """One of `[[job_types]]`: jobs of one program, by patterns (`*`, `?`) over name, partition and account.
+
+    The first that fits a job names its type; a job that none fits is typed by its own name (models/job_types.py).
+    """
+
+    name: RuleName
+    job_name: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -174,6 +196,11 @@ class Config(Section, frozen=True, kw_only=True):
     models: Models = Models()
     policy: Policy = Policy()
     rules: tuple[Rule, ...] = ()
+    job_types: tuple[JobType, ...] = ()
+
+
+# Tables that may stand there many times.
+REPEATED: dict[str, type[Section]] = {"rules": Rule, "job_types": JobType}
 
 
 def config_path(given: str | None = None) -> Path | None:
@@ -229,25 +256,31 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
     """Raise ConfigError on the first key that the schema does not know, naming the nearest one it does."""
     known = known_keys()
-    given = list(document)
-    for name, value in document.items():
-        tables = value if isinstance(value, list) else [value]
-        given += [f"{name}.{key}" for table in tables if isinstance(table, dict) for key in table]
-    for key in given:
+    for key in given_keys(document):
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"did you mean `{near[0]}`?" if near else "`rightsizer config show` lists the keys"
             raise ConfigError(f"{source}: unknown key `{key}`; {hint}")
 
 
-def known_keys() -> list[str]:
-    """List every key of the schema as `key` or `section.key`."""
+def given_keys(table: dict[str, Any], prefix: str = "") -> list[str]:
+    """List every key of a document as `key`, `section.key` or `section.section.key`, the outer ones first."""
+    keys = [f"{prefix}{name}" for name in table]
+    for name, value in table.items():
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                keys += given_keys(inner, f"{prefix}{name}.")
+    return keys
+
+
+def known_keys(schema: type[Section] | None = None, prefix: str = "") -> list[str]:
+    """List every key of the schema as `key`, `section.key` or `section.section.key`."""
     keys: list[str] = []
-    for field in msgspec.structs.fields(Config):
-        keys.append(field.name)
-        section = Rule if field.name == "rules" else field.type
+    for field in msgspec.structs.fields(schema or Config):
+        keys.append(f"{prefix}{field.name}")
+        section = field.type if prefix else REPEATED.get(field.name, field.type)
         if isinstance(section, type) and issubclass(section, Section):
-            keys.extend(f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(section))
+            keys += known_keys(section, f"{prefix}{field.name}.")
     return keys
 
 
@@ -256,10 +289,19 @@ def render_config(config: Config) -> str:
     lines = [f'mode = "{config.mode}"']
     for section, table in msgspec.structs.asdict(config).items():
         if isinstance(table, Section):
-            lines += ["", f"[{section}]", *_render_section(table)]
-    for rule in config.rules:
-        lines += ["", "[[rules]]", *_render_section(rule)]
+            lines += _render_table(section, table)
+    for name in REPEATED:
+        for entry in getattr(config, name):
+            lines += ["", f"[[{name}]]", *_render_section(entry)]
     return "\n".join(lines) + "\n"
+
+
+def _render_table(name: str, table: Section) -> list[str]:
+    lines = ["", f"[{name}]", *_render_section(table)]
+    for key, value in msgspec.structs.asdict(table).items():
+        if isinstance(value, Section):
+            lines += _render_table(f"{name}.{key}", value)
+    return lines
 
 
 def _render_section(table: Section) -> list[str]:
@@ -267,4 +309,5 @@ def _render_section(table: Section) -> list[str]:
     return [
         f"# {key} =" if value is None else f"{key} = {msgspec.json.encode(value).decode()}"
         for key, value in msgspec.structs.asdict(table).items()
+        if not isinstance(value, Section)
     ]

@@ -1,0 +1,180 @@
+"""The run times of the resource-demand paper, learned again from public traces, and what its Algorithm 1 would save.
+
+    python -m bench.run_time_table [--traces DIR] [--plots DIR] [--only PATTERN]
+        [--least-median-s S] [--show errors|goals|worth|scaling] [--format table|json|csv]
+
+The paper's own trace (Alibaba PAI 2020) cannot be had, so its Table 3 is done on the nextflow traces in
+$RIGHTSIZER_TRACES: for each type of job XGBoost and the random forest learn from the earlier jobs and are judged on the
+later ones. Then Algorithm 1 scales what those later jobs asked, over its α, Δα and θ. What is saved are hours of the
+request; what it costs is what the model predicts, and how many jobs were left with less than they had really used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import sys
+from pathlib import Path
+
+from bench.run_time_sweep import Learned, settings_of, swept
+from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
+from models.demand.importance import important
+from models.demand.run_time import FOREST, FOREST_ON_LAWS, XGBOOST, Judged, Method, judge
+from models.demand.strategy import asking
+from slurm_plugin.cli.output import note, print_rows
+
+COLUMNS: dict[Method, str] = {XGBOOST: "XGBoost", FOREST: "forest", FOREST_ON_LAWS: "law + forest"}
+METHODS = tuple(COLUMNS)
+WANTED_WMAPE = 0.15
+SHOWN = ("errors", "goals", "worth", "scaling")
+PAPER = (
+    ("CTR (paper)", 0.16, 13.0, 0.17, 14.0),
+    ("ResNet (paper)", 1.45, 15.0, 1.46, 16.0),
+    ("NMT (paper)", 0.75, 11.0, 1.01, 15.0),
+)
+
+
+def main() -> None:
+    """Measure and print, and plot where asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser.add_argument("--plots", type=Path, help="a folder for PNG files")
+    parser.add_argument("--only", default="*", help="types whose names fit this pattern")
+    parser.add_argument(
+        "--least-median-s", type=float, default=LEAST_MEDIAN_S, help="leave out shorter types"
+    )
+    parser.add_argument("--show", choices=SHOWN, help="one table; else all, of json and csv the errors")
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    arguments = parser.parse_args()
+    if arguments.traces is None or not (Path(arguments.traces) / "memory").is_dir():
+        sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds memory/nextflow_*.csv.gz")
+    if arguments.plots:
+        check_plots()
+    types, unfit = read_types(Path(arguments.traces), arguments.least_median_s)
+    note(f"{len(types)} types are fit; not fit are {', '.join(unfit)}")
+    learned = learn_all([one for one in types if fnmatch.fnmatch(one.name, arguments.only)])
+    if not learned:
+        sys.exit(
+            f"no type could be judged that fits {arguments.only}; the types are {[t.name for t in types]}"
+        )
+    rows = [error_row(one) for one in learned]
+    points = [swept(learned, setting) for setting in settings_of()]
+    tables = {
+        "errors": (
+            "Run time on later jobs, as the paper's Table 3 (MAE in s, WMAPE in %)",
+            rows + [paper_row(*figures) for figures in PAPER],
+        ),
+        "goals": ("Goals", summary(learned)),
+        "worth": ("What each resource is worth", [worth_row(one) for one in learned]),
+        "scaling": ("Algorithm 1 on what the later jobs asked", [point.row() for point in points]),
+    }
+    everything = list(tables) if arguments.format == "table" else ["errors"]
+    for name in [arguments.show] if arguments.show else everything:
+        title, table = tables[name]
+        print_rows(table, arguments.format, title)
+    if arguments.plots:
+        from bench.run_time_plots import plot_errors, plot_sweep
+
+        arguments.plots.mkdir(parents=True, exist_ok=True)
+        for file in (plot_errors(learned, arguments.plots), plot_sweep(points, arguments.plots)):
+            note(f"wrote {file}")
+
+
+def check_plots() -> None:
+    """End here, before anything is measured, where there is nothing to plot with."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        sys.exit("--plots needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'")
+
+
+def learn_all(types: list[TracedType]) -> list[Learned]:
+    """Judge each type by each method; those of which nothing can be learned are named and left out."""
+    learned = []
+    for number, traced in enumerate(types, start=1):
+        note(f"{number} of {len(types)}: {traced.name}")
+        judged = judge(traced.jobs, METHODS)
+        if not isinstance(judged, Judged):
+            note(f"{traced.name}: {judged.reason}")
+            continue
+        model = asking(judged.model, traced.jobs.part(0, judged.learned_from), important(judged.importances))
+        learned.append(Learned(traced=traced, judged=judged, model=model))
+    return learned
+
+
+def error_row(one: Learned) -> dict[str, object]:
+    """Return a type's errors; MAE in seconds, WMAPE in %. `median` is that of always saying the median."""
+    judged = one.judged
+    row: dict[str, object] = {
+        "type": one.traced.name,
+        "learned": judged.learned_from,
+        "judged": judged.judged,
+        "mean run": round(float(one.traced.jobs.run_s.mean()), 1),
+    }
+    for method, words in COLUMNS.items():
+        row[f"{words} MAE"] = round(judged.errors[method].mae_s, 2)
+        row[f"{words} WMAPE"] = round(100 * judged.errors[method].wmape, 2)
+    return row | {
+        "median WMAPE": round(100 * judged.median.wmape, 2),
+        "ahead": "yes" if is_ahead(judged) else "no",
+        "≤ 15 %": "yes" if judged.errors[XGBOOST].wmape <= WANTED_WMAPE else "no",
+    }
+
+
+def paper_row(
+    name: str, mae: float, wmape: float, forest_mae: float, forest_wmape: float
+) -> dict[str, object]:
+    """Return one of the paper's own rows, whose MAE has no unit there."""
+    told = {
+        f"{COLUMNS[XGBOOST]} MAE": mae,
+        f"{COLUMNS[XGBOOST]} WMAPE": wmape,
+        f"{COLUMNS[FOREST]} MAE": forest_mae,
+        f"{COLUMNS[FOREST]} WMAPE": forest_wmape,
+    }
+    absent = dict.fromkeys(("learned", "judged", "mean run"))
+    others = {
+        f"{COLUMNS[FOREST_ON_LAWS]} MAE": None,
+        f"{COLUMNS[FOREST_ON_LAWS]} WMAPE": None,
+        "median WMAPE": None,
+    }
+    return {"type": name, **absent, **told, **others, "ahead": "yes", "≤ 15 %": "yes"}
+
+
+def is_ahead(judged: Judged, peer: Method = FOREST) -> bool:
+    """Whether XGBoost errs less than a peer; on the same jobs MAE and WMAPE always agree."""
+    return judged.errors[XGBOOST].wmape < judged.errors[peer].wmape
+
+
+def summary(learned: list[Learned]) -> list[dict[str, object]]:
+    """Return a row for each goal: of how many types it holds, and of which it does not."""
+    tests = (
+        ("XGBoost ahead of the random forest", is_ahead),
+        ("XGBoost ahead of a forest on the same laws", lambda judged: is_ahead(judged, FOREST_ON_LAWS)),
+        (f"WMAPE ≤ {WANTED_WMAPE:.0%}", lambda judged: judged.errors[XGBOOST].wmape <= WANTED_WMAPE),
+        ("XGBoost ahead of the median", lambda judged: judged.tells),
+    )
+    return [
+        {
+            "goal": name,
+            "types": len(learned),
+            "holds": sum(holds(one.judged) for one in learned),
+            "not for": ", ".join(one.traced.name for one in learned if not holds(one.judged)) or "-",
+        }
+        for name, holds in tests
+    ]
+
+
+def worth_row(one: Learned) -> dict[str, object]:
+    """Return what each resource is worth to a type's model: what shuffling it adds to WMAPE; a star is not chance."""
+    found = {importance.resource: importance for importance in one.judged.importances}
+    row: dict[str, object] = {"type": one.traced.name}
+    for resource in one.traced.jobs.resources:
+        worth = found.get(resource)
+        star = " *" if worth and worth.matters else ""
+        row[resource] = f"{worth.mean:+.3f} ±{worth.spread:.3f}{star}" if worth else "constant"
+    return row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Which resources a run time depends on: permutation importance on jobs that the model has not seen. Pure.
+
+A column is shuffled, and what that adds to the error is the column's importance, WITH ITS SIGN: a negative one says
+that the model did better without knowing the column, so the column is noise to it, however large the figure. Whether
+a positive one is more than chance is asked as Altmann et al. do (PIMP, Bioinformatics 2010): the model is fitted anew
+to shuffled run times, which nothing can explain, and the importances seen there are what chance gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy
+import numpy.typing as npt
+
+Floats = npt.NDArray[numpy.float64]
+# Amounts (jobs × resources) to run times in seconds, a row a job.
+Predict = Callable[[Floats], Floats]
+# The same for amounts and run times (seconds) to learn from.
+Fit = Callable[[Floats, Floats], Predict]
+
+REPEATS = 20
+# The least p-value that so many shuffles can show is 1 / (1 + NULL_ROUNDS).
+NULL_ROUNDS = 39
+NULL_REPEATS = 5
+SIGNIFICANT = 0.05
+
+
+class Importance(msgspec.Struct, frozen=True, kw_only=True):
+    """What shuffling one resource adds to the error, as a share of all run time (WMAPE); `spread` is over repeats.
+
+    `p_value` is the share of fits to shuffled run times in which it would seem at least as important; None where
+    that was not asked.
+    """
+
+    resource: str
+    mean: float
+    spread: float
+    p_value: float | None = None
+
+    @property
+    def matters(self) -> bool:
+        """Whether run time depends on it: more than 0, and more than chance gives. Unasked chance is no proof."""
+        return self.mean > 0 and self.p_value is not None and self.p_value <= SIGNIFICANT
+
+
+def important(found: Sequence[Importance]) -> frozenset[str]:
+    """Return the resources of Algorithm 1's list: those that the run time depends on."""
+    return frozenset(one.resource for one in found if one.matters)
+
+
+def permutation_importances(
+    predict: Predict,
+    resources: Sequence[str],
+    amounts: Floats,
+    run_s: Floats,
+    seed: int,
+    repeats: int = REPEATS,
+) -> tuple[Importance, ...]:
+    """Shuffle each column of `amounts` (jobs × resources) `repeats` times; `run_s` are the true run times."""
+    added = _added_errors(predict, amounts, run_s, numpy.random.default_rng(seed), repeats)
+    return tuple(
+        Importance(resource=name, mean=float(column.mean()), spread=float(column.std()))
+        for name, column in zip(resources, added, strict=True)
+    )
+
+
+def with_significance(
+    found: Sequence[Importance],
+    fit: Fit,
+    learned: tuple[Floats, Floats],
+    judged: tuple[Floats, Floats],
+    seed: int,
+    rounds: int = NULL_ROUNDS,
+    repeats: int = NULL_REPEATS,
+) -> tuple[Importance, ...]:
+    """Add p-values: the importances that models of shuffled run times show on the same jobs.
+
+    `learned` and `judged` are (amounts, run times) of the jobs that the model was fitted to and judged on.
+    """
+    draw = numpy.random.default_rng(seed)
+    at_least = numpy.zeros(len(found))
+    for _ in range(rounds):
+        predict = fit(learned[0], draw.permutation(learned[1]))
+        by_chance = _added_errors(predict, judged[0], draw.permutation(judged[1]), draw, repeats).mean(axis=1)
+        at_least += by_chance >= numpy.array([one.mean for one in found])
+    return tuple(
+        msgspec.structs.replace(one, p_value=float((1 + count) / (1 + rounds)))
+        for one, count in zip(found, at_least, strict=True)
+    )
+
+
+def _added_errors(
+    predict: Predict, amounts: Floats, run_s: Floats, draw: numpy.random.Generator, repeats: int
+) -> Floats:
+    """Return what each shuffle adds to WMAPE (resources × repeats), all shuffles predicted in one call."""
+    jobs, resources = amounts.shape
+    shuffled = numpy.tile(amounts, (resources, repeats, 1, 1))
+    for column in range(resources):
+        for repeat in range(repeats):
+            shuffled[column, repeat, :, column] = draw.permutation(amounts[:, column])
+    predicted = predict(numpy.vstack([amounts, shuffled.reshape(-1, resources)]))
+    errors = numpy.abs(predicted.reshape(-1, jobs) - run_s).sum(axis=1) / run_s.sum()
+    added: Floats = errors[1:].reshape(resources, repeats) - errors[0]
+    return added

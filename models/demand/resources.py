@@ -1,0 +1,63 @@
+"""From attempts to jobs of a type, with what each used of every resource. Pure.
+
+Only figures that were really measured count (`exact`, `sampled`), only attempts that came to their own end: a bound
+teaches a regression something that never was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy
+
+from accounting.records import Attempt, Quality
+from models.demand.run_time import Jobs
+
+# The paper's five, input and output each for itself. Cores and GPUs are those that were busy.
+CORES, GPU_PCT, MEM_MIB = "cores", "gpu_pct", "mem_mib"
+RESOURCES = (CORES, GPU_PCT, MEM_MIB, "gpu_mem_mib", "read_mib", "written_mib")
+PCT_A_GPU = 100.0
+MEASURED: tuple[Quality, ...] = ("exact", "sampled")
+
+TypeOf = Callable[[Attempt], str | None]
+
+
+def used(attempt: Attempt) -> tuple[float, ...]:
+    """Return what an attempt used, in the order of RESOURCES; NaN where it was not measured."""
+    use = attempt.use
+    gpu_pct = None if use.gpus is None else PCT_A_GPU * use.gpus
+    return (
+        _measured(use.cores, use.cores_quality),
+        _measured(gpu_pct, use.gpu_quality),
+        _measured(use.peak_mem_mib, use.memory_quality),
+        _measured(use.gpu_mem_mib, use.gpu_quality),
+        _measured(use.read_mib, use.io_quality),
+        _measured(use.written_mib, use.io_quality),
+    )
+
+
+def _measured(value: float | None, quality: Quality) -> float:
+    return math.nan if value is None or quality not in MEASURED else float(value)
+
+
+def jobs_by_type(attempts: Sequence[Attempt], type_of: TypeOf) -> dict[str, Jobs]:
+    """Return the completed jobs of each type in the order of their submission; those without a type are left out."""
+    by_type: dict[str, list[Attempt]] = {}
+    for attempt in sorted(attempts, key=lambda attempt: (attempt.row.submit_s, attempt.row.job_id)):
+        name = type_of(attempt) if _ran_to_its_end(attempt) else None
+        if name is not None:
+            by_type.setdefault(name, []).append(attempt)
+    return {name: _jobs(by_type[name]) for name in sorted(by_type)}
+
+
+def _ran_to_its_end(attempt: Attempt) -> bool:
+    return attempt.use.outcome == "completed" and attempt.use.wall_s > 0
+
+
+def _jobs(attempts: Sequence[Attempt]) -> Jobs:
+    return Jobs(
+        resources=RESOURCES,
+        amounts=numpy.array([used(attempt) for attempt in attempts], dtype=numpy.float64),
+        run_s=numpy.array([attempt.use.wall_s for attempt in attempts], dtype=numpy.float64),
+    )

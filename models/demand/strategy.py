@@ -1,0 +1,197 @@
+"""Adaptive scaling as a way to size requests: Algorithm 1 asked with each job's type. Pure.
+
+The models are of what jobs used, so a request beyond all that was ever used is read as the most that was: what nobody
+used changes no run time. What the models cannot tell stays as asked: jobs of a type that was not learned, and
+resources that were not measured or never varied. Two bounds are not the paper's. Nothing is cut below the least that
+any job of the type used: of less the model knows nothing. Memory is not cut below the most: a job without the memory it
+needs is not slower, it is dead, and no such job is among those that the model learned from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.demand.adaptive_scaling import Asked, Scaled, Scaling, scale
+from models.demand.importance import Floats, Predict, important
+from models.demand.resources import CORES, GPU_PCT, MEM_MIB, PCT_A_GPU, TypeOf, jobs_by_type
+from models.demand.run_time import XGBOOST, Jobs, Judged, Model, NotLearned, asked_columns, judge, learn
+
+# In which units a resource is handed out; 0 is any amount.
+WHOLE = {CORES: 1.0, GPU_PCT: PCT_A_GPU}
+
+RequestType = Callable[[JobRequest], str | None]
+
+
+class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What Algorithm 1 needs to know of a type.
+
+    `predict` takes amounts in the order of `resources`; `lowest`, `typical` and `highest` are what its jobs used.
+    """
+
+    resources: tuple[str, ...]
+    predict: Predict
+    important: frozenset[str]
+    lowest: Floats
+    typical: Floats
+    highest: Floats
+
+    def floors(self) -> dict[str, float]:
+        """Return what no request is cut below: the most memory, and the least of all else, that any job used."""
+        least = dict(zip(self.resources, self.lowest.tolist(), strict=True))
+        if MEM_MIB in least:
+            least[MEM_MIB] = float(self.highest[self.resources.index(MEM_MIB)])
+        return least
+
+
+def learn_types(attempts: Sequence[Attempt], type_of: TypeOf) -> dict[str, TypeModel]:
+    """Return a model for each type of job whose run time its resources tell; types without one stay as asked."""
+    found = {name: type_model(jobs) for name, jobs in jobs_by_type(attempts, type_of).items()}
+    return {name: model for name, model in found.items() if isinstance(model, TypeModel)}
+
+
+def type_model(jobs: Jobs) -> TypeModel | NotLearned:
+    """Learn from all jobs of a type; the important resources are found on the later ones, with the earlier's model."""
+    judged = judge(jobs, (XGBOOST,))
+    if not isinstance(judged, Judged):
+        return judged
+    if not judged.tells:
+        return NotLearned("the median run time tells more than its resources")
+    model = learn(jobs)
+    return model if isinstance(model, NotLearned) else asking(model, jobs, important(judged.importances))
+
+
+def asking(model: Model, jobs: Jobs, important: frozenset[str]) -> TypeModel:
+    """Return a model with what the jobs it was learned from used."""
+    amounts = asked_columns(jobs, model)
+    return TypeModel(
+        resources=model.resources,
+        predict=model.predict,
+        important=important,
+        lowest=numpy.nanmin(amounts, axis=0),
+        typical=numpy.nanmedian(amounts, axis=0),
+        highest=numpy.nanmax(amounts, axis=0),
+    )
+
+
+def scale_amounts(
+    model: TypeModel, amounts: Mapping[str, float], settings: Scaling, least: Mapping[str, float]
+) -> Scaled:
+    """Run Algorithm 1 on asked amounts; resources that the model knows and nobody asks for stay typical.
+
+    The answer is in the order of `model.resources`. `least` are bounds that no amount is cut below.
+    """
+    request = [
+        Asked(
+            resource=name,
+            amount=amounts.get(name, float(typical)),
+            whole=WHOLE.get(name, 0.0),
+            least=least.get(name, 0.0),
+            fixed=name not in amounts,
+        )
+        for name, typical in zip(model.resources, model.typical, strict=True)
+    ]
+    return scale(
+        request,
+        lambda rows: model.predict(numpy.clip(rows, model.lowest, model.highest)),
+        model.important,
+        settings,
+    )
+
+
+def adaptive_sizing(
+    models_by_type: Mapping[str, TypeModel], type_of: RequestType, settings: Scaling
+) -> Callable[[JobRequest], JobRequest]:
+    """Return what Algorithm 1 would make of any request, in the kind that its user chose."""
+
+    def size(request: JobRequest) -> JobRequest:
+        model = models_by_type.get(type_of(request) or "")
+        return request if model is None else sized(request, model, settings)
+
+    return size
+
+
+def sized(request: JobRequest, model: TypeModel, settings: Scaling) -> JobRequest:
+    """Return a request scaled by its type's model; never above what was asked, never below one of anything."""
+    amounts = asked_amounts(request, model)
+    if not amounts:
+        return request
+    scaled = scale_amounts(model, amounts, settings, least_amounts(request, model))
+    values = dict(zip(model.resources, scaled.values, strict=True))
+    return with_amounts(request, {name: values[name] for name in amounts})
+
+
+def asked_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
+    """Return what a request asks in all of what the model knows.
+
+    Where memory comes with CPUs or GPUs they are scaled only if memory may be.
+    """
+    asked = {
+        CORES: request.cpus if request.cpus_per_task else None,
+        GPU_PCT: None if request.gpus is None else request.gpus * PCT_A_GPU,
+        MEM_MIB: request.mem_mib,
+    }
+    carrier = _carrier(request)
+    if carrier and (MEM_MIB not in model.resources or MEM_MIB in model.important):
+        asked[carrier] = None
+    return {
+        name: float(value) for name, value in asked.items() if value is not None and name in model.resources
+    }
+
+
+def least_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
+    """Return what must be left: the floors of the type, and CPUs or GPUs enough to carry its memory."""
+    least = model.floors()
+    need_mib = least.get(MEM_MIB, 0.0)
+    if request.mem_per_cpu_mib:
+        least[CORES] = max(least.get(CORES, 0.0), math.ceil(need_mib / request.mem_per_cpu_mib))
+    if request.mem_per_gpu_mib:
+        carrying = PCT_A_GPU * math.ceil(need_mib / request.mem_per_gpu_mib)
+        least[GPU_PCT] = max(least.get(GPU_PCT, 0.0), carrying)
+    return least
+
+
+def with_amounts(request: JobRequest, amounts: Mapping[str, float]) -> JobRequest:
+    """Return a request that asks these amounts in all, each rounded up to what its kind can say."""
+    changed: dict[str, int] = {}
+    if CORES in amounts and request.cpus_per_task:
+        changed["cpus_per_task"] = _share(amounts[CORES], request.num_tasks, request.cpus_per_task)
+    if GPU_PCT in amounts:
+        kind, times, asked = next(
+            (name, times, value)
+            for name, times, value in (
+                ("gpus_per_job", 1, request.gpus_per_job),
+                ("gpus_per_task", request.num_tasks, request.gpus_per_task),
+                ("gpus_per_node", request.nodes or 1, request.gpus_per_node),
+            )
+            if value is not None
+        )
+        changed[kind] = _share(amounts[GPU_PCT] / PCT_A_GPU, times, asked)
+    fewer = msgspec.structs.replace(request, **changed)
+    if MEM_MIB not in amounts:
+        return fewer
+    kind, carriers, asked = next(
+        (name, times, value)
+        for name, times, value in (
+            ("mem_per_node_mib", request.nodes or 1, request.mem_per_node_mib),
+            ("mem_per_cpu_mib", fewer.cpus, request.mem_per_cpu_mib),
+            ("mem_per_gpu_mib", fewer.gpus or 1, request.mem_per_gpu_mib),
+        )
+        if value is not None
+    )
+    return msgspec.structs.replace(fewer, **{kind: _share(amounts[MEM_MIB], carriers, asked)})
+
+
+def _carrier(request: JobRequest) -> str | None:
+    if request.mem_per_cpu_mib is not None:
+        return CORES
+    return GPU_PCT if request.mem_per_gpu_mib is not None else None
+
+
+def _share(amount: float, times: int, asked: int) -> int:
+    return min(asked, max(1, math.ceil(amount / times - 1e-6)))

@@ -1,0 +1,38 @@
+"""How well run times are told, type by type: the boosted trees, their peer, and what each resource is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from accounting.records import Attempt
+from models.demand.resources import TypeOf, jobs_by_type
+from models.demand.run_time import FOREST, XGBOOST, Judged, Method, NotLearned, judge
+
+
+class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One type of job, how many of them there are, and what became of judging it."""
+
+    name: str
+    jobs: int
+    result: Judged | NotLearned
+
+
+def score_types(
+    attempts: Sequence[Attempt], type_of: TypeOf, methods: tuple[Method, ...] = (XGBOOST, FOREST)
+) -> tuple[TypeScore, ...]:
+    """Judge every type of job, those with most jobs first."""
+    scores = [
+        TypeScore(name=name, jobs=len(jobs.run_s), result=judge(jobs, methods))
+        for name, jobs in jobs_by_type(attempts, type_of).items()
+    ]
+    return tuple(sorted(scores, key=lambda score: (-score.jobs, score.name)))
+
+
+def describe_importances(judged: Judged) -> str:
+    """Return what each resource is worth, in words: `read_mib +0.41 ±0.05 *`; a star is more than chance."""
+    found = sorted(judged.importances, key=lambda one: -one.mean)
+    return ", ".join(
+        f"{one.resource} {one.mean:+.3f} ±{one.spread:.3f}{' *' if one.matters else ''}" for one in found
+    )

@@ -1,0 +1,116 @@
+"""The benchmark of run times: its sweep by hand, its pictures, and one type of the real traces."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy
+import pytest
+
+from bench import run_time_table
+from bench.run_time_sweep import Learned, Setting, settings_of, swept
+from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
+from models.demand.adaptive_scaling import Scaling
+from models.demand.importance import Floats
+from models.demand.run_time import FOREST, MIN_JOBS, XGBOOST, Error, Jobs, Judged, Model, judge
+from models.demand.strategy import TypeModel
+
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
+needs_traces = pytest.mark.skipif(
+    not (TRACES / "memory").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)"
+)
+
+
+def flat(rows: Floats) -> Floats:
+    return numpy.full(len(rows), 60.0)
+
+
+def learned(wmape: float = 0.1, name: str = "sort") -> Learned:
+    """Three judged jobs of an hour that asked 8 cores and 1000 MiB; the last one used most of both."""
+    used = numpy.array([[1.0, 300.0], [1.0, 200.0], [2.0, 250.0], [1.0, 100.0], [6.0, 700.0]])
+    traced = TracedType(
+        workflow="flow",
+        tool=name,
+        jobs=Jobs(resources=("cores", "mem_mib"), amounts=used, run_s=numpy.full(5, 3600.0)),
+        asked_cores=numpy.full(5, 8.0),
+        asked_mem_mib=numpy.full(5, 1000.0),
+    )
+    known = Model(resources=("cores", "mem_mib"), ways=("way",), fit=lambda *_: flat, predict=flat)
+    judged = Judged(
+        learned_from=2,
+        judged=3,
+        model=known,
+        errors={XGBOOST: Error(1.0, wmape), FOREST: Error(2.0, 0.2)},
+        median=Error(3.0, 0.3),
+        importances=(),
+    )
+    model = TypeModel(
+        resources=known.resources,
+        predict=flat,
+        important=frozenset(),
+        lowest=used.min(axis=0),
+        typical=numpy.median(used, axis=0),
+        highest=used[:2].max(axis=0),
+    )
+    return Learned(traced=traced, judged=judged, model=model)
+
+
+def test_what_a_setting_saves_and_whom_it_leaves_short() -> None:
+    point = swept([learned()], Setting(scaling=Scaling(alpha=0.25), floor=False))
+    assert (point.saved_cores, point.saved_memory) == (0.75, 0.75)
+    assert (point.scaled_jobs, point.changed_share) == (1, 0)
+    assert [point.short_of_cores, point.short_of_memory] == pytest.approx([1 / 3, 1 / 3])
+    floored = swept([learned()], Setting(scaling=Scaling(alpha=0.25), floor=True))
+    assert floored.saved_memory == pytest.approx(0.7), "not below the 300 MiB that an earlier job used"
+
+
+def test_a_type_that_tells_no_more_than_its_median_is_left_alone() -> None:
+    point = swept([learned(wmape=0.3)], Setting(scaling=Scaling(alpha=0.25), floor=False))
+    assert (point.saved_cores, point.saved_memory, point.scaled_jobs) == (0, 0, 0)
+
+
+def test_the_goals_name_those_that_miss_them() -> None:
+    with_peer = learned()
+    errors = {**with_peer.judged.errors, "forest on the same laws": Error(1.0, 0.05)}
+    one = msgspec.structs.replace(with_peer, judged=msgspec.structs.replace(with_peer.judged, errors=errors))
+    rows = {str(row["goal"]): row for row in run_time_table.summary([one])}
+    assert rows["XGBoost ahead of the random forest"]["holds"] == 1
+    assert rows["XGBoost ahead of a forest on the same laws"]["not for"] == "flow: sort"
+
+
+def test_pictures_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from bench.run_time_plots import plot_errors, plot_sweep
+
+    types = [learned(0.04, "fast"), learned(0.3, "slow")]
+    points = [swept(types, setting) for setting in settings_of()]
+    for file in (plot_errors(types, tmp_path), plot_sweep(points, tmp_path)):
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit, match=r"pip install 'slurm-rightsizer\[plots\]'"):
+        run_time_table.check_plots()
+
+
+@needs_traces
+def test_the_types_of_the_traces_are_those_that_are_fit() -> None:
+    types, unfit = read_types(TRACES)
+    assert len({one.name for one in types}) == len(types) > 30
+    for one in types:
+        assert len(one.jobs.run_s) >= MIN_JOBS
+        assert numpy.median(one.jobs.run_s) >= LEAST_MEDIAN_S
+    assert any("picard_mergesamfiles (median" in name for name in unfit)
+
+
+@needs_traces
+def test_on_a_real_tool_the_boosted_trees_are_ahead_of_the_forest() -> None:
+    [one] = [one for one in read_types(TRACES)[0] if one.name == "eager: preseq"]
+    result = judge(one.jobs, (XGBOOST, FOREST))
+    assert isinstance(result, Judged)
+    assert result.errors[XGBOOST].wmape <= 0.15
+    assert result.errors[XGBOOST].wmape < result.errors[FOREST].wmape

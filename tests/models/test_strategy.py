@@ -1,0 +1,198 @@
+"""Algorithm 1 as a way to size requests: every kind of asking, and all that must stay as asked."""
+
+import math
+from typing import Any
+
+import msgspec
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.demand import strategy
+from models.demand.adaptive_scaling import Scaling
+from models.demand.importance import Floats
+from models.demand.resources import RESOURCES, jobs_by_type, used
+from models.demand.run_time import XGBOOST, Error, Judged, Model, NotLearned, learn
+from models.demand.strategy import TypeModel, adaptive_sizing, learn_types, sized, type_model
+from tests.builders import T0, attempt, request
+
+HALF = Scaling(alpha=0.5, step=0.1, theta=0.1)
+
+
+def flat(rows: Floats) -> Floats:
+    return numpy.full(len(rows), 60.0)
+
+
+def model(**changes: Any) -> TypeModel:
+    """Jobs of this type used 1 to 4 cores, 100 to 300 % GPU, up to 900 MiB, and run time depends on none of it."""
+    plain = TypeModel(
+        resources=("cores", "gpu_pct", "mem_mib", "read_mib"),
+        predict=flat,
+        important=frozenset(),
+        lowest=numpy.array([1.0, 100.0, 200.0, 5.0]),
+        typical=numpy.array([2.0, 100.0, 500.0, 50.0]),
+        highest=numpy.array([4.0, 300.0, 900.0, 500.0]),
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"cpus_per_task": 7, "mem_per_node_mib": 4000}, {"cpus_per_task": 4, "mem_per_node_mib": 2000}),
+        ({"cpus_per_task": 8, "num_tasks": 3}, {"cpus_per_task": 4}),
+        ({"cpus_per_task": 3, "num_tasks": 3}, {"cpus_per_task": 2}),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 1500}, {"mem_per_node_mib": 900}),  # the most that was used
+        ({"mem_per_node_mib": 800, "cpus_per_task": None}, {}),
+        ({"mem_per_node_mib": 3000, "nodes": 2}, {"mem_per_node_mib": 1500, "cpus_per_task": 4}),
+        ({"gpus_per_node": 4}, {"gpus_per_node": 2, "cpus_per_task": 4}),
+        ({"gpus_per_job": 3}, {"gpus_per_job": 2, "cpus_per_task": 4}),
+        ({"gpus_per_task": 1, "num_tasks": 4}, {"cpus_per_task": 4}),  # two GPUs cannot be split among four tasks
+        # Memory that comes with CPUs: half of the CPUs carry half of it, and no fewer than 900 MiB need.
+        ({"mem_per_cpu_mib": 1000}, {"cpus_per_task": 4}),
+        ({"mem_per_cpu_mib": 150}, {"cpus_per_task": 6}),
+        (
+            {"mem_per_gpu_mib": 400, "gpus_per_node": 4},
+            {"mem_per_gpu_mib": 300, "gpus_per_node": 3, "cpus_per_task": 4},
+        ),
+    ],
+)  # fmt: skip
+def test_a_request_is_scaled_in_its_own_kind(asked: dict[str, Any], expected: dict[str, int]) -> None:
+    before = request(**asked)
+    assert sized(before, model(), HALF) == msgspec.structs.replace(before, **expected)
+
+
+def test_important_resources_and_what_the_model_does_not_know_stay() -> None:
+    before = request(mem_per_node_mib=4000, gpus_per_node=4)
+    after = sized(before, model(important=frozenset({"cores", "gpu_pct"})), HALF)
+    assert (after.cpus_per_task, after.mem_per_node_mib, after.gpus_per_node) == (8, 2000, 4)
+    only_reading = model(
+        resources=("read_mib",), lowest=numpy.ones(1), typical=numpy.ones(1), highest=numpy.ones(1)
+    )
+    assert sized(before, only_reading, HALF) == before
+
+
+def test_cpus_that_carry_memory_stay_where_memory_matters_or_is_not_known() -> None:
+    before = request(mem_per_cpu_mib=1000)
+    assert sized(before, model(important=frozenset({"mem_mib"})), HALF) == before
+    no_memory = model(
+        resources=("cores",), lowest=numpy.ones(1), typical=numpy.ones(1), highest=numpy.full(1, 4.0)
+    )
+    assert sized(before, no_memory, HALF) == before
+    assert sized(request(), no_memory, HALF).cpus_per_task == 4
+
+
+def test_a_request_beyond_all_use_is_read_as_the_most_that_was_used() -> None:
+    def by_cores(rows: Floats) -> Floats:
+        return 100 / rows[:, 0]
+
+    # 64 cores are as good as 4: 32, 16 and 6.4 too; only below 4 does run time change.
+    assert sized(request(cpus_per_task=64), model(predict=by_cores), HALF).cpus_per_task == 32
+    tenth = Scaling(alpha=0.05, step=0.01, theta=0.01)
+    assert sized(request(cpus_per_task=64), model(predict=by_cores), tenth).cpus_per_task == 4
+
+
+def test_nothing_is_cut_below_the_least_that_any_job_used() -> None:
+    busy = model(lowest=numpy.array([3.5, 200.0, 200.0, 5.0]))
+    before = request(cpus_per_task=8, gpus_per_node=8, mem_per_node_mib=4000)
+    after = sized(before, busy, Scaling(alpha=0.05))
+    assert (after.cpus_per_task, after.gpus_per_node, after.mem_per_node_mib) == (4, 2, 900)
+    assert busy.floors() == {"cores": 3.5, "gpu_pct": 200, "mem_mib": 900, "read_mib": 5}
+
+
+def test_a_type_that_is_not_known_stays_as_asked() -> None:
+    size = adaptive_sizing({"fit": model()}, lambda request: request.job_name or None, HALF)
+    assert size(request(job_name="fit")).cpus_per_task == 4
+    for name in ("sim", ""):
+        assert size(request(job_name=name)) == request(job_name=name)
+
+
+COUNTS = st.none() | st.integers(1, 200)
+
+
+@given(
+    st.integers(1, 5),
+    COUNTS,
+    st.none() | st.integers(1, 4),
+    st.sampled_from(["mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib"]),
+    st.none() | st.integers(1, 20_000),
+    st.sampled_from(["gpus_per_node", "gpus_per_job", "gpus_per_task"]),
+    st.none() | st.integers(1, 8),
+    st.sets(st.sampled_from(["cores", "gpu_pct", "mem_mib"])),
+    st.floats(0.05, 0.95),
+)
+def test_never_above_the_request_never_below_one_and_memory_for_the_hungriest(
+    num_tasks: int, cpus: int | None, nodes: int | None, mem_kind: str, mem: int | None,
+    gpu_kind: str, gpus: int | None, important: set[str], alpha: float,
+) -> None:  # fmt: skip
+    before = request(num_tasks=num_tasks, cpus_per_task=cpus, nodes=nodes, **{mem_kind: mem, gpu_kind: gpus})
+    after = sized(before, model(important=frozenset(important)), Scaling(alpha=alpha))
+    for name, asked in msgspec.structs.asdict(before).items():
+        left = getattr(after, name)
+        if isinstance(asked, int):
+            assert 1 <= left <= asked
+        else:
+            assert left == asked
+    if before.mem_mib is not None and after.mem_mib is not None:
+        assert after.mem_mib >= min(before.mem_mib, 900)
+
+
+def metered(number: int, **changes: Any) -> Attempt:
+    """A job that read what made it run: 20 MiB a second."""
+    run_s = 60 + (number * 37) % 240
+    plain = attempt(
+        job_id=number, submit_s=T0 + 1000 * number, elapsed_s=run_s, mem_mib=100.0 + number % 7, **changes
+    )
+    use = msgspec.structs.replace(plain.use, read_mib=20.0 * run_s, written_mib=3.0, io_quality="exact")
+    return msgspec.structs.replace(plain, use=use)
+
+
+def test_only_what_was_measured_of_jobs_that_came_to_their_end_is_learned_from() -> None:
+    fit, bound = metered(1), metered(2)
+    bound = msgspec.structs.replace(
+        bound, use=msgspec.structs.replace(bound.use, memory_quality="contaminated")
+    )
+    killed, unnamed = metered(3, state="OUT_OF_MEMORY"), metered(4, job_name="wrap")
+    jobs = jobs_by_type(
+        [bound, killed, unnamed, fit], lambda a: None if a.row.job_name == "wrap" else a.row.job_name
+    )
+    assert list(jobs) == ["fit"]
+    assert jobs["fit"].run_s.tolist() == [97.0, 134.0], "in the order of time"
+    memory = jobs["fit"].amounts[:, RESOURCES.index("mem_mib")]
+    assert memory[0] == 101
+    assert math.isnan(memory[1])
+    assert math.isnan(used(fit)[RESOURCES.index("gpu_pct")])
+
+
+def test_from_attempts_to_a_smaller_request() -> None:
+    attempts = [metered(number, cores=0.5 + number % 3 * 0.1) for number in range(60)]
+    few = [metered(100 + number, job_name="rare") for number in range(5)]
+    learned = learn_types(attempts + few, lambda a: a.row.job_name)
+    assert set(learned) == {"fit"}
+    assert "read_mib" in learned["fit"].important
+    assert learned["fit"].floors()["mem_mib"] == 106
+    size = adaptive_sizing(learned, lambda request: request.job_name, HALF)
+    after = size(JobRequest(user="ann", job_name="fit", cpus_per_task=8, mem_per_node_mib=4000))
+    assert after.mem_per_node_mib == 2000
+
+
+def test_a_type_whose_median_tells_more_is_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    [jobs] = jobs_by_type([metered(number) for number in range(60)], lambda a: a.row.job_name).values()
+    learned = learn(jobs)
+    assert isinstance(learned, Model)
+    judged = Judged(
+        learned_from=42,
+        judged=18,
+        model=learned,
+        errors={XGBOOST: Error(9.0, 0.2)},
+        median=Error(9.0, 0.2),
+        importances=(),
+    )
+    monkeypatch.setattr(strategy, "judge", lambda *_: judged)
+    assert type_model(jobs) == NotLearned("the median run time tells more than its resources")
+    better = msgspec.structs.replace(judged, median=Error(10.0, 0.21))
+    monkeypatch.setattr(strategy, "judge", lambda *_: better)
+    assert isinstance(type_model(jobs), TypeModel)

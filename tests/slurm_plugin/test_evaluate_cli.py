@@ -1,0 +1,106 @@
+"""`rightsizer evaluate` with its strategies, and how well run times are told."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import msgspec
+import pytest
+
+from accounting.records import Attempt
+from accounting.store.database import open_store
+from accounting.store.records import write_attempts
+from tests.builders import T0, attempt, past
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run, assert_one_line
+
+
+def reading(number: int) -> Attempt:
+    """A job of a workflow that reads 20 MiB a second, and no more than 110 MiB of the 8000 MiB it asks for."""
+    run_s = 60 + (number * 37) % 240
+    plain = attempt(
+        job_id=500 + number,
+        display_id=str(500 + number),
+        job_name="PIPE:STEP:READ",
+        submit_s=T0 + 1000 * number,
+        start_s=T0 + 1000 * number + 10,
+        elapsed_s=run_s,
+        mem_mib=100.0 + number % 11,
+        cores=0.5 + number % 3 * 0.1,
+    )
+    use = msgspec.structs.replace(plain.use, read_mib=20.0 * run_s, written_mib=3.0, io_quality="exact")
+    return msgspec.structs.replace(plain, use=use)
+
+
+@pytest.fixture
+def stored(site: Site) -> Site:
+    """A site whose store holds a workflow of ninety jobs and others that are too few to learn run times from."""
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, past(90))
+        write_attempts(connection, [reading(number) for number in range(90)])
+    engine.dispose()
+    return site
+
+
+def test_run_times_are_told_by_type_and_little_evidence_is_said(run: Run, stored: Site) -> None:
+    stored.configure(job_types=({"name": "plots", "job_name": ("plot*",)},))
+    ran = run("evaluate", "--run-time", "--format", "json")
+    assert ran.code == 0, ran.err
+    rows = {row["type"]: row for row in json.loads(ran.out)}
+    assert list(rows) == ["read", "fit", "plots", "sim"]
+    read = rows["read"]
+    assert (read["jobs"], read["judged"]) == (90, 28)
+    assert read["WMAPE"] < 0.05
+    assert read["WMAPE"] <= read["forest WMAPE"]
+    assert read["importance (* more than chance)"].startswith("read_mib +")
+    assert "*" in read["importance (* more than chance)"].split(",")[0]
+    assert rows["plots"]["note"] == "not enough evidence: 30 jobs, 50 are needed"
+    assert rows["plots"]["WMAPE"] is None
+
+
+def test_run_times_of_a_store_without_jobs_are_one_line(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    assert_one_line(run("evaluate", "--run-time"), 1, "no attempt in the store completed .* ingest")
+
+
+def test_a_table_of_run_times_and_a_csv_have_the_same_columns(run: Run, site: Site) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, past(90))
+    engine.dispose()
+    [first, *_] = csv.DictReader(io.StringIO(run("evaluate", "--run-time", "--format", "csv").out))
+    table = run("evaluate", "--run-time").out
+    assert "not enough evidence" in table
+    assert list(first)[:3] == ["type", "jobs", "judged"]
+
+
+@pytest.mark.usefixtures("stored")
+def test_strategies_stand_beside_each_other(run: Run) -> None:
+    ran = run("evaluate", "--strategy", "all", "--format", "json")
+    assert "adaptive-scaling: learned the run time of 1 types" in ran.err
+    rows = {(row["resource"], row["method"]): row for row in json.loads(ran.out)}
+    methods = {method for _, method in rows}
+    assert methods == {"user request", "max of history + 15 %", "rightsizer", "adaptive-scaling"}
+    scaled = rows["memory", "adaptive-scaling"]
+    assert 0 < scaled["resized"] < scaled["jobs"], "the workflow's jobs alone"
+    assert scaled["failed"] == 0
+    assert scaled["saved %"] > 0
+
+
+def test_a_strategy_alone_leaves_ours_out_and_its_settings_count(run: Run, stored: Site) -> None:
+    saved = []
+    for alpha in (0.5, 0.9):
+        stored.configure(models={"scaling": {"alpha": alpha}})
+        ran = run("evaluate", "--strategy", "adaptive-scaling", "--format", "json")
+        rows = {(row["resource"], row["method"]): row for row in json.loads(ran.out)}
+        assert ("memory", "rightsizer") not in rows
+        saved.append(rows["memory", "adaptive-scaling"]["saved %"])
+    assert saved[0] > saved[1] > 0
+
+
+@pytest.mark.usefixtures("site")
+def test_a_strategy_that_does_not_exist_is_refused(run: Run) -> None:
+    assert run("evaluate", "--strategy", "guess").code == 2
