@@ -25,14 +25,14 @@ import numpy
 import onnxruntime
 
 from accounting.errors import ModelError
-from models.demand.chain import GrowthModel
+from models.demand.chain import Growth, GrowthModel
 from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import Learned, PastJob
 from models.families import Family
 from models.features import FEATURES
-from models.history import History
+from models.history import Held, History
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"
 # ONNX Runtime adds tree outputs in float32, XGBoost too, in another order.
 SELF_TEST_TOLERANCE = 1e-4
@@ -42,11 +42,29 @@ MOST_ANSWERS = 4096
 Decoded = TypeVar("Decoded")
 
 
+class Offset(msgspec.Struct, frozen=True, kw_only=True):
+    """What to add to a growth model, so that it is exceeded by no more than a share `failures` of later jobs."""
+
+    failures: float
+    log_growth: float
+
+
 class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
-    """A growth model: the rows it learned from, and the quantile it predicts."""
+    """A growth model: the rows it learned from, the quantile it predicts, and its calibration.
+
+    `calibrated_on` settled jobs came after those; `offsets` are in rising order of failures, and lack the shares for
+    which they were too few.
+    """
 
     rows: int
     quantile: float
+    calibrated_on: int
+    offsets: tuple[Offset, ...]
+
+    def offset(self, most_failures: float) -> float | None:
+        """Return what to add where `most_failures` may fail; None where no share up to that was calibrated."""
+        known = [offset.log_growth for offset in self.offsets if offset.failures <= most_failures]
+        return known[-1] if known else None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +102,13 @@ class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
 
     family: Family
     jobs: tuple[PastJob, ...]
+
+
+class StoredHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The history file: what all jobs held, and each family's recent past."""
+
+    held: dict[Learned, Held]
+    families: tuple[StoredFamily, ...]
 
 
 class OnnxGrowth:
@@ -162,7 +187,11 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     except (KeyError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"the model in {folder} is damaged: {error}; run `rightsizer train`") from None
     _self_test(folder, golden, growth)
-    return Predictor(manifest.version, history, growth, settings)
+    calibrated = {
+        dimension: Growth(model, manifest.growth[dimension].offset(settings.most_failures))
+        for dimension, model in growth.items()
+    }
+    return Predictor(manifest.version, history, calibrated, settings)
 
 
 def _checked(file: Path, digest: str) -> bytes:
@@ -182,8 +211,9 @@ def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
 
 
 def _history(content: bytes, recent_jobs: int) -> History:
-    history = History(recent_jobs)
-    for stored in _decode(content, tuple[StoredFamily, ...]):
+    history, known = History(recent_jobs), _decode(content, StoredHistory)
+    history.held.update(known.held)
+    for stored in known.families:
         history.load(stored.family, stored.jobs)
     return history
 

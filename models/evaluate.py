@@ -16,10 +16,8 @@ import pandas
 from accounting.errors import ModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.demand.chain import GrowthModel
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
-from models.evidence import Learned
 from models.history import History, past_job, request_of
 
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
@@ -88,8 +86,8 @@ def evaluate(
         PEER: _history_peer(trained.history),
     }
     if sizing is not None:
-        growth: Mapping[Learned, GrowthModel] = trained.growth_models()
-        methods[OURS] = sizing(Predictor("evaluated", trained.history, dict(growth), settings))
+        growth = trained.growth(settings.most_failures)
+        methods[OURS] = sizing(Predictor("evaluated", trained.history, growth, settings))
     methods |= {name: learn(before) for name, learn in (strategies or {}).items()}
     table = pandas.DataFrame(_judge(after, methods))
     return Evaluation(

@@ -6,7 +6,7 @@ It is worked out once for all requests that the same jobs stand for: a submissio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -27,6 +27,8 @@ VARIED_SCRIPTS = 3
 # A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
 # the Vertical Pod Autoscaler's OOM bump.
 KILLED_BUMP = 1.2
+# A job that needs two per cent more than all before it is no surprise.
+SURPRISE_LOG = 0.02
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -63,18 +65,23 @@ def use_of(job: PastJob, dimension: Learned) -> float | None:
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What past jobs used of one dimension, in its unit and as logarithms, the oldest first.
+    """What past jobs needed of one dimension, in its unit and as logarithms, the oldest first.
 
     `needed` is what each needed at least: its use, or more where it was killed for memory. `complete` counts the jobs
-    that show their whole need, or that they needed more.
+    that show their whole need, or that they needed more. `streak` counts the jobs since the last that surprised by
+    needing more than all before it, that one included. `above_median` is the sum of squares by which logarithms
+    exceed their median. `held` is the mean of what was asked for, times seconds.
     """
 
     needed: tuple[float, ...]
     complete: int
+    streak: int
     highest_log: float
     mean_log: float
     last_log: float
     spread_log: float
+    above_median: float
+    held: float
 
     @property
     def count(self) -> int:
@@ -83,37 +90,76 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
-    """Return what jobs used of a dimension; None where it is known of none."""
+    """Return what jobs needed of a dimension; None where it is known of none.
+
+    A job that was cut short counts only where it shows more than all before it.
+    """
     needed: list[float] = []
-    logs: list[float] = []
     complete = 0
+    held = highest = 0.0
     for job in jobs:
         use = use_of(job, dimension)
         if use is None:
             continue
         killed = dimension == "memory" and job.mem_at_least
+        tells = job.complete or killed
+        if not tells and use <= highest:
+            continue
         needed.append(use * KILLED_BUMP if killed else use)
-        logs.append(math.log(use))
-        complete += job.complete or killed
-    if not logs:
+        highest = max(highest, needed[-1])
+        complete += tells
+        held += held_by(job, dimension)
+    if not needed:
         return None
+    logs = [math.log(amount) for amount in needed]
     mean = sum(logs) / len(logs)
+    median = middle(sorted(logs))
     return PastUse(
         needed=tuple(needed),
         complete=complete,
+        streak=streak_of(logs),
         highest_log=max(logs),
         mean_log=mean,
         last_log=logs[-1],
         spread_log=math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)),
+        above_median=sum((value - median) ** 2 for value in logs if value > median),
+        held=held / len(logs),
     )
 
 
-class Evidence:
-    """The comparable past jobs of the family that was found for a request, the oldest first."""
+def held_by(job: PastJob, dimension: Learned) -> float:
+    """Return what a past job asked for of a dimension, or else used, times its seconds."""
+    asked = {"memory": job.asked_mem_mib, "cores": job.asked_cpus, "wall": 1}[dimension]
+    return (use_of(job, dimension) or 0.0 if asked is None else asked) * max(job.wall_s, LEAST_WALL_S)
 
-    def __init__(self, family: Family, jobs: Sequence[PastJob]) -> None:
+
+def streak_of(logs: Sequence[float]) -> int:
+    """Return how many values there are since the last that exceeded all before it, that one included."""
+    streak, highest = 0, -math.inf
+    for value in logs:
+        streak = 1 if value > highest + SURPRISE_LOG else streak + 1
+        highest = max(highest, value)
+    return streak
+
+
+def middle(ordered: Sequence[float]) -> float:
+    """Return the median of values in rising order."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+class Evidence:
+    """The comparable past jobs of the family that was found for a request, the oldest first.
+
+    `site_held` is what the mean job of the site holds of each dimension, times seconds.
+    """
+
+    def __init__(
+        self, family: Family, jobs: Sequence[PastJob], site_held: Mapping[Learned, float] | None = None
+    ) -> None:
         self.family = family
         self.jobs = tuple(jobs)
+        self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
 
     def use(self, dimension: Learned) -> PastUse | None:
@@ -121,6 +167,11 @@ class Evidence:
         if dimension not in self._uses:
             self._uses[dimension] = past_use(self.jobs, dimension)
         return self._uses[dimension]
+
+    def weight(self, dimension: Learned) -> float:
+        """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""
+        past, site = self.use(dimension), self._site_held.get(dimension)
+        return past.held / site if past and site else 1.0
 
 
 class Likeness(msgspec.Struct, frozen=True):

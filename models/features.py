@@ -14,7 +14,8 @@ from models.evidence import Evidence, Learned
 from models.history import Habit
 
 FEATURES = (
-    "jobs_seen", "log_max", "log_mean", "log_last", "log_spread", "last_over_max", "asked_over_max", "log_asked",
+    "jobs_seen", "streak", "log_max", "log_mean", "log_last", "log_spread", "log_rise", "last_over_max",
+    "asked_over_max", "log_asked",
     "num_tasks", "log_asked_cpus", "asked_gpus", "log_limit", "user_use_of_asked", "account_use_of_asked",
     "partition_use_of_asked",
 )  # fmt: skip
@@ -38,10 +39,12 @@ def features(
     asked = _log(asked_of(request, dimension))
     return [
         float(past.count),
+        float(past.streak),
         past.highest_log,
         past.mean_log,
         past.last_log,
         past.spread_log,
+        math.sqrt(past.above_median / past.count),
         past.last_log - past.highest_log,
         asked - past.highest_log,
         asked,

@@ -11,12 +11,15 @@ import msgspec
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.evidence import (
+    LEARNED,
     LEAST_CORES,
     LEAST_MIB,
     Evidence,
+    Learned,
     Likeness,
     PastJob,
     comparable,
+    held_by,
     likeness_of,
     stands_for,
 )
@@ -33,6 +36,18 @@ class Habit(msgspec.Struct, frozen=True):
     cores: float
 
 
+class Held(msgspec.Struct, frozen=True):
+    """What so many jobs held of a dimension in all: what they asked for, times their seconds."""
+
+    amount: float = 0.0
+    jobs: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Of one job; 0 where there were none."""
+        return self.amount / self.jobs if self.jobs else 0.0
+
+
 class History:
     """The last `recent_jobs` attempts of each family and cohort."""
 
@@ -42,9 +57,12 @@ class History:
         # Worked out once and kept until the next job: a history that serves gets none any more.
         self._habits: dict[Family, Habit] = {}
         self._found: dict[tuple[Likeness, int], Evidence | None] = {}
+        self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
 
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family and cohort of its request."""
+        for dimension, held in self.held.items():
+            self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
         for key in (*family_keys(request), *cohort_keys(request)):
             self.load(key, (job,))
 
@@ -70,8 +88,9 @@ class History:
 
     def _find(self, like: Likeness, enough: int) -> Evidence | None:
         found: list[Evidence] = []
+        site_held = {dimension: held.mean for dimension, held in self.held.items()}
         for family in like.families:
-            evidence = Evidence(family, comparable(self._jobs.get(family, ()), like))
+            evidence = Evidence(family, comparable(self._jobs.get(family, ()), like), site_held)
             if not stands_for(evidence, like.script_signature):
                 continue
             if sum(job.complete for job in evidence.jobs) >= enough:

@@ -34,6 +34,7 @@ Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
 Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 InnerShare = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+FailureShare = Annotated[float, msgspec.Meta(gt=0, le=0.5)]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Watts = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
 Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
@@ -124,18 +125,22 @@ class Models(Section, frozen=True, kw_only=True):
     """Where artefacts are kept, and what training may conclude from how little."""
 
     directory: str = "/var/lib/rightsizer/models"
-    min_evidence: Count = 5
+    min_evidence: Count = 1
     recent_jobs: Count = 50
     scaling: ModelsScaling = ModelsScaling()
 
 
 class Policy(Section, frozen=True, kw_only=True):
-    """How far a request may be cut, whatever is predicted."""
+    """How far a request may be cut, whatever is predicted.
 
-    memory_margin: Margin = 0.15
+    `most_failures` is the share of all jobs that may get less than they need.
+    """
+
+    most_failures: FailureShare = 0.01
+    memory_margin: Margin = 0.01
     memory_floor_mib: Count = 128
     memory_step_mib: Count = 32
-    cores_margin: Margin = 0.25
+    cores_margin: Margin = 0.01
     min_saving: Share = 0.1
     headroom: Margin = 0.0
     least_share: Share = 0.0

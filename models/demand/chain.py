@@ -1,8 +1,10 @@
 """The whole of a prediction, in one place: what each estimator adds, and in which order.
 
-    history  → the most that any comparable job of the family used
-    growth   → times what the quantile model expects the next one to exceed that by, never below it
-    margin   → plus the site's margin, wider while few jobs have been seen
+    history  → the most that any comparable job of the family needed
+    tail     → times what its own surprises and spread leave open (tail.py)
+    growth   → for a settled family, lowered to what the trained quantile model expects at most, calibrated on later
+               jobs; never below the most that was needed
+    margin   → plus the site's margin
     evidence → nothing at all, where fewer jobs were seen than the site wants
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
@@ -16,12 +18,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from accounting.request import JobRequest
-from models.evidence import Evidence, Learned
-from models.features import features
+from models.demand.tail import rise_log, risk_of
+from models.evidence import Evidence, Learned, PastUse
+from models.features import asked_of, features
 from models.history import Habit
 
-# Margin shrinks as jobs / n: five jobs widen it by 10 %, fifty by 1 %.
-SMALL_SAMPLE_MARGIN = 0.5
+# From here on a trained model knows a family better than its own tail does.
+SETTLED_JOBS, SETTLED_STREAK = 20, 8
 
 GrowthModel = Callable[[Sequence[float]], float]
 
@@ -48,11 +51,23 @@ class Estimate(msgspec.Struct, frozen=True):
 Estimator = Callable[[Sight], Estimate | None]
 
 
-def demand_chain(dimension: Learned, growth: GrowthModel | None, margin: float, enough: int) -> Estimator:
-    """Return the chain for memory, cores or wall time; without a growth model history alone speaks."""
-    estimator = from_history(dimension)
-    if growth is not None:
-        estimator = with_growth(estimator, dimension, growth)
+class Growth(msgspec.Struct, frozen=True):
+    """A trained growth model: its quantile of log(next need / highest so far), and what calibration adds to it.
+
+    `offset` is None where too few later jobs were seen to know it: the model is then not asked.
+    """
+
+    predict: GrowthModel
+    offset: float | None
+
+
+def demand_chain(
+    dimension: Learned, growth: Growth | None, margin: float, enough: int, most_failures: float
+) -> Estimator:
+    """Return the chain for memory, cores or wall time; without a growth model the family's own past speaks."""
+    estimator = with_tail(from_history(dimension), dimension, most_failures)
+    if growth is not None and growth.offset is not None:
+        estimator = with_growth(estimator, dimension, growth.predict, growth.offset)
     return with_evidence(with_margin(estimator, margin), enough)
 
 
@@ -83,29 +98,48 @@ def from_busy_gpus(sight: Sight) -> Estimate | None:
     return Estimate(busy[len(busy) // 2], max(1, *busy), sum(job.complete for job in metered))
 
 
-def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel) -> Estimator:
-    """Raise the upper bound by the quantile model's logarithm of next use over the family's maximum."""
+def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Estimator:
+    """Raise the upper bound by what the family's own past leaves open (tail.py), where `most_failures` may fail."""
 
     def estimate(sight: Sight) -> Estimate | None:
-        base = inner(sight)
-        if base is None:
+        base, past = inner(sight), sight.evidence.use(dimension)
+        if base is None or past is None:
             return None
-        log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
-        # What has been used once can be used again: the model may only add.
-        return msgspec.structs.replace(base, upper=base.upper * math.exp(max(0.0, log_growth)))
+        asked = asked_of(sight.request, dimension)
+        room = math.inf if asked is None else math.log(asked) - past.highest_log
+        known_room = 0.0 if asked is None else room
+        risk = risk_of(sight.evidence.weight(dimension), known_room, most_failures)
+        return msgspec.structs.replace(base, upper=base.upper * math.exp(rise_log(past, room, risk)))
 
     return estimate
 
 
+def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float) -> Estimator:
+    """Lower the upper bound of a settled family to what the calibrated growth model expects at most."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base, past = inner(sight), sight.evidence.use(dimension)
+        if base is None or past is None or not is_settled(past):
+            return base
+        log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
+        # What has been used once can be used again: the model may only add to it.
+        expected = math.exp(past.highest_log + max(0.0, log_growth + offset))
+        return msgspec.structs.replace(base, upper=min(base.upper, expected))
+
+    return estimate
+
+
+def is_settled(past: PastUse) -> bool:
+    """Whether a family has shown enough for a model of other families to speak about it too."""
+    return past.count >= SETTLED_JOBS and past.streak >= SETTLED_STREAK
+
+
 def with_margin(inner: Estimator, margin: float) -> Estimator:
-    """Widen the upper bound by `margin` (0.15 is 15 %), and by more while few jobs have been seen."""
+    """Widen the upper bound by `margin` (0.01 is 1 %)."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
-        if base is None:
-            return None
-        widened = 1 + margin + SMALL_SAMPLE_MARGIN / max(1, base.jobs)
-        return msgspec.structs.replace(base, upper=base.upper * widened)
+        return None if base is None else msgspec.structs.replace(base, upper=base.upper * (1 + margin))
 
     return estimate
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Estimate, Estimator, GrowthModel, Sight, demand_chain, gpu_chain
+from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain
 from models.evidence import Learned
 from models.families import describe_family
 from models.history import History
 
+# GPUs are few and a count has no tail: one job that left some idle says little.
+LEAST_METERED = 5
+
 
 class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site wants of predictions: margins as fractions, and from how many jobs on to believe one."""
+    """What the site wants of predictions: margins as fractions, and from how many jobs on to believe one.
 
-    memory_margin: float = 0.15
-    cores_margin: float = 0.25
-    min_evidence: int = 5
+    `most_failures` is the share of all jobs that may get less than they need.
+    """
+
+    memory_margin: float = 0.01
+    cores_margin: float = 0.01
+    min_evidence: int = 1
+    most_failures: float = 0.01
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +45,21 @@ class Predictor:
     """A history, its growth models and the chains over them; immutable once built."""
 
     def __init__(
-        self, model: str, history: History, growth: dict[Learned, GrowthModel], settings: ChainSettings
+        self, model: str, history: History, growth: dict[Learned, Growth], settings: ChainSettings
     ) -> None:
         self.model = model
         self._history = history
         self._enough = settings.min_evidence
-        enough = settings.min_evidence
-        self._memory = demand_chain("memory", growth.get("memory"), settings.memory_margin, enough)
-        self._cores = demand_chain("cores", growth.get("cores"), settings.cores_margin, enough)
-        self._wall = demand_chain("wall", growth.get("wall"), settings.memory_margin, enough)
-        self._gpus: Estimator = gpu_chain(enough)
+
+        def chain(dimension: Learned, margin: float) -> Estimator:
+            return demand_chain(
+                dimension, growth.get(dimension), margin, settings.min_evidence, settings.most_failures
+            )
+
+        self._memory = chain("memory", settings.memory_margin)
+        self._cores = chain("cores", settings.cores_margin)
+        self._wall = chain("wall", settings.memory_margin)
+        self._gpus: Estimator = gpu_chain(max(settings.min_evidence, LEAST_METERED))
 
     def predict(self, request: JobRequest) -> Prediction:
         """Return what the job will need; dimensions without enough evidence are None."""

@@ -30,11 +30,13 @@ from models.artefact import (
     MANIFEST,
     Golden,
     Manifest,
+    Offset,
     StoredFamily,
+    StoredHistory,
     TrainedOn,
     sealed,
 )
-from models.demand.chain import GrowthModel
+from models.demand.chain import Growth, GrowthModel, is_settled
 from models.evidence import LEARNED, Learned, use_of
 from models.features import FEATURES, features
 from models.history import History, past_job, replay
@@ -42,16 +44,27 @@ from models.history import History, past_job, replay
 QUANTILE = 0.98
 # Fewer rows cannot place a 98 % quantile; history and margin then speak alone.
 MIN_ROWS = 50
+# The earlier share of the jobs is fitted, the later rest calibrates.
+FITTED_SHARE = 0.8
+CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 ROUNDS = 150
 GOLDEN_ROWS = 16
 SEED = 20260101
 
 
 class Matrix(msgspec.Struct):
-    """Training rows of one dimension: features (rows × FEATURES) and log growth (rows)."""
+    """Training rows of one dimension, the earliest first: features (rows × FEATURES), log growth, if settled."""
 
     inputs: list[list[float]]
     targets: list[float]
+    settled: list[bool]
+
+
+class Fitted(msgspec.Struct):
+    """A booster and what is known of it."""
+
+    booster: xgboost.Booster
+    known: TrainedOn
 
 
 class Trained(msgspec.Struct):
@@ -59,17 +72,20 @@ class Trained(msgspec.Struct):
 
     history: History
     matrices: dict[Learned, Matrix]
-    boosters: dict[Learned, xgboost.Booster]
+    fitted: dict[Learned, Fitted]
 
-    def growth_models(self) -> dict[Learned, GrowthModel]:
+    def growth(self, most_failures: float) -> dict[Learned, Growth]:
         """Return the growth models as XGBoost computes them, without an artefact."""
-        return {dimension: _growth_of(booster) for dimension, booster in self.boosters.items()}
+        return {
+            dimension: Growth(booster_growth(fitted.booster), fitted.known.offset(most_failures))
+            for dimension, fitted in self.fitted.items()
+        }
 
 
 def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
     """Learn from attempts; ModelError where not one of them ended with a usable figure."""
     history = History(recent_jobs)
-    matrices = {dimension: Matrix([], []) for dimension in LEARNED}
+    matrices = {dimension: Matrix([], [], []) for dimension in LEARNED}
     for attempt, request in replay(attempts, history):
         evidence = history.evidence(request, enough=1)
         if evidence is None:
@@ -81,17 +97,46 @@ def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
                 continue
             matrix.inputs.append(features(request, evidence, habits, dimension))
             matrix.targets.append(math.log(target) - past.highest_log)
+            matrix.settled.append(is_settled(past))
     if not any(True for _ in history.items()):
         raise ModelError(
             f"nothing to learn from {len(attempts)} attempts: none of them started; ingest more accounting"
         )
-    boosters = {
+    fitted = {
         name: fit_growth(matrix) for name, matrix in matrices.items() if len(matrix.targets) >= MIN_ROWS
     }
-    return Trained(history, matrices, boosters)
+    return Trained(history, matrices, fitted)
 
 
-def fit_growth(matrix: Matrix) -> xgboost.Booster:
+def fit_growth(matrix: Matrix) -> Fitted:
+    """Fit the growth of the earlier jobs, and calibrate it on the later ones (split conformal prediction)."""
+    rows = round(len(matrix.targets) * FITTED_SHARE)
+    booster = fit_quantile(matrix.inputs[:rows], matrix.targets[:rows])
+    later = [index for index in range(rows, len(matrix.targets)) if matrix.settled[index]]
+    excess: list[float] = []
+    if later:
+        expected = booster.predict(_dmatrix([matrix.inputs[index] for index in later]))
+        excess = [matrix.targets[index] - float(log) for index, log in zip(later, expected, strict=True)]
+    known = TrainedOn(rows=rows, quantile=QUANTILE, calibrated_on=len(later), offsets=offsets_of(excess))
+    return Fitted(booster, known)
+
+
+def offsets_of(excess: Sequence[float]) -> tuple[Offset, ...]:
+    """Return, for each share of failures, what covers the excess of all but that share of jobs like these.
+
+    Of n jobs, the k-th highest excess is exceeded by the next one with a probability of k / (n + 1) (Vovk et al. 2005):
+    shares for which that is too much even for the highest are left out.
+    """
+    falling = sorted(excess, reverse=True)
+    offsets: list[Offset] = []
+    for failures in CALIBRATED:
+        place = int(failures * (len(falling) + 1))
+        if place:
+            offsets.append(Offset(failures=failures, log_growth=falling[place - 1]))
+    return tuple(offsets)
+
+
+def fit_quantile(inputs: Sequence[Sequence[float]], targets: Sequence[float]) -> xgboost.Booster:
     """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale."""
     settings = {
         "objective": "reg:quantileerror",
@@ -103,7 +148,7 @@ def fit_growth(matrix: Matrix) -> xgboost.Booster:
         "subsample": 0.8,
         "seed": SEED,
     }
-    return xgboost.train(settings, _dmatrix(matrix.inputs, matrix.targets), num_boost_round=ROUNDS)
+    return xgboost.train(settings, _dmatrix(inputs, targets), num_boost_round=ROUNDS)
 
 
 def _dmatrix(inputs: Sequence[Sequence[float]], targets: Sequence[float] | None = None) -> xgboost.DMatrix:
@@ -114,7 +159,9 @@ def _dmatrix(inputs: Sequence[Sequence[float]], targets: Sequence[float] | None 
     )
 
 
-def _growth_of(booster: xgboost.Booster) -> GrowthModel:
+def booster_growth(booster: xgboost.Booster) -> GrowthModel:
+    """Return a growth model that XGBoost itself computes."""
+
     def growth(row: Sequence[float]) -> float:
         return float(booster.predict(_dmatrix([row]))[0])
 
@@ -139,10 +186,7 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
         recent_jobs=trained.history.recent_jobs,
         gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})),
         features=FEATURES,
-        growth={
-            dimension: TrainedOn(rows=len(trained.matrices[dimension].targets), quantile=QUANTILE)
-            for dimension in trained.boosters
-        },
+        growth={dimension: fitted.known for dimension, fitted in trained.fitted.items()},
         libraries={
             name: importlib.metadata.version(name) for name in ("xgboost-cpu", "onnxmltools", "onnxruntime")
         },
@@ -155,9 +199,11 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
 
 
 def _files(trained: Trained) -> dict[str, bytes]:
-    stored = [StoredFamily(family, tuple(jobs)) for family, jobs in trained.history.items()]
+    families = tuple(StoredFamily(family, tuple(jobs)) for family, jobs in trained.history.items())
+    stored = StoredHistory(held=trained.history.held, families=families)
     files = {HISTORY: _json(stored), GOLDEN: _json(_golden(trained))}
-    for dimension, booster in trained.boosters.items():
+    for dimension, fitted in trained.fitted.items():
+        booster = fitted.booster
         files[f"{dimension}.ubj"] = bytes(booster.save_raw("ubj"))
         files[f"{dimension}.onnx"] = _onnx(booster)
         files[f"{dimension}.splits.json"] = _json(splits_of(booster))
@@ -180,11 +226,11 @@ def _json(value: object) -> bytes:
 
 def _golden(trained: Trained) -> list[Golden]:
     golden: list[Golden] = []
-    for dimension, booster in trained.boosters.items():
+    for dimension, fitted in trained.fitted.items():
         rows = trained.matrices[dimension].inputs[-GOLDEN_ROWS:]
         # Rounded to what the file and float32 hold, so that the self-test sees the very same inputs.
         rows = [[float(numpy.float32(value)) for value in row] for row in rows]
-        for row, answer in zip(rows, booster.predict(_dmatrix(rows)), strict=True):
+        for row, answer in zip(rows, fitted.booster.predict(_dmatrix(rows)), strict=True):
             told = tuple(None if math.isnan(value) else value for value in row)
             golden.append(Golden(dimension=dimension, features=told, log_growth=float(answer)))
     return golden

@@ -15,7 +15,7 @@ COMMANDS = {
     "demo": "slurm_plugin.cli.demo:demo",
     "disable": "slurm_plugin.cli.switch:disable",
     "enable": "slurm_plugin.cli.switch:enable",
-    "evaluate": "slurm_plugin.cli.learn:evaluate",
+    "evaluate": "slurm_plugin.cli.evaluate:evaluate",
     "explain": "slurm_plugin.cli.explain:explain",
     "export": "slurm_plugin.cli.export:export",
     "ingest": "slurm_plugin.cli.ingest:ingest",
@@ -26,7 +26,7 @@ COMMANDS = {
     "rollback": "slurm_plugin.cli.registry:rollback",
     "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
     "serve": "slurm_plugin.cli.serve:serve",
-    "train": "slurm_plugin.cli.learn:train",
+    "train": "slurm_plugin.cli.train:train",
 }
 
 

@@ -266,16 +266,20 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
         engine.dispose()
 
 
+# A person follows a figure for months, a grant is decided anew for every job.
+ADVISED_MARGIN, ADVISED_JOBS = 0.15, 5
+
+
 def _right_size(config: Config) -> RightSize:
     from accounting.report.usage import RightSize
     from models.families import is_alike
 
     policy = config.policy
     return RightSize(
-        memory_margin=policy.memory_margin,
+        memory_margin=max(policy.memory_margin, ADVISED_MARGIN),
         memory_floor_mib=policy.memory_floor_mib,
         memory_step_mib=policy.memory_step_mib,
-        cores_margin=policy.cores_margin,
-        least_jobs=config.models.min_evidence,
+        cores_margin=max(policy.cores_margin, ADVISED_MARGIN),
+        least_jobs=max(config.models.min_evidence, ADVISED_JOBS),
         alike=is_alike,
     )

@@ -171,4 +171,5 @@ def chain_settings_of(config: Config) -> ChainSettings:
         memory_margin=config.policy.memory_margin,
         cores_margin=config.policy.cores_margin,
         min_evidence=config.models.min_evidence,
+        most_failures=config.policy.most_failures,
     )

@@ -32,11 +32,11 @@ def folder(trained_model: TrainedModel, tmp_path: Path) -> Path:
 
 
 def test_every_dimension_learned_from_the_past(trained_model: TrainedModel) -> None:
-    assert set(trained_model.trained.boosters) == set(LEARNED)
+    assert set(trained_model.trained.fitted) == set(LEARNED)
     manifest = read_manifest(trained_model.folder)
     assert (manifest.attempts, manifest.features, manifest.gpu_sources) == (90, FEATURES, ("nvml",))
-    # Each of the three families has no past at its first job.
-    assert {trained_on.rows for trained_on in manifest.growth.values()} == {87}
+    # Each of the three families has no past at its first job; the last fifth of the others calibrates.
+    assert {trained_on.rows for trained_on in manifest.growth.values()} == {70}
 
 
 def estimates(predictor: Predictor, past: Attempt) -> tuple[Estimate | None, ...]:
@@ -48,7 +48,7 @@ def estimates(predictor: Predictor, past: Attempt) -> tuple[Estimate | None, ...
 
 def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel) -> None:
     trained = trained_model.trained
-    ours = Predictor("trained", trained.history, trained.growth_models(), SETTINGS)
+    ours = Predictor("trained", trained.history, trained.growth(SETTINGS.most_failures), SETTINGS)
     served = load_predictor(trained_model.folder, SETTINGS)
     for one in trained_model.attempts:
         for left, right in zip(estimates(ours, one), estimates(served, one), strict=True):
@@ -59,13 +59,12 @@ def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel
 
 
 def test_onnx_and_xgboost_agree_on_unknown_features_too(trained_model: TrainedModel) -> None:
-    growth = trained_model.trained.growth_models()
-    for dimension, model in growth.items():
+    for dimension, growth in trained_model.trained.growth(0.01).items():
         served = onnx_growth(trained_model.folder, dimension)
         for row in trained_model.trained.matrices[dimension].inputs[::7]:
             for blank in range(len(row)):
                 asked = [math.nan if place == blank else value for place, value in enumerate(row)]
-                assert served(asked) == pytest.approx(model(asked), abs=1e-4)
+                assert served(asked) == pytest.approx(growth.predict(asked), abs=1e-4)
 
 
 def onnx_growth(folder: Path, dimension: str) -> OnnxGrowth:
@@ -75,7 +74,7 @@ def onnx_growth(folder: Path, dimension: str) -> OnnxGrowth:
 
 @pytest.mark.parametrize("dimension", LEARNED)
 def test_what_is_remembered_is_what_the_trees_say(trained_model: TrainedModel, dimension: str) -> None:
-    splits = training.splits_of(trained_model.trained.boosters[dimension])  # type: ignore[index]
+    splits = training.splits_of(trained_model.trained.fitted[dimension].booster)  # type: ignore[index]
     served, asked = onnx_growth(trained_model.folder, dimension), random.Random(7)
     [*rows] = trained_model.trained.matrices[dimension].inputs  # type: ignore[index]
     assert any(splits)
@@ -170,7 +169,7 @@ def test_a_file_that_onnx_runtime_refuses_is_one_line(folder: Path) -> None:
 def test_few_jobs_are_served_by_history_alone(tmp_path: Path) -> None:
     attempts = past(20)
     trained = training.train(attempts, RECENT_JOBS)
-    assert trained.boosters == {}
+    assert trained.fitted == {}
     version = training.save(trained, attempts, tmp_path, 0)
     prediction = load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[-1]))
     assert prediction.memory is not None

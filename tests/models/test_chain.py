@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demand.chain import Sight, demand_chain, gpu_chain
+from models.demand.chain import SETTLED_JOBS, Estimator, Growth, Sight, demand_chain, gpu_chain
 from models.demand.prediction import ChainSettings, Predictor
-from models.evidence import KILLED_BUMP, Evidence, PastJob
+from models.evidence import KILLED_BUMP, Evidence, Learned, PastJob
 from models.history import Habit, History, past_job, request_of
 from tests.builders import attempt, request
 
@@ -28,13 +28,32 @@ def sight(*jobs: PastJob) -> Sight:
 MEMORY = st.floats(1, 1e6)
 
 
-@given(st.lists(MEMORY, min_size=1, max_size=20), st.floats(0, 2), st.floats(-3, 3))
+BOUND = 0.01
+
+
+def chain(
+    dimension: Learned, growth: Growth | None = None, margin: float = 0.0, enough: int = 1
+) -> Estimator:
+    return demand_chain(dimension, growth, margin, enough, BOUND)
+
+
+def settled(mem_mib: float = 500.0, count: int = SETTLED_JOBS) -> list[PastJob]:
+    """Jobs of a family that surprised nobody for long, but spreads."""
+    return [
+        job(mem_mib=mem_mib * share) for share in (1.0, *(0.5 + n / (2 * count) for n in range(count - 1)))
+    ]
+
+
+@given(
+    st.lists(MEMORY, min_size=1, max_size=40), st.floats(0, 2), st.floats(-3, 3), st.none() | st.floats(-3, 3)
+)
 def test_memory_is_never_predicted_below_what_was_used_once(
-    used: list[float], margin: float, growth: float
+    used: list[float], margin: float, log_growth: float, offset: float | None
 ) -> None:
-    estimate = demand_chain("memory", lambda _: growth, margin, 1)(sight(*(job(mem_mib=mib) for mib in used)))
+    growth = Growth(lambda _: log_growth, offset)
+    estimate = chain("memory", growth, margin)(sight(*(job(mem_mib=mib) for mib in used)))
     assert estimate is not None
-    assert estimate.upper >= max(used) * (1 + margin)
+    assert estimate.upper >= max(used) * (1 + margin) * (1 - 1e-9)
     assert min(used) <= estimate.likely <= max(used)
     assert estimate.jobs == len(used)
 
@@ -48,54 +67,63 @@ def test_gpus_are_never_predicted_below_what_was_busy_once(used: list[tuple[int,
 
 
 @given(MEMORY, st.integers(1, 100), st.integers(1, 100), st.floats(0, 1))
-def test_the_margin_shrinks_as_evidence_grows(used: float, one: int, other: int, margin: float) -> None:
-    chain = demand_chain("memory", None, margin, 1)
-    few, many = (chain(sight(*[job(mem_mib=used)] * count)) for count in sorted((one, other)))
+def test_the_room_shrinks_as_evidence_grows(used: float, one: int, other: int, margin: float) -> None:
+    few, many = (
+        chain("memory", margin=margin)(sight(*[job(mem_mib=used)] * count)) for count in sorted((one, other))
+    )
     assert few is not None
     assert many is not None
-    assert few.upper >= many.upper >= used * (1 + margin)
+    assert few.upper * (1 + 1e-9) >= many.upper >= used * (1 + margin) * (1 - 1e-9)
 
 
-def test_the_chain_in_figures() -> None:
-    jobs = [job(mem_mib=100.0 * n) for n in range(1, 6)]
-    plain, grown = (
-        demand_chain("memory", None, 0.15, 5),
-        demand_chain("memory", lambda _: 0.6931471805599453, 0.15, 5),
+def upper(estimator: Estimator, jobs: list[PastJob]) -> float:
+    estimate = estimator(sight(*jobs))
+    assert estimate is not None
+    return estimate.upper
+
+
+def test_a_growth_model_lowers_what_a_settled_family_is_given() -> None:
+    jobs = settled()
+    alone = upper(chain("memory"), jobs)
+    assert alone > 500 * 1.05
+    assert upper(chain("memory", Growth(lambda _: math.log(1.01), math.log(1.02))), jobs) == pytest.approx(
+        500 * 1.01 * 1.02
     )
-    for chain, expected in ((plain, 500 * 1.25), (grown, 1000 * 1.25)):
-        estimate = chain(sight(*jobs))
-        assert estimate is not None
-        assert estimate.upper == pytest.approx(expected)
-        assert (estimate.likely, estimate.jobs) == (300, 5)
+    assert upper(chain("memory", Growth(lambda _: 5.0, 0.0)), jobs) == alone
+
+
+def test_a_growth_model_that_is_not_calibrated_is_not_asked() -> None:
+    assert upper(chain("memory", Growth(lambda _: 0.0, None)), settled()) == upper(chain("memory"), settled())
+
+
+@pytest.mark.parametrize("jobs", [settled(count=SETTLED_JOBS - 1), [*settled(), job(mem_mib=900.0)]])
+def test_of_a_family_that_is_not_settled_its_own_past_speaks_alone(jobs: list[PastJob]) -> None:
+    assert upper(chain("memory", Growth(lambda _: 0.0, 0.0)), jobs) == upper(chain("memory"), jobs)
 
 
 @pytest.mark.parametrize("dimension", ["memory", "cores", "wall"])
 def test_too_little_evidence_is_no_prediction(dimension: Any) -> None:
-    chain = demand_chain(dimension, None, 0, 3)
+    three = chain(dimension, enough=3)
     cut_short = job(complete=False)
-    assert chain(sight(job(), job(), cut_short)) is None
-    assert chain(sight(job(), job(), job(), cut_short)) is not None
-    assert chain(sight()) is None
+    assert three(sight(job(), job(), cut_short)) is None
+    assert three(sight(job(), job(), job(), cut_short)) is not None
+    assert three(sight()) is None
 
 
 def test_jobs_without_a_figure_are_no_evidence() -> None:
-    assert demand_chain("memory", None, 0, 2)(sight(job(), job(mem_mib=None))) is None
+    assert chain("memory", enough=2)(sight(job(), job(mem_mib=None))) is None
     assert gpu_chain(1)(sight(job(gpus=None))) is None
 
 
 def test_a_job_killed_for_memory_raises_the_prediction_above_what_it_had() -> None:
-    chain = demand_chain("memory", None, 0.15, 1)
     killed = job(mem_mib=512.0, mem_at_least=True, complete=False)
-    without, after = chain(sight(*[job(mem_mib=500.0)] * 9)), chain(sight(*[job(mem_mib=500.0)] * 9, killed))
-    assert without is not None
-    assert after is not None
-    assert after.upper >= 512 * KILLED_BUMP * 1.15 > without.upper
+    nine = [job(mem_mib=500.0)] * 9
+    assert upper(chain("memory"), [*nine, killed]) >= max(512 * KILLED_BUMP, upper(chain("memory"), nine))
 
 
 def test_a_job_that_was_cut_short_may_raise_but_not_lower() -> None:
-    chain = demand_chain("memory", None, 0, 1)
     base, small, large = (
-        chain(sight(job(mem_mib=500.0), *extra))
+        chain("memory")(sight(job(mem_mib=500.0), *extra))
         for extra in ((), (job(mem_mib=5.0, complete=False),), (job(mem_mib=900.0, complete=False),))
     )
     assert base is not None

@@ -23,7 +23,7 @@ def test_each_family_has_a_script_that_can_be_read() -> None:
 def test_every_family_goes_through_the_real_hook(rows: dict[str, dict[str, object]]) -> None:
     assert tuple(rows) == FAMILIES
     assert rows["align"]["CPUs/task"] == "8 → 1"
-    assert str(rows["align"]["memory"]).startswith("15.6 GiB → 256 MiB")
+    assert str(rows["align"]["memory"]).startswith("15.6 GiB → 352 MiB")
     assert str(rows["train-net"]["gres"]).endswith("gpu:1")
     assert str(rows["assemble"]["memory"]).endswith("MiB /CPU")
 

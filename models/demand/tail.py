@@ -1,0 +1,53 @@
+"""How far above all that a family ever needed its next job may go. Pure.
+
+Two bounds, of which the lower counts, both on the logarithm of next need over the highest so far:
+
+    streak   room · exp(-streak / STREAK_SCALE): the longer no job has surprised, the further below its request a
+             family may go. The jobs of a burst that end first are its small ones; they surprise one after the other.
+    spread   s · √(df · (risk^(-2/df) - 1)): a Student-like tail, df = PRIOR_JOBS + jobs - 1. s² is the mean square by
+             which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
+             PRIOR_SPREAD. Only upwards: small outliers say nothing about the top.
+
+The constants were chosen on public traces of workflows (docs/decisions/0022); 30 % more or less of any one changes
+little there.
+"""
+
+from __future__ import annotations
+
+import math
+
+from models.evidence import PastUse
+
+STREAK_SCALE = 10.0
+PRIOR_JOBS, PRIOR_SPREAD = 2.0, 0.03
+# Of the failures that a site bears, the rule plans for this share: it errs now and then.
+PLANNED_SHARE = 0.2
+LEAST_RISK, MOST_RISK = 1e-9, 0.5
+
+
+def risk_of(weight: float, room: float, most_failures: float) -> float:
+    """Return the share of a family's jobs that may fail, where `most_failures` may of all jobs.
+
+    Risk goes where it buys most: to jobs that hold much (`weight`, in mean jobs of the site), and less to those whose
+    request lies far above the family's highest (`room`, the logarithm of request over highest), since a generous grant
+    still saves most of it.
+    """
+    risk = most_failures * PLANNED_SHARE * weight * math.exp(-max(room, 0.0))
+    return min(max(risk, LEAST_RISK), MOST_RISK)
+
+
+def rise_log(past: PastUse, room: float, risk: float) -> float:
+    """Return the logarithm by which the next need may exceed the highest so far; `room` may be infinite."""
+    return min(streak_bound(past.streak, room), spread_bound(past, risk))
+
+
+def streak_bound(streak: int, room: float) -> float:
+    """Return the part of the room that the family's surprises still ask for."""
+    return max(room, 0.0) * math.exp(-streak / STREAK_SCALE)
+
+
+def spread_bound(past: PastUse, risk: float) -> float:
+    """Return the upper tail of the family's spread at a risk."""
+    freedom = PRIOR_JOBS + past.count - 1
+    variance = (PRIOR_JOBS * PRIOR_SPREAD**2 + 2 * past.above_median) / freedom
+    return math.sqrt(variance * freedom * (risk ** (-2 / freedom) - 1))

@@ -1,0 +1,135 @@
+"""Past jobs sized one by one, as they came: each by what had ended before it was decided, and by nothing else. Pure.
+
+What is learned on the way is what production learns: every job that ends joins the history at once, and the growth
+models are fitted anew from time to time, on jobs that had ended by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from accounting.request import JobRequest
+from models.demand.chain import Growth, is_settled
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.training import MIN_ROWS, Matrix, booster_growth, fit_growth
+from models.evidence import LEARNED, Learned, PastJob, use_of
+from models.features import features
+from models.history import History
+
+DecideAt = Literal["submit", "start"]
+
+# The models are fitted again when there are this many times as many rows as at the last time.
+REFIT_GROWTH = 1.3
+
+
+class OnlineJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a replay: when it came, started and ended (unix seconds), what it asked for, and what it was then."""
+
+    job_id: str
+    submit_s: float
+    start_s: float
+    end_s: float
+    request: JobRequest
+    past: PastJob
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """What was known of a dimension when a job was decided: features, the family's highest so far, settled or not."""
+
+    inputs: list[float]
+    highest_log: float
+    settled: bool
+
+
+class Learner:
+    """A history that jobs join as they end, and growth models that follow it."""
+
+    def __init__(self, settings: ChainSettings, recent_jobs: int) -> None:
+        self._settings = settings
+        self._history = History(recent_jobs)
+        self._matrices = {dimension: Matrix([], [], []) for dimension in LEARNED}
+        self._growth: dict[Learned, Growth] = {}
+        self._next_fit = dict.fromkeys(LEARNED, MIN_ROWS)
+        self._lessons: dict[str, dict[Learned, Lesson]] = {}
+        self.predictor = self._build()
+
+    def _build(self) -> Predictor:
+        return Predictor("online", self._history, self._growth, self._settings)
+
+    def decided(self, job: OnlineJob) -> None:
+        """Note what is known of a job at the moment of its decision."""
+        evidence = self._history.evidence(job.request, self._settings.min_evidence)
+        if evidence is None:
+            return
+        habits = self._history.habits(job.request)
+        known = ((dimension, evidence.use(dimension)) for dimension in LEARNED)
+        self._lessons[job.job_id] = {
+            dimension: Lesson(
+                features(job.request, evidence, habits, dimension), past.highest_log, is_settled(past)
+            )
+            for dimension, past in known
+            if past is not None
+        }
+
+    def ended(self, job: OnlineJob) -> None:
+        """Learn from a job that has ended."""
+        for dimension, lesson in self._lessons.pop(job.job_id, {}).items():
+            need, matrix = use_of(job.past, dimension), self._matrices[dimension]
+            if need is not None and job.past.complete:
+                matrix.inputs.append(lesson.inputs)
+                matrix.targets.append(math.log(need) - lesson.highest_log)
+                matrix.settled.append(lesson.settled)
+        self._history.add(job.request, job.past)
+
+    def refit(self) -> None:
+        """Fit those growth models anew for which there are many more rows than at the last time."""
+        due = [name for name, matrix in self._matrices.items() if len(matrix.targets) >= self._next_fit[name]]
+        for dimension in due:
+            matrix = self._matrices[dimension]
+            fitted = fit_growth(matrix)
+            offset = fitted.known.offset(self._settings.most_failures)
+            self._growth[dimension] = Growth(booster_growth(fitted.booster), offset)
+            self._next_fit[dimension] = math.ceil(len(matrix.targets) * REFIT_GROWTH)
+        if due:
+            self.predictor = self._build()
+
+
+Granted = Callable[[Predictor, JobRequest], tuple[JobRequest, str]]
+
+
+def size_online(
+    jobs: Sequence[OnlineJob],
+    learner: Learner,
+    grant: Granted,
+    decide_at: DecideAt = "submit",
+    warm: Collection[str] = (),
+) -> Iterator[tuple[OnlineJob, JobRequest, str]]:
+    """Yield each job with what it would have been granted and why, in the order of decisions.
+
+    A job is known to a decision if it ended before, not at, that moment. Jobs in `warm` count as ended before all
+    others, and are not yielded.
+    """
+    for job in jobs:
+        if job.job_id in warm:
+            learner.decided(job)
+            learner.ended(job)
+    others = [job for job in jobs if job.job_id not in warm]
+    by_end = iter(sorted(others, key=lambda job: job.end_s))
+    next_end = next(by_end, None)
+    learner.refit()
+    for job in sorted(others, key=lambda job: _moment(job, decide_at)):
+        while next_end is not None and next_end.end_s < _moment(job, decide_at):
+            learner.ended(next_end)
+            next_end = next(by_end, None)
+        learner.refit()
+        learner.decided(job)
+        granted, reason = grant(learner.predictor, job.request)
+        yield job, granted, reason
+
+
+def _moment(job: OnlineJob, decide_at: DecideAt) -> float:
+    return job.submit_s if decide_at == "submit" else job.start_s

@@ -1,0 +1,180 @@
+"""`rightsizer evaluate`: what sizing would have saved, and whom it would have failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
+from slurm_plugin.cli.output import config_option, format_option, print_rows
+from slurm_plugin.cli.train import stored_attempts
+from slurm_plugin.config import Config, load_config
+
+if TYPE_CHECKING:
+    from accounting.request import JobRequest
+    from models.demand.prediction import Predictor
+    from models.evaluate import Score, Sizing
+    from models.online import DecideAt, Granted
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command("evaluate")
+@config_option
+@click.option(
+    "--train-share",
+    type=click.FloatRange(0.05, 0.95),
+    default=0.7,
+    show_default=True,
+    help="Learn from this share of the jobs, judge on the later rest.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(["rightsizer", ADAPTIVE, "all"]),
+    default="rightsizer",
+    show_default=True,
+    help="What sizes requests: the service's own way, or what run time does not depend on is scaled down.",
+)
+@click.option("--run-time", is_flag=True, help="Say how well run times are told, for each type of job.")
+@click.option(
+    "--online", is_flag=True, help="Size the jobs of a file one by one, each by what had ended before."
+)
+@click.option("--from-file", type=FILE, help="With --online: a CSV file of past jobs, one a line.")
+@click.option(
+    "--predictions", type=FILE, help="With --online: where to write what each job would be granted."
+)
+@click.option(
+    "--decide-at",
+    type=click.Choice(["submit", "start"]),
+    default="submit",
+    show_default=True,
+    help="With --online: when a job is sized.",
+)
+@click.option(
+    "--warm-ids", type=FILE, help="With --online: job ids that had ended before all others, one a line."
+)
+@format_option
+def evaluate(
+    config_file: str | None,
+    train_share: float,
+    strategy: str,
+    run_time: bool,
+    online: bool,
+    from_file: Path | None,
+    predictions: Path | None,
+    decide_at: DecideAt,
+    warm_ids: Path | None,
+    output_format: str,
+) -> None:
+    """Split the store by time and say what sizing would have saved, and how many jobs it would have failed.
+
+    With --online the jobs of a file are sized instead, each as the service would have done at that moment: every job
+    that ended before is known, and nothing else.
+
+    \b
+    Example:
+      rightsizer evaluate --format csv > scores.csv
+      rightsizer evaluate --strategy all
+      rightsizer evaluate --run-time
+      rightsizer evaluate --online --from-file jobs.csv --predictions granted.csv
+    """
+    config = load_config(config_file)
+    if online:
+        if from_file is None or predictions is None:
+            raise click.UsageError("--online needs --from-file and --predictions")
+        print_rows(
+            [evaluate_online(config, from_file, predictions, decide_at, warm_ids)],
+            output_format,
+            f"sized at {decide_at}, each job by what had ended before",
+        )
+        return
+    if from_file or predictions or warm_ids:
+        raise click.UsageError("--from-file, --predictions and --warm-ids go with --online")
+    if run_time:
+        print_run_times(config, stored_attempts(config), output_format)
+        return
+    from models.evaluate import evaluate as evaluate_attempts
+    from slurm_plugin.service.decide import chain_settings_of
+
+    result = evaluate_attempts(
+        stored_attempts(config),
+        chain_settings_of(config),
+        config.models.recent_jobs,
+        None if strategy == ADAPTIVE else policy_sizing(config),
+        train_share,
+        {} if strategy == "rightsizer" else {ADAPTIVE: adaptive_strategy(config)},
+    )
+    print_rows(
+        [score_row(score, "+".join(result.gpu_sources)) for score in result.scores],
+        output_format,
+        f"learned from {result.learned_from} attempts, judged on {result.judged} later ones",
+    )
+
+
+def score_row(score: Score, meters: str) -> dict[str, object]:
+    """Return the row of one method on one dimension."""
+    return {
+        "resource": f"gpus ({meters})" if score.dimension == "gpus" else score.dimension,
+        "method": score.method,
+        "unit": score.unit,
+        "jobs": score.jobs,
+        "resized": score.resized,
+        "requested": round(score.requested, 4),
+        "granted": round(score.granted, 4),
+        "used": round(score.used, 4),
+        "saved %": round(100 * score.saved_share, 1),
+        "failed": score.failed,
+        "failed %": round(100 * score.failed / score.jobs, 2),
+    }
+
+
+def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:
+    """Return what the site's policy would grant on a predictor's word."""
+    from accounting.request import granted
+    from slurm_plugin.policy.rules import limits_of
+    from slurm_plugin.policy.sizing import size
+
+    limits = limits_of(config.policy)
+
+    def of(predictor: Predictor) -> Sizing:
+        def sizing(request: JobRequest) -> JobRequest:
+            return granted(request, size(request, predictor.predict(request), limits).grant)
+
+        return sizing
+
+    return of
+
+
+def evaluate_online(
+    config: Config, file: Path, predictions: Path, decide_at: DecideAt, warm_ids: Path | None
+) -> dict[str, object]:
+    """Size the jobs of a file one by one, write what each was granted, and return the row of the whole."""
+    from models.online import Learner, size_online
+    from models.online_table import read_ids, read_jobs, tally, write_grants
+    from slurm_plugin.service.decide import chain_settings_of
+
+    jobs = read_jobs(file)
+    warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
+    learner = Learner(chain_settings_of(config), config.models.recent_jobs)
+    sized = list(size_online(jobs, learner, online_grant(config), decide_at, warm))
+    write_grants(predictions, sized)
+    return tally(sized)
+
+
+def online_grant(config: Config) -> Granted:
+    """Return what turns a predictor's word on a request into a grant by the site's policy, and the reason."""
+    from accounting.request import granted
+    from slurm_plugin.policy.rules import limits_of
+    from slurm_plugin.policy.sizing import size
+
+    limits = limits_of(config.policy)
+
+    def grant(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
+        sized = size(request, predictor.predict(request), limits)
+        reasons = (f"{part.dimension}: {part.reason}" for part in sized.reasons if part.asked is not None)
+        return granted(request, sized.grant), "; ".join(reasons)
+
+    return grant

@@ -1,0 +1,94 @@
+"""How far above its highest a family may go."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.demand.tail import (
+    LEAST_RISK,
+    MOST_RISK,
+    PRIOR_SPREAD,
+    rise_log,
+    risk_of,
+    spread_bound,
+    streak_bound,
+)
+from models.evidence import SURPRISE_LOG, PastUse, streak_of
+
+
+def past(*, count: int = 10, streak: int = 5, above_median: float = 0.0) -> PastUse:
+    return PastUse(
+        needed=(100.0,) * count,
+        complete=count,
+        streak=streak,
+        highest_log=math.log(100),
+        mean_log=math.log(100),
+        last_log=math.log(100),
+        spread_log=0.0,
+        above_median=above_median,
+        held=1.0,
+    )
+
+
+RISK = st.floats(LEAST_RISK, MOST_RISK)
+ROOM = st.floats(0, 10) | st.just(math.inf)
+
+
+@given(ROOM, RISK, st.integers(1, 50), st.integers(1, 50), st.floats(0, 5))
+def test_the_rise_is_neither_negative_nor_more_than_the_room(
+    room: float, risk: float, count: int, streak: int, above: float
+) -> None:
+    assert 0 <= rise_log(past(count=count, streak=streak, above_median=above), room, risk) <= room
+
+
+@given(st.floats(0.01, 10), st.integers(1, 200))
+def test_every_job_that_surprises_nobody_lowers_what_the_room_asks_for(room: float, streak: int) -> None:
+    assert streak_bound(streak + 1, room) < streak_bound(streak, room) < room
+
+
+def test_after_ten_quiet_jobs_a_third_of_the_room_is_left() -> None:
+    assert streak_bound(10, 3.0) == pytest.approx(3.0 / math.e)
+
+
+def test_with_many_jobs_the_spread_bound_is_that_of_a_normal_tail() -> None:
+    # √(df (r^(-2/df) - 1)) tends to √(-2 ln r): the Chernoff bound of a standard normal variable.
+    many = past(count=100_000, above_median=0.5 * 100_000 * 0.2**2)
+    assert spread_bound(many, 0.001) == pytest.approx(0.2 * math.sqrt(-2 * math.log(0.001)), rel=1e-3)
+
+
+@given(RISK, RISK, st.integers(1, 100), st.floats(0, 5))
+def test_less_risk_means_more_room(one: float, other: float, count: int, above: float) -> None:
+    low, high = sorted((one, other))
+    use = past(count=count, above_median=above)
+    assert spread_bound(use, low) >= spread_bound(use, high) >= 0
+
+
+def test_one_job_alone_is_given_far_more_than_it_needed() -> None:
+    assert spread_bound(past(count=1), 0.002) > 10 * PRIOR_SPREAD
+
+
+@given(st.floats(0, 100), st.floats(-1, 10), st.floats(0.0001, 0.5))
+def test_risk_stays_within_its_bounds(weight: float, room: float, most: float) -> None:
+    assert LEAST_RISK <= risk_of(weight, room, most) <= MOST_RISK
+
+
+def test_the_mean_job_of_a_site_takes_a_fifth_of_the_failures_that_may_be() -> None:
+    assert risk_of(1.0, 0.0, 0.01) == pytest.approx(0.002)
+    assert risk_of(3.0, 0.0, 0.01) == pytest.approx(0.006)
+    assert risk_of(1.0, math.log(4), 0.01) == pytest.approx(0.0005)
+
+
+@pytest.mark.parametrize(
+    ("logs", "streak"),
+    [
+        ([], 0),
+        ([1.0], 1),
+        ([1.0, 0.5, 1.0 + SURPRISE_LOG], 3),
+        ([1.0, 0.5, 1.0 + SURPRISE_LOG + 1e-6], 1),
+        ([1.0, 2.0, 1.5, 1.9], 3),
+    ],
+)
+def test_a_streak_begins_with_the_last_surprise(logs: list[float], streak: int) -> None:
+    assert streak_of(logs) == streak
