@@ -154,14 +154,19 @@ def past_job(attempt: Attempt) -> PastJob:
         asked_gpus=attempt.asked_gpus,
         complete=use.outcome in ("completed", "timeout"),
         # What was looked at once may have been looked at before it had grown.
-        mem_mib=None if use.memory_quality == "short" else use.peak_mem_mib,
+        mem_mib=None if use.memory_quality == "short" else _finite(use.peak_mem_mib),
         mem_at_least=use.memory_quality == "censored",
-        cores_per_task=use.cores_per_task,
+        cores_per_task=_finite(use.cores_per_task),
         wall_s=use.wall_s,
         gpus=use.gpus,
         gpu_source=use.gpu_source,
         script=attempt.script_signature,
     )
+
+
+def _finite(amount: float | None) -> float | None:
+    """Return a figure that is none (not a number, or without end) as not known."""
+    return amount if amount is not None and math.isfinite(amount) else None
 
 
 def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:

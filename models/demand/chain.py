@@ -54,11 +54,13 @@ Estimator = Callable[[Sight], Estimate | None]
 class Growth(msgspec.Struct, frozen=True):
     """A trained growth model: its quantile of log(next need / highest so far), and what calibration adds to it.
 
-    `offset` is None where too few later jobs were seen to know it: the model is then not asked.
+    `offset` is None where too few later jobs were seen to know it: the model is then not asked. Nor is it about the
+    users `apart`, who are unlike those it learned from.
     """
 
     predict: GrowthModel
     offset: float | None
+    apart: frozenset[str] = frozenset()
 
 
 def demand_chain(
@@ -67,7 +69,7 @@ def demand_chain(
     """Return the chain for memory, cores or wall time; without a growth model the family's own past speaks."""
     estimator = with_tail(from_history(dimension), dimension, most_failures)
     if growth is not None and growth.offset is not None:
-        estimator = with_growth(estimator, dimension, growth.predict, growth.offset)
+        estimator = with_growth(estimator, dimension, growth.predict, growth.offset, growth.apart)
     return with_evidence(with_margin(estimator, margin), enough)
 
 
@@ -114,12 +116,18 @@ def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Est
     return estimate
 
 
-def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float) -> Estimator:
+def with_growth(
+    inner: Estimator,
+    dimension: Learned,
+    growth: GrowthModel,
+    offset: float,
+    apart: frozenset[str] = frozenset(),
+) -> Estimator:
     """Lower the upper bound of a settled family to what the calibrated growth model expects at most."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use(dimension)
-        if base is None or past is None or not is_settled(past):
+        if base is None or past is None or not is_settled(past) or sight.request.user in apart:
             return base
         log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
         # What has been used once can be used again: the model may only add to it.

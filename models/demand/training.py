@@ -12,12 +12,13 @@ import importlib.metadata
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy
+import numpy.typing as npt
 import xgboost
 
 from accounting.errors import ModelError
@@ -37,6 +38,7 @@ from models.artefact import (
     sealed,
 )
 from models.demand.chain import Growth, GrowthModel, is_settled
+from models.demand.weights import row_weights, users_apart
 from models.evidence import LEARNED, Learned, use_of
 from models.features import FEATURES, features
 from models.history import History, past_job, replay
@@ -51,13 +53,27 @@ ROUNDS = 150
 GOLDEN_ROWS = 16
 SEED = 20260101
 
+Rows = Sequence[Sequence[float]] | npt.NDArray[numpy.float64]
+
 
 class Matrix(msgspec.Struct):
-    """Training rows of one dimension, the earliest first: features (rows × FEATURES), log growth, if settled."""
+    """Training rows of one dimension, the earliest first: features (rows × FEATURES), log growth, if settled.
+
+    `users` and `submit_s` say whose job a row is and when it came; left empty, all rows weigh the same.
+    """
 
     inputs: list[list[float]]
     targets: list[float]
     settled: list[bool]
+    users: list[str] = []
+    submit_s: list[int] = []
+
+    def without(self, users: Collection[str]) -> Matrix:
+        """Return the rows of all other users."""
+        if not users:
+            return self
+        kept = [index for index, user in enumerate(self.users) if user not in users]
+        return Matrix(*([column[index] for index in kept] for column in msgspec.structs.astuple(self)))
 
 
 class Fitted(msgspec.Struct):
@@ -77,7 +93,11 @@ class Trained(msgspec.Struct):
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
         """Return the growth models as XGBoost computes them, without an artefact."""
         return {
-            dimension: Growth(booster_growth(fitted.booster), fitted.known.offset(most_failures))
+            dimension: Growth(
+                booster_growth(fitted.booster),
+                fitted.known.offset(most_failures),
+                frozenset(fitted.known.apart),
+            )
             for dimension, fitted in self.fitted.items()
         }
 
@@ -98,6 +118,8 @@ def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
             matrix.inputs.append(features(request, evidence, habits, dimension))
             matrix.targets.append(math.log(target) - past.highest_log)
             matrix.settled.append(is_settled(past))
+            matrix.users.append(request.user)
+            matrix.submit_s.append(attempt.row.submit_s)
     if not any(True for _ in history.items()):
         raise ModelError(
             f"nothing to learn from {len(attempts)} attempts: none of them started; ingest more accounting"
@@ -110,33 +132,58 @@ def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
 
 def fit_growth(matrix: Matrix) -> Fitted:
     """Fit the growth of the earlier jobs, and calibrate it on the later ones (split conformal prediction)."""
-    rows = round(len(matrix.targets) * FITTED_SHARE)
-    booster = fit_quantile(matrix.inputs[:rows], matrix.targets[:rows])
+    apart = users_apart(matrix.users, matrix.targets, MIN_ROWS)
+    matrix = matrix.without(apart)
+    rows = fitted_rows(matrix)
+    weights = row_weights(matrix.users) if matrix.users else [1.0] * len(matrix.targets)
+    booster = fit_quantile(matrix.inputs[:rows], matrix.targets[:rows], weights[:rows])
     later = [index for index in range(rows, len(matrix.targets)) if matrix.settled[index]]
     excess: list[float] = []
     if later:
         expected = booster.predict(_dmatrix([matrix.inputs[index] for index in later]))
         excess = [matrix.targets[index] - float(log) for index, log in zip(later, expected, strict=True)]
-    known = TrainedOn(rows=rows, quantile=QUANTILE, calibrated_on=len(later), offsets=offsets_of(excess))
+    offsets = offsets_of(excess, [weights[index] for index in later])
+    known = TrainedOn(
+        rows=rows,
+        quantile=QUANTILE,
+        calibrated_on=len(later),
+        offsets=offsets,
+        apart=tuple(sorted(apart)),
+    )
     return Fitted(booster, known)
 
 
-def offsets_of(excess: Sequence[float]) -> tuple[Offset, ...]:
+def fitted_rows(matrix: Matrix) -> int:
+    """Return how many of the rows, the earliest, are fitted; those after them calibrate."""
+    return round(len(matrix.targets) * FITTED_SHARE)
+
+
+def offsets_of(excess: Sequence[float], weights: Sequence[float] | None = None) -> tuple[Offset, ...]:
     """Return, for each share of failures, what covers the excess of all but that share of jobs like these.
 
     Of n jobs, the k-th highest excess is exceeded by the next one with a probability of k / (n + 1) (Vovk et al. 2005):
-    shares for which that is too much even for the highest are left out.
+    shares for which that is too much even for the highest are left out. Jobs with weights count by them, and the next
+    one as much as the heaviest (Tibshirani et al. 2019).
     """
-    falling = sorted(excess, reverse=True)
+    falling = sorted(zip(excess, weights or [1.0] * len(excess), strict=True), reverse=True)
+    total = sum(weight for _, weight in falling) + max((weight for _, weight in falling), default=0.0)
     offsets: list[Offset] = []
     for failures in CALIBRATED:
-        place = int(failures * (len(falling) + 1))
-        if place:
-            offsets.append(Offset(failures=failures, log_growth=falling[place - 1]))
+        spent = 0.0
+        highest: float | None = None
+        for log_growth, weight in falling:
+            spent += weight
+            if spent > failures * total * (1 + 1e-12):
+                break
+            highest = log_growth
+        if highest is not None:
+            offsets.append(Offset(failures=failures, log_growth=highest))
     return tuple(offsets)
 
 
-def fit_quantile(inputs: Sequence[Sequence[float]], targets: Sequence[float]) -> xgboost.Booster:
+def fit_quantile(
+    inputs: Sequence[Sequence[float]], targets: Sequence[float], weights: Sequence[float] | None = None
+) -> xgboost.Booster:
     """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale."""
     settings = {
         "objective": "reg:quantileerror",
@@ -148,15 +195,25 @@ def fit_quantile(inputs: Sequence[Sequence[float]], targets: Sequence[float]) ->
         "subsample": 0.8,
         "seed": SEED,
     }
-    return xgboost.train(settings, _dmatrix(inputs, targets), num_boost_round=ROUNDS)
+    return xgboost.train(settings, _dmatrix(inputs, targets, weights), num_boost_round=ROUNDS)
 
 
-def _dmatrix(inputs: Sequence[Sequence[float]], targets: Sequence[float] | None = None) -> xgboost.DMatrix:
+def _dmatrix(
+    inputs: Rows,
+    targets: Sequence[float] | None = None,
+    weights: Sequence[float] | None = None,
+) -> xgboost.DMatrix:
     return xgboost.DMatrix(
         numpy.asarray(inputs, dtype=numpy.float32),
         label=None if targets is None else numpy.asarray(targets, dtype=numpy.float32),
+        weight=None if weights is None else numpy.asarray(weights, dtype=numpy.float32),
         feature_names=list(FEATURES),
     )
+
+
+def expected_growth(booster: xgboost.Booster, inputs: Rows) -> list[float]:
+    """Return the log growth that a booster expects of each row; none of none."""
+    return [float(log) for log in booster.predict(_dmatrix(inputs))] if len(inputs) else []
 
 
 def booster_growth(booster: xgboost.Booster) -> GrowthModel:
@@ -168,9 +225,18 @@ def booster_growth(booster: xgboost.Booster) -> GrowthModel:
     return growth
 
 
-def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: float) -> str:
-    """Write an artefact into the registry `directory` and return its version; nothing half-written stays."""
-    files = _files(trained)
+def save(
+    trained: Trained,
+    attempts: Sequence[Attempt],
+    directory: Path,
+    now_s: float,
+    card: Mapping[str, bytes] | None = None,
+) -> str:
+    """Write an artefact into the registry `directory` and return its version; nothing half-written stays.
+
+    `card` holds further files by name: the model card.
+    """
+    files = {**_files(trained), **(card or {})}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     mark = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()[:6]
     millis = int(now_s * 1000) % 1000
@@ -187,15 +253,18 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
         gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})),
         features=FEATURES,
         growth={dimension: fitted.known for dimension, fitted in trained.fitted.items()},
-        libraries={
-            name: importlib.metadata.version(name) for name in ("xgboost-cpu", "onnxmltools", "onnxruntime")
-        },
+        libraries=libraries(),
         digests=digests,
     )
     with registry.new_version(directory, version) as folder:
         for name, content in {**files, MANIFEST: _json(sealed(manifest))}.items():
             (folder / name).write_bytes(content)
     return version
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of what a model is made with."""
+    return {name: importlib.metadata.version(name) for name in ("xgboost-cpu", "onnxmltools", "onnxruntime")}
 
 
 def _files(trained: Trained) -> dict[str, bytes]:

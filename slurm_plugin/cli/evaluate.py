@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from slurm_plugin.cli.drift import print_drift
 from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.output import config_option, format_option, print_rows
 from slurm_plugin.cli.train import stored_attempts
@@ -38,6 +40,11 @@ FILE = click.Path(path_type=Path)
     show_default=True,
     help="What sizes requests: the service's own way, or what run time does not depend on is scaled down.",
 )
+@click.option(
+    "--drift",
+    is_flag=True,
+    help="Say how far the latest jobs differ from those before; exit code 3 if they drifted.",
+)
 @click.option("--run-time", is_flag=True, help="Say how well run times are told, for each type of job.")
 @click.option(
     "--online", is_flag=True, help="Size the jobs of a file one by one, each by what had ended before."
@@ -61,6 +68,7 @@ def evaluate(
     config_file: str | None,
     train_share: float,
     strategy: str,
+    drift: bool,
     run_time: bool,
     online: bool,
     from_file: Path | None,
@@ -79,6 +87,7 @@ def evaluate(
       rightsizer evaluate --format csv > scores.csv
       rightsizer evaluate --strategy all
       rightsizer evaluate --run-time
+      rightsizer evaluate --drift
       rightsizer evaluate --online --from-file jobs.csv --predictions granted.csv
     """
     config = load_config(config_file)
@@ -93,6 +102,8 @@ def evaluate(
         return
     if from_file or predictions or warm_ids:
         raise click.UsageError("--from-file, --predictions and --warm-ids go with --online")
+    if drift:
+        sys.exit(print_drift(config, stored_attempts(config), output_format))
     if run_time:
         print_run_times(config, stored_attempts(config), output_format)
         return

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
     from accounting.records import Attempt
+    from models.demand.training import Trained
+    from models.promotion import Champion, Verdict
 
 
 def stored_attempts(config: Config) -> list[Attempt]:
@@ -29,25 +32,89 @@ def stored_attempts(config: Config) -> list[Attempt]:
 
 @click.command("train")
 @config_option
-def train(config_file: str | None) -> None:
+@click.option(
+    "--promote",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="When the new model becomes the current one: if it is no worse on later jobs, in any case, or not now.",
+)
+def train(config_file: str | None, promote: str) -> None:
     """Learn from the store; a running service uses the new model within two seconds.
+
+    The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
+    than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
+    the reasons in its card.
 
     \b
     Example:
       rightsizer ingest && rightsizer train
+      rightsizer train --promote never
     """
     from models import registry
     from models.artefact import load_predictor
+    from models.card import card_files, card_of
     from models.demand import training
     from slurm_plugin.service.decide import chain_settings_of
 
     config = load_config(config_file)
-    directory = Path(config.models.directory)
+    directory, settings = Path(config.models.directory), chain_settings_of(config)
     attempts = stored_attempts(config)
     trained = training.train(attempts, config.models.recent_jobs)
-    version = training.save(trained, attempts, directory, time.time())
-    load_predictor(directory / version, chain_settings_of(config))  # refuses what the service would refuse
-    registry.promote(directory, version)
+    verdict = None if promote == "always" else judged_by_gate(config, attempts)
+    card = card_files(card_of(trained, attempts, verdict, settings.most_failures))
+    version = training.save(trained, attempts, directory, time.time(), card)
+    load_predictor(directory / version, settings)  # refuses what the service would refuse
+    _tell(trained, attempts)
+    promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
+    if promoted:
+        registry.promote(directory, version)
+    if verdict is not None:
+        for reason in verdict.reasons:
+            note(f"gate: {reason}")
+    note(f"learned from {len(attempts)} attempts; " + _outcome(version, promoted, verdict))
+    click.echo(version)
+
+
+def judged_by_gate(config: Config, attempts: list[Attempt]) -> Verdict:
+    """Return the promotion gate's verdict on a model trained from attempts."""
+    from models.promotion import gate
+    from slurm_plugin.cli.evaluate import policy_sizing
+    from slurm_plugin.service.decide import chain_settings_of
+
+    settings = chain_settings_of(config)
+    return gate(attempts, settings, config.models.recent_jobs, policy_sizing(config), _champion(config))
+
+
+def _champion(config: Config) -> Champion | None:
+    """Return the model that answers; None where there is none, or none that the service would load."""
+    from models import registry
+    from models.artefact import load_predictor, read_manifest
+    from models.promotion import Champion
+    from slurm_plugin.service.decide import chain_settings_of
+
+    directory = Path(config.models.directory)
+    version = registry.current_version(directory)
+    if version is None:
+        return None
+    try:
+        predictor = load_predictor(directory / version, chain_settings_of(config))
+        return Champion(predictor, read_manifest(directory / version).last_end_s)
+    except ModelError as error:
+        note(f"the current model is not judged against: {error}")
+        return None
+
+
+def _outcome(version: str, promoted: bool, verdict: Verdict | None) -> str:
+    if promoted:
+        return f"model {version} is current"
+    refused = "is refused" if verdict is not None and not verdict.passed else "is kept"
+    return (
+        f"model {version} {refused} and not current; `rightsizer promote {version}` makes it so all the same"
+    )
+
+
+def _tell(trained: Trained, attempts: list[Attempt]) -> None:
     for dimension, matrix in trained.matrices.items():
         learned = dimension in trained.fitted
         note(
@@ -60,5 +127,3 @@ def train(config_file: str | None) -> None:
         )
     sources = sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})
     note(f"gpus: {'metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept'}")
-    note(f"learned from {len(attempts)} attempts; model {version} is current")
-    click.echo(version)
