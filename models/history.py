@@ -100,7 +100,7 @@ class History:
         return fullest if fullest and fullest.jobs else None
 
     def habits(self, request: JobRequest) -> tuple[Habit, ...]:
-        """Return how much of what they ask the request's user, account and partition use, in this order."""
+        """Return how much of what they ask the request's cohorts use: its user's jobs."""
         return tuple(self._habit(key) for key in cohort_keys(request))
 
     def _habit(self, cohort: Family) -> Habit:

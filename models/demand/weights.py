@@ -18,6 +18,8 @@ TAIL_SHARE, FAR_LOG, FAR_SHARE, LEAST_FAR = 0.02, 0.3, 0.02, 5
 def row_weights(users: Sequence[str]) -> list[float]:
     """Return the weight of each row, at most 1: the rows of a user with many share what one user may weigh."""
     counts = Counter(users)
+    if not counts:
+        return []
     most = heaviest(sorted(counts.values(), reverse=True))
     return [min(1.0, most / counts[user]) for user in users]
 
