@@ -120,7 +120,7 @@ def promote(version: str, config_file: str | None) -> None:
 @click.command("rollback")
 @config_option
 def rollback(config_file: str | None) -> None:
-    """Go back to the model before the current one.
+    """Go back to the model before the current one, past those that the gate refused.
 
     \b
     Example:
@@ -128,4 +128,13 @@ def rollback(config_file: str | None) -> None:
     """
     from models import registry
 
-    note(f"model {registry.rollback(Path(load_config(config_file).models.directory))} is current")
+    directory = Path(load_config(config_file).models.directory)
+    refused = [version for version in registry.versions(directory) if _is_refused(directory / version)]
+    note(f"model {registry.rollback(directory, refused)} is current")
+
+
+def _is_refused(folder: Path) -> bool:
+    try:
+        return _gate_of(folder) == "refused"
+    except ModelError:
+        return False

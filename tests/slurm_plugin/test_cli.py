@@ -192,8 +192,9 @@ def test_data_alone_is_on_stdout(run: Run, site: Site, learned: str) -> None:
 
 
 def test_models_are_promoted_and_rolled_back(run: Run, site: Site, learned: str) -> None:
-    second = run("train").out.strip()
-    assert second != learned
+    refused = run("train").out.strip()
+    second = run("train", "--promote", "always").out.strip()
+    assert learned < refused < second
     assert learned in run("rollback").err
     [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
     assert current["version"] == learned
