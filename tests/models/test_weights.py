@@ -92,6 +92,8 @@ def hostile_jobs(kind: str, honest: int) -> list[Attempt]:
         turn = number // 4
         if kind == "jumps":
             mem_mib = 100 * (1 + turn * 0.02) * (30 if turn % 10 == 9 else draw.uniform(0.8, 1))
+        elif kind == "blends in":
+            mem_mib = 300 * draw.lognormvariate(0, 0.1)
         elif kind == "creeps":
             mem_mib = 100 * 1.15 ** (turn % 30)
         else:
@@ -127,7 +129,7 @@ def predicted(attempts: list[Attempt], asked_by: list[Attempt]) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["jumps", "shrinks", "creeps"])
+@pytest.mark.parametrize("kind", ["jumps", "shrinks", "creeps", "blends in"])
 def test_a_hostile_user_moves_nobody_elses_prediction_by_more_than_a_twentieth(kind: str) -> None:
     honest = honest_jobs()
     everyone = honest[-USERS:]
