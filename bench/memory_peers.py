@@ -91,20 +91,21 @@ class FirstAllocation:
     """The peak that would have wasted least over the past, were failures run again at the job's request."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[float, float]] = []
-        self._table: tuple[Floats, Floats] | None = None
+        self._peaks, self._runs = numpy.empty(0), numpy.empty(0)
+        self._until: Floats | None = None
 
     def learn(self, job: Job) -> None:
         """Count a job."""
-        insort(self._seen, (job.peak_mib, job.run_s))
-        self._table = None
+        place = self._peaks.searchsorted(job.peak_mib)
+        self._peaks = numpy.insert(self._peaks, place, job.peak_mib)
+        self._runs = numpy.insert(self._runs, place, job.run_s)
+        self._until = None
 
     def size(self, job: Job) -> float:
         """Return the cheapest of the peaks so far."""
-        if self._table is None:
-            peaks, runs = numpy.asarray(self._seen).T
-            self._table = peaks, runs.cumsum()
-        peaks, until = self._table
+        if self._until is None:
+            self._until = self._runs.cumsum()
+        peaks, until = self._peaks, self._until
         again = max(job.asked_mib, float(peaks[-1])) * (until[-1] - until)
         return float(peaks[numpy.argmin(peaks * until[-1] + again)])
 

@@ -64,13 +64,17 @@ class History:
         for dimension, held in self.held.items():
             self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
         for key in (*family_keys(request), *cohort_keys(request)):
-            self.load(key, (job,))
+            self._append(key, (job,))
+        self._found.clear()
 
     def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
         """Append jobs, oldest first, to one family."""
+        self._append(family, jobs)
+        self._found.clear()
+
+    def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
         self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
         self._habits.pop(family, None)
-        self._found.clear()
 
     def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
         """Yield every family with its jobs, in the order of its first one."""
