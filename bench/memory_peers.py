@@ -1,13 +1,13 @@
 """What others do to size memory, each in a few lines, replayed as ours is: by what had ended before a job was decided.
 
-    request    what the user asked
-    max+15%    the most that a job of that name used, and 15 %: KRR's rule, and what sites write by hand
-    Witt p99   the 99th percentile of the name's peaks (Witt, Wagner, Leser: Feedback-based resource allocation, 2019)
-    Tovar      that peak of the past which would have wasted least, where a failed job runs again as it was asked for
-               (Tovar et al.: A job sizing strategy for high-throughput scientific workflows, 2018)
-    VPA        Kubernetes' Vertical Pod Autoscaler: the 90th percentile of a histogram that forgets by half in a day,
-               and 15 %
-    oracle     the job's own peak once a job of its name has ended: the floor for all that must have seen one
+request    what the user asked
+max+15%    the most that a job of that name used, and 15 %: KRR's rule, and what sites write by hand
+Witt p99   the 99th percentile of the name's peaks (Witt, Wagner, Leser: Feedback-based resource allocation, 2019)
+Tovar      that peak of the past which would have wasted least, where a failed job runs again as it was asked for
+           (Tovar et al.: A job sizing strategy for high-throughput scientific workflows, 2018)
+VPA        Kubernetes' Vertical Pod Autoscaler: the 90th percentile of a histogram that forgets by half in a day,
+           and 15 %
+oracle     the job's own peak once a job of its name has ended: the floor for all that must have seen one
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DAY_S = 86400.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer may see of a job; of one that is decided it must not look at `peak_mib`, `run_s`, `cores`, `end_s`."""
+    """What a peer may see of a job; of one that it sizes only `name` and `asked_mib`."""
 
     name: str
     end_s: float
@@ -62,7 +62,7 @@ class Highest:
         used = job.cores if self._cores else job.peak_mib
         self._highest = max(self._highest, 0.0 if math.isnan(used) else used)
 
-    def size(self, job: Job) -> float:
+    def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
         """Return the most so far, times the factor."""
         if self._cores:
             return math.ceil(self._highest) if self._highest else math.nan
@@ -80,7 +80,7 @@ class Percentile:
         """Count a job."""
         insort(self._peaks, job.peak_mib)
 
-    def size(self, job: Job) -> float:
+    def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
         """Return the percentile."""
         whole, part = divmod(self._share * (len(self._peaks) - 1), 1)
         below, above = (self._peaks[min(int(whole) + step, len(self._peaks) - 1)] for step in (0, 1))
@@ -130,7 +130,7 @@ class Autoscaler:
         place = math.log1p(job.peak_mib * (self.RATIO - 1) / self.FIRST_MIB) / math.log(self.RATIO)
         self._weights[min(int(place), self.BUCKETS - 1)] += 2.0**age
 
-    def size(self, job: Job) -> float:
+    def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
         """Return the upper end of the bucket that holds the percentile, and the margin."""
         upto = self._weights.cumsum()
         bucket = int(numpy.searchsorted(upto, self.SHARE * upto[-1]))
@@ -140,8 +140,8 @@ class Autoscaler:
 class Oracle:
     """Knows what a job will use."""
 
-    def learn(self, job: Job) -> None:
-        """It has nothing to learn."""
+    def learn(self, job: Job) -> None:  # noqa: ARG002 - the shape of a peer
+        """Learn nothing."""
 
     def size(self, job: Job) -> float:
         """Return the job's own peak."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from bench.memory_sizing import Sizing
 
-OURS_NAME = "rightsizer"
+OURS_NAME, COLD = "rightsizer", "nothing"
 OURS, PEER, FLOOR, FAINT = "#0b6e99", "#d1711f", "#9a9a9a", "#e6e6e6"
 LETTERS = {"max+15%": "o", "Witt p99": "s", "Tovar": "^", "VPA": "D"}
 MOST_FAILED_PCT = 1.0
@@ -30,7 +30,7 @@ DPI = 150
 def plot_sizings(sizings: Sequence[Sizing], folder: Path, decide_at: str) -> Path:
     """Plot waste against failed jobs, a panel for each trace: what is left of the line and low is good."""
     traces = list(dict.fromkeys(one.trace for one in sizings))
-    warm = [False, True] if any(one.known != "none" for one in sizings) else [False]
+    warm = [False, True] if any(one.known != COLD for one in sizings) else [False]
     figure, grid = pyplot.subplots(
         len(warm),
         len(traces),
@@ -42,7 +42,7 @@ def plot_sizings(sizings: Sequence[Sizing], folder: Path, decide_at: str) -> Pat
     )
     for row, is_warm in enumerate(warm):
         for axes, trace in zip(grid[row], traces, strict=True):
-            _panel(axes, [one for one in sizings if one.trace == trace and (one.known != "none") == is_warm])
+            _panel(axes, [one for one in sizings if one.trace == trace and (one.known != COLD) == is_warm])
             if not row:
                 axes.set_title(trace, loc="left", fontsize=11)
         grid[row][0].set_ylabel("waste (% of the request's)" + (", warm" if is_warm else ""))
@@ -95,6 +95,6 @@ def _legend() -> list[Line2D]:
     return [
         Line2D([], [], marker="*", linestyle="", color=OURS, markersize=12, label=OURS_NAME),
         *peers,
-        Line2D([], [], color=FLOOR, linestyle="--", label="oracle, as cold"),
+        Line2D([], [], color=FLOOR, linestyle="--", label="oracle"),
         Line2D([], [], color="black", linestyle=":", linewidth=0.8, label="1 % failed"),
     ]

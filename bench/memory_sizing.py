@@ -7,8 +7,9 @@ Ours is `rightsizer evaluate --online` with the default configuration. All metho
 ended before the one that is decided was submitted (or started). None grants less than 128 MiB or more than was asked. A
 job that uses more than it got holds that for its whole run, and then runs again with what was asked. `waste %` is what
 was held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used,
-`caused` those of them for which the request would have done. With --warm 30 % of the jobs, drawn by each seed, count as
-ended before all others.
+`caused` those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs,
+drawn by each seed, count as ended before all others. Of CPUs a job is short that kept more cores busy, in the mean,
+than it was granted.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy
+import numpy.typing
 import pandas
 
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
@@ -36,7 +38,8 @@ from slurm_plugin.cli.evaluate import evaluate_online
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config import Config
 
-REQUEST, OURS = "request", "rightsizer"
+Flags = numpy.typing.NDArray[numpy.bool_]
+REQUEST, OURS, COLD = "request", "rightsizer", "nothing"
 FLOOR_MIB = 128.0
 WARM_SHARE = 0.3
 MOST_FAILED, LEAST_OF_ORACLE, WARM_PEER = 0.01, 0.8, "Tovar"
@@ -99,9 +102,9 @@ def main() -> None:
             sizings += ours
             cores += theirs
     tables = {
-        "sizes": (f"Memory, sized at {arguments.decide_at}", [size_row(one) for one in sizings]),
+        "sizes": (f"Memory, sized at {arguments.decide_at}", size_rows(sizings)),
         "goals": ("Goals", goals(sizings)),
-        "cores": ("CPUs", [core_row(one) for one in cores]),
+        "cores": ("CPUs", [core_row(one) for one in cores if one.jobs]),
     }
     everything = list(tables) if arguments.format == "table" else ["sizes"]
     for name in [arguments.show] if arguments.show else everything:
@@ -133,10 +136,10 @@ def check_plots() -> None:
 def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[Sizing], list[Cores]]:
     """Return what each method would have done to a trace: cold, or with the jobs that a seed draws known before."""
     warm = frozenset[str]() if seed is None else drawn(trace, seed)
-    known = "none" if seed is None else f"warm {seed}"
+    known = COLD if seed is None else f"warm {seed}"
     since = time.perf_counter()
     mine = sized_by_us(trace, decide_at, warm)
-    note(f"{trace.name}, {known} known: {len(trace.jobs)} jobs in {time.perf_counter() - since:.1f} s")
+    note(f"{trace.name}, {known} known before: {len(trace.jobs)} jobs in {time.perf_counter() - since:.1f} s")
     jobs = trace.without(warm)
     rows = ~trace.jobs["job_id"].isin(list(warm)).to_numpy()
     silent = numpy.full(len(jobs.jobs), math.nan)
@@ -193,7 +196,7 @@ def sizing_of(trace: Trace, known: str, method: str, given_mib: Floats) -> Sizin
     )
 
 
-def held_by_all(asked: Floats, peak: Floats, first: Floats) -> tuple[Floats, Floats]:
+def held_by_all(asked: Floats, peak: Floats, first: Floats) -> tuple[Floats, Flags]:
     """Return what each job held over all its runs, and which failed: then as asked, and twice as much from there on."""
     given = numpy.maximum(first, 1.0)
     held, runs = given.copy(), numpy.ones(len(given))
@@ -207,7 +210,11 @@ def held_by_all(asked: Floats, peak: Floats, first: Floats) -> tuple[Floats, Flo
 
 def cores_of(trace: Trace, known: str, method: str, given: Floats) -> Cores:
     """Count the CPUs of those jobs whose cores are known; NaN is as asked, and nobody gets more."""
-    asked, used, run_h = trace.column("req_cpus"), trace.column("used_cores"), trace.column("elapsed_s") / 3600
+    asked, used, run_h = (
+        trace.column("req_cpus"),
+        trace.column("used_cores"),
+        trace.column("elapsed_s") / 3600,
+    )
     granted = numpy.fmin(given, asked)
     told = (used > 0) & (asked > 0)
     return Cores(
@@ -222,19 +229,35 @@ def cores_of(trace: Trace, known: str, method: str, given: Floats) -> Cores:
     )
 
 
-def size_row(one: Sizing) -> dict[str, object]:
-    """Return a method's row."""
-    return {
-        "trace": one.trace,
-        "known": one.known,
-        "method": one.method,
-        "jobs": one.jobs,
-        "sized %": round(100 * one.sized, 1),
-        "waste %": round(100 * one.waste, 1),
-        "failed %": round(100 * one.failed, 2),
-        "caused %": round(100 * one.caused, 2),
-        "failed GiB h": round(one.failed_gib_h, 2),
-    }
+def size_rows(sizings: Sequence[Sizing]) -> list[dict[str, object]]:
+    """Return a row for each trace and method: the means over the seeds where some jobs were known before."""
+    groups: dict[tuple[str, str, str], list[Sizing]] = {}
+    for one in sizings:
+        groups.setdefault((one.trace, known_of(one), one.method), []).append(one)
+
+    def mean(found: Sequence[Sizing], figure: Callable[[Sizing], float], digits: int) -> float:
+        return round(statistics.mean(map(figure, found)), digits)
+
+    return [
+        {
+            "trace": trace,
+            "known": known,
+            "method": method,
+            "jobs": found[0].jobs,
+            "sized %": mean(found, lambda one: 100 * one.sized, 1),
+            "waste %": mean(found, lambda one: 100 * one.waste, 1),
+            "failed %": mean(found, lambda one: 100 * one.failed, 2),
+            "caused %": mean(found, lambda one: 100 * one.caused, 2),
+            "worst %": round(100 * max(one.caused for one in found), 2),
+            "failed GiB h": mean(found, lambda one: one.failed_gib_h, 2),
+        }
+        for (trace, known, method), found in groups.items()
+    ]
+
+
+def known_of(one: Sizing) -> str:
+    """Return what was known before all others, in words."""
+    return one.known if one.known == COLD else f"{WARM_SHARE:.0%}"
 
 
 def core_row(one: Cores) -> dict[str, object]:
@@ -254,7 +277,7 @@ def goals(sizings: Sequence[Sizing]) -> list[dict[str, object]]:
     """Return a row for each goal and trace: our figure, the figure it is held against, and whether it holds."""
     rows: list[dict[str, object]] = []
     for trace in dict.fromkeys(one.trace for one in sizings):
-        cold = {one.method: one for one in sizings if one.trace == trace and one.known == "none"}
+        cold = {one.method: one for one in sizings if one.trace == trace and one.known == COLD}
         ours, best = cold[OURS], min((cold[peer] for peer in PEERS), key=lambda peer: peer.waste)
         kept = ours.caused <= MOST_FAILED
         rows.append(_goal(trace, "failed % that were caused", 100 * ours.caused, 100 * MOST_FAILED, kept))
@@ -270,7 +293,7 @@ def goals(sizings: Sequence[Sizing]) -> list[dict[str, object]]:
                 saved >= LEAST_OF_ORACLE,
             )
         )
-        warm = [one for one in sizings if one.trace == trace and one.known != "none"]
+        warm = [one for one in sizings if one.trace == trace and one.known != COLD]
         if warm:
             mine, peer = (
                 statistics.mean(one.waste for one in warm if one.method == method)

@@ -7,6 +7,7 @@ ended is not in the data, so that each counts one hour.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,8 @@ import numpy
 import pandas
 
 from models.demand.importance import Floats
+from models.online import OnlineJob
+from models.online_table import read_jobs
 
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 GALAXY = "galaxy"
@@ -106,3 +109,11 @@ def _galaxy(file: Path) -> pandas.DataFrame:
             "used_cores": numpy.nan,
         }
     )
+
+
+def online_jobs(trace: Trace) -> list[OnlineJob]:
+    """Return a trace's jobs, by row, as `rightsizer evaluate --online` reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "jobs.csv"
+        trace.jobs.to_csv(file, index=False)
+        return read_jobs(file)

@@ -61,11 +61,15 @@ def seen(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
     return request, f"{prediction.jobs_seen} {upper:.9g}"
 
 
-def told(jobs: Sequence[OnlineJob], decide_at: DecideAt = "submit", warm: Collection[str] = ()) -> dict[str, str]:
+def told(
+    jobs: Sequence[OnlineJob], decide_at: DecideAt = "submit", warm: Collection[str] = ()
+) -> dict[str, str]:
     return {one.job_id: reason for one, _, reason in size_online(jobs, learner(), seen, decide_at, warm)}
 
 
-def known(jobs: Sequence[OnlineJob], decide_at: DecideAt = "submit", warm: Collection[str] = ()) -> dict[str, int]:
+def known(
+    jobs: Sequence[OnlineJob], decide_at: DecideAt = "submit", warm: Collection[str] = ()
+) -> dict[str, int]:
     return {job_id: int(reason.split()[0]) for job_id, reason in told(jobs, decide_at, warm).items()}
 
 

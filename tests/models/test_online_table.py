@@ -47,7 +47,9 @@ def refused(file: Path, why: str) -> None:
 
 
 def test_a_job_is_read_with_its_units(tmp_path: Path) -> None:
-    read = one(tmp_path, user="ann", account="phys", req_cpus="4", used_cores="1.5", limit_s="3600", other="?")
+    read = one(
+        tmp_path, user="ann", account="phys", req_cpus="4", used_cores="1.5", limit_s="3600", other="?"
+    )
     assert (read.job_id, read.submit_s, read.start_s, read.end_s) == ("7.batch", 0.5, 10, 70.25)
     assert (read.request.user, read.request.account, read.request.job_name) == ("ann", "phys", "fit")
     asked = (read.request.mem_per_node_mib, read.request.cpus_per_task, read.request.wall_s)
@@ -77,7 +79,9 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
 
 
 @pytest.mark.parametrize("column", [*NEEDED[2:], "req_cpus", "used_cores", "limit_s"])
-@pytest.mark.parametrize("value", ["much", "inf", "-Infinity", "1e400", "1e300", "4G", "0x10", "True", "1_000"])
+@pytest.mark.parametrize(
+    "value", ["much", "inf", "-Infinity", "1e400", "1e300", "4G", "0x10", "True", "1_000"]
+)
 def test_text_where_a_number_belongs_is_shown_with_its_line(tmp_path: Path, column: str, value: str) -> None:
     good = GOOD | {"req_cpus": "1", "used_cores": "1", "limit_s": "60"}
     file = written(tmp_path / "jobs.csv", good, good | {"job_id": "8", column: value})
@@ -157,7 +161,10 @@ def test_names_that_look_like_nothing_stay_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b"7.batch\n99\n", "names 1 jobs that are not in the table, 99"), (b"\xff\xfe\xff", "one job_id a line")],
+    [
+        (b"7.batch\n99\n", "names 1 jobs that are not in the table, 99"),
+        (b"\xff\xfe\xff", "one job_id a line"),
+    ],
 )
 def test_strange_ids_are_refused(tmp_path: Path, content: bytes, why: str) -> None:
     jobs, file = [one(tmp_path)], tmp_path / "ids"

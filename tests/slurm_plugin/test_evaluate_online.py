@@ -13,8 +13,9 @@ from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
 
 HEADER = (
-    "job_id,user,job_name,submit_time,start,end,elapsed_s,req_mem_mib,peak_mem_mib,req_cpus,used_cores".split(",")
-)
+    "job_id", "user", "job_name", "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib", "req_cpus",
+    "used_cores",
+)  # fmt: skip
 JOBS = 40
 
 
@@ -43,9 +44,7 @@ def jobs(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("site")
 def test_every_job_has_a_line_with_its_grant_and_the_reason(run: Run, jobs: Path, tmp_path: Path) -> None:
     out = tmp_path / "granted.csv"
-    ran = run(
-        "evaluate", "--online", "--from-file", str(jobs), "--predictions", str(out), "--format", "json"
-    )
+    ran = run("evaluate", "--online", "--from-file", str(jobs), "--predictions", str(out), "--format", "json")
     assert ran.code == 0, ran.err
     rows = read(out)
     assert list(rows[0]) == ["job_id", "alloc_mem_mib", "alloc_cpus", "reason"]
@@ -66,7 +65,14 @@ def test_every_job_has_a_line_with_its_grant_and_the_reason(run: Run, jobs: Path
 def test_a_job_that_needs_more_than_it_got_is_counted(run: Run, tmp_path: Path) -> None:
     file = table(tmp_path / "jobs.csv", [line(n, 400.0 if n < JOBS - 1 else 3000.0) for n in range(JOBS)])
     ran = run(
-        "evaluate", "--online", "--from-file", str(file), "--predictions", str(tmp_path / "out"), "--format", "csv"
+        "evaluate",
+        "--online",
+        "--from-file",
+        str(file),
+        "--predictions",
+        str(tmp_path / "out"),
+        "--format",
+        "csv",
     )
     [row] = csv.DictReader(ran.out.splitlines())
     assert (row["jobs"], row["memory short"], row["memory short %"]) == (str(JOBS), "1", "2.5")
@@ -92,7 +98,9 @@ def test_the_sites_policy_counts(run: Run, site: Site, jobs: Path, tmp_path: Pat
     assert min(int(row["alloc_mem_mib"] or 8000) for row in read(out)) == 5024
 
 
-def test_no_evidence_is_enough_where_the_site_wants_more(run: Run, site: Site, jobs: Path, tmp_path: Path) -> None:
+def test_no_evidence_is_enough_where_the_site_wants_more(
+    run: Run, site: Site, jobs: Path, tmp_path: Path
+) -> None:
     site.configure(models={"min_evidence": 15})
     out = tmp_path / "out.csv"
     run("evaluate", "--online", "--from-file", str(jobs), "--predictions", str(out))
