@@ -1,13 +1,14 @@
 """What others do to size memory, each in a few lines, replayed as ours is: by what had ended before a job was decided.
 
-request    what the user asked
-max+15%    the most that a job of that name used, and 15 %: KRR's rule, and what sites write by hand
-Witt p99   the 99th percentile of the name's peaks (Witt, Wagner, Leser: Feedback-based resource allocation, 2019)
-Tovar      that peak of the past which would have wasted least, where a failed job runs again as it was asked for
-           (Tovar et al.: A job sizing strategy for high-throughput scientific workflows, 2018)
-VPA        Kubernetes' Vertical Pod Autoscaler: the 90th percentile of a histogram that forgets by half in a day,
-           and 15 %
-oracle     the job's own peak once a job of its name has ended: the floor for all that must have seen one
+    max+15%    the most that a job of that name used, and 15 %: KRR's rule, and what sites write by hand
+    Witt p99   the 99th percentile of the name's peaks (Witt, Wagner, Leser: Feedback-based resource allocation, 2019)
+    Tovar      that peak of the past which would have wasted least, where a failed job runs again as it was asked for
+               (Tovar et al.: A job sizing strategy for high-throughput scientific workflows, 2018)
+    VPA        Kubernetes' Vertical Pod Autoscaler: the 90th percentile of a histogram that forgets by half in a day,
+               and 15 %
+    oracle     the job's own peak once a job of its name has ended: the floor for all that must have seen one
+
+Each says nothing of a name of which no job has ended; the request stands then.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Autoscaler:
 class Oracle:
     """Knows what a job will use."""
 
-    def learn(self, job: Job) -> None:  # noqa: ARG002 - the shape of a peer
+    def learn(self, job: Job) -> None:
         """Learn nothing."""
 
     def size(self, job: Job) -> float:
