@@ -104,7 +104,7 @@ def main() -> None:
     tables = {
         "sizes": (f"Memory, sized at {arguments.decide_at}", size_rows(sizings)),
         "goals": ("Goals", goals(sizings)),
-        "cores": ("CPUs", [core_row(one) for one in cores if one.jobs]),
+        "cores": ("CPUs", [core_row(one) for one in cores if one.jobs and one.known == COLD]),
     }
     everything = list(tables) if arguments.format == "table" else ["sizes"]
     for name in [arguments.show] if arguments.show else everything:
@@ -264,7 +264,6 @@ def core_row(one: Cores) -> dict[str, object]:
     """Return the row of a method's CPUs."""
     return {
         "trace": one.trace,
-        "known": one.known,
         "method": one.method,
         "jobs": one.jobs,
         "granted core h": round(one.granted_h, 1),
