@@ -7,14 +7,17 @@ import random
 from collections.abc import Collection, Sequence
 
 import msgspec
+import numpy
 import pytest
+import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import MIN_ROWS
+from models.demand.training import MIN_ROWS, booster_growth, fit_quantile
 from models.evidence import PastJob
+from models.features import FEATURES
 from models.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
 
 ASKED_MIB, ASKED_CPUS = 8000, 8
@@ -196,3 +199,14 @@ def test_a_job_of_which_nothing_was_measured_is_no_evidence_of_memory() -> None:
         job(1, 0, 10), past=msgspec.structs.replace(job(1, 0, 10).past, mem_mib=None)
     )
     assert told([unknown, job(2, 20, 30)])["2"] == "1 nan"
+
+
+def test_a_row_alone_is_answered_as_in_a_matrix() -> None:
+    noise = random.Random(3)
+    rows = [[noise.choice([math.nan, noise.gauss(0, 1)]) for _ in FEATURES] for _ in range(2 * MIN_ROWS)]
+    booster = fit_quantile(rows, [noise.gauss(0, 1) for _ in rows])
+    together = booster.predict(
+        xgboost.DMatrix(numpy.asarray(rows, numpy.float32), feature_names=list(FEATURES))
+    )
+    growth = booster_growth(booster)
+    assert [growth(row) for row in rows] == pytest.approx(together.tolist(), rel=1e-6)
