@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain
-from models.evidence import Learned
-from models.families import describe_family
+from models.evidence import Learned, PastJob
+from models.families import Family, describe_family
 from models.history import History
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
@@ -42,7 +44,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predictor:
-    """A history, its growth models and the chains over them; immutable once built."""
+    """A history, its growth models and the chains over them. But for jobs that join, it never changes."""
 
     def __init__(
         self, model: str, history: History, growth: dict[Learned, Growth], settings: ChainSettings
@@ -82,6 +84,14 @@ class Predictor:
         """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""
         sight = self._sight(request)
         return None if sight is None else self._wall(sight)
+
+    def join(self, request: JobRequest, job: PastJob) -> bool:
+        """Let a job that has ended since count too, once; whoever predicts must not do so at the same time."""
+        return self._history.join(request, job)
+
+    def joined(self, families: Iterable[Family]) -> int:
+        """Return a number that rises whenever what is known of one of these families changes."""
+        return self._history.joined(families)
 
     def _sight(self, request: JobRequest) -> Sight | None:
         evidence = self._history.evidence(request, self._enough)
