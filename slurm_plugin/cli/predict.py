@@ -43,6 +43,7 @@ def predict(
     """
     from models import registry
     from models.artefact import load_predictor
+    from models.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of, decide
 
     config = load_config(config_file)
@@ -50,6 +51,8 @@ def predict(
     predictor = load_predictor(
         registry.current_folder(Path(config.models.directory)), chain_settings_of(config)
     )
+    for name, problem in join_feed(predictor, Path(config.models.directory)).items():
+        note(f"the service may know more of the latest jobs: {name} {problem}")
     submission, facts = as_slurm_would(submission, config)
     answer = decide(submission, predictor, config, "predicted", time.time(), facts)
     rows = [
