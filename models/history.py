@@ -27,6 +27,8 @@ from models.families import Family, cohort_keys, family_keys
 
 # More different likenesses than this are not remembered at a time.
 MOST_FOUND = 4096
+# The habit of fewer users than these is not told: it would tell of one of them.
+LEAST_USERS = 20
 
 
 Wanted = tuple[Likeness, int]
@@ -63,6 +65,8 @@ class History:
         # What was found with the help of a family, to be forgotten with it alone.
         self._found_in: dict[Family, set[Wanted]] = {}
         self._joined: dict[Family, int] = {}
+        # Cohorts with so many users that their habit may be told to any of them.
+        self.crowded: frozenset[Family] = frozenset()
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
 
     def add(self, request: JobRequest, job: PastJob) -> None:
@@ -173,6 +177,16 @@ def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
         place -= 1
     jobs.insert(place, job)
     return True
+
+
+def crowded_cohorts(attempts: Iterable[Attempt], recent_jobs: int) -> frozenset[Family]:
+    """Return the accounts and partitions whose last `recent_jobs` attempts are of at least LEAST_USERS users."""
+    users: dict[Family, deque[str]] = {}
+    for attempt in sorted(attempts, key=lambda one: one.row.end_s):
+        if attempt.row.start_s:
+            for cohort in cohort_keys(request_of(attempt))[1:]:
+                users.setdefault(cohort, deque(maxlen=recent_jobs)).append(attempt.row.user)
+    return frozenset(cohort for cohort, last in users.items() if len(set(last)) >= LEAST_USERS)
 
 
 def habit_of(jobs: Iterable[PastJob]) -> Habit:

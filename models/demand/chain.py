@@ -115,13 +115,20 @@ def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Est
         base, past = inner(sight), sight.evidence.use(dimension)
         if base is None or past is None:
             return None
-        asked = asked_of(sight.request, dimension)
-        room = math.inf if asked is None else math.log(asked) - past.highest_log
-        known_room = 0.0 if asked is None else room
-        risk = risk_of(sight.evidence.weight(dimension), known_room, most_failures)
+        room, risk = room_and_risk(sight, past, dimension, most_failures)
         return msgspec.structs.replace(base, upper=base.upper * math.exp(rise_log(past, room, risk)))
 
     return estimate
+
+
+def room_and_risk(
+    sight: Sight, past: PastUse, dimension: Learned, most_failures: float
+) -> tuple[float, float]:
+    """Return how far the request is above the family's highest, as a logarithm, and the share that may fail."""
+    asked = asked_of(sight.request, dimension)
+    room = math.inf if asked is None else math.log(asked) - past.highest_log
+    known_room = 0.0 if asked is None else room
+    return room, risk_of(sight.evidence.weight(dimension), known_room, most_failures)
 
 
 def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float) -> Estimator:
