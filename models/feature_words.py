@@ -39,7 +39,9 @@ WORDS: Mapping[str, Words] = {
     "log_limit": Words("the time limit (s)", is_log=True),
     "user_use_of_asked": Words("the share of their requests that this user's jobs used", is_log=True),
     "account_use_of_asked": Words("the share of their requests that the account's jobs used", is_log=True),
-    "partition_use_of_asked": Words("the share of their requests that the partition's jobs used", is_log=True),
+    "partition_use_of_asked": Words(
+        "the share of their requests that the partition's jobs used", is_log=True
+    ),
 }
 
 # The place in `cohort_keys` of the cohort that a feature tells of.

@@ -22,8 +22,9 @@ from models.recent import Finished, decode_finished, encode_finished
 
 FOLDER = "recent"
 DAMAGED = "holds lines that are no finished jobs; they are passed over"
-# As much is read at a time, some thousands of jobs; a line that fills it is none of ours.
-PART_BYTES = 1024**2
+# As much is read at a time, some hundred jobs: answers wait a few milliseconds for it at most. A line that fills it is
+# none of ours.
+PART_BYTES = 256 * 1024
 DAY_S = 86400
 # Training reads the store less than a day before its version is named: the days before that one are covered.
 COVERED_AFTER_DAYS = 2
@@ -127,7 +128,7 @@ def _unread(error: OSError) -> str:
 def _names(folder: Path) -> list[str]:
     """Return the files of a feed, the oldest first; none where there is no feed."""
     try:
-        return sorted(name for name in os.listdir(folder) if _DAY.match(name))
+        return sorted(file.name for file in folder.iterdir() if _DAY.match(file.name))
     except FileNotFoundError:
         return []
 
@@ -154,7 +155,10 @@ def append_jobs(models: Path, jobs: Iterable[Finished], now_s: float) -> None:
 
 
 def remove_covered(models: Path, version: str | None, now_s: float) -> None:
-    """Remove the days that a version of the registry was trained on, and those beyond MOST_DAYS; OSError as it comes."""
+    """Remove the days that a version of the registry was trained on, and those beyond MOST_DAYS.
+
+    OSError where one cannot be removed.
+    """
     for name in covered(_names(models / FOLDER), version, now_s):
         (models / FOLDER / name).unlink(missing_ok=True)
 

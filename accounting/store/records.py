@@ -131,7 +131,9 @@ def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[tuple[
         query = select(table.cluster, table.job_id, table.submit_s, table.start_s).where(
             table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY])
         )
-        found.update((one.cluster, one.job_id, one.submit_s, one.start_s) for one in connection.execute(query))
+        found.update(
+            (one.cluster, one.job_id, one.submit_s, one.start_s) for one in connection.execute(query)
+        )
     return found
 
 

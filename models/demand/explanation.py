@@ -1,4 +1,4 @@
-"""What a prediction rests on, dimension by dimension, as values: the chain's steps, the model's grounds, past jobs. Pure.
+"""What a prediction rests on, as values: the chain's steps, the growth model's grounds, past jobs. Pure.
 
 It asks the very estimators that predict (chain.py), so that its last step is the prediction. Nothing of another user
 enters: families are one user's, and the habit of an account or a partition is told only where many share it.
@@ -66,12 +66,16 @@ class GrowthGrounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestsOn(msgspec.Struct, frozen=True, kw_only=True):
-    """A past job: its number (None: not known), when it ended (unix seconds), what it used, if `at_least` that."""
+    """A past job: its number (None: not known), when it ended (unix seconds), what it used, if `at_least` that.
+
+    It counts as `needed`: more than it used where it was killed for memory.
+    """
 
     which: Literal["highest", "newest"]
     job_id: int | None
     end_s: int
     used: float
+    needed: float
     at_least: bool
 
 
@@ -109,7 +113,11 @@ def explain_dimension(
     predictor: Predictor, sight: Sight, dimension: Learned, contributions: Contributions | None
 ) -> Explained | None:
     """Return what memory, cores or wall time rest on; None where no job tells."""
-    past, settings, growth = sight.evidence.use(dimension), predictor.settings, predictor.growth.get(dimension)
+    past, settings, growth = (
+        sight.evidence.use(dimension),
+        predictor.settings,
+        predictor.growth.get(dimension),
+    )
     if past is None:
         return None
     silence = silence_of(growth, past)
@@ -167,9 +175,7 @@ def silence_of(growth: Growth | None, past: PastUse) -> Silence:
 def hidden_features(request: JobRequest, crowded: Collection[Family]) -> frozenset[str]:
     """Return the features that would tell of other users: habits of a small account or partition."""
     cohorts = cohort_keys(request)
-    return frozenset(
-        name for name, place in COHORT_OF.items() if place and cohorts[place] not in crowded
-    )
+    return frozenset(name for name, place in COHORT_OF.items() if place and cohorts[place] not in crowded)
 
 
 def grounds_of(
@@ -201,19 +207,21 @@ def rests_on(jobs: Sequence[PastJob], dimension: Learned | Literal["gpus"]) -> t
     ]
     if not known:
         return ()
-    is_memory = dimension == "memory"
+    told = [_rests_on_job(job, used, dimension) for job, used in known]
+    highest = msgspec.structs.replace(max(told, key=lambda one: one.needed), which="highest")
+    return (highest, *sorted(told, key=lambda one: -one.end_s)[:TOLD_JOBS])
 
-    def told(which: Literal["highest", "newest"], job: PastJob, used: float) -> RestsOn:
-        at_least = not job.complete or (is_memory and job.mem_at_least)
-        return RestsOn(
-            which=which, job_id=job.job_id or None, end_s=job.end_s, used=used, at_least=at_least
-        )
 
-    def need(one: tuple[PastJob, float]) -> float:
-        return one[1] * (KILLED_BUMP if is_memory and one[0].mem_at_least else 1.0)
-
-    newest = sorted(known, key=lambda one: -one[0].end_s)[:TOLD_JOBS]
-    return (told("highest", *max(known, key=need)), *(told("newest", *one) for one in newest))
+def _rests_on_job(job: PastJob, used: float, dimension: Learned | Literal["gpus"]) -> RestsOn:
+    killed = dimension == "memory" and job.mem_at_least
+    return RestsOn(
+        which="newest",
+        job_id=job.job_id or None,
+        end_s=job.end_s,
+        used=used,
+        needed=used * KILLED_BUMP if killed else used,
+        at_least=killed or not job.complete,
+    )
 
 
 def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:

@@ -201,9 +201,7 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
 
 def _files(trained: Trained, crowded: frozenset[Family]) -> dict[str, bytes]:
     families = tuple(StoredFamily(family, tuple(jobs)) for family, jobs in trained.history.items())
-    stored = StoredHistory(
-        held=trained.history.held, families=families, crowded=tuple(sorted(crowded))
-    )
+    stored = StoredHistory(held=trained.history.held, families=families, crowded=tuple(sorted(crowded)))
     files = {HISTORY: _json(stored), GOLDEN: _json(_golden(trained))}
     for dimension, fitted in trained.fitted.items():
         booster = fitted.booster

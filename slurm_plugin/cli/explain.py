@@ -53,9 +53,7 @@ def explain(job_id: int, with_why: bool, config_file: str | None, output_format:
     finally:
         engine.dispose()
     rows = [
-        row
-        for attempt, decision in zip(attempts, decisions, strict=True)
-        for row in _rows(attempt, decision)
+        row for attempt, decision in zip(attempts, decisions, strict=True) for row in _rows(attempt, decision)
     ]
     if not with_why:
         print_rows(rows, output_format)
@@ -81,7 +79,9 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
 
     directory = Path(config.models.directory)
     if decision.model not in versions(directory):
-        note(f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more")
+        note(
+            f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more"
+        )
         return []
     try:
         predictor = load_predictor(directory / decision.model, chain_settings_of(config))

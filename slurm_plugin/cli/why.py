@@ -68,7 +68,9 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         for what, figure, log_growth in grounds(one.growth):
             yield row("model", what, figure, f"x {math.exp(log_growth):.3f}")
     for job in one.rests_on:
-        yield row("job", told_job(job), job.used, "at least" if job.at_least else "")
+        bound = "at least" if job.at_least else ""
+        bumped = f", counts as {job.needed:,.0f}" if job.needed != job.used else ""
+        yield row("job", told_job(job), job.used, bound + bumped)
 
 
 def grounds(growth: GrowthGrounds) -> Iterator[tuple[str, float | None, float]]:

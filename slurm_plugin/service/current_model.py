@@ -23,7 +23,7 @@ from models.feed import FeedReader, read_parts
 log = logging.getLogger(__name__)
 
 FEED_CHECK_S = 0.5
-# So many join at a time on the thread that answers: half a millisecond.
+# So many join at a time on the thread that answers: less than a millisecond.
 JOIN_AT_ONCE = 16
 
 

@@ -28,10 +28,10 @@ from tests.conftest import RECENT_JOBS, TrainedModel
 KNOWN = request_of(attempt())
 
 
-def known(*used_mib: float, **changes: object) -> History:
+def known(*used_mib: float) -> History:
     history = History(50)
     for number, mib in enumerate(used_mib, start=1):
-        one = attempt(job_id=number, start_s=T0 + 1000 * number, mem_mib=mib, gpus=1, req_gpus=4, **changes)
+        one = attempt(job_id=number, start_s=T0 + 1000 * number, mem_mib=mib, gpus=1, req_gpus=4)
         history.add(request_of(one), past_job(one))
     return history
 
@@ -159,6 +159,17 @@ def test_the_past_jobs_are_the_highest_and_the_newest_with_their_numbers() -> No
     assert (gpus.steps[0].upper, gpus.rests_on[0].used) == (1.0, 1.0)
 
 
+def test_a_job_that_was_killed_counts_as_more_than_it_used() -> None:
+    history = History(50)
+    for number, (mib, killed) in enumerate([(900.0, False), (800.0, True)], start=1):
+        one = past_job(attempt(job_id=number, start_s=T0 + 1000 * number, mem_mib=mib))
+        history.add(KNOWN, msgspec.structs.replace(one, mem_at_least=killed, complete=not killed))
+    told = explained(Predictor("m", history, {}, ChainSettings()))
+    highest = told.rests_on[0]
+    assert (highest.job_id, highest.used, highest.needed, highest.at_least) == (2, 800.0, 960.0, True)
+    assert told.steps[0].upper == pytest.approx(960.0)
+
+
 def test_who_is_not_known_has_no_explanation() -> None:
     predictor = Predictor("m", known(100.0), {}, ChainSettings())
     assert explain(predictor, msgspec.structs.replace(KNOWN, user="stranger"), {}) == ()
@@ -167,7 +178,8 @@ def test_who_is_not_known_has_no_explanation() -> None:
 def test_the_habits_of_few_are_told_to_nobody() -> None:
     def users(count: int, jobs: int) -> frozenset[tuple[str, ...]]:
         made = [
-            attempt(job_id=n, user=f"user{n % count}", start_s=T0 + n, token=False) for n in range(1, jobs + 1)
+            attempt(job_id=n, user=f"user{n % count}", start_s=T0 + n, token=False)
+            for n in range(1, jobs + 1)
         ]
         return crowded_cohorts(made, RECENT_JOBS)
 
@@ -193,7 +205,9 @@ def test_nothing_of_another_user_is_in_an_explanation(trained_model: TrainedMode
             one = attempt(job_id=5000 + number, user="bob", start_s=T0 + number, mem_mib=others_mib)
             history.add(request_of(one), past_job(one))
         growth = {name: Growth(model.predict, 0.0) for name, model in loaded.growth.items()}
-        return msgspec.json.encode(explain(Predictor("m", history, growth, ChainSettings()), KNOWN, contributions))
+        return msgspec.json.encode(
+            explain(Predictor("m", history, growth, ChainSettings()), KNOWN, contributions)
+        )
 
     for mib in (50.0, 7777.0):
         text = told(mib)

@@ -1,7 +1,6 @@
 """From a job's end to the next one like it: real accounting rows, a real store, a real service, and no training."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -192,7 +191,8 @@ def test_predict_knows_what_the_service_knows(fed: Site, run: Run) -> None:
 
     def granted() -> float:
         ran = run("predict", str(script), "--user", "alice", "--format", "json")
-        return next(row for row in json.loads(ran.out) if row["resource"] == "memory (MiB)")["granted"]
+        [mib] = [row["granted"] for row in json.loads(ran.out) if row["resource"] == "memory (MiB)"]
+        return float(mib)
 
     assert granted() == 8000
     assert run("ingest").code == 0
@@ -211,9 +211,9 @@ def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Sit
     FakeSacct(fed.folder / "slurm", rows)
     wait_for_a_cut(fed, within_s=WITHIN_S + 5)
     sacct = fed.folder / "slurm" / "sacct"
-    os.rename(sacct, sacct.with_name("gone"))
+    sacct.rename(sacct.with_name("gone"))
     time.sleep(2.5)
-    os.rename(sacct.with_name("gone"), sacct)
+    sacct.with_name("gone").rename(sacct)
     more = rows + ended(range(905, 908), ago_s=130)
     FakeSacct(fed.folder / "slurm", more)
     until = time.monotonic() + PATIENCE_S
@@ -233,8 +233,9 @@ def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Sit
     assert lines[-1] == "stopped"
 
 
+@pytest.mark.usefixtures("site")
 @pytest.mark.parametrize("other", [("--report",), ("--retry",), ("--since", "2026-01-01"), ("--prune", "9")])
-def test_watching_goes_with_nothing_else(other: tuple[str, ...], run: Run, site: Site) -> None:
+def test_watching_goes_with_nothing_else(other: tuple[str, ...], run: Run) -> None:
     ran = run("ingest", "--watch", "1", *other)
     assert ran.code == 2
     assert "--watch goes with" in ran.err

@@ -26,13 +26,13 @@ from tests.slurm_plugin.conftest import Run
 JOB = submission(name="brandnew", script="", cpus_per_task=8, mem_per_node_mib=8000)
 
 
-def ended(job_ids: range, **columns: str) -> list[SacctRow]:
+def ended(job_ids: range, admin_comment: str = "") -> list[SacctRow]:
     start_s = int(time.time()) - 300
     return [
         row
         for job_id in job_ids
         for row in (
-            job_line(job_id, start_s + job_id % 100, JobName="brandnew", **columns),
+            job_line(job_id, start_s + job_id % 100, JobName="brandnew", AdminComment=admin_comment),
             step_line(job_id, start_s=start_s + job_id % 100),
         )
     ]
@@ -101,7 +101,7 @@ def test_predict_says_why(fed: Site, run: Run) -> None:
 
 def test_explain_says_why_as_it_was_when_it_was_decided(fed: Site, run: Run) -> None:
     token = decided(fed)
-    more = ended(range(950, 951), AdminComment=token)
+    more = ended(range(950, 951), admin_comment=token)
     fed.configure(
         accounting={"sacct": FakeSacct(fed.folder / "slurm", ended(range(900, 930)) + more).command}
     )
@@ -125,7 +125,7 @@ def test_explain_says_why_as_it_was_when_it_was_decided(fed: Site, run: Run) -> 
 
 def test_a_job_whose_model_is_gone_is_explained_without_it(fed: Site, run: Run) -> None:
     token = decided(fed)
-    rows_now = ended(range(950, 951), AdminComment=token)
+    rows_now = ended(range(950, 951), admin_comment=token)
     FakeSacct(fed.folder / "slurm", rows_now)
     assert run("ingest").code == 0
     version = registry.current_version(fed.models)
@@ -141,7 +141,8 @@ def test_a_job_whose_model_is_gone_is_explained_without_it(fed: Site, run: Run) 
     assert "Traceback" not in gone.err
 
 
-def test_a_job_without_a_decision_has_no_why(fed: Site, run: Run) -> None:
+@pytest.mark.usefixtures("fed")
+def test_a_job_without_a_decision_has_no_why(run: Run) -> None:
     ran = run("explain", "900")
     assert ran.code == 0
     assert "What the prediction rested on" not in ran.out
