@@ -105,10 +105,11 @@ class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """The history file: what all jobs held, and each family's recent past."""
+    """The history file: what all jobs held, each family's recent past, and whose habits may be told."""
 
     held: dict[Learned, Held]
     families: tuple[StoredFamily, ...]
+    crowded: tuple[Family, ...] = ()
 
 
 class OnnxGrowth:
@@ -179,7 +180,7 @@ def sealed(manifest: Manifest) -> Manifest:
 def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
     manifest = read_manifest(folder)
-    content = {name: _checked(folder / name, digest) for name, digest in manifest.digests.items()}
+    content = {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
     try:
         history = _history(content[HISTORY], manifest.recent_jobs)
         growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
@@ -194,7 +195,8 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     return Predictor(manifest.version, history, calibrated, settings)
 
 
-def _checked(file: Path, digest: str) -> bytes:
+def read_checked(file: Path, digest: str) -> bytes:
+    """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -213,6 +215,7 @@ def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
 def _history(content: bytes, recent_jobs: int) -> History:
     history, known = History(recent_jobs), _decode(content, StoredHistory)
     history.held.update(known.held)
+    history.crowded = frozenset(known.crowded)
     for stored in known.families:
         history.load(stored.family, stored.jobs)
     return history

@@ -38,8 +38,9 @@ from models.artefact import (
 )
 from models.demand.chain import Growth, GrowthModel, is_settled
 from models.evidence import LEARNED, Learned, use_of
+from models.families import Family
 from models.features import FEATURES, features
-from models.history import History, past_job, replay
+from models.history import History, crowded_cohorts, past_job, replay
 
 QUANTILE = 0.98
 # Fewer rows cannot place a 98 % quantile; history and margin then speak alone.
@@ -177,7 +178,7 @@ def booster_growth(booster: xgboost.Booster) -> GrowthModel:
 
 def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: float) -> str:
     """Write an artefact into the registry `directory` and return its version; nothing half-written stays."""
-    files = _files(trained)
+    files = _files(trained, crowded_cohorts(attempts, trained.history.recent_jobs))
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     mark = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()[:6]
     millis = int(now_s * 1000) % 1000
@@ -205,9 +206,9 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
     return version
 
 
-def _files(trained: Trained) -> dict[str, bytes]:
+def _files(trained: Trained, crowded: frozenset[Family]) -> dict[str, bytes]:
     families = tuple(StoredFamily(family, tuple(jobs)) for family, jobs in trained.history.items())
-    stored = StoredHistory(held=trained.history.held, families=families)
+    stored = StoredHistory(held=trained.history.held, families=families, crowded=tuple(sorted(crowded)))
     files = {HISTORY: _json(stored), GOLDEN: _json(_golden(trained))}
     for dimension, fitted in trained.fitted.items():
         booster = fitted.booster
