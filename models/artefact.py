@@ -182,7 +182,7 @@ def sealed(manifest: Manifest) -> Manifest:
 def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
     manifest = read_manifest(folder)
-    content = {name: _checked(folder / name, digest) for name, digest in manifest.digests.items()}
+    content = {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
     try:
         history = _history(content[HISTORY], manifest.recent_jobs)
         growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
@@ -204,10 +204,11 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
 def read_part(folder: Path, name: str) -> bytes | None:
     """Return a file of an artefact, its digest checked; None where the artefact has none of that name."""
     digest = read_manifest(folder).digests.get(name)
-    return None if digest is None else _checked(folder / name, digest)
+    return None if digest is None else read_checked(folder / name, digest)
 
 
-def _checked(file: Path, digest: str) -> bytes:
+def read_checked(file: Path, digest: str) -> bytes:
+    """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
     try:
         content = file.read_bytes()
     except OSError as error:

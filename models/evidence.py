@@ -35,7 +35,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
 
     `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
-    and needed more than it shows.
+    and needed more than it shows. `job_id` is Slurm's number of the job, 0 where it is not known.
     """
 
     end_s: int
@@ -51,6 +51,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     gpus: int | None
     gpu_source: str
     script: str
+    job_id: int = 0
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:

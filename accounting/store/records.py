@@ -124,6 +124,19 @@ def read_attempts(engine: Engine, job_id: int | None = None) -> list[Attempt]:
         return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
 
 
+def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[tuple[str, int, int, int]]:
+    """Return what is stored of the given jobs, as cluster, job id, submit and start time (unix seconds)."""
+    table, found = schema.attempts.c, set[tuple[str, int, int, int]]()
+    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+        query = select(table.cluster, table.job_id, table.submit_s, table.start_s).where(
+            table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY])
+        )
+        found.update(
+            (one.cluster, one.job_id, one.submit_s, one.start_s) for one in connection.execute(query)
+        )
+    return found
+
+
 def read_decision(engine: Engine, decision_id: str) -> Decision | None:
     """Return a stored decision by its id; None where there is none."""
     query = select(schema.decisions.c.document).where(schema.decisions.c.id == decision_id)

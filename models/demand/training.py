@@ -50,6 +50,7 @@ MIN_ROWS = 50
 FITTED_SHARE = 0.8
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 ROUNDS = 150
+THREADED_ROWS = 100_000
 GOLDEN_ROWS = 16
 SEED = 20260101
 
@@ -194,6 +195,8 @@ def fit_quantile(
         "min_child_weight": 10,
         "subsample": 0.8,
         "seed": SEED,
+        # On few rows threads wait for each other, on a busy machine for minutes. 0: as many as there are cores.
+        "nthread": 1 if len(targets) < THREADED_ROWS else 0,
     }
     return xgboost.train(settings, _dmatrix(inputs, targets, weights), num_boost_round=ROUNDS)
 
@@ -218,9 +221,13 @@ def expected_growth(booster: xgboost.Booster, inputs: Rows) -> list[float]:
 
 def booster_growth(booster: xgboost.Booster) -> GrowthModel:
     """Return a growth model that XGBoost itself computes."""
+    # A row at a time: threads would only wait for each other.
+    booster.set_param({"nthread": 1})
 
     def growth(row: Sequence[float]) -> float:
-        return float(booster.predict(_dmatrix([row]))[0])
+        # Without a matrix of its own for each row: a replay asks tens of thousands of times.
+        inputs = numpy.asarray([row], dtype=numpy.float32)
+        return float(booster.inplace_predict(inputs, validate_features=False)[0])
 
     return growth
 

@@ -100,8 +100,8 @@ def evaluate(
             f"sized at {decide_at}, each job by what had ended before",
         )
         return
-    if from_file or predictions or warm_ids:
-        raise click.UsageError("--from-file, --predictions and --warm-ids go with --online")
+    if from_file or predictions or warm_ids or decide_at != "submit":
+        raise click.UsageError("--from-file, --predictions, --warm-ids and --decide-at go with --online")
     if drift:
         sys.exit(print_drift(config, stored_attempts(config), output_format))
     if run_time:
@@ -164,9 +164,10 @@ def evaluate_online(
 ) -> dict[str, object]:
     """Size the jobs of a file one by one, write what each was granted, and return the row of the whole."""
     from models.online import Learner, size_online
-    from models.online_table import read_ids, read_jobs, tally, write_grants
+    from models.online_table import check_writable, read_ids, read_jobs, tally, write_grants
     from slurm_plugin.service.decide import chain_settings_of
 
+    check_writable(predictions)
     jobs = read_jobs(file)
     warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
     learner = Learner(chain_settings_of(config), config.models.recent_jobs)
