@@ -261,7 +261,7 @@ def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
 def test_a_grant_that_the_hook_refuses_is_recorded_and_explained(enforcing: Site) -> None:
     # A limit that is newer than what the service has read: the hook sees it at once. Held, because Slurm would refuse
     # a job that cannot start under it.
-    enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=100")
+    enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=20")
     try:
         job = enforcing.submit("single", "--hold")
     finally:
