@@ -134,7 +134,8 @@ def _judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[d
     rows: list[dict[str, object]] = []
     for attempt in attempts:
         job, request = past_job(attempt), request_of(attempt)
-        used: dict[str, float | None] = {"memory": job.mem_mib, "cores": job.cores_per_task, "gpus": job.gpus}
+        mem_mib = None if job.mem_short else job.mem_mib
+        used: dict[str, float | None] = {"memory": mem_mib, "cores": job.cores_per_task, "gpus": job.gpus}
         for method, size in methods.items():
             sized = size(request)
             for dimension, amount in used.items():

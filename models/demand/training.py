@@ -1,8 +1,8 @@
 """Training: from attempts to an artefact. Reproducible from the attempts and the seed.
 
 The growth model of a dimension predicts log(next use / most used so far by the family) at a high quantile, from
-features known at submit time. Its rows come from replaying the past: each job sees only what had ended before it
-was submitted, exactly as it will be when the model serves.
+features known at submit time. Its rows (growth_rows.py) say of each job what could be known of it when it was
+submitted, exactly as it will be when the model serves.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy
+import numpy as np
 import xgboost
 
 from accounting.errors import ModelError
+from accounting.frames import Floats
 from accounting.records import Attempt
 from models import registry
 from models.artefact import (
@@ -36,10 +37,13 @@ from models.artefact import (
     TrainedOn,
     sealed,
 )
-from models.demand.chain import Growth, GrowthModel, is_settled
-from models.evidence import LEARNED, Learned, use_of
-from models.features import FEATURES, features
-from models.history import History, past_job, replay
+from models.demand.chain import Growth, GrowthModel
+from models.demand.growth_rows import build_matrices
+from models.demand.matrix import Flags, Inputs, Matrix
+from models.evidence import Learned
+from models.features import FEATURES
+from models.history import History
+from models.past_columns import PastColumns, columns_of_attempts, history_of
 
 QUANTILE = 0.98
 # Fewer rows cannot place a 98 % quantile; history and margin then speak alone.
@@ -48,16 +52,20 @@ MIN_ROWS = 50
 FITTED_SHARE = 0.8
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 ROUNDS = 150
+# After so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
+RAISED_AFTER = (50, 100)
 GOLDEN_ROWS = 16
 SEED = 20260101
-
-
-class Matrix(msgspec.Struct):
-    """Training rows of one dimension, the earliest first: features (rows × FEATURES), log growth, if settled."""
-
-    inputs: list[list[float]]
-    targets: list[float]
-    settled: list[bool]
+SETTINGS = {
+    "objective": "reg:quantileerror",
+    "quantile_alpha": QUANTILE,
+    "tree_method": "hist",
+    "max_depth": 4,
+    "eta": 0.1,
+    "min_child_weight": 10,
+    "subsample": 0.8,
+    "seed": SEED,
+}
 
 
 class Fitted(msgspec.Struct):
@@ -67,12 +75,22 @@ class Fitted(msgspec.Struct):
     known: TrainedOn
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learned from: how many attempts, from when to when (unix seconds), and who metered their GPUs."""
+
+    attempts: int
+    first_submit_s: int
+    last_end_s: int
+    gpu_sources: tuple[str, ...]
+
+
 class Trained(msgspec.Struct):
     """What training made: the history at its end and a booster for each dimension that had rows enough."""
 
     history: History
     matrices: dict[Learned, Matrix]
     fitted: dict[Learned, Fitted]
+    seen: Seen
 
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
         """Return the growth models as XGBoost computes them, without an artefact."""
@@ -84,78 +102,86 @@ class Trained(msgspec.Struct):
 
 def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
     """Learn from attempts; ModelError where not one of them ended with a usable figure."""
-    history = History(recent_jobs)
-    matrices = {dimension: Matrix([], [], []) for dimension in LEARNED}
-    for attempt, request in replay(attempts, history):
-        evidence = history.evidence(request, enough=1)
-        if evidence is None:
-            continue
-        job, habits = past_job(attempt), history.habits(request)
-        for dimension, matrix in matrices.items():
-            target, past = use_of(job, dimension), evidence.use(dimension)
-            if target is None or past is None or not job.complete:
-                continue
-            matrix.inputs.append(features(request, evidence, habits, dimension))
-            matrix.targets.append(math.log(target) - past.highest_log)
-            matrix.settled.append(is_settled(past))
-    if not any(True for _ in history.items()):
+    return train_columns(columns_of_attempts(attempts), recent_jobs)
+
+
+def train_columns(past: PastColumns, recent_jobs: int) -> Trained:
+    """Learn from attempts in columns; ModelError where not one of them ended with a usable figure."""
+    if not past.started.any():
         raise ModelError(
-            f"nothing to learn from {len(attempts)} attempts: none of them started; ingest more accounting"
+            f"nothing to learn from {len(past)} attempts: none of them started; ingest more accounting"
         )
-    fitted = {
-        name: fit_growth(matrix) for name, matrix in matrices.items() if len(matrix.targets) >= MIN_ROWS
-    }
-    return Trained(history, matrices, fitted)
+    matrices = build_matrices(past, recent_jobs)
+    fitted = {name: fit_growth(matrix) for name, matrix in matrices.items() if len(matrix) >= MIN_ROWS}
+    seen = Seen(
+        attempts=len(past),
+        first_submit_s=int(past.submit_s.min()),
+        last_end_s=int(past.end_s.max()),
+        gpu_sources=tuple(sorted({past.gpu_sources[code] for code in set(past.gpu_source.tolist())} - {""})),
+    )
+    return Trained(history_of(past, recent_jobs), matrices, fitted, seen)
 
 
 def fit_growth(matrix: Matrix) -> Fitted:
     """Fit the growth of the earlier jobs, and calibrate it on the later ones (split conformal prediction)."""
-    rows = round(len(matrix.targets) * FITTED_SHARE)
-    booster = fit_quantile(matrix.inputs[:rows], matrix.targets[:rows])
-    later = [index for index in range(rows, len(matrix.targets)) if matrix.settled[index]]
-    excess: list[float] = []
-    if later:
-        expected = booster.predict(_dmatrix([matrix.inputs[index] for index in later]))
-        excess = [matrix.targets[index] - float(log) for index, log in zip(later, expected, strict=True)]
-    known = TrainedOn(rows=rows, quantile=QUANTILE, calibrated_on=len(later), offsets=offsets_of(excess))
+    rows = round(len(matrix) * FITTED_SHARE)
+    booster = fit_quantile(matrix.part(slice(rows)))
+    later = matrix.part(slice(rows, None))
+    later = later.part(later.settled)
+    excess = later.targets - predict(booster, later.inputs) if len(later) else later.targets
+    offsets = offsets_of(excess, later.bounded)
+    known = TrainedOn(rows=rows, quantile=QUANTILE, calibrated_on=len(later), offsets=offsets)
     return Fitted(booster, known)
 
 
-def offsets_of(excess: Sequence[float]) -> tuple[Offset, ...]:
+def offsets_of(excess: Floats, bounded: Flags) -> tuple[Offset, ...]:
     """Return, for each share of failures, what covers the excess of all but that share of jobs like these.
 
     Of n jobs, the k-th highest excess is exceeded by the next one with a probability of k / (n + 1) (Vovk et al. 2005):
-    shares for which that is too much even for the highest are left out.
+    shares for which that is too much even for the highest are left out. Where an excess is a bound, its job exceeds
+    whatever is not above it; of what is, it says nothing, and is no job that counts.
     """
-    falling = sorted(excess, reverse=True)
+    falling = np.sort(excess[~bounded])[::-1]
+    bounds = np.sort(excess[bounded])
+    failed = len(bounds) - np.searchsorted(bounds, falling, side="left")
+    places = np.arange(1, len(falling) + 1) + failed
     offsets: list[Offset] = []
     for failures in CALIBRATED:
-        place = int(failures * (len(falling) + 1))
-        if place:
-            offsets.append(Offset(failures=failures, log_growth=falling[place - 1]))
+        enough = np.count_nonzero(places <= failures * (len(falling) + failed + 1))
+        if enough:
+            offsets.append(Offset(failures=failures, log_growth=float(falling[enough - 1])))
     return tuple(offsets)
 
 
-def fit_quantile(inputs: Sequence[Sequence[float]], targets: Sequence[float]) -> xgboost.Booster:
-    """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale."""
-    settings = {
-        "objective": "reg:quantileerror",
-        "quantile_alpha": QUANTILE,
-        "tree_method": "hist",
-        "max_depth": 4,
-        "eta": 0.1,
-        "min_child_weight": 10,
-        "subsample": 0.8,
-        "seed": SEED,
-    }
-    return xgboost.train(settings, _dmatrix(inputs, targets), num_boost_round=ROUNDS)
+def fit_quantile(matrix: Matrix) -> xgboost.Booster:
+    """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale.
+
+    A bound counts as what the trees say of it so far, where that is more: then it asks for nothing. To put the part of
+    the distribution above a censored value in its place is due to Portnoy (2003); here it is put at the quantile.
+    """
+    rows = _dmatrix(matrix.inputs, matrix.targets)
+    booster = xgboost.Booster(SETTINGS, [rows])
+    for done in range(ROUNDS):
+        if done in RAISED_AFTER and matrix.bounded.any():
+            rows.set_label(raised(matrix, booster.predict(rows)))
+        booster.update(rows, done)
+    return booster
 
 
-def _dmatrix(inputs: Sequence[Sequence[float]], targets: Sequence[float] | None = None) -> xgboost.DMatrix:
+def raised(matrix: Matrix, expected: Inputs) -> Floats:
+    """Return the targets, bounds at least as high as what is expected of their rows."""
+    return np.where(matrix.bounded, np.maximum(matrix.targets, expected), matrix.targets)
+
+
+def predict(booster: xgboost.Booster, inputs: Inputs) -> Inputs:
+    """Return the log growth that a booster expects of rows."""
+    expected: Inputs = booster.predict(_dmatrix(inputs))
+    return expected
+
+
+def _dmatrix(inputs: Inputs | Sequence[Sequence[float]], targets: Floats | None = None) -> xgboost.DMatrix:
     return xgboost.DMatrix(
-        numpy.asarray(inputs, dtype=numpy.float32),
-        label=None if targets is None else numpy.asarray(targets, dtype=numpy.float32),
-        feature_names=list(FEATURES),
+        np.asarray(inputs, dtype=np.float32), label=targets, feature_names=list(FEATURES)
     )
 
 
@@ -168,9 +194,9 @@ def booster_growth(booster: xgboost.Booster) -> GrowthModel:
     return growth
 
 
-def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: float) -> str:
+def save(trained: Trained, directory: Path, now_s: float) -> str:
     """Write an artefact into the registry `directory` and return its version; nothing half-written stays."""
-    files = _files(trained)
+    files, seen = _files(trained), trained.seen
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     mark = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()[:6]
     millis = int(now_s * 1000) % 1000
@@ -179,12 +205,12 @@ def save(trained: Trained, attempts: Sequence[Attempt], directory: Path, now_s: 
         format=FORMAT,
         version=version,
         created_s=int(now_s),
-        first_submit_s=min(attempt.row.submit_s for attempt in attempts),
-        last_end_s=max(attempt.row.end_s for attempt in attempts),
-        attempts=len(attempts),
+        first_submit_s=seen.first_submit_s,
+        last_end_s=seen.last_end_s,
+        attempts=seen.attempts,
         families=sum(1 for _ in trained.history.items()),
         recent_jobs=trained.history.recent_jobs,
-        gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})),
+        gpu_sources=seen.gpu_sources,
         features=FEATURES,
         growth={dimension: fitted.known for dimension, fitted in trained.fitted.items()},
         libraries={
@@ -228,9 +254,7 @@ def _golden(trained: Trained) -> list[Golden]:
     golden: list[Golden] = []
     for dimension, fitted in trained.fitted.items():
         rows = trained.matrices[dimension].inputs[-GOLDEN_ROWS:]
-        # Rounded to what the file and float32 hold, so that the self-test sees the very same inputs.
-        rows = [[float(numpy.float32(value)) for value in row] for row in rows]
-        for row, answer in zip(rows, fitted.booster.predict(_dmatrix(rows)), strict=True):
+        for row, answer in zip(rows.tolist(), predict(fitted.booster, rows), strict=True):
             told = tuple(None if math.isnan(value) else value for value in row)
             golden.append(Golden(dimension=dimension, features=told, log_growth=float(answer)))
     return golden

@@ -13,6 +13,7 @@ from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
     from accounting.records import Attempt
+    from models.past_columns import PastColumns
 
 
 def stored_attempts(config: Config) -> list[Attempt]:
@@ -23,6 +24,19 @@ def stored_attempts(config: Config) -> list[Attempt]:
     engine = open_store(config.store.url)
     try:
         return read_attempts(engine)
+    finally:
+        engine.dispose()
+
+
+def stored_past(config: Config) -> PastColumns:
+    """Return all attempts of the configured store in columns."""
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempt_columns
+    from models.past_columns import COLUMNS, columns_of
+
+    engine = open_store(config.store.url)
+    try:
+        return columns_of(read_attempt_columns(engine, COLUMNS))
     finally:
         engine.dispose()
 
@@ -43,22 +57,21 @@ def train(config_file: str | None) -> None:
 
     config = load_config(config_file)
     directory = Path(config.models.directory)
-    attempts = stored_attempts(config)
-    trained = training.train(attempts, config.models.recent_jobs)
-    version = training.save(trained, attempts, directory, time.time())
+    trained = training.train_columns(stored_past(config), config.models.recent_jobs)
+    version = training.save(trained, directory, time.time())
     load_predictor(directory / version, chain_settings_of(config))  # refuses what the service would refuse
     registry.promote(directory, version)
     for dimension, matrix in trained.matrices.items():
         learned = dimension in trained.fitted
         note(
-            f"{dimension}: {len(matrix.targets)} jobs had a past to learn from; "
+            f"{dimension}: {len(matrix)} jobs had a past to learn from; "
             + (
                 "XGBoost quantile over the family's history"
                 if learned
                 else "too few for XGBoost, history and margin alone"
             )
         )
-    sources = sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})
+    sources = trained.seen.gpu_sources
     note(f"gpus: {'metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept'}")
-    note(f"learned from {len(attempts)} attempts; model {version} is current")
+    note(f"learned from {trained.seen.attempts} attempts; model {version} is current")
     click.echo(version)
