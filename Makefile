@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python -m bench.collector_cost
 	$(BIN)/python -m bench.ingest_rate
 	$(BIN)/python -m bench.reingest
+	$(BIN)/python -m bench.training
 
 faults: setup
 	@$(BIN)/python -m tests.cluster.campaign

@@ -3,9 +3,10 @@
     python -m bench.training [--jobs 1000000] [--format table|json|csv]
 
 A seeded site's attempts are made in columns, as the store hands them over. Measured is all of training: the rows that
-growth models learn from, the models, their calibration, the history. The floor is `xgboost.train` with the same settings
-and rounds on the rows that were fitted, in the same process. Then a prediction for a request, features and all, against
-one bare call of ONNX Runtime; one prediction asks for memory and cores. Peak RSS is that of the whole process when training ends.
+growth models learn from, the models, their calibration, the history. The floor is `xgboost.train` with the same
+settings and rounds on the rows that were fitted, in the same process. Then a prediction for a request, features and
+all, against one bare call of ONNX Runtime; one prediction asks for memory and cores. Peak RSS is that of the whole
+process when training ends.
 """
 
 from __future__ import annotations
@@ -78,8 +79,7 @@ def main() -> None:
 def population(jobs: int) -> pa.Table:
     """Return what training reads of a site's attempts, texts packed as the store hands them over."""
     chunks = [
-        site_rows.chunk(number, min(EACH, jobs))[0].select(COLUMNS)
-        for number in range(max(1, jobs // EACH))
+        site_rows.chunk(number, min(EACH, jobs))[0].select(COLUMNS) for number in range(max(1, jobs // EACH))
     ]
     table = pa.concat_tables(chunks)
     packed = (
@@ -96,7 +96,9 @@ def parts(table: pa.Table, trained: Trained) -> dict[str, float]:
         part = matrix.part(slice(trained.fitted[dimension].known.rows))
         ours_s, _ = timed(lambda matrix=matrix: fit_growth(matrix))
         bare_s, _ = timed(
-            lambda part=part: xgboost.train(SETTINGS, xgboost.DMatrix(part.inputs, label=part.targets), ROUNDS)
+            lambda part=part: xgboost.train(
+                SETTINGS, xgboost.DMatrix(part.inputs, label=part.targets), ROUNDS
+            )
         )
         found["models and calibration"] += ours_s
         found["bare XGBoost"] += bare_s

@@ -43,8 +43,8 @@ class Kind:
 class PastColumns:
     """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
 
-    `families` are the kinds of family, the narrowest first, `cohorts` those of models/families.py. `script` is a place in
-    `scripts`, where 0 is ''; `gpu_source` one in `gpu_sources`.
+    `families` are the kinds of family, the narrowest first, `cohorts` those of models/families.py. `script` is a place
+    in `scripts`, where 0 is ''; `gpu_source` one in `gpu_sources`.
     """
 
     submit_s: Ints
@@ -261,4 +261,6 @@ def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
         "gpu_source": [past.gpu_sources[code] for code in each(past.gpu_source)],
         "script": [past.scripts[code] for code in each(past.script)],
     }
-    return (PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True))
+    return (
+        PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)
+    )

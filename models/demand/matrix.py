@@ -23,8 +23,8 @@ Inputs = NDArray[np.float32]
 class Matrix(msgspec.Struct):
     """Training rows of one dimension, the earliest first, in columns of one length.
 
-    `inputs` is rows × FEATURES; `targets` the logarithm of need over the family's highest so far, where `bounded` a lower
-    bound of it; `settled` whether the family was.
+    `inputs` is rows × FEATURES; `targets` the logarithm of need over the family's highest so far, or a lower bound of
+    it where `bounded`; `settled` whether the family was.
     """
 
     inputs: Inputs

@@ -180,9 +180,7 @@ def predict(booster: xgboost.Booster, inputs: Inputs) -> Inputs:
 
 
 def _dmatrix(inputs: Inputs | Sequence[Sequence[float]], targets: Floats | None = None) -> xgboost.DMatrix:
-    return xgboost.DMatrix(
-        np.asarray(inputs, dtype=np.float32), label=targets, feature_names=list(FEATURES)
-    )
+    return xgboost.DMatrix(np.asarray(inputs, dtype=np.float32), label=targets, feature_names=list(FEATURES))
 
 
 def booster_growth(booster: xgboost.Booster) -> GrowthModel:

@@ -1,8 +1,8 @@
 """What each of many submissions can look back on: the last jobs of a group that had ended before it. Pure.
 
 The jobs of all groups lie one after the other, by group and end; a submission's past is then a window that ends where
-`searchsorted` says. Windows are handled some thousands at a time (memory stays bounded), one column a submission and one
-row a past job, the oldest first, so that every step is one NumPy call over whole rows.
+`searchsorted` says. Windows are handled some thousands at a time (memory stays bounded), one column a submission and
+one row a past job, the oldest first, so that every step is one NumPy call over whole rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Part:
-    """The windows of some submissions: `places` (past jobs × submissions) in the order of Ended, and which are there."""
+    """The windows of some submissions: `places` in Ended (past jobs × submissions), and which of them are there."""
 
     submissions: Ints
     places: Ints

@@ -125,7 +125,11 @@ def long_past(jobs: int, seed: int) -> list[Attempt]:
         submit_s, wall_s = T0 + number // 2, int(draw.integers(1, 60))
         killed = draw.random() < 0.1
         row = msgspec.structs.replace(
-            made.row, job_name=f"fit{'abc'[family]}", submit_s=submit_s, start_s=submit_s, end_s=submit_s + wall_s
+            made.row,
+            job_name=f"fit{'abc'[family]}",
+            submit_s=submit_s,
+            start_s=submit_s,
+            end_s=submit_s + wall_s,
         )
         use = msgspec.structs.replace(
             made.use,
