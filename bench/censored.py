@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import xgboost
+from numpy.typing import NDArray
 
 from accounting.frames import Floats
 from models.demand.matrix import Flags, Inputs, Matrix
@@ -31,7 +32,7 @@ NORMAL_QUANTILE = statistics.NormalDist().inv_cdf(QUANTILE)
 DRAWN = 200_000
 
 Noise = Callable[[np.random.Generator, Floats], Floats]
-Predict = Callable[[Inputs], Floats]
+Predict = Callable[[Inputs], NDArray[np.floating]]
 
 # Noise of logarithms, by the job's first feature in 0 … 1.
 NOISES: Mapping[str, Noise] = {

@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ from bench import site_rows
 from bench.figures import goal
 from models.artefact import OnnxGrowth, load_predictor
 from models.demand.growth_rows import build_matrices
+from models.demand.matrix import Matrix
 from models.demand.prediction import ChainSettings
 from models.demand.training import ROUNDS, SETTINGS, Trained, fit_growth, save, train_columns
 from models.past_columns import COLUMNS, columns_of
@@ -94,15 +96,16 @@ def parts(table: pa.Table, trained: Trained) -> dict[str, float]:
     found = {"rows": rows_s, "models and calibration": 0.0, "bare XGBoost": 0.0}
     for dimension, matrix in matrices.items():
         part = matrix.part(slice(trained.fitted[dimension].known.rows))
-        ours_s, _ = timed(lambda matrix=matrix: fit_growth(matrix))
-        bare_s, _ = timed(
-            lambda part=part: xgboost.train(
-                SETTINGS, xgboost.DMatrix(part.inputs, label=part.targets), ROUNDS
-            )
-        )
+        ours_s, _ = timed(partial(fit_growth, matrix))
+        bare_s, _ = timed(partial(fit_bare, part))
         found["models and calibration"] += ours_s
         found["bare XGBoost"] += bare_s
     return found
+
+
+def fit_bare(matrix: Matrix) -> xgboost.Booster:
+    """Fit a matrix as anybody would."""
+    return xgboost.train(SETTINGS, xgboost.DMatrix(matrix.inputs, label=matrix.targets), ROUNDS)
 
 
 def predictions(table: pa.Table, trained: Trained) -> dict[str, float]:
@@ -115,8 +118,8 @@ def predictions(table: pa.Table, trained: Trained) -> dict[str, float]:
         seconds: dict[str, list[float]] = {NEW: [], KNOWN: [], BARE: []}
         for request, row in zip(requests(table), rows, strict=True):
             for way in (NEW, KNOWN):
-                seconds[way].append(timed(lambda request=request: predictor.predict(request))[0])
-            seconds[BARE].append(timed(lambda row=row: bare.compute(row))[0])
+                seconds[way].append(timed(partial(predictor.predict, request))[0])
+            seconds[BARE].append(timed(partial(bare.compute, row))[0])
     return {way: statistics.median(each) * 1e6 for way, each in seconds.items()}
 
 

@@ -82,7 +82,7 @@ class PastColumns:
     @property
     def cpus(self) -> Floats:
         """CPUs asked for in all; a task that asks for none gets one."""
-        return self.num_tasks * np.nan_to_num(self.cpus_per_task, nan=1.0)
+        return np.nan_to_num(self.cpus_per_task, nan=1.0) * self.num_tasks
 
     def asked(self, dimension: Learned) -> Floats:
         """Return what each asked of a dimension, in the unit of `use`, at least 1; NaN where it did not ask."""
@@ -91,10 +91,10 @@ class PastColumns:
 
     def use(self, dimension: Learned) -> Floats:
         """Return what each used of a dimension (MiB, cores per task, seconds), at least the smallest; NaN = unknown."""
-        columns = {
+        columns: dict[Learned, Floats] = {
             "memory": np.maximum(self.mem_mib, LEAST_MIB),
             "cores": np.maximum(self.cores_per_task, LEAST_CORES),
-            "wall": np.maximum(self.wall_s, LEAST_WALL_S),
+            "wall": np.maximum(self.wall_s.astype(np.float64), LEAST_WALL_S),
         }
         return columns[dimension]
 
@@ -109,21 +109,24 @@ def columns_of(table: pa.Table) -> PastColumns:
     outcome, quality = _texts(table["outcome"]), _texts(table["memory_quality"])
     user, account, partition = (_texts(table[name]) for name in ("user", "account", "partition"))
     script, gpu_source = _texts(table["script_signature"]), _texts(table["gpu_source"])
-    number = {
-        name: floats(table[name])
-        for name in ("asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s", "cores_per_task", "gpus")
-    }
-    whole = {name: ints(table[name]) for name in ("submit_s", "end_s", "num_tasks", "wall_s")}
     cohorts = (("user", user), ("account", account), ("partition", partition))
     return PastColumns(
-        **number,
-        **whole,
+        submit_s=ints(table["submit_s"]),
+        end_s=ints(table["end_s"]),
         started=ints(table["start_s"]) != 0,
+        num_tasks=ints(table["num_tasks"]),
+        asked_cpus=floats(table["asked_cpus"]),
+        asked_mem_mib=floats(table["asked_mem_mib"]),
+        asked_gpus=floats(table["asked_gpus"]),
+        limit_s=floats(table["limit_s"]),
         complete=outcome.is_any(COMPLETE),
         mem_mib=floats(table["peak_mem_mib"]),
         mem_at_least=quality.is_any(("censored",)),
         mem_short=quality.is_any(("short",)),
+        cores_per_task=floats(table["cores_per_task"]),
+        wall_s=ints(table["wall_s"]),
         wall_at_least=outcome.is_any(("timeout",)),
+        gpus=floats(table["gpus"]),
         gpu_source=gpu_source.codes,
         gpu_sources=gpu_source.words,
         script=script.codes,

@@ -119,8 +119,8 @@ def _found(
         for part in parts(look.ended, np.flatnonzero(speaks == place)):
             comparable, rows = look.comparable.of(part), row[part.submissions]
             for dimension, (of_past, highest_log) in found.items():
-                logs, tells = (column[part.places] for column in known[dimension])
-                uses = uses_in(np.where(comparable, logs, -np.inf), tells)
+                logs, tells = known[dimension]
+                uses = uses_in(np.where(comparable, logs[part.places], -np.inf), tells[part.places])
                 of_past[rows], highest_log[rows] = _of_the_past(uses), uses.highest_log
     return found
 

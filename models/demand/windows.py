@@ -83,7 +83,7 @@ class Comparable:
 
     def of(self, part: Part) -> Flags:
         """Return which jobs of the windows are comparable."""
-        tells = part.there & (self._tasks[part.places] == self._wants_tasks[part.submissions])
+        tells: Flags = part.there & (self._tasks[part.places] == self._wants_tasks[part.submissions])
         for asked, wants in self._asked:
             tells &= asked[part.places] >= wants[part.submissions]
         return tells

@@ -57,7 +57,7 @@ def assert_same(attempts: list[Attempt], recent_jobs: int) -> dict[Learned, Matr
             assert len(matrix) == 0
             continue
         assert matrix.inputs.shape == right.inputs.shape
-        assert (matrix.inputs.dtype, matrix.inputs.shape[1]) == (np.float32, len(FEATURES))
+        assert (matrix.inputs.dtype.name, matrix.inputs.shape[1]) == ("float32", len(FEATURES))
         np.testing.assert_allclose(matrix.inputs, right.inputs, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(matrix.targets, right.targets, rtol=1e-9, atol=1e-9)
         np.testing.assert_array_equal(matrix.settled, right.settled)
@@ -147,7 +147,7 @@ def long_past(jobs: int, seed: int) -> list[Attempt]:
 def test_full_windows_and_settled_families(seed: int) -> None:
     found = assert_same(long_past(400, seed), 50)
     for dimension in ("memory", "wall"):
-        matrix = found[dimension]  # type: ignore[index]
+        matrix = found[dimension]
         assert 0 < matrix.bounded.sum() < len(matrix)
         assert 0 < matrix.settled.sum() < len(matrix)
         assert matrix.inputs[:, 0].max() > 40
