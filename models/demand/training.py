@@ -52,8 +52,8 @@ MIN_ROWS = 50
 FITTED_SHARE = 0.8
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 ROUNDS = 150
-# After so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
-RAISED_AFTER = (50, 100)
+# After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
+RAISED_AFTER = range(20, ROUNDS, 10)
 GOLDEN_ROWS = 16
 SEED = 20260101
 SETTINGS = {
