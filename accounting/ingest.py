@@ -18,12 +18,12 @@ from sqlalchemy import Connection, Engine
 from accounting import originals
 from accounting.client_decisions import ClientDecision, carried_out
 from accounting.decisions import Decision
-from accounting.frames import Ints, Records, job_row_of
+from accounting.frames import Ints, Records, attempts_in, job_row_of
 from accounting.gpu_samples import read_spool_on
 from accounting.journal import read_journal
 from accounting.labels import label
 from accounting.pseudonyms import Pseudonyms
-from accounting.records import Quarantined
+from accounting.records import Attempt, Quarantined
 from accounting.sacct import Answer, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
 from accounting.slurmdbd import read_database
@@ -33,6 +33,7 @@ from accounting.store.database import writing
 from accounting.store.recorded import read_records
 from accounting.store.records import (
     Counts,
+    known_attempts,
     latest_end_s,
     read_decisions,
     read_gpu_use,
@@ -47,6 +48,7 @@ from accounting.store.records import (
 
 SACCT = "sacct"
 DAY_S, HOUR_S = 86400, 3600
+LATELY_S = DAY_S
 # Windows are made so long that sacct's answer, which is held in memory, has some such size: 100,000 jobs.
 WINDOW_BYTES = 64 * 1024**2
 
@@ -60,6 +62,8 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     records: Callable[[Ints | None], Iterable[Records]]
 
 
+# Told of attempts that the store did not have and that ended lately: those of one part of a window.
+HandOn = Callable[[Sequence[Attempt]], None]
 # Asked for a window of unix seconds, outside any transaction: sacct may take minutes.
 Source = Callable[[int, int], Fetched]
 
@@ -68,7 +72,8 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
 
     `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct, and `cluster` whose jobs; '' is
-    none. `pseudonyms` stand for names before anything is written.
+    none. `pseudonyms` stand for names before anything is written. `hand_on` hears of new attempts that ended within
+    LATELY_S, just before they are committed: where that fails it hears of them again.
     """
 
     sacct: str
@@ -80,6 +85,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     metering: Metering = Metering()
     pseudonyms: Pseudonyms | None = None
+    hand_on: HandOn | None = None
 
 
 class IngestReport(msgspec.Struct):
@@ -252,6 +258,8 @@ class Run:
         gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
         every_s = self.settings.metering.sampled_every_s
         attempts = label(records, gpu_use, by_client(connection, jobs), every_s)
+        if self.settings.hand_on is not None:
+            self.settings.hand_on(new_attempts(connection, attempts, self.now_s - LATELY_S))
         return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
 
     def quarantine(self, connection: Connection, items: Iterable[Quarantined]) -> None:
@@ -264,6 +272,17 @@ class Run:
         """Return a decision as it is to be stored."""
         pseudonyms = self.settings.pseudonyms
         return decision if pseudonyms is None else pseudonyms.decision(decision)
+
+
+def new_attempts(connection: Connection, attempts: pa.Table, since_s: int) -> list[Attempt]:
+    """Return those attempts that ended since and that the store does not have yet."""
+    lately = attempts_in(attempts.filter(pc.greater_equal(attempts["end_s"], since_s)))
+    known = known_attempts(connection, [attempt.row.job_id for attempt in lately])
+    return [
+        attempt
+        for attempt in lately
+        if (attempt.row.cluster, attempt.row.job_id, attempt.row.submit_s, attempt.row.start_s) not in known
+    ]
 
 
 def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:

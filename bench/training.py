@@ -128,8 +128,6 @@ def requests(table: pa.Table) -> Iterator[JobRequest]:
     for number, row in enumerate(table.slice(table.num_rows - REQUESTS).to_pylist()):
         yield JobRequest(
             user=row["user"],
-            account=row["account"],
-            partition=row["partition"],
             job_name=row["job_name"],
             script_signature=row["script_signature"],
             num_tasks=row["num_tasks"],

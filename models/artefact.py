@@ -5,6 +5,7 @@
     <version>/<dimension>.onnx  the growth model of a dimension, as it is served
     <version>/<dimension>.ubj   the same model in XGBoost's own format, for analysts
     <version>/<dimension>.splits.json  the values of each feature at which any of its trees splits, in rising order
+    <version>/card.md, card.json  what a person should know before trusting it (card.py)
     <version>/golden.json       inputs with the outputs that training saw: the self-test
 
 A model is loaded only if every digest holds and the self-test passes.
@@ -34,6 +35,7 @@ from models.history import Held, History
 
 FORMAT = 3
 MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"
+CARD_JSON, CARD_MD = "card.json", "card.md"
 # ONNX Runtime adds tree outputs in float32, XGBoost too, in another order.
 SELF_TEST_TOLERANCE = 1e-4
 # More different answers of a growth model than this are not remembered at a time.
@@ -53,13 +55,14 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     """A growth model: the rows it learned from, the quantile it predicts, and its calibration.
 
     `calibrated_on` settled jobs came after those; `offsets` are in rising order of failures, and lack the shares for
-    which they were too few.
+    which they were too few. Of users `apart` nothing was learned, and nothing is said (weights.py).
     """
 
     rows: int
     quantile: float
     calibrated_on: int
     offsets: tuple[Offset, ...]
+    apart: tuple[str, ...] = ()
 
     def offset(self, most_failures: float) -> float | None:
         """Return what to add where `most_failures` may fail; None where no share up to that was calibrated."""
@@ -179,7 +182,7 @@ def sealed(manifest: Manifest) -> Manifest:
 def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
     manifest = read_manifest(folder)
-    content = {name: _checked(folder / name, digest) for name, digest in manifest.digests.items()}
+    content = {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
     try:
         history = _history(content[HISTORY], manifest.recent_jobs)
         growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
@@ -188,13 +191,24 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
         raise ModelError(f"the model in {folder} is damaged: {error}; run `rightsizer train`") from None
     _self_test(folder, golden, growth)
     calibrated = {
-        dimension: Growth(model, manifest.growth[dimension].offset(settings.most_failures))
+        dimension: Growth(
+            model,
+            manifest.growth[dimension].offset(settings.most_failures),
+            frozenset(manifest.growth[dimension].apart),
+        )
         for dimension, model in growth.items()
     }
     return Predictor(manifest.version, history, calibrated, settings)
 
 
-def _checked(file: Path, digest: str) -> bytes:
+def read_part(folder: Path, name: str) -> bytes | None:
+    """Return a file of an artefact, its digest checked; None where the artefact has none of that name."""
+    digest = read_manifest(folder).digests.get(name)
+    return None if digest is None else read_checked(folder / name, digest)
+
+
+def read_checked(file: Path, digest: str) -> bytes:
+    """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
     try:
         content = file.read_bytes()
     except OSError as error:

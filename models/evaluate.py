@@ -18,6 +18,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
+from models.families import Family, family_keys
 from models.history import History, past_job, request_of
 
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
@@ -89,7 +90,7 @@ def evaluate(
         growth = trained.growth(settings.most_failures)
         methods[OURS] = sizing(Predictor("evaluated", trained.history, growth, settings))
     methods |= {name: learn(before) for name, learn in (strategies or {}).items()}
-    table = pandas.DataFrame(_judge(after, methods))
+    table = pandas.DataFrame([msgspec.structs.asdict(job) for job in judge(after, methods)])
     return Evaluation(
         split_s=split_s,
         learned_from=len(before),
@@ -112,7 +113,9 @@ def _history_peer(history: History) -> Sizing:
     def size(request: JobRequest) -> JobRequest:
         evidence = history.evidence(request, enough=1)
         jobs = evidence.jobs if evidence else ()
-        memory = max((job.mem_mib for job in jobs if job.mem_mib is not None), default=None)
+        memory = max(
+            (job.mem_mib for job in jobs if job.mem_mib is not None and not job.mem_short), default=None
+        )
         cores = max((job.cores_per_task for job in jobs if job.cores_per_task is not None), default=None)
         gpus = max((job.gpus for job in jobs if job.gpus is not None), default=None)
         return msgspec.structs.replace(
@@ -129,9 +132,26 @@ def _least(asked: int | None, seen: float | None, margin: float = PEER_MARGIN) -
     return asked if asked is None or seen is None else min(asked, max(1, math.ceil(seen * margin)))
 
 
-def _judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[dict[str, object]]:
+class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one job in one dimension under one method; amounts are in the unit of DIMENSIONS.
+
+    `family` is the widest that the job belongs to, empty where it has none; `granted` holds the second run of a job
+    that failed.
+    """
+
+    family: Family
+    dimension: str
+    method: str
+    resized: bool
+    requested: float
+    granted: float
+    used: float
+    failed: bool
+
+
+def judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[JudgedJob]:
     """Return one row for each attempt, method and dimension whose real use is known and that was asked for."""
-    rows: list[dict[str, object]] = []
+    rows: list[JudgedJob] = []
     for attempt in attempts:
         job, request = past_job(attempt), request_of(attempt)
         mem_mib = None if job.mem_short else job.mem_mib
@@ -148,15 +168,16 @@ def _judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[d
                 # A label above the request is a measuring error, not a job that nothing could have run.
                 failed = min(amount, asked) > given
                 rows.append(
-                    {
-                        "dimension": dimension,
-                        "method": method,
-                        "resized": given < asked,
-                        "requested": asked * scale,
-                        "granted": (given + asked if failed else given) * scale,
-                        "used": amount * scale,
-                        "failed": failed,
-                    }
+                    JudgedJob(
+                        family=(family_keys(request) or ((),))[-1],
+                        dimension=dimension,
+                        method=method,
+                        resized=given < asked,
+                        requested=asked * scale,
+                        granted=(given + asked if failed else given) * scale,
+                        used=amount * scale,
+                        failed=failed,
+                    )
                 )
     return rows
 

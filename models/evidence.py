@@ -36,7 +36,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
     `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
     and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
-    `wall_at_least` that it was ended at its time limit.
+    `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
     """
 
     end_s: int
@@ -52,6 +52,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     gpus: int | None
     gpu_source: str
     script: str
+    job_id: int = 0
     mem_short: bool = False
     wall_at_least: bool = False
 

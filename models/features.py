@@ -16,8 +16,7 @@ from models.history import Habit
 FEATURES = (
     "jobs_seen", "streak", "log_max", "log_mean", "log_last", "log_spread", "log_rise", "last_over_max",
     "asked_over_max", "log_asked",
-    "num_tasks", "log_asked_cpus", "asked_gpus", "log_limit", "user_use_of_asked", "account_use_of_asked",
-    "partition_use_of_asked",
+    "num_tasks", "log_asked_cpus", "asked_gpus", "log_limit", "user_use_of_asked",
 )  # fmt: skip
 
 

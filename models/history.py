@@ -30,6 +30,8 @@ COMPLETE = ("completed", "timeout")
 # More different likenesses than this are not remembered at a time.
 MOST_FOUND = 4096
 
+Wanted = tuple[Likeness, int]
+
 
 class Habit(msgspec.Struct, frozen=True):
     """The mean logarithm of used over asked in a cohort, of memory and of cores; NaN where it is not known."""
@@ -58,7 +60,10 @@ class History:
         self._jobs: dict[Family, deque[PastJob]] = {}
         # Worked out once and kept until the next job: a history that serves gets none any more.
         self._habits: dict[Family, Habit] = {}
-        self._found: dict[tuple[Likeness, int], Evidence | None] = {}
+        self._found: dict[Wanted, Evidence | None] = {}
+        # What was found with the help of a family, to be forgotten with it alone.
+        self._found_in: dict[Family, set[Wanted]] = {}
+        self._joined: dict[Family, int] = {}
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
 
     def add(self, request: JobRequest, job: PastJob) -> None:
@@ -66,13 +71,56 @@ class History:
         for dimension, held in self.held.items():
             self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
         for key in (*family_keys(request), *cohort_keys(request)):
-            self.load(key, (job,))
+            self._append(key, (job,))
+        self._forget_found()
 
     def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
         """Append jobs, oldest first, to one family."""
+        self._append(family, jobs)
+        self._forget_found()
+
+    def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
         self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
         self._habits.pop(family, None)
+
+    def join(self, request: JobRequest, job: PastJob) -> bool:
+        """Count a job that has ended since, once: return whether it was new to any family or cohort of its request.
+
+        Those hold the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order they came
+        in and however often. Only what rests on those families is forgotten. The site's mean job (`held`), to which a
+        family's weight is relative, stays as it was trained: one job changes it by less than it changes any answer, and
+        to follow it would make every answer cold.
+        """
+        families = [family for family in family_keys(request) if self._place(family, job)]
+        cohorts = [cohort for cohort in cohort_keys(request) if self._place(cohort, job)]
+        for family in families:
+            self._joined[family] = self._joined.get(family, 0) + 1
+            for wanted in tuple(self._found_in.get(family, ())):
+                self._forget(wanted)
+        return bool(families or cohorts)
+
+    def _place(self, family: Family, job: PastJob) -> bool:
+        jobs = self._jobs.get(family) or deque(maxlen=self.recent_jobs)
+        if not place_by_end(jobs, job):
+            return False
+        self._jobs[family] = jobs
+        self._habits.pop(family, None)
+        return True
+
+    def joined(self, families: Iterable[Family]) -> int:
+        """Return a number that rises whenever a job joins one of these families."""
+        return sum(self._joined.get(family, 0) for family in families)
+
+    def _forget(self, wanted: Wanted) -> None:
+        self._found.pop(wanted, None)
+        for family in wanted[0].families:
+            self._found_in[family].discard(wanted)
+            if not self._found_in[family]:
+                del self._found_in[family]
+
+    def _forget_found(self) -> None:
         self._found.clear()
+        self._found_in.clear()
 
     def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
         """Yield every family with its jobs, in the order of its first one."""
@@ -84,8 +132,10 @@ class History:
         key = (likeness_of(request), enough)
         if key not in self._found:
             if len(self._found) >= MOST_FOUND:
-                self._found.clear()
+                self._forget_found()
             self._found[key] = self._find(*key)
+            for family in key[0].families:
+                self._found_in.setdefault(family, set()).add(key)
         return self._found[key]
 
     def _find(self, like: Likeness, enough: int) -> Evidence | None:
@@ -102,7 +152,7 @@ class History:
         return fullest if fullest and fullest.jobs else None
 
     def habits(self, request: JobRequest) -> tuple[Habit, ...]:
-        """Return how much of what they ask the request's user, account and partition use, in this order."""
+        """Return how much of what they ask the request's cohorts use: its user's jobs."""
         return tuple(self._habit(key) for key in cohort_keys(request))
 
     def _habit(self, cohort: Family) -> Habit:
@@ -110,6 +160,24 @@ class History:
         if known is None:
             known = self._habits[cohort] = habit_of(self._jobs.get(cohort, ()))
         return known
+
+
+def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
+    """Put a job among the last ones, which are in the order of their ends; False where it is there, or is too old."""
+    if not jobs or job.end_s > jobs[-1].end_s:
+        jobs.append(job)
+        return True
+    order = (job.end_s, job.job_id)
+    if any((known.end_s, known.job_id) == order for known in jobs):
+        return False
+    place = sum((known.end_s, known.job_id) < order for known in jobs)
+    if len(jobs) == jobs.maxlen:
+        if place == 0:
+            return False
+        jobs.popleft()
+        place -= 1
+    jobs.insert(place, job)
+    return True
 
 
 def habit_of(jobs: Iterable[PastJob]) -> Habit:
@@ -155,17 +223,23 @@ def past_job(attempt: Attempt) -> PastJob:
         asked_mem_mib=attempt.asked_mem_mib,
         asked_gpus=attempt.asked_gpus,
         complete=use.outcome in COMPLETE,
-        mem_mib=use.peak_mem_mib,
+        mem_mib=_finite(use.peak_mem_mib),
         # What was looked at once may have been looked at before it had grown.
         mem_short=use.memory_quality == "short",
         mem_at_least=use.memory_quality == "censored",
-        cores_per_task=use.cores_per_task,
+        cores_per_task=_finite(use.cores_per_task),
         wall_s=use.wall_s,
         wall_at_least=use.outcome == "timeout",
         gpus=use.gpus,
         gpu_source=use.gpu_source,
         script=attempt.script_signature,
+        job_id=attempt.row.job_id,
     )
+
+
+def _finite(amount: float | None) -> float | None:
+    """Return a figure that is none (not a number, or without end) as not known."""
+    return amount if amount is not None and math.isfinite(amount) else None
 
 
 def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:

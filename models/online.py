@@ -17,11 +17,13 @@ from models.demand.chain import Growth, is_settled
 from models.demand.matrix import Row, matrix_of, need_of
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import MIN_ROWS, booster_growth, fit_growth
-from models.evidence import LEARNED, Learned, PastJob
+from models.evidence import Learned, PastJob
 from models.features import features
 from models.history import History
 
 DecideAt = Literal["submit", "start"]
+# How long a job will run decides no grant.
+SIZED: tuple[Learned, ...] = ("memory", "cores")
 
 # The models are fitted again when there are this many times as many rows as at the last time.
 REFIT_GROWTH = 1.3
@@ -52,9 +54,9 @@ class Learner:
     def __init__(self, settings: ChainSettings, recent_jobs: int) -> None:
         self._settings = settings
         self._history = History(recent_jobs)
-        self._rows: dict[Learned, list[Row]] = {dimension: [] for dimension in LEARNED}
+        self._rows: dict[Learned, list[Row]] = {dimension: [] for dimension in SIZED}
         self._growth: dict[Learned, Growth] = {}
-        self._next_fit = dict.fromkeys(LEARNED, MIN_ROWS)
+        self._next_fit = dict.fromkeys(SIZED, MIN_ROWS)
         self._lessons: dict[str, dict[Learned, Lesson]] = {}
         self.predictor = self._build()
 
@@ -67,7 +69,7 @@ class Learner:
         if evidence is None:
             return
         habits = self._history.habits(job.request)
-        known = ((dimension, evidence.use(dimension)) for dimension in LEARNED)
+        known = ((dimension, evidence.use(dimension)) for dimension in SIZED)
         self._lessons[job.job_id] = {
             dimension: Lesson(
                 features(job.request, evidence, habits, dimension), past.highest_log, is_settled(past)

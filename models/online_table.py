@@ -7,6 +7,9 @@ where known also user, account, partition, req_cpus, used_cores, limit_s. Other 
 from __future__ import annotations
 
 import math
+import os
+import warnings
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,9 @@ NEEDED = (
 FIGURES = (
     "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib", "req_cpus", "used_cores", "limit_s",
 )  # fmt: skip
+# No amount, and no time, of this world is larger.
+HIGHEST = 1e15
+GRANTED = ("job_id", "alloc_mem_mib", "alloc_cpus", "reason")
 Sized = tuple[OnlineJob, JobRequest, str]
 # By name: what is asked and what was used of an amount.
 AMOUNTS: tuple[tuple[str, Callable[[JobRequest], int], Callable[[PastJob], float | None]], ...] = (
@@ -36,10 +42,13 @@ TEXTS = ("job_id", "job_name", "user", "account", "partition")
 def read_jobs(file: Path) -> list[OnlineJob]:
     """Return the jobs of a CSV file (.gz as well); ModelError where it does not hold what is needed."""
     try:
-        table = pandas.read_csv(file, dtype=str, keep_default_na=False)
+        with warnings.catch_warnings():
+            # Lines longer than the header: pandas would drop what is too much, or take it for a row's name.
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            table = pandas.read_csv(file, dtype=str, keep_default_na=False, index_col=False).fillna("")
     except FileNotFoundError:
         raise ModelError(f"there is no file {file}") from None
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zlib.error, pandas.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:200]
         raise ModelError(f"{file} is not read: {reason}; give a CSV file with a header line") from None
     missing = [name for name in NEEDED if name not in table.columns]
@@ -50,6 +59,8 @@ def read_jobs(file: Path) -> list[OnlineJob]:
     for name in TEXTS:
         table[name] = table[name] if name in table.columns else ""
     _check(table, file)
+    if table.empty:
+        raise ModelError(f"{file} holds no jobs; give one line a job below the header")
     return [_job(row) for row in table[[*FIGURES, *TEXTS]].to_dict("records")]
 
 
@@ -94,20 +105,32 @@ def tally(sized: Sequence[Sized]) -> dict[str, object]:
 def write_grants(file: Path, sized: Iterable[Sized]) -> None:
     """Write job_id, alloc_mem_mib, alloc_cpus and reason; what is not changed is empty."""
     rows = [
-        {
-            "job_id": job.job_id,
-            "alloc_mem_mib": _changed(job.request.mem_per_node_mib, granted.mem_per_node_mib),
-            "alloc_cpus": _changed(job.request.cpus_per_task, granted.cpus_per_task),
-            "reason": reason,
-        }
+        (
+            job.job_id,
+            _changed(job.request.mem_per_node_mib, granted.mem_per_node_mib),
+            _changed(job.request.cpus_per_task, granted.cpus_per_task),
+            reason,
+        )
         for job, granted, reason in sized
     ]
     try:
-        pandas.DataFrame(rows).to_csv(file, index=False)
+        pandas.DataFrame(rows, columns=list(GRANTED)).to_csv(file, index=False)
     except OSError as error:
-        raise ModelError(
-            f"{file} is not written: {error.strerror}; give a file in a folder you may write"
-        ) from None
+        raise _unwritable(file, error.strerror or str(error)) from None
+
+
+def check_writable(file: Path) -> None:
+    """Raise ModelError where a file cannot be written: before a replay that takes minutes, not after it."""
+    if file.is_dir():
+        raise _unwritable(file, "it is a folder")
+    if not file.parent.is_dir():
+        raise _unwritable(file, f"there is no folder {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise _unwritable(file, "permission denied")
+
+
+def _unwritable(file: Path, reason: str) -> ModelError:
+    return ModelError(f"{file} is not written: {reason}; give a file in a folder you may write")
 
 
 def _changed(asked: int | None, granted: int | None) -> str:
@@ -117,11 +140,11 @@ def _changed(asked: int | None, granted: int | None) -> str:
 def _numbers(table: pandas.DataFrame, name: str, file: Path) -> pandas.Series[Any]:
     told = table[name].str.strip()
     numbers = pandas.to_numeric(told.where(told != "", None), errors="coerce")
-    odd = (numbers.isna() & (told != "") & (told.str.lower() != "nan")) | numbers.isin([math.inf, -math.inf])
+    odd = (numbers.isna() & (told != "") & (told.str.lower() != "nan")) | (numbers.abs() > HIGHEST)
     if odd.any():
         line = int(odd.to_numpy().argmax())
         raise ModelError(
-            f"{file}, line {line + 2}: {name} is {told[line]!r}, which is no number; mend or drop that row"
+            f"{file}, line {line + 2}: {name} is {told[line]!r}, which is no usable number; mend or drop that row"
         )
     return numbers
 

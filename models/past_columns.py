@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ Flags = NDArray[np.bool_]
 
 # What is read of a table of attempts (accounting/frames.py).
 COLUMNS = (
-    "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s", "user",
-    "account", "partition", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality",
-    "cores_per_task", "wall_s", "gpus", "gpu_source",
+    "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
+    "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
+    "gpus", "gpu_source",
 )  # fmt: skip
 
 
@@ -38,15 +38,20 @@ class Kind:
     codes: Ints
     names: Sequence[Family]
 
+    def part(self, rows: Flags) -> Kind:
+        """Return the groups of some of the jobs."""
+        return Kind(self.codes[rows], self.names)
+
 
 @dataclass(frozen=True)
 class PastColumns:
     """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
 
-    `families` are the kinds of family, the narrowest first, `cohorts` those of models/families.py. `script` is a place
-    in `scripts`, where 0 is ''; `gpu_source` one in `gpu_sources`.
+    `families` are the kinds of family, the narrowest first, `cohorts` those of models/families.py. `user` is a place in
+    `users`, `script` one in `scripts`, where 0 is '', and `gpu_source` one in `gpu_sources`.
     """
 
+    job_id: Ints
     submit_s: Ints
     end_s: Ints
     started: Flags
@@ -65,6 +70,8 @@ class PastColumns:
     gpus: Floats
     gpu_source: Ints
     gpu_sources: Sequence[str]
+    user: Ints
+    users: Sequence[str]
     script: Ints
     scripts: Sequence[str]
     families: tuple[Kind, ...]
@@ -73,6 +80,15 @@ class PastColumns:
     def __len__(self) -> int:
         """How many attempts there are."""
         return len(self.submit_s)
+
+    def part(self, rows: Flags) -> PastColumns:
+        """Return some of the attempts; what places are in stays as it is."""
+        columns = {one.name: getattr(self, one.name) for one in fields(self)}
+        some: dict[str, Any] = {
+            name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
+        }
+        some |= {name: tuple(kind.part(rows) for kind in columns[name]) for name in ("families", "cohorts")}
+        return replace(self, **some)
 
     @property
     def cpus_per_task(self) -> Floats:
@@ -107,10 +123,9 @@ class PastColumns:
 def columns_of(table: pa.Table) -> PastColumns:
     """Return the rows of a table of attempts, of which COLUMNS are read."""
     outcome, quality = _texts(table["outcome"]), _texts(table["memory_quality"])
-    user, account, partition = (_texts(table[name]) for name in ("user", "account", "partition"))
-    script, gpu_source = _texts(table["script_signature"]), _texts(table["gpu_source"])
-    cohorts = (("user", user), ("account", account), ("partition", partition))
+    user, script, gpu_source = (_texts(table[name]) for name in ("user", "script_signature", "gpu_source"))
     return PastColumns(
+        job_id=ints(table["job_id"]),
         submit_s=ints(table["submit_s"]),
         end_s=ints(table["end_s"]),
         started=ints(table["start_s"]) != 0,
@@ -120,20 +135,28 @@ def columns_of(table: pa.Table) -> PastColumns:
         asked_gpus=floats(table["asked_gpus"]),
         limit_s=floats(table["limit_s"]),
         complete=outcome.is_any(COMPLETE),
-        mem_mib=floats(table["peak_mem_mib"]),
+        mem_mib=_finite(table["peak_mem_mib"]),
         mem_at_least=quality.is_any(("censored",)),
         mem_short=quality.is_any(("short",)),
-        cores_per_task=floats(table["cores_per_task"]),
+        cores_per_task=_finite(table["cores_per_task"]),
         wall_s=ints(table["wall_s"]),
         wall_at_least=outcome.is_any(("timeout",)),
         gpus=floats(table["gpus"]),
         gpu_source=gpu_source.codes,
         gpu_sources=gpu_source.words,
+        user=user.codes,
+        users=user.words,
         script=script.codes,
         scripts=script.words,
         families=_families(user, _texts(table["job_name"]), script),
-        cohorts=tuple(Kind(texts.codes, [(kind, word) for word in texts.words]) for kind, texts in cohorts),
+        cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),
     )
+
+
+def _finite(column: pa.ChunkedArray) -> Floats:
+    """Return figures; one that is none (without end) is not known."""
+    found = floats(column)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def columns_of_attempts(attempts: Sequence[Attempt]) -> PastColumns:
@@ -263,6 +286,7 @@ def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
         "gpus": whole(past.gpus),
         "gpu_source": [past.gpu_sources[code] for code in each(past.gpu_source)],
         "script": [past.scripts[code] for code in each(past.script)],
+        "job_id": each(past.job_id),
     }
     return (
         PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)

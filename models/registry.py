@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from accounting.errors import ModelError
@@ -72,9 +72,13 @@ def promote(directory: Path, version: str) -> None:
         _sync(directory)
 
 
-def rollback(directory: Path) -> str:
-    """Make the version before the current one current again, and return it; ModelError where there is none."""
-    older = [version for version in versions(directory) if version < (current_version(directory) or "")]
+def rollback(directory: Path, passed_over: Collection[str] = ()) -> str:
+    """Make the version before the current one current again, and return it; ModelError where there is none.
+
+    Versions to be `passed_over` are none to go back to: those that the gate refused.
+    """
+    current = current_version(directory) or ""
+    older = [version for version in versions(directory) if version < current and version not in passed_over]
     if not older:
         raise ModelError(f"no model in {directory} is older than the current one; nothing was changed")
     promote(directory, older[-1])

@@ -118,9 +118,13 @@ def _decision_row(decision: Decision) -> Row:
     }
 
 
-def read_attempts(engine: Engine, job_id: int | None = None) -> list[Attempt]:
-    """Return all attempts, or those of one job, in the order of their submission."""
+def read_attempts(
+    engine: Engine, job_id: int | None = None, submitted_from_s: int | None = None
+) -> list[Attempt]:
+    """Return all attempts, those of one job, or those submitted from a time on, in the order of their submission."""
     query = select(schema.attempts).order_by(schema.attempts.c.submit_s, schema.attempts.c.job_id)
+    if submitted_from_s is not None:
+        query = query.where(schema.attempts.c.submit_s >= submitted_from_s)
     if job_id is not None:
         query = query.where(schema.attempts.c.job_id == job_id)
     with engine.connect() as connection:
@@ -141,6 +145,19 @@ def _packed(batch: pa.Table) -> pa.Table:
         pc.dictionary_encode(column) if column.type == pa.string() else column for column in batch.columns
     )
     return pa.table(dict(zip(batch.column_names, columns, strict=True)))
+
+
+def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[tuple[str, int, int, int]]:
+    """Return what is stored of the given jobs, as cluster, job id, submit and start time (unix seconds)."""
+    table, found = schema.attempts.c, set[tuple[str, int, int, int]]()
+    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+        query = select(table.cluster, table.job_id, table.submit_s, table.start_s).where(
+            table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY])
+        )
+        found.update(
+            (one.cluster, one.job_id, one.submit_s, one.start_s) for one in connection.execute(query)
+        )
+    return found
 
 
 def read_decision(engine: Engine, decision_id: str) -> Decision | None:

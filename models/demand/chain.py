@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,7 @@ from models.history import Habit
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
 
+Stage = Literal["history", "tail", "growth", "margin"]
 GrowthModel = Callable[[Sequence[float]], float]
 
 
@@ -54,21 +56,31 @@ Estimator = Callable[[Sight], Estimate | None]
 class Growth(msgspec.Struct, frozen=True):
     """A trained growth model: its quantile of log(next need / highest so far), and what calibration adds to it.
 
-    `offset` is None where too few later jobs were seen to know it: the model is then not asked.
+    `offset` is None where too few later jobs were seen to know it: the model is then not asked. Nor is it about the
+    users `apart`, who are unlike those it learned from.
     """
 
     predict: GrowthModel
     offset: float | None
+    apart: frozenset[str] = frozenset()
 
 
 def demand_chain(
     dimension: Learned, growth: Growth | None, margin: float, enough: int, most_failures: float
 ) -> Estimator:
     """Return the chain for memory, cores or wall time; without a growth model the family's own past speaks."""
-    estimator = with_tail(from_history(dimension), dimension, most_failures)
+    return with_evidence(demand_stages(dimension, growth, margin, most_failures)["margin"], enough)
+
+
+def demand_stages(
+    dimension: Learned, growth: Growth | None, margin: float, most_failures: float
+) -> dict[Stage, Estimator]:
+    """Return the chain up to each of its estimators, in their order; each holds the ones before it."""
+    history = from_history(dimension)
+    grown = tail = with_tail(history, dimension, most_failures)
     if growth is not None and growth.offset is not None:
-        estimator = with_growth(estimator, dimension, growth.predict, growth.offset)
-    return with_evidence(with_margin(estimator, margin), enough)
+        grown = with_growth(tail, dimension, growth.predict, growth.offset, growth.apart)
+    return {"history": history, "tail": tail, "growth": grown, "margin": with_margin(grown, margin)}
 
 
 def gpu_chain(enough: int) -> Estimator:
@@ -105,21 +117,34 @@ def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Est
         base, past = inner(sight), sight.evidence.use(dimension)
         if base is None or past is None:
             return None
-        asked = asked_of(sight.request, dimension)
-        room = math.inf if asked is None else math.log(asked) - past.highest_log
-        known_room = 0.0 if asked is None else room
-        risk = risk_of(sight.evidence.weight(dimension), known_room, most_failures)
+        room, risk = room_and_risk(sight, past, dimension, most_failures)
         return msgspec.structs.replace(base, upper=base.upper * math.exp(rise_log(past, room, risk)))
 
     return estimate
 
 
-def with_growth(inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float) -> Estimator:
+def room_and_risk(
+    sight: Sight, past: PastUse, dimension: Learned, most_failures: float
+) -> tuple[float, float]:
+    """Return how far the request is above the family's highest, as a logarithm, and the share that may fail."""
+    asked = asked_of(sight.request, dimension)
+    room = math.inf if asked is None else math.log(asked) - past.highest_log
+    known_room = 0.0 if asked is None else room
+    return room, risk_of(sight.evidence.weight(dimension), known_room, most_failures)
+
+
+def with_growth(
+    inner: Estimator,
+    dimension: Learned,
+    growth: GrowthModel,
+    offset: float,
+    apart: frozenset[str] = frozenset(),
+) -> Estimator:
     """Lower the upper bound of a settled family to what the calibrated growth model expects at most."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use(dimension)
-        if base is None or past is None or not is_settled(past):
+        if base is None or past is None or not is_settled(past) or sight.request.user in apart:
             return base
         log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
         # What has been used once can be used again: the model may only add to it.

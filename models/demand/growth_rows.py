@@ -73,6 +73,9 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
             targets=(logs - highest_log)[known],
             settled=((of_past[:, 0] >= SETTLED_JOBS) & (of_past[:, 1] >= SETTLED_STREAK))[known],
             bounded=bounded[known],
+            users=past.user[submissions][known],
+            submit_s=past.submit_s[submissions][known],
+            names=past.users,
         )
     return matrices
 

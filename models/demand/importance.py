@@ -19,6 +19,8 @@ Floats = npt.NDArray[numpy.float64]
 Predict = Callable[[Floats], Floats]
 # The same for amounts and run times (seconds) to learn from.
 Fit = Callable[[Floats, Floats], Predict]
+# Predictions (any number × jobs) and the truth to an error each.
+Error = Callable[[Floats, Floats], Floats]
 
 REPEATS = 20
 # The least p-value that so many shuffles can show is 1 / (1 + NULL_ROUNDS).
@@ -57,9 +59,13 @@ def permutation_importances(
     run_s: Floats,
     seed: int,
     repeats: int = REPEATS,
+    error: Error | None = None,
 ) -> tuple[Importance, ...]:
-    """Shuffle each column of `amounts` (jobs × resources) `repeats` times; `run_s` are the true run times."""
-    added = _added_errors(predict, amounts, run_s, numpy.random.default_rng(seed), repeats)
+    """Shuffle each column of `amounts` (jobs × resources) `repeats` times; `run_s` are the true run times.
+
+    Another `error` than WMAPE judges what is no run time.
+    """
+    added = _added_errors(predict, amounts, run_s, numpy.random.default_rng(seed), repeats, error or wmape)
     return tuple(
         Importance(resource=name, mean=float(column.mean()), spread=float(column.std()))
         for name, column in zip(resources, added, strict=True)
@@ -91,16 +97,27 @@ def with_significance(
     )
 
 
+def wmape(predicted: Floats, run_s: Floats) -> Floats:
+    """Return the sum of all errors as a share of all run time, for each row of predictions."""
+    errors: Floats = numpy.abs(predicted - run_s).sum(axis=1) / run_s.sum()
+    return errors
+
+
 def _added_errors(
-    predict: Predict, amounts: Floats, run_s: Floats, draw: numpy.random.Generator, repeats: int
+    predict: Predict,
+    amounts: Floats,
+    run_s: Floats,
+    draw: numpy.random.Generator,
+    repeats: int,
+    error: Error = wmape,
 ) -> Floats:
-    """Return what each shuffle adds to WMAPE (resources × repeats), all shuffles predicted in one call."""
+    """Return what each shuffle adds to the error (resources × repeats), all shuffles predicted in one call."""
     jobs, resources = amounts.shape
     shuffled = numpy.tile(amounts, (resources, repeats, 1, 1))
     for column in range(resources):
         for repeat in range(repeats):
             shuffled[column, repeat, :, column] = draw.permutation(amounts[:, column])
     predicted = predict(numpy.vstack([amounts, shuffled.reshape(-1, resources)]))
-    errors = numpy.abs(predicted.reshape(-1, jobs) - run_s).sum(axis=1) / run_s.sum()
+    errors = error(predicted.reshape(-1, jobs), run_s)
     added: Floats = errors[1:].reshape(resources, repeats) - errors[0]
     return added

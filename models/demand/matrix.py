@@ -7,13 +7,13 @@ more. Taken as a value, a bound teaches the model that nobody needs more than a 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.frames import Floats
+from accounting.frames import Floats, Ints
 from models.evidence import Learned, PastJob, use_of
 
 Flags = NDArray[np.bool_]
@@ -24,13 +24,17 @@ class Matrix(msgspec.Struct):
     """Training rows of one dimension, the earliest first, in columns of one length.
 
     `inputs` is rows × FEATURES; `targets` the logarithm of need over the family's highest so far, or a lower bound of
-    it where `bounded`; `settled` whether the family was.
+    it where `bounded`; `settled` whether the family was. `users` says whose job a row is, by places in `names`, and
+    `submit_s` when it came (unix seconds); left empty, all rows weigh the same.
     """
 
     inputs: Inputs
     targets: Floats
     settled: Flags
     bounded: Flags
+    users: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    submit_s: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    names: Sequence[str] = ()
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -38,7 +42,22 @@ class Matrix(msgspec.Struct):
 
     def part(self, rows: slice | Flags) -> Matrix:
         """Return some of the rows."""
-        return Matrix(*(getattr(self, name)[rows] for name in self.__struct_fields__))
+        return Matrix(
+            inputs=self.inputs[rows],
+            targets=self.targets[rows],
+            settled=self.settled[rows],
+            bounded=self.bounded[rows],
+            users=self.users[rows] if len(self.users) else self.users,
+            submit_s=self.submit_s[rows] if len(self.submit_s) else self.submit_s,
+            names=self.names,
+        )
+
+    def without(self, users: Collection[str]) -> Matrix:
+        """Return the rows of all other users."""
+        if not users or not len(self.users):
+            return self
+        places = [place for place, name in enumerate(self.names) if name in users]
+        return self.part(~np.isin(self.users, places))
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain
-from models.evidence import Learned
-from models.families import describe_family
+from models.evidence import Learned, PastJob
+from models.families import Family, describe_family
 from models.history import History
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
@@ -24,6 +26,15 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     cores_margin: float = 0.01
     min_evidence: int = 1
     most_failures: float = 0.01
+
+    @property
+    def enough_metered(self) -> int:
+        """From how many metered jobs on to believe what they say of GPUs."""
+        return max(self.min_evidence, LEAST_METERED)
+
+    def margin(self, dimension: Learned) -> float:
+        """Return what is added to a prediction, as a fraction."""
+        return self.cores_margin if dimension == "cores" else self.memory_margin
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,28 +53,31 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predictor:
-    """A history, its growth models and the chains over them; immutable once built."""
+    """A history, its growth models and the chains over them. But for jobs that join, it never changes."""
 
     def __init__(
         self, model: str, history: History, growth: dict[Learned, Growth], settings: ChainSettings
     ) -> None:
         self.model = model
         self._history = history
-        self._enough = settings.min_evidence
+        self.settings = settings
+        self.growth = growth
 
-        def chain(dimension: Learned, margin: float) -> Estimator:
+        def chain(dimension: Learned) -> Estimator:
             return demand_chain(
-                dimension, growth.get(dimension), margin, settings.min_evidence, settings.most_failures
+                dimension,
+                growth.get(dimension),
+                settings.margin(dimension),
+                settings.min_evidence,
+                settings.most_failures,
             )
 
-        self._memory = chain("memory", settings.memory_margin)
-        self._cores = chain("cores", settings.cores_margin)
-        self._wall = chain("wall", settings.memory_margin)
-        self._gpus: Estimator = gpu_chain(max(settings.min_evidence, LEAST_METERED))
+        self._memory, self._cores, self._wall = chain("memory"), chain("cores"), chain("wall")
+        self._gpus: Estimator = gpu_chain(settings.enough_metered)
 
     def predict(self, request: JobRequest) -> Prediction:
         """Return what the job will need; dimensions without enough evidence are None."""
-        sight = self._sight(request)
+        sight = self.sight(request)
         if sight is None:
             return Prediction(model=self.model, basis="no finished job like it is known", jobs_seen=0)
         evidence = sight.evidence
@@ -80,9 +94,18 @@ class Predictor:
 
     def wall_time(self, request: JobRequest) -> Estimate | None:
         """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""
-        sight = self._sight(request)
+        sight = self.sight(request)
         return None if sight is None else self._wall(sight)
 
-    def _sight(self, request: JobRequest) -> Sight | None:
-        evidence = self._history.evidence(request, self._enough)
+    def join(self, request: JobRequest, job: PastJob) -> bool:
+        """Let a job that has ended since count too, once; whoever predicts must not do so at the same time."""
+        return self._history.join(request, job)
+
+    def joined(self, families: Iterable[Family]) -> int:
+        """Return a number that rises whenever what is known of one of these families changes."""
+        return self._history.joined(families)
+
+    def sight(self, request: JobRequest) -> Sight | None:
+        """Return what the chains see of a request; None where no finished job like it is known."""
+        evidence = self._history.evidence(request, self.settings.min_evidence)
         return None if evidence is None else Sight(request, evidence, self._history.habits(request))

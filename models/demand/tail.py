@@ -23,6 +23,8 @@ PRIOR_JOBS, PRIOR_SPREAD = 2.0, 0.03
 # Of the failures that a site bears, the rule plans for this share: it errs now and then.
 PLANNED_SHARE = 0.2
 LEAST_RISK, MOST_RISK = 1e-9, 0.5
+# Where nothing was asked no room bounds the rise, and one job alone at a tiny risk has no bound that can be written.
+MOST_RISE_LOG = 20.0
 
 
 def risk_of(weight: float, room: float, most_failures: float) -> float:
@@ -38,7 +40,7 @@ def risk_of(weight: float, room: float, most_failures: float) -> float:
 
 def rise_log(past: PastUse, room: float, risk: float) -> float:
     """Return the logarithm by which the next need may exceed the highest so far; `room` may be infinite."""
-    return min(streak_bound(past.streak, room), spread_bound(past, risk))
+    return min(streak_bound(past.streak, room), spread_bound(past, risk), MOST_RISE_LOG)
 
 
 def streak_bound(streak: int, room: float) -> float:

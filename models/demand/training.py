@@ -12,7 +12,7 @@ import importlib.metadata
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +40,25 @@ from models.artefact import (
 from models.demand.chain import Growth, GrowthModel
 from models.demand.growth_rows import build_matrices
 from models.demand.matrix import Flags, Inputs, Matrix
+from models.demand.weights import row_weights, users_apart
 from models.evidence import Learned
 from models.features import FEATURES
 from models.history import History
 from models.past_columns import PastColumns, columns_of_attempts, history_of
 
 QUANTILE = 0.98
-# Fewer rows cannot place a 98 % quantile; history and margin then speak alone.
+# Fewer rows that show their need cannot place a 98 % quantile; history and margin then speak alone.
 MIN_ROWS = 50
 # The earlier share of the jobs is fitted, the later rest calibrates.
 FITTED_SHARE = 0.8
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+# Sums of weights that are equal but for their rounding.
+ROUNDED = 1 + 1e-12
 ROUNDS = 150
 # After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
 RAISED_AFTER = range(20, ROUNDS, 10)
+# On fewer rows threads wait for each other, on a busy machine for minutes.
+THREADED_ROWS = 100_000
 GOLDEN_ROWS = 16
 SEED = 20260101
 SETTINGS = {
@@ -76,9 +81,10 @@ class Fitted(msgspec.Struct):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned from: how many attempts, from when to when (unix seconds), and who metered their GPUs."""
+    """What was learned from: how many attempts of how many users, when (unix seconds), and who metered their GPUs."""
 
     attempts: int
+    users: int
     first_submit_s: int
     last_end_s: int
     gpu_sources: tuple[str, ...]
@@ -95,7 +101,11 @@ class Trained(msgspec.Struct):
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
         """Return the growth models as XGBoost computes them, without an artefact."""
         return {
-            dimension: Growth(booster_growth(fitted.booster), fitted.known.offset(most_failures))
+            dimension: Growth(
+                booster_growth(fitted.booster),
+                fitted.known.offset(most_failures),
+                frozenset(fitted.known.apart),
+            )
             for dimension, fitted in self.fitted.items()
         }
 
@@ -112,9 +122,14 @@ def train_columns(past: PastColumns, recent_jobs: int) -> Trained:
             f"nothing to learn from {len(past)} attempts: none of them started; ingest more accounting"
         )
     matrices = build_matrices(past, recent_jobs)
-    fitted = {name: fit_growth(matrix) for name, matrix in matrices.items() if len(matrix) >= MIN_ROWS}
+    fitted = {
+        name: fit_growth(matrix)
+        for name, matrix in matrices.items()
+        if np.count_nonzero(~matrix.bounded) >= MIN_ROWS
+    }
     seen = Seen(
         attempts=len(past),
+        users=len(np.unique(past.user)),
         first_submit_s=int(past.submit_s.min()),
         last_end_s=int(past.end_s.max()),
         gpu_sources=tuple(sorted({past.gpu_sources[code] for code in set(past.gpu_source.tolist())} - {""})),
@@ -124,43 +139,71 @@ def train_columns(past: PastColumns, recent_jobs: int) -> Trained:
 
 def fit_growth(matrix: Matrix) -> Fitted:
     """Fit the growth of the earlier jobs, and calibrate it on the later ones (split conformal prediction)."""
-    rows = round(len(matrix) * FITTED_SHARE)
-    booster = fit_quantile(matrix.part(slice(rows)))
-    later = matrix.part(slice(rows, None))
-    later = later.part(later.settled)
-    excess = later.targets - predict(booster, later.inputs) if len(later) else later.targets
-    offsets = offsets_of(excess, later.bounded)
-    known = TrainedOn(rows=rows, quantile=QUANTILE, calibrated_on=len(later), offsets=offsets)
+    apart = {matrix.names[user] for user in users_apart(matrix.users, matrix.targets, MIN_ROWS)}
+    matrix = matrix.without(apart)
+    rows = fitted_rows(matrix)
+    weights = row_weights(matrix.users) if len(matrix.users) else np.ones(len(matrix))
+    booster = fit_quantile(matrix.part(slice(rows)), weights[:rows])
+    later, calibrating = matrix.part(slice(rows, None)), weights[rows:]
+    later, calibrating = later.part(later.settled), calibrating[later.settled]
+    known = TrainedOn(
+        rows=rows,
+        quantile=QUANTILE,
+        calibrated_on=len(later),
+        offsets=offsets_of(excess_of(booster, later), later.bounded, calibrating),
+        apart=tuple(sorted(apart)),
+    )
     return Fitted(booster, known)
 
 
-def offsets_of(excess: Floats, bounded: Flags) -> tuple[Offset, ...]:
+def fitted_rows(matrix: Matrix) -> int:
+    """Return how many of the rows, the earliest, are fitted; those after them calibrate."""
+    return round(len(matrix) * FITTED_SHARE)
+
+
+def excess_of(booster: xgboost.Booster, matrix: Matrix) -> Floats:
+    """Return by how much the growth of each row exceeds what a booster expects of it; a bound's shows a bound."""
+    excess: Floats = matrix.targets - predict(booster, matrix.inputs)
+    return excess
+
+
+def offsets_of(excess: Floats, bounded: Flags, weights: Floats | None = None) -> tuple[Offset, ...]:
     """Return, for each share of failures, what covers the excess of all but that share of jobs like these.
 
     Of n jobs, the k-th highest excess is exceeded by the next one with a probability of k / (n + 1) (Vovk et al. 2005):
-    shares for which that is too much even for the highest are left out. Where an excess is a bound, its job exceeds
-    whatever is not above it; of what is, it says nothing, and is no job that counts.
+    shares for which that is too much even for the highest are left out. Jobs with weights count by them, and the next
+    one as much as the heaviest (Tibshirani et al. 2019). Where an excess is a bound, its job exceeds whatever is not
+    above it; of what is, it says nothing, and is no job that counts.
     """
-    falling = np.sort(excess[~bounded])[::-1]
-    bounds = np.sort(excess[bounded])
-    failed = len(bounds) - np.searchsorted(bounds, falling, side="left")
-    places = np.arange(1, len(falling) + 1) + failed
+    weights = np.ones(len(excess)) if weights is None else weights
+    order = np.flatnonzero(~bounded)[np.argsort(-excess[~bounded], kind="stable")]
+    falling, spent = excess[order], np.cumsum(weights[order])
+    failed = _weight_from(excess[bounded], weights[bounded], falling)
+    counted = weights[order].sum() + failed + weights.max(initial=0.0)
     offsets: list[Offset] = []
     for failures in CALIBRATED:
-        enough = np.count_nonzero(places <= failures * (len(falling) + failed + 1))
+        enough = np.count_nonzero(spent + failed <= failures * counted * ROUNDED)
         if enough:
             offsets.append(Offset(failures=failures, log_growth=float(falling[enough - 1])))
     return tuple(offsets)
 
 
-def fit_quantile(matrix: Matrix) -> xgboost.Booster:
+def _weight_from(values: Floats, weights: Floats, limits: Floats) -> Floats:
+    """Return how much the values that are at least as high as each limit weigh together."""
+    order = np.argsort(values, kind="stable")
+    together: Floats = np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)
+    return together[np.searchsorted(values[order], limits, side="left")]
+
+
+def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Booster:
     """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale.
 
     A bound counts as what the trees say of it so far, where that is more: then it asks for nothing. To put the part of
     the distribution above a censored value in its place is due to Portnoy (2003); here it is put at the quantile.
     """
-    rows = _dmatrix(matrix.inputs, matrix.targets)
-    booster = xgboost.Booster(SETTINGS, [rows])
+    rows = _dmatrix(matrix.inputs, matrix.targets, weights)
+    # 0: as many as there are cores.
+    booster = xgboost.Booster({**SETTINGS, "nthread": 1 if len(matrix) < THREADED_ROWS else 0}, [rows])
     for done in range(ROUNDS):
         if done in RAISED_AFTER and matrix.bounded.any():
             rows.set_label(raised(matrix, booster.predict(rows)))
@@ -174,27 +217,36 @@ def raised(matrix: Matrix, expected: Inputs) -> Floats:
 
 
 def predict(booster: xgboost.Booster, inputs: Inputs) -> Inputs:
-    """Return the log growth that a booster expects of rows."""
-    expected: Inputs = booster.predict(_dmatrix(inputs))
+    """Return the log growth that a booster expects of rows; none of none."""
+    expected: Inputs = booster.predict(_dmatrix(inputs)) if len(inputs) else np.zeros(0, np.float32)
     return expected
 
 
-def _dmatrix(inputs: Inputs | Sequence[Sequence[float]], targets: Floats | None = None) -> xgboost.DMatrix:
-    return xgboost.DMatrix(np.asarray(inputs, dtype=np.float32), label=targets, feature_names=list(FEATURES))
+def _dmatrix(inputs: Inputs, targets: Floats | None = None, weights: Floats | None = None) -> xgboost.DMatrix:
+    return xgboost.DMatrix(
+        np.asarray(inputs, dtype=np.float32), label=targets, weight=weights, feature_names=list(FEATURES)
+    )
 
 
 def booster_growth(booster: xgboost.Booster) -> GrowthModel:
     """Return a growth model that XGBoost itself computes."""
+    # A row at a time: threads would only wait for each other.
+    booster.set_param({"nthread": 1})
 
     def growth(row: Sequence[float]) -> float:
-        return float(booster.predict(_dmatrix([row]))[0])
+        # Without a matrix of its own for each row: a replay asks tens of thousands of times.
+        inputs = np.asarray([row], dtype=np.float32)
+        return float(booster.inplace_predict(inputs, validate_features=False)[0])
 
     return growth
 
 
-def save(trained: Trained, directory: Path, now_s: float) -> str:
-    """Write an artefact into the registry `directory` and return its version; nothing half-written stays."""
-    files, seen = _files(trained), trained.seen
+def save(trained: Trained, directory: Path, now_s: float, card: Mapping[str, bytes] | None = None) -> str:
+    """Write an artefact into the registry `directory` and return its version; nothing half-written stays.
+
+    `card` holds further files by name: the model card.
+    """
+    files, seen = {**_files(trained), **(card or {})}, trained.seen
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     mark = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()[:6]
     millis = int(now_s * 1000) % 1000
@@ -211,15 +263,18 @@ def save(trained: Trained, directory: Path, now_s: float) -> str:
         gpu_sources=seen.gpu_sources,
         features=FEATURES,
         growth={dimension: fitted.known for dimension, fitted in trained.fitted.items()},
-        libraries={
-            name: importlib.metadata.version(name) for name in ("xgboost-cpu", "onnxmltools", "onnxruntime")
-        },
+        libraries=libraries(),
         digests=digests,
     )
     with registry.new_version(directory, version) as folder:
         for name, content in {**files, MANIFEST: _json(sealed(manifest))}.items():
             (folder / name).write_bytes(content)
     return version
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of what a model is made with."""
+    return {name: importlib.metadata.version(name) for name in ("xgboost-cpu", "onnxmltools", "onnxruntime")}
 
 
 def _files(trained: Trained) -> dict[str, bytes]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from slurm_plugin.cli.drift import print_drift
 from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.output import config_option, format_option, print_rows
-from slurm_plugin.cli.train import stored_attempts
+from slurm_plugin.cli.train import stored_attempts, stored_past
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ FILE = click.Path(path_type=Path)
     show_default=True,
     help="What sizes requests: the service's own way, or what run time does not depend on is scaled down.",
 )
+@click.option(
+    "--drift",
+    is_flag=True,
+    help="Say how far the latest jobs differ from those before; exit code 3 if they drifted.",
+)
 @click.option("--run-time", is_flag=True, help="Say how well run times are told, for each type of job.")
 @click.option(
     "--online", is_flag=True, help="Size the jobs of a file one by one, each by what had ended before."
@@ -61,6 +68,7 @@ def evaluate(
     config_file: str | None,
     train_share: float,
     strategy: str,
+    drift: bool,
     run_time: bool,
     online: bool,
     from_file: Path | None,
@@ -79,6 +87,7 @@ def evaluate(
       rightsizer evaluate --format csv > scores.csv
       rightsizer evaluate --strategy all
       rightsizer evaluate --run-time
+      rightsizer evaluate --drift
       rightsizer evaluate --online --from-file jobs.csv --predictions granted.csv
     """
     config = load_config(config_file)
@@ -91,8 +100,10 @@ def evaluate(
             f"sized at {decide_at}, each job by what had ended before",
         )
         return
-    if from_file or predictions or warm_ids:
-        raise click.UsageError("--from-file, --predictions and --warm-ids go with --online")
+    if from_file or predictions or warm_ids or decide_at != "submit":
+        raise click.UsageError("--from-file, --predictions, --warm-ids and --decide-at go with --online")
+    if drift:
+        sys.exit(print_drift(config, stored_past(config), output_format))
     if run_time:
         print_run_times(config, stored_attempts(config), output_format)
         return
@@ -153,9 +164,10 @@ def evaluate_online(
 ) -> dict[str, object]:
     """Size the jobs of a file one by one, write what each was granted, and return the row of the whole."""
     from models.online import Learner, size_online
-    from models.online_table import read_ids, read_jobs, tally, write_grants
+    from models.online_table import check_writable, read_ids, read_jobs, tally, write_grants
     from slurm_plugin.service.decide import chain_settings_of
 
+    check_writable(predictions)
     jobs = read_jobs(file)
     warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
     learner = Learner(chain_settings_of(config), config.models.recent_jobs)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from accounting.decisions import REFUSED
-from accounting.errors import StoreError
+from accounting.errors import ModelError, StoreError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import load_config
+from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
     from accounting.decisions import Decision
@@ -26,19 +27,24 @@ REFUSALS = {
 
 @click.command("explain")
 @click.argument("job_id", type=int)
+@click.option("--why", "with_why", is_flag=True, help="Show only what the prediction rested on.")
 @config_option
 @format_option
-def explain(job_id: int, config_file: str | None, output_format: str) -> None:
+def explain(job_id: int, with_why: bool, config_file: str | None, output_format: str) -> None:
     """Show for a finished job what was asked, granted and used, why, and by which model.
+
+    A table also shows what the prediction rested on, where that model is still there; --why shows it in any format.
 
     \b
     Example:
       rightsizer explain 4711
+      rightsizer explain --why --format json 4711
     """
     from accounting.store.database import open_store
     from accounting.store.records import read_attempts, read_decision
 
-    engine = open_store(load_config(config_file).store.url)
+    config = load_config(config_file)
+    engine = open_store(config.store.url)
     try:
         attempts = read_attempts(engine, job_id)
         if not attempts:
@@ -46,16 +52,44 @@ def explain(job_id: int, config_file: str | None, output_format: str) -> None:
         decisions = [read_decision(engine, attempt.decision_id) for attempt in attempts]
     finally:
         engine.dispose()
-    print_rows(
-        [
-            row
-            for attempt, decision in zip(attempts, decisions, strict=True)
-            for row in _rows(attempt, decision)
-        ],
-        output_format,
-    )
+    rows = [
+        row for attempt, decision in zip(attempts, decisions, strict=True) for row in _rows(attempt, decision)
+    ]
+    if not with_why:
+        print_rows(rows, output_format)
+    if with_why or output_format == "table":
+        by_id = {decision.id: decision for decision in decisions if decision is not None and decision.model}
+        grounds = [row for decision in by_id.values() for row in _grounds(decision, config)]
+        if with_why or grounds:
+            print_rows(grounds, output_format, title="" if with_why else "What the prediction rested on")
     for attempt, decision in zip(attempts, decisions, strict=True):
         note(_story(attempt, decision))
+
+
+def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
+    """Return what a decision's prediction rested on; nothing, and a note why, where its model is gone.
+
+    It is worked out anew: by the model that decided, the jobs that it knew then and the site's settings of today.
+    """
+    from models.artefact import load_predictor
+    from models.feed import join_feed
+    from models.registry import versions
+    from slurm_plugin.cli.why import why
+    from slurm_plugin.service.decide import chain_settings_of
+
+    directory = Path(config.models.directory)
+    if decision.model not in versions(directory):
+        note(
+            f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more"
+        )
+        return []
+    try:
+        predictor = load_predictor(directory / decision.model, chain_settings_of(config))
+        join_feed(predictor, directory, until_s=decision.time_s)
+        return why(predictor, decision.request, directory / decision.model)
+    except ModelError as error:
+        note(f"what the prediction rested on is not known: {error}")
+        return []
 
 
 def _rows(attempt: Attempt, decision: Decision | None) -> list[dict[str, object]]:

@@ -52,6 +52,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--prune", "keep_days", type=click.IntRange(1), help="Only forget what ended more than so many days ago."
 )
+@click.option(
+    "--watch", "pause_s", type=click.IntRange(1), help="Go on until stopped, with a pause of so many seconds."
+)
 @format_option
 def ingest(
     config_file: str | None,
@@ -64,20 +67,28 @@ def ingest(
     quarantined: bool,
     again: bool,
     keep_days: int | None,
+    pause_s: int | None,
     output_format: str,
 ) -> None:
     """Read what is new in Slurm's accounting, the decision journal and the GPU spool into the store.
 
-    Run it as often as you like: what is there already is not added again.
+    Run it as often as you like: what is there already is not added again. A running service hears at once of the jobs
+    that ended lately.
 
     \b
     Example:
       rightsizer ingest --since 2026-01-01 --report
       rightsizer ingest --from-file dump.psv.gz --zone Europe/Berlin
+      rightsizer ingest --watch 5
     """
     from accounting.store.database import open_store
+    from slurm_plugin.cli.feeding import tidy_feed
+    from slurm_plugin.cli.ingest_watch import watch
 
+    if pause_s is not None and (files or since or again or quarantined or keep_days or with_report):
+        raise click.UsageError("--watch goes with --config and --pseudonymise only; run the other one first")
     config = load_config(config_file)
+    models = Path(config.models.directory)
     now_s = int(time.time())
     engine = open_store(config.store.url, create=True)
     try:
@@ -88,12 +99,16 @@ def ingest(
             remove_spool_files(engine, Path(config.accounting.gpu_spool), now_s)
         else:
             settings = settings_of(config, key_file)
+            if pause_s is not None:
+                watch(engine, settings, pause_s, models)
+                return
             if files:
                 report = from_files(engine, settings, files, now_s, dump_zone(zone), cluster)
             elif again:
                 report = retry_all(engine, settings, now_s)
             else:
                 report = from_slurm(engine, settings, now_s, since)
+            tidy_feed(models)
             show_report(engine, report, output_format, with_quality=with_report)
     finally:
         engine.dispose()
@@ -103,6 +118,7 @@ def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
     """Return what ingest is told; a key on the command line comes before the configured one."""
     from accounting.ingest import IngestSettings
     from slurm_plugin.cli.export import pseudonyms_of
+    from slurm_plugin.cli.feeding import feed_of
     from slurm_plugin.slurm.metering import read_metering
 
     configured = config.accounting.pseudonym_key
@@ -117,6 +133,7 @@ def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
         cluster=config.accounting.cluster,
         metering=read_metering(config.accounting.sacct),
         pseudonyms=None if key is None else pseudonyms_of(key),
+        hand_on=feed_of(Path(config.models.directory)),
     )
 
 

@@ -15,6 +15,8 @@ from slurm_plugin.cli.output import config_option, format_option, note, print_ro
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
+    from accounting.decisions import Decision
+    from models.demand.prediction import Predictor
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.submission import Submission
 
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 @click.argument("script", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED)
 @click.option("--user", help="Whose job it would be; you by default.")
+@click.option("--why", "with_why", is_flag=True, help="Show instead what each figure rests on.")
 @config_option
 @format_option
 def predict(
     script: Path,
     sbatch_options: tuple[str, ...],
     user: str | None,
+    with_why: bool,
     config_file: str | None,
     output_format: str,
 ) -> None:
@@ -40,19 +44,34 @@ def predict(
     \b
     Example:
       rightsizer predict job.sh -c 8 --mem=8000
+      rightsizer predict --why job.sh -c 8 --mem=8000
     """
     from models import registry
     from models.artefact import load_predictor
+    from models.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of, decide
 
     config = load_config(config_file)
     submission = read_script(script, user or getpass.getuser(), sbatch_options)
-    predictor = load_predictor(
-        registry.current_folder(Path(config.models.directory)), chain_settings_of(config)
-    )
+    folder = registry.current_folder(Path(config.models.directory))
+    predictor = load_predictor(folder, chain_settings_of(config))
+    for name, problem in join_feed(predictor, Path(config.models.directory)).items():
+        note(f"the service may know more of the latest jobs: {name} {problem}")
     submission, facts = as_slurm_would(submission, config)
     answer = decide(submission, predictor, config, "predicted", time.time(), facts)
-    rows = [
+    decision = answer.decision
+    if with_why:
+        from slurm_plugin.cli.why import why
+
+        print_rows(why(predictor, decision.request, folder), output_format)
+    else:
+        print_rows(predicted_rows(decision, predictor), output_format)
+    note(f"decision: {decision.reason}; model {predictor.model}; {_closing(decision.applied, decision.mode)}")
+
+
+def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, object]]:
+    """Return what a job asks, is predicted to need and would get, and why, with the run time that is expected."""
+    rows: list[dict[str, object]] = [
         {
             "resource": {"memory": "memory (MiB)", "cores": "CPUs", "gpus": "GPUs"}[reason.dimension],
             "requested": reason.asked,
@@ -60,22 +79,20 @@ def predict(
             "granted": reason.granted,
             "why": reason.reason,
         }
-        for reason in answer.decision.dimensions
+        for reason in decision.dimensions
     ]
-    wall = predictor.wall_time(answer.decision.request)
+    wall = predictor.wall_time(decision.request)
     if wall:
         rows.append(
             {
                 "resource": "wall time (s)",
-                "requested": answer.decision.request.wall_s,
+                "requested": decision.request.wall_s,
                 "predicted": round(wall.upper),
-                "granted": answer.decision.request.wall_s,
+                "granted": decision.request.wall_s,
                 "why": f"never changed; half of the jobs like it took {wall.likely:.0f} s or less",
             }
         )
-    print_rows(rows, output_format)
-    decision = answer.decision
-    note(f"decision: {decision.reason}; model {predictor.model}; {_closing(decision.applied, decision.mode)}")
+    return rows
 
 
 def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission:

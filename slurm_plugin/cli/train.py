@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
     from accounting.records import Attempt
+    from models.demand.training import Trained
     from models.past_columns import PastColumns
+    from models.promotion import Champion, Verdict
 
 
-def stored_attempts(config: Config) -> list[Attempt]:
-    """Return all attempts of the configured store."""
+def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
+    """Return all attempts of the configured store, or those submitted from a time (unix seconds) on."""
     from accounting.store.database import open_store
     from accounting.store.records import read_attempts
 
     engine = open_store(config.store.url)
     try:
-        return read_attempts(engine)
+        return read_attempts(engine, submitted_from_s=submitted_from_s)
     finally:
         engine.dispose()
 
@@ -43,24 +47,96 @@ def stored_past(config: Config) -> PastColumns:
 
 @click.command("train")
 @config_option
-def train(config_file: str | None) -> None:
+@click.option(
+    "--promote",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="When the new model becomes the current one: if it is no worse on later jobs, in any case, or not now.",
+)
+def train(config_file: str | None, promote: str) -> None:
     """Learn from the store; a running service uses the new model within two seconds.
+
+    The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
+    than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
+    the reasons in its card.
 
     \b
     Example:
       rightsizer ingest && rightsizer train
+      rightsizer train --promote never
     """
     from models import registry
     from models.artefact import load_predictor
+    from models.card import card_files, card_of
     from models.demand import training
     from slurm_plugin.service.decide import chain_settings_of
 
     config = load_config(config_file)
+    directory, settings = Path(config.models.directory), chain_settings_of(config)
+    past = stored_past(config)
+    trained = training.train_columns(past, config.models.recent_jobs)
+    verdict = None if promote == "always" else judged_by_gate(config, past)
+    card = card_files(card_of(trained, verdict, settings.most_failures))
+    version = training.save(trained, directory, time.time(), card)
+    load_predictor(directory / version, settings)  # refuses what the service would refuse
+    _tell(trained)
+    promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
+    if promoted:
+        registry.promote(directory, version)
+    if verdict is not None:
+        for reason in verdict.reasons:
+            note(f"gate: {reason}")
+    note(f"learned from {trained.seen.attempts} attempts; " + _outcome(version, promoted, verdict))
+    click.echo(version)
+
+
+def judged_by_gate(config: Config, past: PastColumns) -> Verdict:
+    """Return the promotion gate's verdict on a model trained from the past."""
+    from models.promotion import gate
+    from slurm_plugin.cli.evaluate import policy_sizing
+    from slurm_plugin.service.decide import chain_settings_of
+
+    settings = chain_settings_of(config)
+    return gate(
+        past,
+        partial(stored_attempts, config),
+        settings,
+        config.models.recent_jobs,
+        policy_sizing(config),
+        _champion(config),
+    )
+
+
+def _champion(config: Config) -> Champion | None:
+    """Return the model that answers; None where there is none, or none that the service would load."""
+    from models import registry
+    from models.artefact import load_predictor, read_manifest
+    from models.promotion import Champion
+    from slurm_plugin.service.decide import chain_settings_of
+
     directory = Path(config.models.directory)
-    trained = training.train_columns(stored_past(config), config.models.recent_jobs)
-    version = training.save(trained, directory, time.time())
-    load_predictor(directory / version, chain_settings_of(config))  # refuses what the service would refuse
-    registry.promote(directory, version)
+    version = registry.current_version(directory)
+    if version is None:
+        return None
+    try:
+        predictor = load_predictor(directory / version, chain_settings_of(config))
+        return Champion(predictor, read_manifest(directory / version).last_end_s)
+    except ModelError as error:
+        note(f"the current model is not judged against: {error}")
+        return None
+
+
+def _outcome(version: str, promoted: bool, verdict: Verdict | None) -> str:
+    if promoted:
+        return f"model {version} is current"
+    refused = "is refused" if verdict is not None and not verdict.passed else "is kept"
+    return (
+        f"model {version} {refused} and not current; `rightsizer promote {version}` makes it so all the same"
+    )
+
+
+def _tell(trained: Trained) -> None:
     for dimension, matrix in trained.matrices.items():
         learned = dimension in trained.fitted
         note(
@@ -73,5 +149,3 @@ def train(config_file: str | None) -> None:
         )
     sources = trained.seen.gpu_sources
     note(f"gpus: {'metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept'}")
-    note(f"learned from {trained.seen.attempts} attempts; model {version} is current")
-    click.echo(version)

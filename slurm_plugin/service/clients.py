@@ -149,7 +149,11 @@ async def serve_clients(config: Config) -> None:
     server = await asyncio.start_unix_server(clients.converse, sock=listening, limit=MAX_REQUEST_BYTES)
     log.info("answering clients on %s in mode %s", path, config.mode)
     try:
-        await until_stopped(every(MODEL_CHECK_S, model.refresh), every(FACTS_CHECK_S, facts.refresh_when_due))
+        await until_stopped(
+            every(MODEL_CHECK_S, model.refresh),
+            every(FACTS_CHECK_S, facts.refresh_when_due),
+            model.follow_feed(),
+        )
     finally:
         server.close()
         path.unlink(missing_ok=True)

@@ -1,17 +1,37 @@
-"""The model in use: follows the registry's `current` link, and keeps the last good one when a new one is bad."""
+"""The model in use: follows the registry's `current` link, and keeps the last good one when a new one is bad.
+
+Between trainings it follows the feed of jobs that have ended (models/feed.py). A new model knows what the feed holds
+before it is used.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from accounting.errors import ModelError
 from models import registry
 from models.artefact import load_predictor
 from models.demand.prediction import ChainSettings, Predictor
+from models.feed import FeedReader, read_parts
 
 log = logging.getLogger(__name__)
+
+FEED_CHECK_S = 0.5
+# So many join at a time on the thread that answers: less than a millisecond.
+JOIN_AT_ONCE = 16
+
+
+class InUse(msgspec.Struct, frozen=True):
+    """A predictor, and where it has read to in the feed: they are swapped together."""
+
+    predictor: Predictor
+    feed: FeedReader
 
 
 class CurrentModel:
@@ -21,6 +41,8 @@ class CurrentModel:
         self._directory = directory
         self._settings = settings
         self._seen: str | None = None
+        self._in_use: InUse | None = None
+        self._told: set[tuple[str, str]] = set()
         self.predictor: Predictor | None = None
 
     def refresh(self) -> None:
@@ -30,11 +52,43 @@ class CurrentModel:
             return
         self._seen = version
         try:
-            self.predictor = load_predictor(self._directory / version, self._settings)
+            predictor = load_predictor(self._directory / version, self._settings)
         except ModelError as error:
             kept = self.predictor.model if self.predictor else "none"
             log.error("model %s is refused, %s stays in use: %s", version, kept, error)  # noqa: TRY400
             return
+        feed = FeedReader(self._directory)
+        for part in read_parts(feed):
+            self._tell(part.problems)
+            for one in part.jobs:
+                predictor.join(one.request, one.job)
+        self._in_use, self.predictor = InUse(predictor, feed), predictor
         # A history of millions of jobs is never garbage while it is in use: to look through it would stop all answers.
         gc.freeze()
         log.info("model %s in use", version)
+
+    async def follow_feed(self) -> None:
+        """Let the model in use know of each job that has ended, for ever: read beside the loop, joined on its thread.
+
+        So a prediction never sees half of a job.
+        """
+        while True:
+            more = False
+            in_use = self._in_use
+            if in_use is not None:
+                part = await asyncio.to_thread(in_use.feed.read_on)
+                self._tell(part.problems)
+                more = part.more
+                for begin in range(0, len(part.jobs), JOIN_AT_ONCE):
+                    for one in part.jobs[begin : begin + JOIN_AT_ONCE]:
+                        in_use.predictor.join(one.request, one.job)
+                    await asyncio.sleep(0)
+            if not more:
+                await asyncio.sleep(FEED_CHECK_S)
+
+    def _tell(self, problems: Mapping[str, str]) -> None:
+        """Say what is wrong with the feed, each thing once."""
+        for name, problem in problems.items():
+            if (name, problem) not in self._told:
+                self._told.add((name, problem))
+                log.warning("the feed of jobs that have ended: %s %s", name, problem)

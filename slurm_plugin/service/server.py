@@ -155,7 +155,11 @@ async def serve(config: Config) -> None:
     )
     log.info("answering on %s in mode %s", path, config.mode)
     try:
-        await until_stopped(every(MODEL_CHECK_S, model.refresh), every(FACTS_CHECK_S, facts.refresh_when_due))
+        await until_stopped(
+            every(MODEL_CHECK_S, model.refresh),
+            every(FACTS_CHECK_S, facts.refresh_when_due),
+            model.follow_feed(),
+        )
     finally:
         server.close()
         path.unlink(missing_ok=True)

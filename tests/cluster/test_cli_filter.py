@@ -146,7 +146,7 @@ def site(
         assert child.returncode == 0, out + errors
     site.shell.wait_ended(int(re.findall(r"job=(\d+)", out)[-1]))
     site.shell.run("rightsizer", "ingest")
-    site.shell.run("rightsizer", "train")
+    site.shell.run("rightsizer", "train", "--promote", "always")
     yield site
     cluster.stop(site.directory)
 

@@ -102,7 +102,7 @@ def site(make_folder: Callable[[], Path], shell: "Shell") -> Site:
         for job in several:
             assert site.shell.wait_ended(job) == "COMPLETED"
     site.shell.run("rightsizer", "ingest")
-    site.shell.run("rightsizer", "train")
+    site.shell.run("rightsizer", "train", "--promote", "always")
     time.sleep(MODEL_NOTICED_S)
     return site
 
@@ -233,7 +233,7 @@ def test_a_disabled_hook_leaves_the_very_next_job_alone(enforcing: Site) -> None
 
 
 def test_a_new_model_is_in_use_within_two_seconds_of_training(enforcing: Site) -> None:
-    version = enforcing.shell.run("rightsizer", "train").strip()
+    version = enforcing.shell.run("rightsizer", "train", "--promote", "always").strip()
     time.sleep(MODEL_NOTICED_S)
     job = enforcing.submit("single", "--hold")
     assert enforcing.token(job).model == version
@@ -261,7 +261,7 @@ def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
 def test_a_grant_that_the_hook_refuses_is_recorded_and_explained(enforcing: Site) -> None:
     # A limit that is newer than what the service has read: the hook sees it at once. Held, because Slurm would refuse
     # a job that cannot start under it.
-    enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=100")
+    enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=20")
     try:
         job = enforcing.submit("single", "--hold")
     finally:

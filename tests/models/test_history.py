@@ -160,8 +160,6 @@ MAY_BE_UNKNOWN = {
     "log_asked",
     "log_limit",
     "user_use_of_asked",
-    "account_use_of_asked",
-    "partition_use_of_asked",
 }
 
 
@@ -183,3 +181,13 @@ def test_features_are_complete_and_unknown_only_where_they_may_be(
     unknown = {name for name, value in zip(FEATURES, values, strict=True) if math.isnan(value)}
     assert unknown <= MAY_BE_UNKNOWN
     assert not any(math.isinf(value) for value in values)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_figure_that_is_no_number_is_not_known(odd: float) -> None:
+    plain = attempt()
+    broken = msgspec.structs.replace(
+        plain, use=msgspec.structs.replace(plain.use, peak_mem_mib=odd, cores_per_task=odd)
+    )
+    job = past_job(broken)
+    assert (job.mem_mib, job.cores_per_task) == (None, None)

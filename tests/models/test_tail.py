@@ -92,3 +92,8 @@ def test_the_mean_job_of_a_site_takes_a_fifth_of_the_failures_that_may_be() -> N
 )
 def test_a_streak_begins_with_the_last_surprise(logs: list[float], streak: int) -> None:
     assert streak_of(logs) == streak
+
+
+def test_where_nothing_is_asked_the_rise_of_a_tiny_risk_can_still_be_written() -> None:
+    rise = rise_log(past(count=1, streak=1), math.inf, LEAST_RISK)
+    assert math.isfinite(1e9 * math.exp(rise))

@@ -160,7 +160,8 @@ def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
     script.write_text("#!/bin/sh\n#SBATCH --mem=8000\nsrun ./fit\n")
     rows = json.loads(run("predict", str(script), "--user", "alice", "--format", "json").out)
     [memory] = [row for row in rows if row["resource"] == "memory (MiB)"]
-    assert (memory["requested"], memory["granted"]) == (8000, 256)
+    # Twenty jobs of 200 MiB that are all alike leave 5 % open; 1 % on top, in whole steps of 32 MiB.
+    assert (memory["requested"], memory["granted"]) == (8000, 224)
 
 
 def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str) -> None:
@@ -192,8 +193,9 @@ def test_data_alone_is_on_stdout(run: Run, site: Site, learned: str) -> None:
 
 
 def test_models_are_promoted_and_rolled_back(run: Run, site: Site, learned: str) -> None:
-    second = run("train").out.strip()
-    assert second != learned
+    refused = run("train").out.strip()
+    second = run("train", "--promote", "always").out.strip()
+    assert learned < refused < second
     assert learned in run("rollback").err
     [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
     assert current["version"] == learned

@@ -125,7 +125,7 @@ def trained_cluster(
         with engine.begin() as connection:
             write_attempts(connection, past_of(forms, user))
         engine.dispose()
-        sandbox_run(sandbox, "rightsizer", "train")
+        sandbox_run(sandbox, "rightsizer", "train", "--promote", "always")
         for command in commands:
             sandbox_run(sandbox, *command)
         cluster.start_service(folder)

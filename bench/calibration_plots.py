@@ -1,0 +1,138 @@
+"""The picture of bench.calibration, as a PNG file. Needs matplotlib (the extra `plots`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from bench.calibration import Point
+
+WORDS = {
+    "spread": "spread bound",
+    "tail": "spread and streak",
+    "mapped": "spread, risk mapped",
+    "growth": "growth model",
+}
+COLOURS = {"1-4": "#d1711f", "5-19": "#0b6e99", "20+": "#3b3b3b"}
+SHUFFLED = " shuffled"
+# A share of fewer jobs than this is mostly chance; below LEAST_PCT everything is drawn at its edge.
+LEAST_JOBS, LEAST_PCT, MOST_PCT = 50, 0.05, 60.0
+FAINT = "#e6e6e6"
+DPI = 150
+TICKS = [0.05, 0.1, 0.5, 1, 2, 5, 10, 50]
+
+
+def plot_bounds(points: Sequence[Point], folder: Path) -> Path:
+    """Plot observed against nominal shares: a row for each bound, a column for each trace; above the line is unsafe."""
+    traces = list(dict.fromkeys(point.trace for point in points if not point.trace.endswith(SHUFFLED)))
+    figure, grid = pyplot.subplots(
+        len(WORDS),
+        len(traces),
+        figsize=(1.0 + 2.3 * len(traces), 1.0 + 2.2 * len(WORDS)),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+    )
+    for row, (bound, words) in enumerate(WORDS.items()):
+        for axes, trace in zip(grid[row], traces, strict=True):
+            of_panel = [p for p in points if p.bound == bound and p.trace.removesuffix(SHUFFLED) == trace]
+            _panel(axes, of_panel)
+            if not row:
+                axes.set_title(trace, loc="left", fontsize=11)
+        grid[row][0].set_ylabel(f"{words}\nobserved (%)")
+    for axes in grid[-1]:
+        axes.set_xlabel("nominal (%)")
+    figure.legend(handles=_legend(), loc="outside lower center", ncols=7, frameon=False, fontsize=9)
+    figure.suptitle(
+        "Jobs that exceeded their bound, by the size of their family when they were submitted",
+        x=0.01,
+        ha="left",
+        fontsize=12,
+    )
+    file = folder / "calibration.png"
+    figure.savefig(file, dpi=DPI)
+    pyplot.close(figure)
+    return file
+
+
+def _panel(axes: Axes, points: Sequence[Point]) -> None:
+    axes.plot([0.3, 8], [0.3, 8], color="black", linewidth=0.8, linestyle=":")
+    for size, colour in COLOURS.items():
+        for shuffled in (False, True):
+            line = [
+                point
+                for point in points
+                if point.size == size
+                and point.trace.endswith(SHUFFLED) == shuffled
+                and point.jobs >= LEAST_JOBS
+            ]
+            [drawn] = axes.plot(
+                [100 * point.nominal for point in line],
+                [_drawn(point.observed) for point in line],
+                color=colour,
+                linewidth=0.9 if shuffled else 1.5,
+                linestyle="--" if shuffled else "-",
+                marker="o",
+                markersize=3.5,
+                markerfacecolor="white" if shuffled else colour,
+                clip_on=False,
+                zorder=2 if shuffled else 3,
+            )
+            told = [point for point in line if point.expected is not None]
+            [true] = axes.plot(
+                [100 * point.nominal for point in told],
+                [_drawn(point.expected or 0.0) for point in told],
+                color=colour,
+                linestyle="",
+                marker="x",
+                markersize=6,
+                clip_on=False,
+                zorder=4,
+            )
+            # What stands on the edge must not push the panels apart.
+            for artist in (drawn, true):
+                artist.set_in_layout(False)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(0.35, 7)
+    axes.set_ylim(LEAST_PCT, MOST_PCT)
+    axes.set_xticks([0.5, 1, 2, 5], ["½", "1", "2", "5"])
+    axes.set_yticks(TICKS, ["≤ 0.05", "0.1", "½", "1", "2", "5", "10", "50"])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _drawn(share: float) -> float:
+    return math.nan if math.isnan(share) else min(max(100 * share, LEAST_PCT), MOST_PCT)
+
+
+def _legend() -> list[Line2D]:
+    sizes = [
+        Line2D([], [], color=colour, marker="o", markersize=4, label=f"{size} earlier jobs")
+        for size, colour in COLOURS.items()
+    ]
+    return [
+        *sizes,
+        Line2D(
+            [], [], color="black", marker="o", markersize=4, markerfacecolor="white", linestyle="--",
+            label="the same, shuffled",
+        ),
+        Line2D([], [], color="black", marker="x", linestyle="", label="by the true tails"),
+        Line2D([], [], color="black", linestyle=":", linewidth=0.8, label="as it says"),
+    ]  # fmt: skip

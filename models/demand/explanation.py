@@ -1,0 +1,233 @@
+"""What a prediction rests on, as values: the chain's steps, the growth model's grounds, past jobs. Pure.
+
+It asks the very estimators that predict (chain.py), so that its last step is the prediction. Nothing of another user
+enters: families are one user's, and the habit of an account or a partition is told only where many share it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from accounting.request import JobRequest
+from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is_settled, room_and_risk
+from models.demand.prediction import Predictor
+from models.demand.tail import spread_bound, streak_bound
+from models.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
+from models.families import describe_family
+from models.feature_words import WORDS
+from models.features import FEATURES, features
+
+TOLD_FEATURES = 5
+TOLD_JOBS = 3
+
+StepName = Literal["highest", "streak", "spread", "growth", "margin", "busy"]
+# Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled.
+Silence = Literal["", "no model", "not calibrated", "not settled"]
+# From the values of FEATURES to what each adds to the logarithm of growth, with the base after the last.
+Contributions = Callable[[Sequence[float]], tuple[float, ...]]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
+
+    Of streak and spread the lower counts; growth counts where it is lower than those. `upper` is None where there is
+    no bound: nothing was asked for.
+    """
+
+    name: StepName
+    upper: float | None
+    counts: bool
+
+
+class Contribution(msgspec.Struct, frozen=True, kw_only=True):
+    """What one feature adds to the logarithm of growth; `value` is in the sense of `phrase`, None if not known."""
+
+    feature: str
+    phrase: str
+    value: float | None
+    log_growth: float
+
+
+class GrowthGrounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a growth model said what it said: base, contributions and `others` add up to `log_growth`.
+
+    `offset` is what calibration adds to it.
+    """
+
+    base: float
+    contributions: tuple[Contribution, ...]
+    others: float
+    log_growth: float
+    offset: float
+
+
+class RestsOn(msgspec.Struct, frozen=True, kw_only=True):
+    """A past job: its number (None: not known), when it ended (unix seconds), what it used, if `at_least` that.
+
+    It counts as `needed`: more than it used where it was killed for memory.
+    """
+
+    which: Literal["highest", "newest"]
+    job_id: int | None
+    end_s: int
+    used: float
+    needed: float
+    at_least: bool
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
+
+    `enough` is False where these are fewer than the site wants: the steps then lead nowhere, and the request stands.
+    """
+
+    dimension: Learned | Literal["gpus"]
+    basis: str
+    enough: bool
+    jobs: int
+    streak: int | None
+    steps: tuple[Step, ...]
+    silence: Silence
+    growth: GrowthGrounds | None
+    rests_on: tuple[RestsOn, ...]
+
+
+def explain(
+    predictor: Predictor, request: JobRequest, contributions: Mapping[Learned, Contributions]
+) -> tuple[Explained, ...]:
+    """Return what the prediction for a request rests on; nothing of a dimension of which no job tells."""
+    sight = predictor.sight(request)
+    if sight is None:
+        return ()
+    dimensions = (
+        explain_dimension(predictor, sight, dimension, contributions.get(dimension)) for dimension in LEARNED
+    )
+    return tuple(one for one in (*dimensions, explain_gpus(predictor, sight)) if one is not None)
+
+
+def explain_dimension(
+    predictor: Predictor, sight: Sight, dimension: Learned, contributions: Contributions | None
+) -> Explained | None:
+    """Return what memory, cores or wall time rest on; None where no job tells."""
+    past, settings, growth = (
+        sight.evidence.use(dimension),
+        predictor.settings,
+        predictor.growth.get(dimension),
+    )
+    if past is None:
+        return None
+    silence = silence_of(growth, past)
+    grounds = None
+    if growth is not None and not silence and contributions is not None:
+        row = features(sight.request, sight.evidence, sight.habits, dimension)
+        grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
+    return Explained(
+        dimension=dimension,
+        basis=describe_family(sight.evidence.family),
+        enough=past.complete >= settings.min_evidence,
+        jobs=past.count,
+        streak=past.streak,
+        steps=steps_of(predictor, sight, dimension, past),
+        silence=silence,
+        growth=grounds,
+        rests_on=rests_on(sight.evidence.jobs, dimension),
+    )
+
+
+def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastUse) -> tuple[Step, ...]:
+    """Return the chain's steps; the last one is the prediction."""
+    settings = predictor.settings
+    stages = demand_stages(
+        dimension, predictor.growth.get(dimension), settings.margin(dimension), settings.most_failures
+    )
+    told = {name: estimate.upper for name, stage in stages.items() if (estimate := stage(sight)) is not None}
+    highest = told["history"]
+    room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
+    streak, spread = streak_bound(past.streak, room), spread_bound(past, risk)
+    steps = [
+        Step(name="highest", upper=highest, counts=True),
+        Step(
+            name="streak",
+            upper=None if math.isinf(streak) else highest * math.exp(streak),
+            counts=streak < spread,
+        ),
+        Step(name="spread", upper=highest * math.exp(spread), counts=spread <= streak),
+    ]
+    if told["growth"] < told["tail"]:
+        steps.append(Step(name="growth", upper=told["growth"], counts=True))
+    return (*steps, Step(name="margin", upper=told["margin"], counts=True))
+
+
+def silence_of(growth: Growth | None, past: PastUse) -> Silence:
+    """Return why the growth model is not asked; '' where it is."""
+    if growth is None:
+        return "no model"
+    if growth.offset is None:
+        return "not calibrated"
+    return "" if is_settled(past) else "not settled"
+
+
+def grounds_of(row: Sequence[float], added: Sequence[float], offset: float) -> GrowthGrounds:
+    """Return the features that count most, by what they add."""
+    *by_feature, base = added
+    named = [
+        Contribution(feature=name, phrase=WORDS[name].phrase, value=WORDS[name].value(value), log_growth=log)
+        for name, value, log in zip(FEATURES, row, by_feature, strict=True)
+        if log
+    ]
+    told = sorted(named, key=lambda one: -abs(one.log_growth))[:TOLD_FEATURES]
+    return GrowthGrounds(
+        base=base,
+        contributions=tuple(told),
+        others=sum(by_feature) - sum(one.log_growth for one in told),
+        log_growth=sum(added),
+        offset=offset,
+    )
+
+
+def rests_on(jobs: Sequence[PastJob], dimension: Learned | Literal["gpus"]) -> tuple[RestsOn, ...]:
+    """Return the job that needed most and the newest ones that tell of a dimension."""
+    known = [
+        (job, float(used))
+        for job in jobs
+        if (used := job.gpus if dimension == "gpus" else use_of(job, dimension)) is not None
+    ]
+    if not known:
+        return ()
+    told = [_rests_on_job(job, used, dimension) for job, used in known]
+    highest = msgspec.structs.replace(max(told, key=lambda one: one.needed), which="highest")
+    return (highest, *sorted(told, key=lambda one: -one.end_s)[:TOLD_JOBS])
+
+
+def _rests_on_job(job: PastJob, used: float, dimension: Learned | Literal["gpus"]) -> RestsOn:
+    killed = dimension == "memory" and job.mem_at_least
+    return RestsOn(
+        which="newest",
+        job_id=job.job_id or None,
+        end_s=job.end_s,
+        used=used,
+        needed=used * KILLED_BUMP if killed else used,
+        at_least=killed or not job.complete,
+    )
+
+
+def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
+    """Return what GPUs rest on; None where no job was metered."""
+    estimate = from_busy_gpus(sight)
+    if estimate is None:
+        return None
+    return Explained(
+        dimension="gpus",
+        basis=describe_family(sight.evidence.family),
+        enough=estimate.jobs >= predictor.settings.enough_metered,
+        jobs=estimate.jobs,
+        streak=None,
+        steps=(Step(name="busy", upper=estimate.upper, counts=True),),
+        silence="",
+        growth=None,
+        rests_on=rests_on(sight.evidence.jobs, "gpus"),
+    )

@@ -1,0 +1,219 @@
+"""Whether a new model may take the place of the one that answers: both size the same later jobs. Pure.
+
+Neither has seen the jobs it is judged on. The current model is judged as it is, on jobs submitted after all it learned
+from; a rehearsal of the new one learns what had ended before the later half of those, and both size that half by the
+site's policy. What is promoted then learns from everything. Before the first model, what users ask for is the
+opponent, on the latest fifth of all jobs. docs/decisions/0023 says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.chance import at_least
+from models.demand.matrix import Flags
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.training import train_columns
+from models.evaluate import DIMENSIONS, JudgedJob, Sizing, judge
+from models.families import Family, describe_family
+from models.history import COMPLETE
+from models.past_columns import PastColumns
+
+# Fewer later jobs cannot tell one model from another: the current one stays until there are more.
+LEAST_JUDGED = 50
+FIRST_JUDGED_SHARE = 0.2
+# A refusal on failures must be less likely than this by chance; among families, than this over their number.
+UNLIKELY = 0.05
+# Saved shares that differ by less than this are equal: one of all jobs, and one of a family.
+EQUAL_SAVED, EQUAL_FAMILY_SAVED = 0.01, 0.10
+NEW, CURRENT, USERS = "new model", "current model", "users' requests"
+
+
+class Champion(msgspec.Struct, frozen=True):
+    """The model that answers, and the end of the last job it learned from (unix seconds)."""
+
+    predictor: Predictor
+    last_end_s: int
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What a method did to jobs in one dimension; amounts in the unit of DIMENSIONS, second runs included."""
+
+    jobs: int
+    resized: int
+    failed: int
+    requested: float
+    granted: float
+
+    @property
+    def saved_share(self) -> float:
+        """Of what was requested; below 0 it cost more."""
+        return 1 - self.granted / self.requested if self.requested else 0.0
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Both models on one dimension."""
+
+    dimension: str
+    old: Tally
+    new: Tally
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the new model passed, against whom, on how many jobs submitted from `split_s` on, and why."""
+
+    passed: bool
+    opponent: str
+    judged: int
+    split_s: int
+    reasons: tuple[str, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which attempts are to be judged on (`after`, submitted from `split_s` on), and which had ended before."""
+
+    split_s: int
+    before: Flags
+    after: Flags
+
+
+# All attempts submitted from a time (unix seconds) on: of a long past, only what is judged is read job by job.
+Later = Callable[[int], Sequence[Attempt]]
+
+
+def gate(
+    past: PastColumns,
+    later: Later,
+    settings: ChainSettings,
+    recent_jobs: int,
+    sizing: Callable[[Predictor], Sizing],
+    champion: Champion | None,
+) -> Verdict:
+    """Rehearse the new model and judge it against the champion, or against users' requests where there is none."""
+    part, opponent = slice_of(past, champion), CURRENT if champion else USERS
+    methods: dict[str, Sizing] = {opponent: sizing(champion.predictor) if champion else _as_asked}
+    judged: list[JudgedJob] = []
+    jobs = int(part.after.sum())
+    if part.before.any() and jobs and not (champion and jobs < LEAST_JUDGED):
+        trained = train_columns(past.part(part.before), recent_jobs)
+        rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
+        after = [attempt for attempt in later(part.split_s) if attempt.use.outcome in COMPLETE]
+        judged = judge(after, {**methods, NEW: sizing(rehearsal)})
+    return verdict(judged, opponent, settings.most_failures, jobs, part.split_s)
+
+
+def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
+    """Return what the gate judges on; empty where nothing is new. Jobs still running at the split are on no side."""
+    seen_s = champion.last_end_s if champion else -1
+    shown = past.complete & (past.submit_s > seen_s)
+    submits = np.sort(past.submit_s[shown])
+    if not len(submits):
+        return Slice(split_s=seen_s + 1, before=np.zeros_like(shown), after=shown)
+    share = 0.5 if champion else FIRST_JUDGED_SHARE
+    split_s = int(submits[min(len(submits) - 1, int(len(submits) * (1 - share)))])
+    return Slice(
+        split_s=split_s,
+        before=past.started & (past.end_s < split_s),
+        after=shown & (past.submit_s >= split_s),
+    )
+
+
+def verdict(
+    judged: Sequence[JudgedJob], opponent: str, most_failures: float, jobs: int, split_s: int
+) -> Verdict:
+    """Compare NEW with `opponent` on judged jobs; where there are too few, a current model stays."""
+    comparisons = _compared(judged, opponent)
+    first = opponent == USERS
+    if not comparisons or (not first and jobs < LEAST_JUDGED):
+        reason = f"{jobs} jobs to judge on are too few"
+        told = (
+            f"{reason}; nothing speaks against a first model"
+            if first
+            else f"{reason}, {LEAST_JUDGED} are needed: twice as many submitted since the current model learned, "
+            "with a known use; the current model stays"
+        )
+        return Verdict(passed=first, opponent=opponent, judged=jobs, split_s=split_s, reasons=(told,))
+    against = [
+        *(said for one in comparisons for said in _against(one, most_failures, UNLIKELY, EQUAL_SAVED)),
+        *_families_against(judged, opponent, most_failures),
+    ]
+    return Verdict(
+        passed=not against,
+        opponent=opponent,
+        judged=jobs,
+        split_s=split_s,
+        reasons=tuple(against) or (f"no worse than {opponent} in anything that was judged",),
+        comparisons=comparisons,
+    )
+
+
+def fails_more(old: Tally, new: Tally, most_failures: float, unlikely: float) -> bool:
+    """Whether the new model fails more of the jobs it resizes than chance explains.
+
+    By chance they would fail as often as those that the old one resizes (one more of each, so that none is not never),
+    but no more often than the site bears.
+    """
+    expected = min(most_failures, (old.failed + 1) / (old.resized + 1))
+    return new.failed > old.failed and at_least(new.failed, new.resized, expected) < unlikely
+
+
+def _against(one: Comparison, most_failures: float, unlikely: float, equal_saved: float) -> list[str]:
+    said: list[str] = []
+    if fails_more(one.old, one.new, most_failures, unlikely):
+        said.append(
+            f"{one.dimension}: fails {one.new.failed} of {one.new.resized} resized jobs, "
+            f"against {one.old.failed} of {one.old.resized}"
+        )
+    if one.new.saved_share < one.old.saved_share - equal_saved:
+        said.append(
+            f"{one.dimension}: saves {one.new.saved_share:.1%} of what was asked for, against {one.old.saved_share:.1%}"
+        )
+    return said
+
+
+def _families_against(judged: Sequence[JudgedJob], opponent: str, most_failures: float) -> list[str]:
+    by_family: dict[Family, list[JudgedJob]] = {}
+    for job in judged:
+        if job.family:
+            by_family.setdefault(job.family, []).append(job)
+    known = {family: _compared(jobs, opponent, LEAST_JUDGED) for family, jobs in by_family.items()}
+    count = sum(map(len, known.values()))
+    return [
+        f"{describe_family(family)}: {said}"
+        for family, comparisons in known.items()
+        for one in comparisons
+        for said in _against(one, most_failures, UNLIKELY / count, EQUAL_FAMILY_SAVED)
+    ]
+
+
+def _compared(judged: Sequence[JudgedJob], opponent: str, least: int = 1) -> tuple[Comparison, ...]:
+    def of(dimension: str, method: str) -> Tally:
+        return tally(job for job in judged if (job.dimension, job.method) == (dimension, method))
+
+    comparisons = (
+        Comparison(dimension=dimension, old=of(dimension, opponent), new=of(dimension, NEW))
+        for dimension in DIMENSIONS
+    )
+    return tuple(one for one in comparisons if one.new.jobs >= least)
+
+
+def tally(judged: Iterable[JudgedJob]) -> Tally:
+    """Add up judged jobs of one dimension and method."""
+    jobs = list(judged)
+    return Tally(
+        jobs=len(jobs),
+        resized=sum(job.resized for job in jobs),
+        failed=sum(job.failed for job in jobs),
+        requested=sum(job.requested for job in jobs),
+        granted=sum(job.granted for job in jobs),
+    )
+
+
+def _as_asked(request: JobRequest) -> JobRequest:
+    return request

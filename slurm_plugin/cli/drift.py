@@ -1,0 +1,65 @@
+"""`rightsizer evaluate --drift`: whether the latest jobs still are what the models learned from."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from slurm_plugin.cli.output import print_rows
+from slurm_plugin.config import Config
+
+if TYPE_CHECKING:
+    from models.drift import FeatureDrift, WeekCalibration
+    from models.past_columns import PastColumns
+
+# A check found problems.
+EXIT_DRIFTED = 3
+
+
+def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
+    """Print the drift of every feature and the calibration of every week, and return the exit code."""
+    from models.demand.training import train_columns
+    from models.drift import has_drifted
+    from models.health import drift_of, health_of
+    from slurm_plugin.service.decide import chain_settings_of
+
+    trained = train_columns(past, config.models.recent_jobs)
+    features = drift_of(trained)
+    weeks = {
+        health.dimension: health.weeks
+        for health in health_of(trained, chain_settings_of(config).most_failures)
+    }
+    rows = [feature_row(dimension, one) for dimension, found in features.items() for one in found]
+    rows += [week_row(dimension, week) for dimension, found in weeks.items() for week in found]
+    print_rows(
+        rows,
+        output_format,
+        "PSI of the latest jobs against those before, and the share of each week's jobs beyond what the model allows",
+    )
+    drifted = has_drifted(chain(*features.values(), *weeks.values()))
+    return EXIT_DRIFTED if drifted else 0
+
+
+def feature_row(dimension: str, one: FeatureDrift) -> dict[str, object]:
+    """Return the row of one feature: its index, and what chance gives."""
+    return {
+        "resource": dimension,
+        "what": f"feature {one.feature}",
+        "figure": round(one.psi, 4),
+        "expected": round(one.by_chance, 4),
+        "jobs": one.latest,
+        "in a word": one.word,
+    }
+
+
+def week_row(dimension: str, week: WeekCalibration) -> dict[str, object]:
+    """Return the row of one week: the share that exceeded the model, and the share that may."""
+    return {
+        "resource": dimension,
+        "what": f"week from {time.strftime('%Y-%m-%d', time.gmtime(week.from_s))}",
+        "figure": round(week.exceeded / week.jobs, 4),
+        "expected": week.nominal,
+        "jobs": week.jobs,
+        "in a word": week.word,
+    }

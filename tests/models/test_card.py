@@ -1,0 +1,151 @@
+"""The model card: what it says, that the manifest covers it, and what a model of strange rows says of itself."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy
+import pytest
+
+from accounting.errors import ModelError
+from accounting.records import Attempt
+from models.artefact import CARD_JSON, CARD_MD, load_predictor, read_manifest, read_part
+from models.card import Card, card_files, card_of, markdown
+from models.demand import training
+from models.demand.matrix import Row, matrix_of
+from models.demand.prediction import ChainSettings
+from models.demand.training import MIN_ROWS, fit_growth
+from models.evidence import LEARNED
+from models.features import FEATURES
+from models.health import calibration_of, pinball
+from models.history import request_of
+from models.promotion import CURRENT, Verdict
+from tests.builders import T0, attempt, past
+from tests.conftest import RECENT_JOBS, TrainedModel
+
+SETTINGS = ChainSettings()
+REFUSED = Verdict(
+    passed=False, opponent=CURRENT, judged=80, split_s=T0, reasons=("memory: fails 9 of 60 resized jobs",)
+)
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[list[Attempt], training.Trained]:
+    attempts = past(900)
+    return attempts, training.train(attempts, RECENT_JOBS)
+
+
+def test_a_card_is_part_of_the_artefact(many: tuple[list[Attempt], training.Trained], tmp_path: Path) -> None:
+    _, trained = many
+    card = card_of(trained, REFUSED, 0.01)
+    version = training.save(trained, tmp_path, 0, card_files(card))
+    assert {CARD_JSON, CARD_MD} <= set(read_manifest(tmp_path / version).digests)
+    content = read_part(tmp_path / version, CARD_JSON)
+    assert content is not None
+    assert msgspec.json.decode(content, type=Card) == card
+    assert load_predictor(tmp_path / version, SETTINGS).model == version
+    (tmp_path / version / CARD_MD).write_text("# All is well")
+    with pytest.raises(ModelError, match="differs from its digest"):
+        read_part(tmp_path / version, CARD_MD)
+
+
+def test_a_card_says_what_was_learned_and_how_well(many: tuple[list[Attempt], training.Trained]) -> None:
+    attempts, trained = many
+    card = card_of(trained, REFUSED, 0.01)
+    assert (card.attempts, card.users, card.seed) == (900, 1, training.SEED)
+    assert (card.first_submit_s, card.last_end_s) == (T0, max(one.row.end_s for one in attempts))
+    assert {one.dimension for one in card.growth} == set(LEARNED)
+    for health in card.growth:
+        assert {one.resource for one in health.importance} == set(FEATURES)
+        assert health.importance[0].mean > 0
+        assert all(0 <= one.observed <= 1 for one in health.calibration)
+        assert sum(week.jobs for week in health.weeks) == health.calibrated_on
+        assert [one.nominal for one in health.calibration] == sorted(
+            one.nominal for one in health.calibration
+        )
+    text = markdown(card)
+    for said in (
+        "Refused against the current model, on 80 jobs",
+        "- memory: fails 9 of 60",
+        "### wall",
+        "PSI",
+    ):
+        assert said in text
+    assert f"Seed {training.SEED}" in text
+
+
+def test_the_same_training_leaves_the_same_card(trained_model: TrainedModel) -> None:
+    again = training.train(trained_model.attempts, RECENT_JOBS)
+    cards = [card_of(one, None, 0.01) for one in (trained_model.trained, again)]
+    assert card_files(cards[0]) == card_files(cards[1])
+
+
+def test_a_model_of_few_jobs_has_a_card_that_says_so() -> None:
+    attempts = past(6)
+    text = markdown(card_of(training.train(attempts, RECENT_JOBS), None, 0.01))
+    assert "too few jobs had a past" in text
+    assert "The gate was not asked." in text
+    assert "drifted |" not in text
+
+
+def test_calibration_is_counted_on_jobs_it_was_not_made_from() -> None:
+    excess, nobody = numpy.array([0.0] * 380 + [1.0] * 20), numpy.zeros(0, numpy.int64)
+    values = numpy.zeros(400, numpy.bool_)
+    assert {one.observed for one in calibration_of(excess, values, nobody)} == {0.1}
+    assert calibration_of(numpy.zeros(1), values[:1], nobody) == ()
+
+
+def test_a_bound_is_counted_where_it_tells() -> None:
+    excess, nobody = numpy.array([0.0] * 360 + [1.0] * 20 + [-1.0] * 20), numpy.zeros(0, numpy.int64)
+    bounded = numpy.arange(400) >= 360
+    found = {(one.observed, one.jobs) for one in calibration_of(excess, bounded, nobody)}
+    assert found == {(20 / 180, 180)}
+
+
+def test_the_loss_is_that_of_the_quantile() -> None:
+    true = numpy.array([0.0, 1.0])
+    assert pinball(numpy.array([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]), true) == pytest.approx([0, 0.01, 0.49])
+
+
+def killed(number: int) -> Attempt:
+    return attempt(
+        job_id=number,
+        submit_s=T0 + 1000 * number,
+        start_s=T0 + 1000 * number,
+        state="OUT_OF_MEMORY",
+        mem_mib=7990.0,
+    )
+
+
+def test_jobs_that_were_all_killed_leave_a_model_that_keeps_requests(tmp_path: Path) -> None:
+    attempts = [killed(number) for number in range(80)]
+    trained = training.train(attempts, RECENT_JOBS)
+    assert trained.fitted == {}
+    card = card_of(trained, None, 0.01)
+    version = training.save(trained, tmp_path, 0, card_files(card))
+    memory = load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[0])).memory
+    assert memory is None or memory.upper > 7990
+
+
+def test_figures_that_are_no_numbers_are_not_learned_from(tmp_path: Path) -> None:
+    attempts = past(120)
+    broken = [
+        msgspec.structs.replace(
+            one, use=msgspec.structs.replace(one.use, peak_mem_mib=math.nan, cores_per_task=math.inf)
+        )
+        if number % 3 == 0
+        else one
+        for number, one in enumerate(attempts)
+    ]
+    trained = training.train(broken, RECENT_JOBS)
+    assert all(math.isfinite(target) for matrix in trained.matrices.values() for target in matrix.targets)
+    card = card_of(trained, None, 0.01)
+    version = training.save(trained, tmp_path, 0, card_files(card))
+    assert load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[-1])).memory is not None
+
+
+def test_constant_columns_are_learned_as_nothing() -> None:
+    matrix = matrix_of([Row([1.0] * len(FEATURES), 0.0, settled=True, bounded=False)] * (2 * MIN_ROWS))
+    fitted = fit_growth(matrix)
+    assert training.predict(fitted.booster, matrix.inputs[:1]) == pytest.approx([0.0], abs=0.05)
+    assert training.splits_of(fitted.booster) == [[]] * len(FEATURES)

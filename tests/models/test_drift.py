@@ -1,0 +1,113 @@
+"""Drift in words, and calibration by week."""
+
+import math
+import random
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.frames import Ints
+from models.drift import (
+    LEAST_ROWS,
+    WEEK_S,
+    calibration_by_week,
+    feature_drift,
+    has_drifted,
+    in_words,
+    latest_from,
+    stability,
+)
+from tests.builders import T0
+
+FLOATS = st.lists(
+    st.one_of(st.floats(-1e6, 1e6), st.just(math.nan), st.sampled_from([0.0, 1.0])), max_size=60
+)
+
+
+@given(FLOATS, FLOATS)
+def test_an_index_is_finite_and_never_negative(before: list[float], latest: list[float]) -> None:
+    psi, bins = stability(numpy.array(before, dtype=float), numpy.array(latest, dtype=float))
+    assert 0 <= psi < math.inf
+    assert bins >= 1
+
+
+@given(FLOATS.filter(bool))
+def test_the_same_values_have_not_drifted(values: list[float]) -> None:
+    column = numpy.array(values)
+    assert stability(column, column)[0] == 0
+
+
+def test_the_index_is_that_of_its_definition() -> None:
+    before, latest = numpy.array([0.0] * 800 + [1.0] * 200), numpy.array([0.0] * 200 + [1.0] * 800)
+    shares = [((800.5 / 1001), (200.5 / 1001)), ((200.5 / 1001), (800.5 / 1001))]
+    by_hand = sum((second - first) * math.log(second / first) for first, second in zip(*shares, strict=True))
+    psi, bins = stability(before, latest)
+    assert bins == 2
+    assert psi == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize(
+    ("psi", "word"),
+    [(-0.1, "stable"), (0.099, "stable"), (0.1, "shifted"), (0.249, "shifted"), (0.25, "drifted")],
+)
+def test_words(psi: float, word: str) -> None:
+    assert in_words(psi) == word
+
+
+def weeks(jobs: int, weeks: int = 10) -> Ints:
+    return T0 + numpy.arange(jobs) * weeks * WEEK_S // jobs
+
+
+def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
+    draw, submit_s = random.Random(5), weeks(3000)
+    latest = latest_from(submit_s)
+    rows = [
+        [draw.gauss(0, 1), draw.gauss(0, 1) + (at_s >= latest), math.nan if at_s >= latest else 1.0, 7.0]
+        for at_s in submit_s
+    ]
+    names = ["same", "moved", "lost", "constant"]
+    found = {one.feature: one for one in feature_drift(names, numpy.array(rows), submit_s)}
+    assert {name: one.word for name, one in found.items()} == {
+        "lost": "drifted",
+        "moved": "drifted",
+        "same": "stable",
+        "constant": "stable",
+    }
+    assert next(iter(found)) == "lost"
+    assert found["same"].latest == pytest.approx(300, abs=2)
+    assert found["constant"].psi == 0
+    assert has_drifted(found.values())
+    assert not has_drifted([found["same"], found["constant"]])
+
+
+def test_few_rows_are_too_few_to_tell() -> None:
+    submit_s = weeks(LEAST_ROWS)
+    found = feature_drift(["one"], numpy.arange(LEAST_ROWS, dtype=float)[:, None], submit_s)
+    assert found[0].word == "too few to tell"
+    assert feature_drift(["one"], numpy.zeros((0, 1)), submit_s[:0]) == ()
+    (alone,) = feature_drift(["one"], numpy.ones((1, 1)), numpy.array([T0]))
+    assert (alone.word, alone.psi) == ("too few to tell", 0)
+
+
+def test_a_short_past_is_split_at_its_last_fifth() -> None:
+    assert latest_from(T0 + numpy.arange(100)) == T0 + 80
+    assert latest_from(numpy.array([T0, T0 + 3 * WEEK_S])) == T0 + 2 * WEEK_S
+
+
+def test_each_week_is_counted_and_a_bad_one_found() -> None:
+    submit_s = weeks(2000, weeks=4)
+    bad = T0 + 3 * WEEK_S
+    number = numpy.arange(len(submit_s))
+    exceeded = numpy.where(submit_s >= bad, number % 10 == 0, number % 200 == 0)
+    found = calibration_by_week(exceeded, submit_s, 0.01)
+    assert [(week.jobs, week.exceeded, week.word) for week in found] == [
+        (500, 3, "stable"),
+        (500, 2, "stable"),
+        (500, 3, "stable"),
+        (500, 50, "drifted"),
+    ]
+    assert found[3].error == pytest.approx(0.09)
+    assert calibration_by_week(exceeded[:0], submit_s[:0], 0.01) == ()
+    assert calibration_by_week(exceeded[1:6], submit_s[1:6], 0.01)[0].word == "too few to tell"

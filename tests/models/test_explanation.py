@@ -1,0 +1,203 @@
+"""What a prediction rests on: its last step is the prediction, its contributions are what the model says."""
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import ModelError
+from models.artefact import load_predictor
+from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK, Growth
+from models.demand.explanation import TOLD_FEATURES, Explained, explain, grounds_of
+from models.demand.prediction import ChainSettings, Predictor
+from models.evidence import LEARNED
+from models.feature_words import WORDS
+from models.features import FEATURES, features
+from models.history import History, past_job, request_of
+from models.tree_shap import booster_contributions, read_contributions
+from tests.builders import T0, attempt
+from tests.conftest import TrainedModel
+
+KNOWN = request_of(attempt())
+
+
+def known(*used_mib: float) -> History:
+    history = History(50)
+    for number, mib in enumerate(used_mib, start=1):
+        one = attempt(job_id=number, start_s=T0 + 1000 * number, mem_mib=mib, gpus=1, req_gpus=4)
+        history.add(request_of(one), past_job(one))
+    return history
+
+
+def explained(predictor: Predictor, dimension: str = "memory") -> Explained:
+    return {one.dimension: one for one in explain(predictor, KNOWN, {})}[dimension]  # type: ignore[index]
+
+
+def settled_mib() -> list[float]:
+    draw = random.Random(7)
+    return [900.0, *(draw.uniform(100, 850) for _ in range(SETTLED_JOBS + SETTLED_STREAK))]
+
+
+def test_every_feature_has_words_and_none_is_left_over() -> None:
+    assert set(WORDS) == set(FEATURES)
+    assert len({words.phrase for words in WORDS.values()}) == len(WORDS)
+
+
+@given(
+    st.lists(st.floats(1, 1e5), min_size=1, max_size=40),
+    st.none() | st.floats(-2, 2),
+    st.none() | st.floats(-1, 1),
+    st.integers(1, 6),
+)
+def test_the_last_step_is_the_prediction(
+    used: list[float], log_growth: float | None, offset: float | None, enough: int
+) -> None:
+    growth = {} if log_growth is None else dict.fromkeys(LEARNED, Growth(lambda _: log_growth, offset))
+    predictor = Predictor("m", known(*used), growth, ChainSettings(min_evidence=enough))
+    predicted, wall = predictor.predict(KNOWN), predictor.wall_time(KNOWN)
+    estimates = {"memory": predicted.memory, "cores": predicted.cores, "wall": wall, "gpus": predicted.gpus}
+    for one in explain(predictor, KNOWN, {}):
+        estimate = estimates[one.dimension]
+        assert one.enough == (estimate is not None)
+        if estimate is not None:
+            assert one.steps[-1].upper == estimate.upper
+        if one.dimension != "gpus":
+            names = [step.name for step in one.steps]
+            assert [*names[:3], names[-1]] == ["highest", "streak", "spread", "margin"]
+            streak, spread = one.steps[1:3]
+            assert streak.counts != spread.counts
+            bounds = [step.upper for step in (streak, spread) if step.upper is not None]
+            before = next(step.upper for step in one.steps[3:] if step.name in ("growth", "margin"))
+            assert before is not None
+            assert before <= min(bounds) * (1.01 + 1e-9)
+
+
+def test_a_growth_model_that_lowers_says_by_how_much() -> None:
+    growth = {"memory": Growth(lambda _: 0.001, 0.0)}
+    predictor = Predictor("m", known(*settled_mib()), growth, ChainSettings())  # type: ignore[arg-type]
+    one = explained(predictor)
+    assert [step.name for step in one.steps] == ["highest", "streak", "spread", "growth", "margin"]
+    highest, lowered = one.steps[0].upper, one.steps[3].upper
+    assert highest == pytest.approx(900.0)
+    assert lowered == pytest.approx(900.0 * math.exp(0.001))
+    assert one.silence == ""
+
+
+@pytest.mark.parametrize(
+    ("growth", "jobs", "silence"),
+    [
+        (None, 30, "no model"),
+        (Growth(lambda _: 0.0, None), 30, "not calibrated"),
+        (Growth(lambda _: 0.0, 0.0), 3, "not settled"),
+        (Growth(lambda _: 0.0, 0.0), 30, ""),
+    ],
+)
+def test_a_growth_model_that_says_nothing_says_why(growth: Growth | None, jobs: int, silence: str) -> None:
+    models = {} if growth is None else {"memory": growth}
+    predictor = Predictor("m", known(*settled_mib()[:jobs]), models, ChainSettings())  # type: ignore[arg-type]
+    assert explained(predictor).silence == silence
+
+
+@pytest.mark.parametrize("dimension", LEARNED)
+def test_contributions_add_up_to_what_is_served(dimension: str, trained_model: TrainedModel) -> None:
+    predictor = load_predictor(trained_model.folder, ChainSettings())
+    contributions = read_contributions(trained_model.folder)[dimension]  # type: ignore[index]
+    fitted = trained_model.trained.fitted[dimension]  # type: ignore[index]
+    served = predictor.growth[dimension].predict  # type: ignore[index]
+    for one in trained_model.attempts[-30:]:
+        asked = request_of(one)
+        sight = predictor.sight(asked)
+        assert sight is not None
+        row = features(asked, sight.evidence, sight.habits, dimension)  # type: ignore[arg-type]
+        added = contributions(row)
+        assert len(added) == len(FEATURES) + 1
+        assert sum(added) == pytest.approx(served(row), abs=1e-4)
+        assert added == booster_contributions(fitted.booster)(row)
+        grounds = grounds_of(row, added, 0.25)
+        told = sum(each.log_growth for each in grounds.contributions)
+        assert grounds.base + told + grounds.others == pytest.approx(grounds.log_growth)
+        assert grounds.log_growth == pytest.approx(served(row), abs=1e-4)
+        assert len(grounds.contributions) <= TOLD_FEATURES
+        logs = [abs(each.log_growth) for each in grounds.contributions]
+        assert logs == sorted(logs, reverse=True)
+
+
+def test_a_whole_explanation_of_a_trained_model(trained_model: TrainedModel) -> None:
+    loaded = load_predictor(trained_model.folder, ChainSettings())
+    calibrated = {name: Growth(growth.predict, 0.0) for name, growth in loaded.growth.items()}
+    predictor = Predictor("m", known(*settled_mib()), calibrated, ChainSettings())
+    told = explain(predictor, KNOWN, read_contributions(trained_model.folder))
+    assert [one.dimension for one in told] == ["memory", "cores", "wall", "gpus"]
+    grounds = told[0].growth
+    assert grounds is not None
+    sight = predictor.sight(KNOWN)
+    assert sight is not None
+    row = features(KNOWN, sight.evidence, sight.habits, "memory")
+    assert grounds.log_growth == pytest.approx(calibrated["memory"].predict(row), abs=1e-4)
+
+
+def test_the_past_jobs_are_the_highest_and_the_newest_with_their_numbers() -> None:
+    predictor = Predictor("m", known(100, 900, 300, 200, 400), {}, ChainSettings())
+    rests = explained(predictor).rests_on
+    assert [(one.which, one.job_id, one.used) for one in rests] == [
+        ("highest", 2, 900.0),
+        ("newest", 5, 400.0),
+        ("newest", 4, 200.0),
+        ("newest", 3, 300.0),
+    ]
+    assert rests[1].end_s == T0 + 5000 + 100
+    gpus = explained(predictor, "gpus")
+    assert (gpus.steps[0].upper, gpus.rests_on[0].used) == (1.0, 1.0)
+
+
+def test_a_job_that_was_killed_counts_as_more_than_it_used() -> None:
+    history = History(50)
+    for number, (mib, killed) in enumerate([(900.0, False), (800.0, True)], start=1):
+        one = past_job(attempt(job_id=number, start_s=T0 + 1000 * number, mem_mib=mib))
+        history.add(KNOWN, msgspec.structs.replace(one, mem_at_least=killed, complete=not killed))
+    told = explained(Predictor("m", history, {}, ChainSettings()))
+    highest = told.rests_on[0]
+    assert (highest.job_id, highest.used, highest.needed, highest.at_least) == (2, 800.0, 960.0, True)
+    assert told.steps[0].upper == pytest.approx(960.0)
+
+
+def test_who_is_not_known_has_no_explanation() -> None:
+    predictor = Predictor("m", known(100.0), {}, ChainSettings())
+    assert explain(predictor, msgspec.structs.replace(KNOWN, user="stranger"), {}) == ()
+
+
+def test_nothing_of_another_user_is_in_an_explanation(trained_model: TrainedModel) -> None:
+    loaded = load_predictor(trained_model.folder, ChainSettings())
+    contributions = read_contributions(trained_model.folder)
+
+    def told(others_mib: float) -> bytes:
+        history = known(*settled_mib())
+        for number in range(40):
+            one = attempt(job_id=5000 + number, user="bob", start_s=T0 + number, mem_mib=others_mib)
+            history.add(request_of(one), past_job(one))
+        growth = {name: Growth(model.predict, 0.0) for name, model in loaded.growth.items()}
+        return msgspec.json.encode(
+            explain(Predictor("m", history, growth, ChainSettings()), KNOWN, contributions)
+        )
+
+    for mib in (50.0, 7777.0):
+        text = told(mib)
+        assert b"bob" not in text
+        assert b"7777" not in text
+        assert b"500" not in {str(job["job_id"]).encode()[:3] for job in json.loads(text)[0]["rests_on"]}
+        assert b"account" not in text
+        assert b"partition" not in text
+
+
+def test_a_damaged_model_explains_nothing(trained_model: TrainedModel, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(trained_model.folder, folder)
+    (folder / "memory.ubj").write_bytes(b"{}")
+    with pytest.raises(ModelError, match=r"run `rightsizer train`"):
+        read_contributions(folder)

@@ -1,0 +1,205 @@
+"""Jobs that join a history after its training, and the files that they come by."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.demand.prediction import ChainSettings, Predictor
+from models.evidence import PastJob
+from models.families import family_keys
+from models.feed import FOLDER, FeedReader, append_jobs, covered, join_feed, read_parts, remove_covered
+from models.history import History, past_job, replay, request_of
+from models.recent import Finished, decode_finished, encode_finished, finished
+from tests.builders import DAY_S, T0, attempt, past, request
+
+KNOWN = request_of(attempt())
+NOW_S = float(T0)
+
+
+def job(job_id: int = 1, **changes: object) -> PastJob:
+    return msgspec.structs.replace(past_job(attempt(job_id=job_id)), **changes)
+
+
+def line(job_id: int, mem_mib: float = 200.0) -> Finished:
+    return Finished(told_s=NOW_S, request=KNOWN, job=job(job_id, end_s=T0 + job_id, mem_mib=mem_mib))
+
+
+def families(history: History) -> dict[tuple[str, ...], list[PastJob]]:
+    return {family: list(jobs) for family, jobs in history.items()}
+
+
+def predictor() -> Predictor:
+    return Predictor("m", History(5), {}, ChainSettings())
+
+
+@given(
+    st.lists(st.integers(0, 12).flatmap(lambda n: st.just((n // 3, n))), max_size=40),
+    st.integers(1, 6),
+)
+def test_jobs_count_once_in_the_order_of_their_ends_however_they_come(
+    ends: list[tuple[int, int]], recent_jobs: int
+) -> None:
+    history = History(recent_jobs)
+    for end_s, job_id in ends:
+        history.join(KNOWN, job(job_id + 1, end_s=end_s))
+    last = sorted(set(ends))[-recent_jobs:]
+    for jobs in families(history).values():
+        assert [(one.end_s, one.job_id - 1) for one in jobs] == last
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_a_history_that_jobs_join_is_that_of_a_later_training(trained: int, again: int) -> None:
+    attempts = past(30)
+    whole, part = History(7), History(7)
+    list(replay(attempts, whole))
+    by_end = sorted(attempts, key=lambda one: one.row.end_s)
+    list(replay(by_end[:trained], part))
+    # What the training saw comes too, and some of it twice.
+    for one in [*by_end[max(0, trained - 5) :], *by_end[again:]]:
+        part.join(request_of(one), past_job(one))
+    assert families(part) == families(whole)
+
+
+def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
+    history, other = History(5), request(job_name="other")
+    for asked in (KNOWN, other):
+        history.add(asked, job())
+    kept, before = history.evidence(other, 1), history.evidence(KNOWN, 1)
+    assert history.join(KNOWN, job(2, end_s=T0 + 999))
+    after = history.evidence(KNOWN, 1)
+    assert history.evidence(other, 1) is kept
+    assert before is not None
+    assert after is not None
+    assert len(after.jobs) == len(before.jobs) + 1
+    assert (history.joined(family_keys(KNOWN)) > 0, history.joined(family_keys(other))) == (True, 0)
+    assert not history.join(KNOWN, job(2, end_s=T0 + 999))
+    assert history.evidence(KNOWN, 1) is after
+
+
+def test_a_habit_follows_the_jobs_that_join() -> None:
+    history = History(5)
+    history.add(KNOWN, job(mem_mib=8000.0))
+    before = history.habits(KNOWN)
+    history.join(KNOWN, job(2, end_s=T0 + 999, mem_mib=80.0))
+    assert all(new.memory < old.memory for new, old in zip(history.habits(KNOWN), before, strict=True))
+
+
+def test_a_line_is_the_job_again_and_nothing_else_is() -> None:
+    one = finished(attempt(job_id=7), NOW_S)
+    assert one is not None
+    assert one.job.job_id == 7
+    assert decode_finished(encode_finished(one).rstrip(b"\n")) == one
+    for damaged in (b"", b"{}", b"\xff", encode_finished(one)[:-20], b'{"told_s":1,"request":{},"job":[]}'):
+        assert decode_finished(damaged) is None
+    assert finished(attempt(start_s=0, elapsed_s=0), NOW_S) is None
+
+
+def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
+    reader = FeedReader(tmp_path)
+    assert reader.read_on().jobs == []
+    append_jobs(tmp_path, [line(1), line(2)], NOW_S)
+    assert reader.read_on().jobs == [line(1), line(2)]
+    assert reader.read_on().jobs == []
+    append_jobs(tmp_path, [line(3)], NOW_S + DAY_S)
+    append_jobs(tmp_path, [], NOW_S + 2 * DAY_S)
+    assert reader.read_on().jobs == [line(3)]
+    assert [file.name for file in sorted((tmp_path / FOLDER).iterdir())] == [
+        "jobs-20231114.jsonl",
+        "jobs-20231115.jsonl",
+    ]
+
+
+def test_a_long_feed_is_read_in_parts(tmp_path: Path) -> None:
+    lines = [line(number) for number in range(1, 101)]
+    append_jobs(tmp_path, lines, NOW_S)
+    reader, parts = FeedReader(tmp_path), []
+    while (part := reader.read_on(most_bytes=2000)).more:
+        parts.append(part.jobs)
+    assert len(parts) > 10
+    assert [one for part in parts for one in part] == lines
+
+
+def test_damage_is_passed_over_and_a_half_line_waits(tmp_path: Path) -> None:
+    append_jobs(tmp_path, [line(1)], NOW_S)
+    [file] = (tmp_path / FOLDER).iterdir()
+    whole = encode_finished(line(3))
+    with file.open("ab") as feed:
+        feed.write(b"rubbish\n" + b"x" * 5000 + b"\n" + whole[:50])
+    reader = FeedReader(tmp_path)
+    parts = [reader.read_on(most_bytes=1000) for _ in range(9)]
+    assert [one for part in parts for one in part.jobs] == [line(1)]
+    assert file.name in {name for part in parts for name in part.problems}
+    assert not reader.read_on(most_bytes=1000).more
+    with file.open("ab") as feed:
+        feed.write(whole[50:])
+    assert reader.read_on(most_bytes=1000).jobs == [line(3)]
+
+
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    append_jobs(tmp_path, [line(1)], NOW_S)
+    [file] = (tmp_path / FOLDER).iterdir()
+    os.truncate(file, file.stat().st_size - 9)
+    append_jobs(tmp_path, [line(2)], NOW_S)
+    assert FeedReader(tmp_path).read_on().jobs == [line(2)]
+
+
+def test_a_file_that_cannot_be_read_delays_no_other(tmp_path: Path) -> None:
+    (tmp_path / FOLDER / "jobs-20200101.jsonl").mkdir(parents=True)
+    append_jobs(tmp_path, [line(1)], NOW_S)
+    part = FeedReader(tmp_path).read_on()
+    assert part.jobs == [line(1)]
+    assert "mend its permissions" in part.problems["jobs-20200101.jsonl"]
+    assert join_feed(predictor(), tmp_path).keys() == {"jobs-20200101.jsonl"}
+
+
+def test_a_feed_that_is_no_folder_says_so(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).touch()
+    [part] = read_parts(FeedReader(tmp_path))
+    assert "is not read" in part.problems[FOLDER]
+
+
+def test_a_file_that_became_shorter_is_read_anew(tmp_path: Path) -> None:
+    append_jobs(tmp_path, [line(1), line(2)], NOW_S)
+    reader = FeedReader(tmp_path)
+    reader.read_on()
+    [file] = (tmp_path / FOLDER).iterdir()
+    file.write_bytes(encode_finished(line(3)))
+    assert reader.read_on().jobs == [line(3)]
+
+
+def test_a_feed_as_it_was_at_a_moment(tmp_path: Path) -> None:
+    later = msgspec.structs.replace(line(2), told_s=NOW_S + 10)
+    append_jobs(tmp_path, [line(1), later], NOW_S)
+    then, now = predictor(), predictor()
+    join_feed(then, tmp_path, until_s=NOW_S)
+    join_feed(now, tmp_path)
+    assert (then.predict(KNOWN).jobs_seen, now.predict(KNOWN).jobs_seen) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("version", "gone"),
+    [
+        (None, ["jobs-20251001.jsonl"]),
+        ("rubbish", ["jobs-20251001.jsonl"]),
+        ("20269999T000000.000Z-a", ["jobs-20251001.jsonl"]),
+        ("20261119T000100.000Z-ab12cd", ["jobs-20251001.jsonl", "jobs-20261117.jsonl"]),
+        (
+            "20261121T000100.000Z-ab12cd",
+            ["jobs-20251001.jsonl", "jobs-20261117.jsonl", "jobs-20261118.jsonl"],
+        ),
+    ],
+)
+def test_days_that_a_model_was_trained_on_go(version: str | None, gone: list[str], tmp_path: Path) -> None:
+    days = ("20251001", "20261117", "20261118", "20261120", "20261121")
+    names = [*(f"jobs-{day}.jsonl" for day in days), "notes.txt"]
+    now_s = 1_795_262_400.0  # 2026-11-21 12:00
+    assert covered(names, version, now_s) == gone
+    (tmp_path / FOLDER).mkdir()
+    for name in names:
+        (tmp_path / FOLDER / name).touch()
+    remove_covered(tmp_path, version, now_s)
+    assert {file.name for file in (tmp_path / FOLDER).iterdir()} == {*names} - {*gone}

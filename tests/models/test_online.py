@@ -1,0 +1,214 @@
+"""Jobs sized one by one: what a decision knows, and what it must not."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Sequence
+
+import msgspec
+import numpy
+import pytest
+import xgboost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.request import JobRequest
+from models.demand.matrix import Row, matrix_of
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.training import MIN_ROWS, booster_growth, fit_quantile
+from models.evidence import PastJob
+from models.features import FEATURES
+from models.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
+
+ASKED_MIB, ASKED_CPUS = 8000, 8
+
+
+def job(
+    number: int, submit_s: float, end_s: float, *, start_s: float | None = None, mem_mib: float = 100.0
+) -> OnlineJob:
+    """A job of one family that asks for 8000 MiB and 8 CPUs, and uses one core."""
+    return OnlineJob(
+        job_id=str(number),
+        submit_s=submit_s,
+        start_s=submit_s if start_s is None else start_s,
+        end_s=end_s,
+        request=JobRequest(
+            user="ann", job_name="fit", cpus_per_task=ASKED_CPUS, mem_per_node_mib=ASKED_MIB, wall_s=3600
+        ),
+        past=PastJob(
+            end_s=int(end_s),
+            num_tasks=1,
+            asked_cpus=ASKED_CPUS,
+            asked_mem_mib=ASKED_MIB,
+            asked_gpus=None,
+            complete=True,
+            mem_mib=mem_mib,
+            mem_at_least=False,
+            cores_per_task=1.0,
+            wall_s=60,
+            gpus=None,
+            gpu_source="",
+            script="",
+        ),
+    )
+
+
+def learner(recent_jobs: int = 50) -> Learner:
+    return Learner(ChainSettings(), recent_jobs)
+
+
+def seen(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
+    """Grant what was asked, and tell how many jobs were known and the most that the next one may need."""
+    prediction = predictor.predict(request)
+    upper = math.nan if prediction.memory is None else prediction.memory.upper
+    return request, f"{prediction.jobs_seen} {upper:.9g}"
+
+
+def told(
+    jobs: Sequence[OnlineJob], decide_at: DecideAt = "submit", warm: Collection[str] = ()
+) -> dict[str, str]:
+    return {one.job_id: reason for one, _, reason in size_online(jobs, learner(), seen, decide_at, warm)}
+
+
+def known(
+    jobs: Sequence[OnlineJob], decide_at: DecideAt = "submit", warm: Collection[str] = ()
+) -> dict[str, int]:
+    return {job_id: int(reason.split()[0]) for job_id, reason in told(jobs, decide_at, warm).items()}
+
+
+def test_a_job_knows_those_that_ended_before_it_and_nothing_else() -> None:
+    jobs = [job(1, 0, 100), job(2, 50, 60), job(3, 61, 300), job(4, 101, 102), job(5, 400, 500)]
+    assert known(jobs) == {"1": 0, "2": 0, "3": 1, "4": 2, "5": 4}
+
+
+@pytest.mark.parametrize(("submit_s", "seen_jobs"), [(99.9, 0), (100, 0), (100.001, 1)])
+def test_what_ends_at_that_very_moment_is_not_known(submit_s: float, seen_jobs: int) -> None:
+    assert known([job(1, 0, 100), job(2, submit_s, 200)])["2"] == seen_jobs
+
+
+def test_at_start_a_job_knows_what_ended_while_it_waited() -> None:
+    jobs = [job(1, 0, 100), job(2, 50, 300, start_s=150), job(3, 60, 400, start_s=60)]
+    assert known(jobs) == {"1": 0, "2": 0, "3": 0}
+    assert known(jobs, "start") == {"1": 0, "2": 1, "3": 0}
+
+
+def test_jobs_are_decided_in_the_order_of_their_moments() -> None:
+    jobs = [job(1, 0, 500, start_s=90), job(2, 10, 500, start_s=20)]
+    assert list(told(jobs)) == ["1", "2"]
+    assert list(told(jobs, "start")) == ["2", "1"]
+    assert list(told(list(reversed(jobs)))) == ["1", "2"]
+
+
+def test_a_job_of_no_length_does_not_know_itself() -> None:
+    assert known([job(1, 100, 100), job(2, 100, 100), job(3, 101, 101)]) == {"1": 0, "2": 0, "3": 2}
+
+
+def test_warm_jobs_are_known_from_the_beginning_and_not_sized() -> None:
+    jobs = [job(1, 0, 100), job(2, 50, 1000), job(3, 2000, 3000)]
+    assert known(jobs, warm={"3"}) == {"1": 1, "2": 1}
+    assert known(jobs, warm={"1", "2", "3"}) == {}
+
+
+def test_the_learner_forgets_what_is_no_longer_recent() -> None:
+    jobs = [job(number, 10 * number, 10 * number + 5) for number in range(9)]
+    grants = size_online(jobs, learner(recent_jobs=3), seen)
+    assert [int(reason.split()[0]) for _, _, reason in grants] == [0, 1, 2, 3, 3, 3, 3, 3, 3]
+
+
+def past_jobs(count: int, seed: int = 0, every_s: float = 10.0) -> list[OnlineJob]:
+    """Jobs of which several run at a time, and that end in another order than they came."""
+    noise = random.Random(seed)
+    return [
+        job(
+            number,
+            every_s * number,
+            every_s * number + noise.uniform(1, 100),
+            mem_mib=noise.lognormvariate(6, 0.2),
+        )
+        for number in range(count)
+    ]
+
+
+def test_models_are_fitted_when_there_are_rows_enough_and_then_now_and_then() -> None:
+    jobs = past_jobs(200)
+    model = learner()
+    predictors: list[tuple[int, Predictor]] = []
+
+    def watched(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
+        if not predictors or predictors[-1][1] is not predictor:
+            predictors.append((predictor.predict(request).jobs_seen, predictor))
+        return request, ""
+
+    ended = 0
+    fits: list[int] = []
+    for one, _, _ in size_online(jobs, model, watched):
+        if len(predictors) > len(fits):
+            ended = sum(other.end_s < one.submit_s for other in jobs)
+            fits.append(ended)
+    # The first predictor has no model; a job that came before any had ended teaches no growth.
+    blind = sum(one.submit_s <= min(other.end_s for other in jobs) for one in jobs)
+    first, *later = fits[1:]
+    assert fits[0] == 0
+    assert MIN_ROWS <= first <= MIN_ROWS + 2 * blind
+    assert later
+    for before, after in zip(fits[1:], later, strict=False):
+        assert after - blind >= (before - blind) * REFIT_GROWTH * 0.9
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 43), st.sampled_from(["submit", "start"]))
+def test_the_future_changes_no_earlier_decision(seed: int, cut: int, decide_at: DecideAt) -> None:
+    jobs = past_jobs(45, seed)
+    moment_s = jobs[cut].submit_s
+    noise = random.Random(seed + 1)
+    peaks = [one.past.mem_mib for one in jobs if one.end_s >= moment_s]
+    noise.shuffle(peaks)
+    others = iter(peaks)
+    changed = [
+        one
+        if one.end_s < moment_s
+        else msgspec.structs.replace(
+            one,
+            end_s=moment_s + noise.uniform(0, 1000),
+            past=msgspec.structs.replace(one.past, mem_mib=next(others)),
+        )
+        for one in jobs
+    ]
+    before, after = told(jobs, decide_at), told(changed, decide_at)
+    early = [one.job_id for one in jobs if one.submit_s <= moment_s]
+    assert [before[job_id] for job_id in early] == [after[job_id] for job_id in early]
+
+
+def test_the_future_changes_no_decision_of_a_fitted_model_either() -> None:
+    jobs = past_jobs(160, every_s=50.0)
+    moment_s = jobs[110].submit_s
+    changed = [
+        one
+        if one.end_s < moment_s
+        else msgspec.structs.replace(one, past=msgspec.structs.replace(one.past, mem_mib=7000.0))
+        for one in jobs
+    ]
+    before, after = told(jobs), told(changed)
+    early = [one.job_id for one in jobs if one.submit_s <= moment_s]
+    assert [before[job_id] for job_id in early] == [after[job_id] for job_id in early]
+    assert before["159"] != after["159"]
+
+
+def test_a_job_of_which_nothing_was_measured_is_no_evidence_of_memory() -> None:
+    unknown = msgspec.structs.replace(
+        job(1, 0, 10), past=msgspec.structs.replace(job(1, 0, 10).past, mem_mib=None)
+    )
+    assert told([unknown, job(2, 20, 30)])["2"] == "1 nan"
+
+
+def test_a_row_alone_is_answered_as_in_a_matrix() -> None:
+    noise = random.Random(3)
+    rows = [[noise.choice([math.nan, noise.gauss(0, 1)]) for _ in FEATURES] for _ in range(2 * MIN_ROWS)]
+    matrix = matrix_of([Row(row, noise.gauss(0, 1), settled=True, bounded=False) for row in rows])
+    booster = fit_quantile(matrix)
+    together = booster.predict(
+        xgboost.DMatrix(numpy.asarray(rows, numpy.float32), feature_names=list(FEATURES))
+    )
+    growth = booster_growth(booster)
+    assert [growth(row) for row in rows] == pytest.approx(together.tolist(), rel=1e-6)

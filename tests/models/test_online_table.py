@@ -1,0 +1,219 @@
+"""A table of past jobs: what is read, what is refused and how it is said, and what is written."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.errors import ModelError
+from models.online import OnlineJob
+from models.online_table import GRANTED, NEEDED, check_writable, read_ids, read_jobs, tally, write_grants
+
+GOOD = {
+    "job_id": "7.batch",
+    "job_name": "fit",
+    "submit_time": "0.5",
+    "start": "10",
+    "end": "70.25",
+    "elapsed_s": "60",
+    "req_mem_mib": "8000",
+    "peak_mem_mib": "512.5",
+}
+
+
+def written(file: Path, *rows: dict[str, str]) -> Path:
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+def one(folder: Path, **changes: str) -> OnlineJob:
+    [found] = read_jobs(written(folder / "jobs.csv", GOOD | changes))
+    return found
+
+
+def refused(file: Path, why: str) -> None:
+    with pytest.raises(ModelError, match=why) as error:
+        read_jobs(file)
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_job_is_read_with_its_units(tmp_path: Path) -> None:
+    read = one(
+        tmp_path, user="ann", account="phys", req_cpus="4", used_cores="1.5", limit_s="3600", other="?"
+    )
+    assert (read.job_id, read.submit_s, read.start_s, read.end_s) == ("7.batch", 0.5, 10, 70.25)
+    assert (read.request.user, read.request.account, read.request.job_name) == ("ann", "phys", "fit")
+    asked = (read.request.mem_per_node_mib, read.request.cpus_per_task, read.request.wall_s)
+    assert asked == (8000, 4, 3600)
+    used = (read.past.mem_mib, read.past.cores_per_task, read.past.wall_s, read.past.complete)
+    assert used == (512.5, 1.5, 60, True)
+
+
+@pytest.mark.parametrize("peak", ["", "0", "nan", "NaN", " "])
+def test_a_peak_that_is_not_there_is_not_known_and_no_failure(tmp_path: Path, peak: str) -> None:
+    read = one(tmp_path, peak_mem_mib=peak)
+    assert read.past.mem_mib is None
+    row = tally([(read, msgspec.structs.replace(read.request, mem_per_node_mib=1), "")])
+    assert (row["memory short"], row["memory short %"], row["memory cut"]) == (0, None, 0)
+
+
+@pytest.mark.parametrize("asked", ["", "0", "nan", "0.4"])
+def test_what_was_not_asked_is_not_sized(tmp_path: Path, asked: str) -> None:
+    read = one(tmp_path, req_mem_mib=asked, req_cpus=asked)
+    assert (read.request.mem_per_node_mib, read.request.cpus_per_task) == (None, None)
+
+
+@pytest.mark.parametrize("column", NEEDED)
+def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
+    file = written(tmp_path / "jobs.csv", {name: value for name, value in GOOD.items() if name != column})
+    refused(file, rf"lacks the columns {column}; needed are job_id, ")
+
+
+@pytest.mark.parametrize("column", [*NEEDED[2:], "req_cpus", "used_cores", "limit_s"])
+@pytest.mark.parametrize(
+    "value", ["much", "inf", "-Infinity", "1e400", "1e300", "4G", "0x10", "True", "1_000"]
+)
+def test_text_where_a_number_belongs_is_shown_with_its_line(tmp_path: Path, column: str, value: str) -> None:
+    good = GOOD | {"req_cpus": "1", "used_cores": "1", "limit_s": "60"}
+    file = written(tmp_path / "jobs.csv", good, good | {"job_id": "8", column: value})
+    refused(file, rf"line 3: {column} is '{value}', which is no usable number")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"peak_mem_mib": "-1"}, "a figure is negative"),
+        ({"req_mem_mib": "-1"}, "a figure is negative"),
+        ({"req_cpus": "-4"}, "a figure is negative"),
+        ({"used_cores": "-0.1"}, "a figure is negative"),
+        ({"elapsed_s": "-1"}, "elapsed_s is missing or negative"),
+        ({"elapsed_s": ""}, "elapsed_s is missing or negative"),
+        ({"elapsed_s": "nan"}, "elapsed_s is missing or negative"),
+        ({"submit_time": ""}, "submit_time, start or end is missing"),
+        ({"start": "nan"}, "submit_time, start or end is missing"),
+        ({"end": ""}, "submit_time, start or end is missing"),
+        ({"end": "9"}, "it ends before it starts"),
+        ({"submit_time": "11"}, "starts before it is submitted"),
+        ({"job_id": ""}, "job_id is empty"),
+        ({"job_id": "1"}, "job_id is there twice"),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused_with_its_line(
+    tmp_path: Path, changes: dict[str, str], why: str
+) -> None:
+    first = GOOD | {"job_id": "1", "req_cpus": "1", "used_cores": "1"}
+    file = written(tmp_path / "jobs.csv", first, first | {"job_id": "2"} | changes)
+    refused(file, rf"line 3: .*{why}.*mend or drop that row")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "give a CSV file with a header line"),
+        ("\0\1\2", "lacks the columns"),
+        ("\xff\xfe", "give a CSV file with a header line"),
+        (",".join(GOOD) + "\n", "holds no jobs"),
+        (",".join(GOOD) + "\n" + ",".join(GOOD.values()) + ",9\n", "give a CSV file with a header line"),
+        (",".join(GOOD) + "\n1,fit,0,1,2,3,4,5\n2,fit,0,1,2,3,4,5,6\n", "saw 9"),
+        (",".join(GOOD) + '\n1,"fit\n', "give a CSV file with a header line"),
+    ],
+)
+def test_what_is_no_table_is_said_in_one_line(tmp_path: Path, content: str, why: str) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_bytes(content.encode("latin-1"))
+    refused(file, why)
+
+
+def test_a_line_that_is_cut_off_says_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text(",".join(GOOD) + "\n1,fit,0,1\n", encoding="utf-8")
+    refused(file, "line 2: submit_time, start or end is missing")
+
+
+def test_files_that_are_none_are_said(tmp_path: Path) -> None:
+    refused(tmp_path / "none.csv", "there is no file")
+    refused(tmp_path, "is not read: .*directory")
+
+
+def test_a_packed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    plain = written(tmp_path / "jobs.csv", GOOD).read_bytes()
+    file = tmp_path / "jobs.csv.gz"
+    file.write_bytes(gzip.compress(plain))
+    assert len(read_jobs(file)) == 1
+    for damaged in (gzip.compress(plain * 50)[:-20], b"no gzip", gzip.compress(plain)[:12] + b"\xff" * 40):
+        file.write_bytes(damaged)
+        refused(file, "is not read")
+
+
+def test_names_that_look_like_nothing_stay_names(tmp_path: Path) -> None:
+    read = one(tmp_path, job_name="NA", user="null", job_id="007")
+    assert (read.request.job_name, read.request.user, read.job_id) == ("NA", "null", "007")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"7.batch\n99\n", "names 1 jobs that are not in the table, 99"),
+        (b"\xff\xfe\xff", "one job_id a line"),
+    ],
+)
+def test_strange_ids_are_refused(tmp_path: Path, content: bytes, why: str) -> None:
+    jobs, file = [one(tmp_path)], tmp_path / "ids"
+    file.write_bytes(content)
+    with pytest.raises(ModelError, match=why):
+        read_ids(file, jobs)
+
+
+def test_ids_are_read_one_a_line(tmp_path: Path) -> None:
+    jobs, file = [one(tmp_path)], tmp_path / "ids"
+    file.write_text("\n7.batch\n\n", encoding="utf-8")
+    assert read_ids(file, jobs) == {"7.batch"}
+    file.write_text("", encoding="utf-8")
+    assert read_ids(file, jobs) == frozenset()
+    with pytest.raises(ModelError, match="one job_id a line"):
+        read_ids(tmp_path / "none", jobs)
+
+
+def test_only_what_changes_is_written(tmp_path: Path) -> None:
+    read = one(tmp_path, req_cpus="4")
+    less = msgspec.structs.replace(read.request, mem_per_node_mib=544)
+    write_grants(tmp_path / "out.csv", [(read, less, "memory: history")])
+    with (tmp_path / "out.csv").open(encoding="utf-8") as stream:
+        assert list(csv.reader(stream)) == [[*GRANTED], ["7.batch", "544", "", "memory: history"]]
+    write_grants(tmp_path / "none.csv", [])
+    assert (tmp_path / "none.csv").read_text(encoding="utf-8") == ",".join(GRANTED) + "\n"
+
+
+def test_a_short_job_counts_with_both_its_runs(tmp_path: Path) -> None:
+    read = one(tmp_path, req_cpus="4", used_cores="1")
+    less = msgspec.structs.replace(read.request, mem_per_node_mib=400, cpus_per_task=2)
+    row = tally([(read, less, ""), (read, read.request, "")])
+    assert (row["jobs"], row["memory cut"], row["memory short"]) == (2, 1, 1)
+    assert row["memory saved %"] == pytest.approx(100 * (1 - (400 + 8000 + 8000) / 16000), abs=0.05)
+    assert (row["CPUs saved %"], row["CPUs short"]) == (25.0, 0)
+
+
+def test_what_cannot_be_written_is_said_before_and_after(tmp_path: Path) -> None:
+    for file, why in ((tmp_path, "it is a folder"), (tmp_path / "none" / "out.csv", "there is no folder")):
+        with pytest.raises(ModelError, match=rf"is not written: {why}.*; give a file in a folder"):
+            check_writable(file)
+        with pytest.raises(ModelError, match=r"is not written: .+; give a file in a folder"):
+            write_grants(file, [])
+    check_writable(tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only_is_said_beforehand(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ModelError, match="permission denied"):
+        check_writable(tmp_path / "out.csv")
