@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import read_attempt_columns, write_attempts
+from accounting.store.records import read_attempt_columns, read_attempts, write_attempts
 from models.demand import training
 from models.demand.matrix import Matrix, need_of
 from models.demand.training import CALIBRATED, fit_quantile, offsets_of, predict, raised
@@ -142,6 +142,20 @@ def test_columns_of_the_store_are_those_of_its_attempts(tmp_path: Path) -> None:
     assert list(left.history.items()) == list(right.history.items())
     for dimension, matrix in left.matrices.items():
         np.testing.assert_array_equal(matrix.inputs, right.matrices[dimension].inputs)
+
+
+def test_only_the_attempts_of_a_time_on_are_read(tmp_path: Path) -> None:
+    attempts = past(30)
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, attempts)
+    from_s = attempts[20].row.submit_s
+    found = read_attempts(engine, submitted_from_s=from_s)
+    assert [one.row.job_id for one in found] == [
+        one.row.job_id for one in attempts if one.row.submit_s >= from_s
+    ]
+    assert 0 < len(found) < len(attempts)
+    engine.dispose()
 
 
 def test_an_empty_store_has_no_columns(tmp_path: Path) -> None:
