@@ -69,6 +69,7 @@ class ClientSite:
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.directory = shell.sandbox.directory
+        self.mode = "observe"
 
     def start(self, *argv: str) -> subprocess.Popen[str]:
         """Start a client as its user would type it."""
@@ -88,11 +89,11 @@ class ClientSite:
         assert child.returncode == 0, f"{argv}: {out}{errors}"
         return Ran(out, errors, time.monotonic() - began_s)
 
-    def words(self, family: str, *options: str, name: str | None = None) -> tuple[str, ...]:
+    def words(self, family: str, *options: str, name: str | None = None, wait_s: int = 1) -> tuple[str, ...]:
         """Return the command of a family's job, which waits a moment and tells its job id."""
         command, *asks = FAMILIES[family]
         work = "simulate-gpu-use 1; " if "gpu" in " ".join(asks) else ""
-        work += "sleep 3; echo job=$SLURM_JOB_ID cpus=$SLURM_CPUS_PER_TASK"
+        work += f"sleep {wait_s}; echo job=$SLURM_JOB_ID cpus=$SLURM_CPUS_PER_TASK"
         inner = ("srun",) if command == "salloc" else ()
         return (command, "-J", name or family, *asks, *options, *inner, "sh", "-c", work)
 
@@ -111,6 +112,10 @@ class ClientSite:
         return found[1] if found else ""
 
     def set_mode(self, mode: str) -> None:
+        """Change the mode, where it is another: that takes a restart of both services."""
+        if mode == self.mode:
+            return
+        self.mode = mode
         self.shell.run("rightsizer", "sandbox", "mode", "--dir", str(self.directory), mode)
 
     def ingested(self, job: int) -> Attempt:
@@ -140,7 +145,9 @@ def site(
         directory=make_folder() / "site", nodes=4, slurm_prefix=prefix, mode="observe", clients=True
     )
     site = ClientSite(type(shell)(cluster.start(options)))
-    started = [site.start(*site.words(family)) for family in FAMILIES for _ in range(HISTORY_JOBS)]
+    # Long enough to be sampled.
+    history = [site.words(family, wait_s=3) for family in FAMILIES for _ in range(HISTORY_JOBS)]
+    started = [site.start(*words) for words in history]
     for child in started:
         out, errors = child.communicate(timeout=120)
         assert child.returncode == 0, out + errors
@@ -152,10 +159,15 @@ def site(
 
 
 @pytest.fixture
-def enforcing(site: ClientSite) -> Iterator[ClientSite]:
+def enforcing(site: ClientSite) -> ClientSite:
     site.set_mode("enforce")
-    yield site
+    return site
+
+
+@pytest.fixture
+def observing(site: ClientSite) -> ClientSite:
     site.set_mode("observe")
+    return site
 
 
 def assert_left_alone(site: ClientSite, *options: str) -> Ran:
@@ -240,11 +252,11 @@ def test_a_new_family_gets_exactly_what_it_asked(enforcing: ClientSite) -> None:
     assert (allocated["cpu"], allocated["mem"]) == ("4", "3000M")
 
 
-def test_observing_changes_nothing(site: ClientSite) -> None:
-    ran = assert_left_alone(site, "--comment=mine")
-    assert site.comment(ran.job) == "mine"
+def test_observing_changes_nothing(observing: ClientSite) -> None:
+    ran = assert_left_alone(observing, "--comment=mine")
+    assert observing.comment(ran.job) == "mine"
     assert "rightsizer" not in ran.errors
-    assert site.ingested(ran.job).asked_cpus == 8
+    assert observing.ingested(ran.job).asked_cpus == 8
 
 
 def test_what_slurm_cannot_take_apart_is_left_alone(enforcing: ClientSite) -> None:
