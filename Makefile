@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/python -m bench.collector_cost
 	$(BIN)/python -m bench.ingest_rate
 	$(BIN)/python -m bench.reingest
+	$(BIN)/python -m bench.training
 	@if [ -n "$$RIGHTSIZER_TRACES" ]; then $(BIN)/python -m bench.memory_sizing --warm 4 && $(BIN)/python -m bench.calibration; else echo 'RIGHTSIZER_TRACES is not set: sizing on public traces is skipped'; fi
 
 faults: setup

@@ -32,8 +32,9 @@ from bench.memory_peers import moments
 from bench.memory_sizing import check_plots, folder_of
 from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
 from models.demand.chain import is_settled
+from models.demand.matrix import Matrix, Row, matrix_of
 from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, rise_log, spread_bound
-from models.demand.training import Matrix, booster_growth, fit_growth
+from models.demand.training import booster_growth, fit_growth
 from models.evidence import PastUse
 from models.features import asked_of, features
 from models.history import History
@@ -248,7 +249,7 @@ def growth_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
         before = [one for one in seen[:first] if asked and one.end_s < asked[0].decided_s]
         if not asked or not before:
             continue
-        fitted = fit_growth(matrix_of(before))
+        fitted = fit_growth(rows_of(before))
         predict = booster_growth(fitted.booster)
         expected = [predict(one.inputs) for one in asked]
         for nominal in NOMINAL:
@@ -260,14 +261,11 @@ def growth_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
         yield counted(trace, GROWTH, "20+", nominal, held[nominal])
 
 
-def matrix_of(seen: Iterable[Seen]) -> Matrix:
+def rows_of(seen: Iterable[Seen]) -> Matrix:
     """Return what the growth models learn from, in the order in which the jobs ended."""
     ordered = sorted(seen, key=lambda one: one.end_s)
-    return Matrix(
-        [one.inputs for one in ordered],
-        [one.growth for one in ordered],
-        [is_settled(one.past) for one in ordered],
-    )
+    # Public traces do not tell who was killed: every job counts as what it showed.
+    return matrix_of([Row(one.inputs, one.growth, is_settled(one.past), bounded=False) for one in ordered])
 
 
 def point_row(point: Point) -> dict[str, object]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from accounting.records import Attempt
 from models.artefact import CARD_JSON, CARD_MD
 from models.demand.training import SEED, Trained, libraries
 from models.drift import FeatureDrift
@@ -38,15 +37,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     drift: dict[Learned, tuple[FeatureDrift, ...]]
 
 
-def card_of(
-    trained: Trained, attempts: Sequence[Attempt], verdict: Verdict | None, most_failures: float
-) -> Card:
-    """Return the card of what was trained from attempts."""
+def card_of(trained: Trained, verdict: Verdict | None, most_failures: float) -> Card:
+    """Return the card of what was trained."""
+    seen = trained.seen
     return Card(
-        first_submit_s=min(attempt.row.submit_s for attempt in attempts),
-        last_end_s=max(attempt.row.end_s for attempt in attempts),
-        attempts=len(attempts),
-        users=len({attempt.row.user for attempt in attempts}),
+        first_submit_s=seen.first_submit_s,
+        last_end_s=seen.last_end_s,
+        attempts=seen.attempts,
+        users=seen.users,
         families=sum(1 for _ in trained.history.items()),
         seed=SEED,
         libraries=libraries(),

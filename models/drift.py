@@ -12,8 +12,9 @@ from typing import Literal
 
 import msgspec
 import numpy
-import numpy.typing as npt
+from numpy.typing import NDArray
 
+from accounting.frames import Floats, Ints
 from models.chance import at_least
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
@@ -26,8 +27,6 @@ BINS = 10
 LEAST_ROWS = 100
 # The latest share, where what is known spans less than two weeks.
 LATEST_SHARE = 0.2
-
-Floats = npt.NDArray[numpy.float64]
 
 
 class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,25 +55,25 @@ class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
         return self.exceeded / self.jobs - self.nominal
 
 
-def latest_from(submit_s: Sequence[int]) -> int:
+def latest_from(submit_s: Ints) -> int:
     """Return from when on jobs are the latest: the last week, or the last fifth where all is less than two weeks."""
-    ordered = sorted(submit_s)
+    ordered = numpy.sort(submit_s)
     if ordered[-1] - ordered[0] >= 2 * WEEK_S:
-        return ordered[-1] - WEEK_S
-    return ordered[min(len(ordered) - 1, int(len(ordered) * (1 - LATEST_SHARE)))]
+        return int(ordered[-1]) - WEEK_S
+    return int(ordered[min(len(ordered) - 1, int(len(ordered) * (1 - LATEST_SHARE)))])
 
 
 def feature_drift(
-    names: Sequence[str], inputs: Sequence[Sequence[float]], submit_s: Sequence[int]
+    names: Sequence[str], inputs: NDArray[numpy.floating], submit_s: Ints
 ) -> tuple[FeatureDrift, ...]:
     """Compare the latest rows with those before, feature by feature, the most drifted first; rows may hold NaN."""
-    if not submit_s:
+    if not len(submit_s):
         return ()
-    table = numpy.asarray(inputs, dtype=numpy.float64)
-    is_latest = numpy.asarray(submit_s) >= latest_from(submit_s)
+    is_latest = submit_s >= latest_from(submit_s)
+    columns = (inputs[:, column].astype(numpy.float64) for column in range(len(names)))
     found = (
-        _drift_of(name, table[~is_latest, column], table[is_latest, column])
-        for column, name in enumerate(names)
+        _drift_of(name, column[~is_latest], column[is_latest])
+        for name, column in zip(names, columns, strict=True)
     )
     return tuple(sorted(found, key=lambda one: (one.word == "too few to tell", one.by_chance - one.psi)))
 
@@ -118,33 +117,38 @@ def stability(before: Floats, latest: Floats) -> tuple[float, int]:
     return float(((shares[1] - shares[0]) * numpy.log(shares[1] / shares[0])).sum()), bins
 
 
-def _codes(values: Floats, edges: Floats) -> npt.NDArray[numpy.int64]:
+def _codes(values: Floats, edges: Floats) -> Ints:
     """Return the bin of each value: below, on or above each edge; the last one is NaN's."""
     places = numpy.searchsorted(edges, values, "left") + numpy.searchsorted(edges, values, "right")
     return numpy.where(numpy.isnan(values), 2 * len(edges) + 1, places)
 
 
 def calibration_by_week(
-    excess: Sequence[float], submit_s: Sequence[int], offset: float, nominal: float
+    exceeded: NDArray[numpy.bool_], submit_s: Ints, nominal: float
 ) -> tuple[WeekCalibration, ...]:
-    """Count by week the jobs whose growth exceeded what a model expected by more than `offset`.
+    """Count by week the jobs that used more than a model allowed, where the share `nominal` may.
 
-    `excess` is the log growth over the expected one, of jobs the model was not fitted to; `nominal` the share that may.
+    They are jobs the model was not fitted to.
     """
-    weeks: dict[int, list[float]] = {}
-    first = min(submit_s, default=0)
-    for value, at_s in zip(excess, submit_s, strict=True):
-        weeks.setdefault(first + (at_s - first) // WEEK_S * WEEK_S, []).append(value)
-    return tuple(_week(from_s, values, offset, nominal) for from_s, values in sorted(weeks.items()))
+    if not len(submit_s):
+        return ()
+    first = int(submit_s.min())
+    weeks, week = numpy.unique((submit_s - first) // WEEK_S, return_inverse=True)
+    counts = zip(
+        weeks.tolist(),
+        numpy.bincount(week).tolist(),
+        numpy.bincount(week[exceeded], minlength=len(weeks)).tolist(),
+        strict=True,
+    )
+    return tuple(_week(first + number * WEEK_S, jobs, failed, nominal) for number, jobs, failed in counts)
 
 
-def _week(from_s: int, excess: Sequence[float], offset: float, nominal: float) -> WeekCalibration:
-    exceeded = sum(value > offset for value in excess)
-    chance = at_least(exceeded, len(excess), nominal)
-    word: Word = "too few to tell" if len(excess) < LEAST_ROWS else "stable"
+def _week(from_s: int, jobs: int, exceeded: int, nominal: float) -> WeekCalibration:
+    chance = at_least(exceeded, jobs, nominal)
+    word: Word = "too few to tell" if jobs < LEAST_ROWS else "stable"
     if chance < SHIFTED_CHANCE:
         word = "drifted" if chance < DRIFTED_CHANCE else "shifted"
-    return WeekCalibration(from_s=from_s, jobs=len(excess), exceeded=exceeded, nominal=nominal, word=word)
+    return WeekCalibration(from_s=from_s, jobs=jobs, exceeded=exceeded, nominal=nominal, word=word)
 
 
 def has_drifted(found: Iterable[FeatureDrift | WeekCalibration]) -> bool:

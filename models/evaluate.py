@@ -113,7 +113,9 @@ def _history_peer(history: History) -> Sizing:
     def size(request: JobRequest) -> JobRequest:
         evidence = history.evidence(request, enough=1)
         jobs = evidence.jobs if evidence else ()
-        memory = max((job.mem_mib for job in jobs if job.mem_mib is not None), default=None)
+        memory = max(
+            (job.mem_mib for job in jobs if job.mem_mib is not None and not job.mem_short), default=None
+        )
         cores = max((job.cores_per_task for job in jobs if job.cores_per_task is not None), default=None)
         gpus = max((job.gpus for job in jobs if job.gpus is not None), default=None)
         return msgspec.structs.replace(
@@ -152,7 +154,8 @@ def judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[Ju
     rows: list[JudgedJob] = []
     for attempt in attempts:
         job, request = past_job(attempt), request_of(attempt)
-        used: dict[str, float | None] = {"memory": job.mem_mib, "cores": job.cores_per_task, "gpus": job.gpus}
+        mem_mib = None if job.mem_short else job.mem_mib
+        used: dict[str, float | None] = {"memory": mem_mib, "cores": job.cores_per_task, "gpus": job.gpus}
         for method, size in methods.items():
             sized = size(request)
             for dimension, amount in used.items():

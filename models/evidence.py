@@ -35,7 +35,8 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
 
     `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
-    and needed more than it shows. `job_id` is Slurm's number of the job, 0 where it is not known.
+    and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
+    `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
     """
 
     end_s: int
@@ -52,6 +53,8 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     gpu_source: str
     script: str
     job_id: int = 0
+    mem_short: bool = False
+    wall_at_least: bool = False
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
@@ -93,7 +96,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
 def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
     """Return what jobs needed of a dimension; None where it is known of none.
 
-    A job that was cut short counts only where it shows more than all before it.
+    A job that was cut short, or whose memory was seen too early, counts only where it shows more than all before it.
     """
     needed: list[float] = []
     complete = 0
@@ -103,7 +106,7 @@ def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
         if use is None:
             continue
         killed = dimension == "memory" and job.mem_at_least
-        tells = job.complete or killed
+        tells = killed or (job.complete and not (dimension == "memory" and job.mem_short))
         if not tells and use <= highest:
             continue
         needed.append(use * KILLED_BUMP if killed else use)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
-import numpy
+import numpy as np
 
-from models.demand.importance import Floats, Importance, permutation_importances
+from accounting.frames import Floats, Ints
+from models.demand.importance import Importance, permutation_importances
+from models.demand.matrix import Flags, Matrix
 from models.demand.training import (
     CALIBRATED,
     QUANTILE,
     SEED,
     Fitted,
-    Matrix,
     Trained,
-    expected_growth,
+    excess_of,
     fitted_rows,
     offsets_of,
+    predict,
 )
 from models.demand.weights import row_weights
 from models.drift import FeatureDrift, WeekCalibration, calibration_by_week, feature_drift
@@ -69,9 +69,9 @@ def health_of(trained: Trained, most_failures: float) -> tuple[GrowthHealth, ...
 
 def _health(dimension: Learned, fitted: Fitted, matrix: Matrix, most_failures: float) -> GrowthHealth:
     known = fitted.known
-    later = [index for index in range(fitted_rows(matrix), len(matrix.targets)) if matrix.settled[index]]
-    expected = expected_growth(fitted.booster, [matrix.inputs[index] for index in later])
-    excess = [matrix.targets[index] - log for index, log in zip(later, expected, strict=True)]
+    later = matrix.part(slice(fitted_rows(matrix), None))
+    later = later.part(later.settled)
+    excess = excess_of(fitted.booster, later)
     offset = known.offset(most_failures)
     nominal = max((failures for failures in CALIBRATED if failures <= most_failures), default=most_failures)
     return GrowthHealth(
@@ -79,45 +79,53 @@ def _health(dimension: Learned, fitted: Fitted, matrix: Matrix, most_failures: f
         rows=known.rows,
         calibrated_on=known.calibrated_on,
         apart=len(known.apart),
-        calibration=calibration_of(excess, [matrix.users[index] for index in later]),
-        importance=_importance(fitted, matrix, later),
-        weeks=()
-        if offset is None
-        else calibration_by_week(excess, [matrix.submit_s[index] for index in later], offset, nominal),
+        calibration=calibration_of(excess, later.bounded, later.users),
+        importance=_importance(fitted, later.part(~later.bounded)),
+        weeks=() if offset is None else _weeks(excess, later, offset, nominal),
     )
 
 
-def calibration_of(excess: Sequence[float], users: Sequence[str]) -> tuple[Calibrated, ...]:
+def _weeks(excess: Floats, later: Matrix, offset: float, nominal: float) -> tuple[WeekCalibration, ...]:
+    judged, exceeded = judged_by(excess, later.bounded, offset)
+    return calibration_by_week(exceeded[judged], later.submit_s[judged], nominal)
+
+
+def judged_by(excess: Floats, bounded: Flags, offset: float) -> tuple[Flags, Flags]:
+    """Return which jobs tell whether they exceeded an offset, and which did; a bound below it tells nothing."""
+    exceeded: Flags = np.where(bounded, excess >= offset, excess > offset)
+    return ~bounded | exceeded, exceeded
+
+
+def calibration_of(excess: Floats, bounded: Flags, users: Ints) -> tuple[Calibrated, ...]:
     """Calibrate on the earlier half, count on the later; shares for which that half is too small are left out."""
     half = len(excess) // 2
-    offsets = offsets_of(excess[:half], row_weights(users[:half]) if half else None)
-    later = excess[half:]
-    return tuple(
-        Calibrated(
-            nominal=offset.failures,
-            observed=sum(value > offset.log_growth for value in later) / len(later),
-            jobs=len(later),
-        )
-        for offset in offsets
-    )
+    weights = row_weights(users[:half]) if len(users) else None
+    found: list[Calibrated] = []
+    for offset in offsets_of(excess[:half], bounded[:half], weights):
+        judged, exceeded = judged_by(excess[half:], bounded[half:], offset.log_growth)
+        jobs = int(judged.sum())
+        if jobs:
+            found.append(
+                Calibrated(nominal=offset.failures, observed=float(exceeded.sum()) / jobs, jobs=jobs)
+            )
+    return tuple(found)
 
 
-def _importance(fitted: Fitted, matrix: Matrix, later: Sequence[int]) -> tuple[Importance, ...]:
-    latest = later[-MOST_ROWS:]
-    if not latest:
+def _importance(fitted: Fitted, later: Matrix) -> tuple[Importance, ...]:
+    latest = later.part(slice(-MOST_ROWS, None))
+    if not len(latest):
         return ()
-    inputs = numpy.asarray([matrix.inputs[index] for index in latest])
-    targets = numpy.asarray([matrix.targets[index] for index in latest])
 
-    def predict(rows: Floats) -> Floats:
-        return numpy.asarray(expected_growth(fitted.booster, rows), dtype=numpy.float64)
+    def expected(rows: Floats) -> Floats:
+        return predict(fitted.booster, rows.astype(np.float32)).astype(np.float64)
 
-    found = permutation_importances(predict, FEATURES, inputs, targets, SEED, REPEATS, pinball)
+    inputs = latest.inputs.astype(np.float64)
+    found = permutation_importances(expected, FEATURES, inputs, latest.targets, SEED, REPEATS, pinball)
     return tuple(sorted(found, key=lambda one: -one.mean))
 
 
 def pinball(predicted: Floats, true: Floats) -> Floats:
     """Return the mean loss by which the growth models' quantile is fitted, one for each row of predictions."""
     over = true - predicted
-    loss: Floats = numpy.maximum(QUANTILE * over, (QUANTILE - 1) * over).mean(axis=1)
+    loss: Floats = np.maximum(QUANTILE * over, (QUANTILE - 1) * over).mean(axis=1)
     return loss

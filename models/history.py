@@ -25,6 +25,8 @@ from models.evidence import (
 )
 from models.families import Family, cohort_keys, family_keys
 
+# What ran to an end that shows its whole need.
+COMPLETE = ("completed", "timeout")
 # More different likenesses than this are not remembered at a time.
 MOST_FOUND = 4096
 
@@ -182,7 +184,7 @@ def habit_of(jobs: Iterable[PastJob]) -> Habit:
     """Return the mean logarithm of used over asked; NaN where nobody asked or nothing is known."""
     memory, cores = [], []
     for job in jobs:
-        if job.asked_mem_mib and job.mem_mib is not None:
+        if job.asked_mem_mib and job.mem_mib is not None and not job.mem_short:
             memory.append(math.log(max(job.mem_mib, LEAST_MIB) / job.asked_mem_mib))
         if job.asked_cpus and job.cores_per_task is not None:
             cores.append(math.log(max(job.cores_per_task, LEAST_CORES) * job.num_tasks / job.asked_cpus))
@@ -220,12 +222,14 @@ def past_job(attempt: Attempt) -> PastJob:
         asked_cpus=attempt.asked_cpus,
         asked_mem_mib=attempt.asked_mem_mib,
         asked_gpus=attempt.asked_gpus,
-        complete=use.outcome in ("completed", "timeout"),
+        complete=use.outcome in COMPLETE,
+        mem_mib=_finite(use.peak_mem_mib),
         # What was looked at once may have been looked at before it had grown.
-        mem_mib=None if use.memory_quality == "short" else _finite(use.peak_mem_mib),
+        mem_short=use.memory_quality == "short",
         mem_at_least=use.memory_quality == "censored",
         cores_per_task=_finite(use.cores_per_task),
         wall_s=use.wall_s,
+        wall_at_least=use.outcome == "timeout",
         gpus=use.gpus,
         gpu_source=use.gpu_source,
         script=attempt.script_signature,

@@ -14,9 +14,10 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Growth, is_settled
+from models.demand.matrix import Row, matrix_of, need_of
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import MIN_ROWS, Matrix, booster_growth, fit_growth
-from models.evidence import Learned, PastJob, use_of
+from models.demand.training import MIN_ROWS, booster_growth, fit_growth
+from models.evidence import Learned, PastJob
 from models.features import features
 from models.history import History
 
@@ -53,7 +54,7 @@ class Learner:
     def __init__(self, settings: ChainSettings, recent_jobs: int) -> None:
         self._settings = settings
         self._history = History(recent_jobs)
-        self._matrices = {dimension: Matrix([], [], []) for dimension in SIZED}
+        self._rows: dict[Learned, list[Row]] = {dimension: [] for dimension in SIZED}
         self._growth: dict[Learned, Growth] = {}
         self._next_fit = dict.fromkeys(SIZED, MIN_ROWS)
         self._lessons: dict[str, dict[Learned, Lesson]] = {}
@@ -80,22 +81,21 @@ class Learner:
     def ended(self, job: OnlineJob) -> None:
         """Learn from a job that has ended."""
         for dimension, lesson in self._lessons.pop(job.job_id, {}).items():
-            need, matrix = use_of(job.past, dimension), self._matrices[dimension]
-            if need is not None and job.past.complete:
-                matrix.inputs.append(lesson.inputs)
-                matrix.targets.append(math.log(need) - lesson.highest_log)
-                matrix.settled.append(lesson.settled)
+            need = need_of(job.past, dimension)
+            if need is not None:
+                growth = need.log - lesson.highest_log
+                self._rows[dimension].append(Row(lesson.inputs, growth, lesson.settled, need.bounded))
         self._history.add(job.request, job.past)
 
     def refit(self) -> None:
         """Fit those growth models anew for which there are many more rows than at the last time."""
-        due = [name for name, matrix in self._matrices.items() if len(matrix.targets) >= self._next_fit[name]]
+        due = [name for name, rows in self._rows.items() if len(rows) >= self._next_fit[name]]
         for dimension in due:
-            matrix = self._matrices[dimension]
-            fitted = fit_growth(matrix)
+            rows = self._rows[dimension]
+            fitted = fit_growth(matrix_of(rows))
             offset = fitted.known.offset(self._settings.most_failures)
             self._growth[dimension] = Growth(booster_growth(fitted.booster), offset)
-            self._next_fit[dimension] = math.ceil(len(matrix.targets) * REFIT_GROWTH)
+            self._next_fit[dimension] = math.ceil(len(rows) * REFIT_GROWTH)
         if due:
             self.predictor = self._build()
 

@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.chance import at_least
+from models.demand.matrix import Flags
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import train
+from models.demand.training import train_columns
 from models.evaluate import DIMENSIONS, JudgedJob, Sizing, judge
 from models.families import Family, describe_family
+from models.history import COMPLETE
+from models.past_columns import PastColumns
 
 # Fewer later jobs cannot tell one model from another: the current one stays until there are more.
 LEAST_JUDGED = 50
@@ -72,44 +76,51 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs to judge on, submitted from `split_s` on, and those that had ended before."""
+    """Which attempts are to be judged on (`after`, submitted from `split_s` on), and which had ended before."""
 
     split_s: int
-    before: tuple[Attempt, ...]
-    after: tuple[Attempt, ...]
+    before: Flags
+    after: Flags
+
+
+# All attempts submitted from a time (unix seconds) on: of a long past, only what is judged is read job by job.
+Later = Callable[[int], Sequence[Attempt]]
 
 
 def gate(
-    attempts: Sequence[Attempt],
+    past: PastColumns,
+    later: Later,
     settings: ChainSettings,
     recent_jobs: int,
     sizing: Callable[[Predictor], Sizing],
     champion: Champion | None,
 ) -> Verdict:
     """Rehearse the new model and judge it against the champion, or against users' requests where there is none."""
-    part, opponent = slice_of(attempts, champion), CURRENT if champion else USERS
+    part, opponent = slice_of(past, champion), CURRENT if champion else USERS
     methods: dict[str, Sizing] = {opponent: sizing(champion.predictor) if champion else _as_asked}
     judged: list[JudgedJob] = []
-    if part.before and part.after and not (champion and len(part.after) < LEAST_JUDGED):
-        trained = train(part.before, recent_jobs)
+    jobs = int(part.after.sum())
+    if part.before.any() and jobs and not (champion and jobs < LEAST_JUDGED):
+        trained = train_columns(past.part(part.before), recent_jobs)
         rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
-        judged = judge(part.after, {**methods, NEW: sizing(rehearsal)})
-    return verdict(judged, opponent, settings.most_failures, len(part.after), part.split_s)
+        after = [attempt for attempt in later(part.split_s) if attempt.use.outcome in COMPLETE]
+        judged = judge(after, {**methods, NEW: sizing(rehearsal)})
+    return verdict(judged, opponent, settings.most_failures, jobs, part.split_s)
 
 
-def slice_of(attempts: Sequence[Attempt], champion: Champion | None) -> Slice:
+def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
     """Return what the gate judges on; empty where nothing is new. Jobs still running at the split are on no side."""
     seen_s = champion.last_end_s if champion else -1
-    shown = [a for a in attempts if a.use.outcome in ("completed", "timeout") and a.row.submit_s > seen_s]
-    submits = sorted(attempt.row.submit_s for attempt in shown)
-    if not submits:
-        return Slice(split_s=seen_s + 1, before=(), after=())
+    shown = past.complete & (past.submit_s > seen_s)
+    submits = np.sort(past.submit_s[shown])
+    if not len(submits):
+        return Slice(split_s=seen_s + 1, before=np.zeros_like(shown), after=shown)
     share = 0.5 if champion else FIRST_JUDGED_SHARE
-    split_s = submits[min(len(submits) - 1, int(len(submits) * (1 - share)))]
+    split_s = int(submits[min(len(submits) - 1, int(len(submits) * (1 - share)))])
     return Slice(
         split_s=split_s,
-        before=tuple(a for a in attempts if a.row.start_s and a.row.end_s < split_s),
-        after=tuple(a for a in shown if a.row.submit_s >= split_s),
+        before=past.started & (past.end_s < split_s),
+        after=shown & (past.submit_s >= split_s),
     )
 
 

@@ -51,7 +51,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     directory = tmp_path_factory.mktemp("models")
     attempts = past()
     trained = training.train(attempts, RECENT_JOBS)
-    version = training.save(trained, attempts, directory, attempts[-1].row.end_s)
+    version = training.save(trained, directory, attempts[-1].row.end_s)
     registry.promote(directory, version)
     return TrainedModel(directory, version, attempts, trained)
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine, Table, func, select, tuple_
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
 from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step
 from accounting.store import counts, schema
+from accounting.store.batches import arrow_schema, read_batches
 from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
 from accounting.store.quarantine import line_digest
@@ -115,13 +118,33 @@ def _decision_row(decision: Decision) -> Row:
     }
 
 
-def read_attempts(engine: Engine, job_id: int | None = None) -> list[Attempt]:
-    """Return all attempts, or those of one job, in the order of their submission."""
+def read_attempts(
+    engine: Engine, job_id: int | None = None, submitted_from_s: int | None = None
+) -> list[Attempt]:
+    """Return all attempts, those of one job, or those submitted from a time on, in the order of their submission."""
     query = select(schema.attempts).order_by(schema.attempts.c.submit_s, schema.attempts.c.job_id)
+    if submitted_from_s is not None:
+        query = query.where(schema.attempts.c.submit_s >= submitted_from_s)
     if job_id is not None:
         query = query.where(schema.attempts.c.job_id == job_id)
     with engine.connect() as connection:
         return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
+
+
+def read_attempt_columns(engine: Engine, names: Sequence[str]) -> pa.Table:
+    """Return columns of all attempts, in the order of their submission."""
+    table = schema.attempts
+    query = select(*(table.c[name] for name in names)).order_by(table.c.submit_s, table.c.job_id)
+    batches = [_packed(batch) for batch in read_batches(engine, query)]
+    return pa.concat_tables(batches) if batches else arrow_schema(query).empty_table()
+
+
+def _packed(batch: pa.Table) -> pa.Table:
+    """Return a batch with its texts as places in a list of different ones: most come again and again."""
+    columns = (
+        pc.dictionary_encode(column) if column.type == pa.string() else column for column in batch.columns
+    )
+    return pa.table(dict(zip(batch.column_names, columns, strict=True)))
 
 
 def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[tuple[str, int, int, int]]:

@@ -1,8 +1,8 @@
 """Training: from attempts to an artefact. Reproducible from the attempts and the seed.
 
 The growth model of a dimension predicts log(next use / most used so far by the family) at a high quantile, from
-features known at submit time. Its rows come from replaying the past: each job sees only what had ended before it
-was submitted, exactly as it will be when the model serves.
+features known at submit time. Its rows (growth_rows.py) say of each job what could be known of it when it was
+submitted, exactly as it will be when the model serves.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import importlib.metadata
 import math
 import time
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy
-import numpy.typing as npt
+import numpy as np
 import xgboost
 
 from accounting.errors import ModelError
+from accounting.frames import Floats
 from accounting.records import Attempt
 from models import registry
 from models.artefact import (
@@ -37,44 +37,40 @@ from models.artefact import (
     TrainedOn,
     sealed,
 )
-from models.demand.chain import Growth, GrowthModel, is_settled
+from models.demand.chain import Growth, GrowthModel
+from models.demand.growth_rows import build_matrices
+from models.demand.matrix import Flags, Inputs, Matrix
 from models.demand.weights import row_weights, users_apart
-from models.evidence import LEARNED, Learned, use_of
-from models.features import FEATURES, features
-from models.history import History, past_job, replay
+from models.evidence import Learned
+from models.features import FEATURES
+from models.history import History
+from models.past_columns import PastColumns, columns_of_attempts, history_of
 
 QUANTILE = 0.98
-# Fewer rows cannot place a 98 % quantile; history and margin then speak alone.
+# Fewer rows that show their need cannot place a 98 % quantile; history and margin then speak alone.
 MIN_ROWS = 50
 # The earlier share of the jobs is fitted, the later rest calibrates.
 FITTED_SHARE = 0.8
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+# Sums of weights that are equal but for their rounding.
+ROUNDED = 1 + 1e-12
 ROUNDS = 150
+# After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
+RAISED_AFTER = range(20, ROUNDS, 10)
+# On fewer rows threads wait for each other, on a busy machine for minutes.
 THREADED_ROWS = 100_000
 GOLDEN_ROWS = 16
 SEED = 20260101
-
-Rows = Sequence[Sequence[float]] | npt.NDArray[numpy.float64]
-
-
-class Matrix(msgspec.Struct):
-    """Training rows of one dimension, the earliest first: features (rows × FEATURES), log growth, if settled.
-
-    `users` and `submit_s` say whose job a row is and when it came; left empty, all rows weigh the same.
-    """
-
-    inputs: list[list[float]]
-    targets: list[float]
-    settled: list[bool]
-    users: list[str] = []
-    submit_s: list[int] = []
-
-    def without(self, users: Collection[str]) -> Matrix:
-        """Return the rows of all other users."""
-        if not users:
-            return self
-        kept = [index for index, user in enumerate(self.users) if user not in users]
-        return Matrix(*([column[index] for index in kept] for column in msgspec.structs.astuple(self)))
+SETTINGS = {
+    "objective": "reg:quantileerror",
+    "quantile_alpha": QUANTILE,
+    "tree_method": "hist",
+    "max_depth": 4,
+    "eta": 0.1,
+    "min_child_weight": 10,
+    "subsample": 0.8,
+    "seed": SEED,
+}
 
 
 class Fitted(msgspec.Struct):
@@ -84,12 +80,23 @@ class Fitted(msgspec.Struct):
     known: TrainedOn
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learned from: how many attempts of how many users, when (unix seconds), and who metered their GPUs."""
+
+    attempts: int
+    users: int
+    first_submit_s: int
+    last_end_s: int
+    gpu_sources: tuple[str, ...]
+
+
 class Trained(msgspec.Struct):
     """What training made: the history at its end and a booster for each dimension that had rows enough."""
 
     history: History
     matrices: dict[Learned, Matrix]
     fitted: dict[Learned, Fitted]
+    seen: Seen
 
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
         """Return the growth models as XGBoost computes them, without an artefact."""
@@ -105,50 +112,45 @@ class Trained(msgspec.Struct):
 
 def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
     """Learn from attempts; ModelError where not one of them ended with a usable figure."""
-    history = History(recent_jobs)
-    matrices = {dimension: Matrix([], [], []) for dimension in LEARNED}
-    for attempt, request in replay(attempts, history):
-        evidence = history.evidence(request, enough=1)
-        if evidence is None:
-            continue
-        job, habits = past_job(attempt), history.habits(request)
-        for dimension, matrix in matrices.items():
-            target, past = use_of(job, dimension), evidence.use(dimension)
-            if target is None or past is None or not job.complete:
-                continue
-            matrix.inputs.append(features(request, evidence, habits, dimension))
-            matrix.targets.append(math.log(target) - past.highest_log)
-            matrix.settled.append(is_settled(past))
-            matrix.users.append(request.user)
-            matrix.submit_s.append(attempt.row.submit_s)
-    if not any(True for _ in history.items()):
+    return train_columns(columns_of_attempts(attempts), recent_jobs)
+
+
+def train_columns(past: PastColumns, recent_jobs: int) -> Trained:
+    """Learn from attempts in columns; ModelError where not one of them ended with a usable figure."""
+    if not past.started.any():
         raise ModelError(
-            f"nothing to learn from {len(attempts)} attempts: none of them started; ingest more accounting"
+            f"nothing to learn from {len(past)} attempts: none of them started; ingest more accounting"
         )
+    matrices = build_matrices(past, recent_jobs)
     fitted = {
-        name: fit_growth(matrix) for name, matrix in matrices.items() if len(matrix.targets) >= MIN_ROWS
+        name: fit_growth(matrix)
+        for name, matrix in matrices.items()
+        if np.count_nonzero(~matrix.bounded) >= MIN_ROWS
     }
-    return Trained(history, matrices, fitted)
+    seen = Seen(
+        attempts=len(past),
+        users=len(np.unique(past.user)),
+        first_submit_s=int(past.submit_s.min()),
+        last_end_s=int(past.end_s.max()),
+        gpu_sources=tuple(sorted({past.gpu_sources[code] for code in set(past.gpu_source.tolist())} - {""})),
+    )
+    return Trained(history_of(past, recent_jobs), matrices, fitted, seen)
 
 
 def fit_growth(matrix: Matrix) -> Fitted:
     """Fit the growth of the earlier jobs, and calibrate it on the later ones (split conformal prediction)."""
-    apart = users_apart(matrix.users, matrix.targets, MIN_ROWS)
+    apart = {matrix.names[user] for user in users_apart(matrix.users, matrix.targets, MIN_ROWS)}
     matrix = matrix.without(apart)
     rows = fitted_rows(matrix)
-    weights = row_weights(matrix.users) if matrix.users else [1.0] * len(matrix.targets)
-    booster = fit_quantile(matrix.inputs[:rows], matrix.targets[:rows], weights[:rows])
-    later = [index for index in range(rows, len(matrix.targets)) if matrix.settled[index]]
-    excess: list[float] = []
-    if later:
-        expected = booster.predict(_dmatrix([matrix.inputs[index] for index in later]))
-        excess = [matrix.targets[index] - float(log) for index, log in zip(later, expected, strict=True)]
-    offsets = offsets_of(excess, [weights[index] for index in later])
+    weights = row_weights(matrix.users) if len(matrix.users) else np.ones(len(matrix))
+    booster = fit_quantile(matrix.part(slice(rows)), weights[:rows])
+    later, calibrating = matrix.part(slice(rows, None)), weights[rows:]
+    later, calibrating = later.part(later.settled), calibrating[later.settled]
     known = TrainedOn(
         rows=rows,
         quantile=QUANTILE,
         calibrated_on=len(later),
-        offsets=offsets,
+        offsets=offsets_of(excess_of(booster, later), later.bounded, calibrating),
         apart=tuple(sorted(apart)),
     )
     return Fitted(booster, known)
@@ -156,67 +158,74 @@ def fit_growth(matrix: Matrix) -> Fitted:
 
 def fitted_rows(matrix: Matrix) -> int:
     """Return how many of the rows, the earliest, are fitted; those after them calibrate."""
-    return round(len(matrix.targets) * FITTED_SHARE)
+    return round(len(matrix) * FITTED_SHARE)
 
 
-def offsets_of(excess: Sequence[float], weights: Sequence[float] | None = None) -> tuple[Offset, ...]:
+def excess_of(booster: xgboost.Booster, matrix: Matrix) -> Floats:
+    """Return by how much the growth of each row exceeds what a booster expects of it; a bound's shows a bound."""
+    excess: Floats = matrix.targets - predict(booster, matrix.inputs)
+    return excess
+
+
+def offsets_of(excess: Floats, bounded: Flags, weights: Floats | None = None) -> tuple[Offset, ...]:
     """Return, for each share of failures, what covers the excess of all but that share of jobs like these.
 
     Of n jobs, the k-th highest excess is exceeded by the next one with a probability of k / (n + 1) (Vovk et al. 2005):
     shares for which that is too much even for the highest are left out. Jobs with weights count by them, and the next
-    one as much as the heaviest (Tibshirani et al. 2019).
+    one as much as the heaviest (Tibshirani et al. 2019). Where an excess is a bound, its job exceeds whatever is not
+    above it; of what is, it says nothing, and is no job that counts.
     """
-    falling = sorted(zip(excess, weights or [1.0] * len(excess), strict=True), reverse=True)
-    total = sum(weight for _, weight in falling) + max((weight for _, weight in falling), default=0.0)
+    weights = np.ones(len(excess)) if weights is None else weights
+    order = np.flatnonzero(~bounded)[np.argsort(-excess[~bounded], kind="stable")]
+    falling, spent = excess[order], np.cumsum(weights[order])
+    failed = _weight_from(excess[bounded], weights[bounded], falling)
+    counted = weights[order].sum() + failed + weights.max(initial=0.0)
     offsets: list[Offset] = []
     for failures in CALIBRATED:
-        spent = 0.0
-        highest: float | None = None
-        for log_growth, weight in falling:
-            spent += weight
-            if spent > failures * total * (1 + 1e-12):
-                break
-            highest = log_growth
-        if highest is not None:
-            offsets.append(Offset(failures=failures, log_growth=highest))
+        enough = np.count_nonzero(spent + failed <= failures * counted * ROUNDED)
+        if enough:
+            offsets.append(Offset(failures=failures, log_growth=float(falling[enough - 1])))
     return tuple(offsets)
 
 
-def fit_quantile(
-    inputs: Sequence[Sequence[float]], targets: Sequence[float], weights: Sequence[float] | None = None
-) -> xgboost.Booster:
-    """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale."""
-    settings = {
-        "objective": "reg:quantileerror",
-        "quantile_alpha": QUANTILE,
-        "tree_method": "hist",
-        "max_depth": 4,
-        "eta": 0.1,
-        "min_child_weight": 10,
-        "subsample": 0.8,
-        "seed": SEED,
-        # On few rows threads wait for each other, on a busy machine for minutes. 0: as many as there are cores.
-        "nthread": 1 if len(targets) < THREADED_ROWS else 0,
-    }
-    return xgboost.train(settings, _dmatrix(inputs, targets, weights), num_boost_round=ROUNDS)
+def _weight_from(values: Floats, weights: Floats, limits: Floats) -> Floats:
+    """Return how much the values that are at least as high as each limit weigh together."""
+    order = np.argsort(values, kind="stable")
+    together: Floats = np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)
+    return together[np.searchsorted(values[order], limits, side="left")]
 
 
-def _dmatrix(
-    inputs: Rows,
-    targets: Sequence[float] | None = None,
-    weights: Sequence[float] | None = None,
-) -> xgboost.DMatrix:
+def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Booster:
+    """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale.
+
+    A bound counts as what the trees say of it so far, where that is more: then it asks for nothing. To put the part of
+    the distribution above a censored value in its place is due to Portnoy (2003); here it is put at the quantile.
+    """
+    rows = _dmatrix(matrix.inputs, matrix.targets, weights)
+    # 0: as many as there are cores.
+    booster = xgboost.Booster({**SETTINGS, "nthread": 1 if len(matrix) < THREADED_ROWS else 0}, [rows])
+    for done in range(ROUNDS):
+        if done in RAISED_AFTER and matrix.bounded.any():
+            rows.set_label(raised(matrix, booster.predict(rows)))
+        booster.update(rows, done)
+    return booster
+
+
+def raised(matrix: Matrix, expected: Inputs) -> Floats:
+    """Return the targets, bounds at least as high as what is expected of their rows."""
+    return np.where(matrix.bounded, np.maximum(matrix.targets, expected), matrix.targets)
+
+
+def predict(booster: xgboost.Booster, inputs: Inputs) -> Inputs:
+    """Return the log growth that a booster expects of rows; none of none."""
+    expected: Inputs = booster.predict(_dmatrix(inputs)) if len(inputs) else np.zeros(0, np.float32)
+    return expected
+
+
+def _dmatrix(inputs: Inputs, targets: Floats | None = None, weights: Floats | None = None) -> xgboost.DMatrix:
     return xgboost.DMatrix(
-        numpy.asarray(inputs, dtype=numpy.float32),
-        label=None if targets is None else numpy.asarray(targets, dtype=numpy.float32),
-        weight=None if weights is None else numpy.asarray(weights, dtype=numpy.float32),
-        feature_names=list(FEATURES),
+        np.asarray(inputs, dtype=np.float32), label=targets, weight=weights, feature_names=list(FEATURES)
     )
-
-
-def expected_growth(booster: xgboost.Booster, inputs: Rows) -> list[float]:
-    """Return the log growth that a booster expects of each row; none of none."""
-    return [float(log) for log in booster.predict(_dmatrix(inputs))] if len(inputs) else []
 
 
 def booster_growth(booster: xgboost.Booster) -> GrowthModel:
@@ -226,24 +235,18 @@ def booster_growth(booster: xgboost.Booster) -> GrowthModel:
 
     def growth(row: Sequence[float]) -> float:
         # Without a matrix of its own for each row: a replay asks tens of thousands of times.
-        inputs = numpy.asarray([row], dtype=numpy.float32)
+        inputs = np.asarray([row], dtype=np.float32)
         return float(booster.inplace_predict(inputs, validate_features=False)[0])
 
     return growth
 
 
-def save(
-    trained: Trained,
-    attempts: Sequence[Attempt],
-    directory: Path,
-    now_s: float,
-    card: Mapping[str, bytes] | None = None,
-) -> str:
+def save(trained: Trained, directory: Path, now_s: float, card: Mapping[str, bytes] | None = None) -> str:
     """Write an artefact into the registry `directory` and return its version; nothing half-written stays.
 
     `card` holds further files by name: the model card.
     """
-    files = {**_files(trained), **(card or {})}
+    files, seen = {**_files(trained), **(card or {})}, trained.seen
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     mark = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()[:6]
     millis = int(now_s * 1000) % 1000
@@ -252,12 +255,12 @@ def save(
         format=FORMAT,
         version=version,
         created_s=int(now_s),
-        first_submit_s=min(attempt.row.submit_s for attempt in attempts),
-        last_end_s=max(attempt.row.end_s for attempt in attempts),
-        attempts=len(attempts),
+        first_submit_s=seen.first_submit_s,
+        last_end_s=seen.last_end_s,
+        attempts=seen.attempts,
         families=sum(1 for _ in trained.history.items()),
         recent_jobs=trained.history.recent_jobs,
-        gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})),
+        gpu_sources=seen.gpu_sources,
         features=FEATURES,
         growth={dimension: fitted.known for dimension, fitted in trained.fitted.items()},
         libraries=libraries(),
@@ -304,9 +307,7 @@ def _golden(trained: Trained) -> list[Golden]:
     golden: list[Golden] = []
     for dimension, fitted in trained.fitted.items():
         rows = trained.matrices[dimension].inputs[-GOLDEN_ROWS:]
-        # Rounded to what the file and float32 hold, so that the self-test sees the very same inputs.
-        rows = [[float(numpy.float32(value)) for value in row] for row in rows]
-        for row, answer in zip(rows, fitted.booster.predict(_dmatrix(rows)), strict=True):
+        for row, answer in zip(rows.tolist(), predict(fitted.booster, rows), strict=True):
             told = tuple(None if math.isnan(value) else value for value in row)
             golden.append(Golden(dimension=dimension, features=told, log_growth=float(answer)))
     return golden

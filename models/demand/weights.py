@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-import numpy
+import numpy as np
+
+from accounting.frames import Floats, Ints
 
 # Of all the weight; half of what lies above the quantile that is fitted (training.QUANTILE).
 MOST_USER_SHARE = 0.01
@@ -15,13 +16,16 @@ MOST_OF_EQUAL = 1.25
 TAIL_SHARE, FAR_LOG, FAR_SHARE, LEAST_FAR = 0.02, 0.3, 0.02, 5
 
 
-def row_weights(users: Sequence[str]) -> list[float]:
-    """Return the weight of each row, at most 1: the rows of a user with many share what one user may weigh."""
-    counts = Counter(users)
-    if not counts:
-        return []
-    most = heaviest(sorted(counts.values(), reverse=True))
-    return [min(1.0, most / counts[user]) for user in users]
+def row_weights(users: Ints) -> Floats:
+    """Return the weight of each row, at most 1: the rows of a user with many share what one user may weigh.
+
+    `users` says by a number whose row each is.
+    """
+    if not len(users):
+        return np.zeros(0)
+    _, user, counts = np.unique(users, return_inverse=True, return_counts=True)
+    weights: Floats = np.minimum(1.0, heaviest(np.sort(counts)[::-1].tolist()) / counts)
+    return weights[user]
 
 
 def heaviest(falling: Sequence[int]) -> float:
@@ -40,7 +44,7 @@ def heaviest(falling: Sequence[int]) -> float:
     return float(falling[-1])
 
 
-def users_apart(users: Sequence[str], targets: Sequence[float], least_rows: int) -> frozenset[str]:
+def users_apart(users: Ints, targets: Floats, least_rows: int) -> frozenset[int]:
     """Return the users with many rows whose growth is so unlike all others' that it would teach about nobody else.
 
     They are those with more than MOST_USER_SHARE of the rows, of which FAR_SHARE or more lie by FAR_LOG above what all
@@ -48,15 +52,15 @@ def users_apart(users: Sequence[str], targets: Sequence[float], least_rows: int)
     is near the bound would be apart in one training and not in the next. Where they would be half of the rows, or
     fewer than `least_rows` were left, nobody is the odd one.
     """
-    counts, values, owners = Counter(users), numpy.asarray(targets), numpy.asarray(users)
-    apart: list[str] = []
-    for user, count in counts.items():
-        own = owners == user
-        if count <= MOST_USER_SHARE * len(users) or len(users) - count < least_rows:
-            continue
-        low, high = numpy.quantile(values[~own], (TAIL_SHARE, 1 - TAIL_SHARE))
-        far = max((values[own] > high + FAR_LOG).sum(), (values[own] < low - FAR_LOG).sum())
+    numbers, counts = np.unique(users, return_counts=True)
+    many = (counts > MOST_USER_SHARE * len(users)) & (len(users) - counts >= least_rows)
+    apart: dict[int, int] = {}
+    # They are fewer than 1 / MOST_USER_SHARE.
+    for user, count in zip(numbers[many].tolist(), counts[many].tolist(), strict=True):
+        own = users == user
+        low, high = np.quantile(targets[~own], (TAIL_SHARE, 1 - TAIL_SHARE))
+        far = max(np.sum(targets[own] > high + FAR_LOG), np.sum(targets[own] < low - FAR_LOG))
         if far >= max(FAR_SHARE * count, LEAST_FAR):
-            apart.append(user)
-    rows = sum(counts[user] for user in apart)
+            apart[user] = count
+    rows = sum(apart.values())
     return frozenset(apart if 2 * rows < len(users) and len(users) - rows >= least_rows else ())

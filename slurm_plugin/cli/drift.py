@@ -10,21 +10,21 @@ from slurm_plugin.cli.output import print_rows
 from slurm_plugin.config import Config
 
 if TYPE_CHECKING:
-    from accounting.records import Attempt
     from models.drift import FeatureDrift, WeekCalibration
+    from models.past_columns import PastColumns
 
 # A check found problems.
 EXIT_DRIFTED = 3
 
 
-def print_drift(config: Config, attempts: list[Attempt], output_format: str) -> int:
+def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
     """Print the drift of every feature and the calibration of every week, and return the exit code."""
-    from models.demand.training import train
+    from models.demand.training import train_columns
     from models.drift import has_drifted
     from models.health import drift_of, health_of
     from slurm_plugin.service.decide import chain_settings_of
 
-    trained = train(attempts, config.models.recent_jobs)
+    trained = train_columns(past, config.models.recent_jobs)
     features = drift_of(trained)
     weeks = {
         health.dimension: health.weeks

@@ -12,7 +12,7 @@ import click
 from slurm_plugin.cli.drift import print_drift
 from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.output import config_option, format_option, print_rows
-from slurm_plugin.cli.train import stored_attempts
+from slurm_plugin.cli.train import stored_attempts, stored_past
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def evaluate(
     if from_file or predictions or warm_ids or decide_at != "submit":
         raise click.UsageError("--from-file, --predictions, --warm-ids and --decide-at go with --online")
     if drift:
-        sys.exit(print_drift(config, stored_attempts(config), output_format))
+        sys.exit(print_drift(config, stored_past(config), output_format))
     if run_time:
         print_run_times(config, stored_attempts(config), output_format)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +16,31 @@ from slurm_plugin.config import Config, load_config
 if TYPE_CHECKING:
     from accounting.records import Attempt
     from models.demand.training import Trained
+    from models.past_columns import PastColumns
     from models.promotion import Champion, Verdict
 
 
-def stored_attempts(config: Config) -> list[Attempt]:
-    """Return all attempts of the configured store."""
+def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
+    """Return all attempts of the configured store, or those submitted from a time (unix seconds) on."""
     from accounting.store.database import open_store
     from accounting.store.records import read_attempts
 
     engine = open_store(config.store.url)
     try:
-        return read_attempts(engine)
+        return read_attempts(engine, submitted_from_s=submitted_from_s)
+    finally:
+        engine.dispose()
+
+
+def stored_past(config: Config) -> PastColumns:
+    """Return all attempts of the configured store in columns."""
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempt_columns
+    from models.past_columns import COLUMNS, columns_of
+
+    engine = open_store(config.store.url)
+    try:
+        return columns_of(read_attempt_columns(engine, COLUMNS))
     finally:
         engine.dispose()
 
@@ -59,31 +74,38 @@ def train(config_file: str | None, promote: str) -> None:
 
     config = load_config(config_file)
     directory, settings = Path(config.models.directory), chain_settings_of(config)
-    attempts = stored_attempts(config)
-    trained = training.train(attempts, config.models.recent_jobs)
-    verdict = None if promote == "always" else judged_by_gate(config, attempts)
-    card = card_files(card_of(trained, attempts, verdict, settings.most_failures))
-    version = training.save(trained, attempts, directory, time.time(), card)
+    past = stored_past(config)
+    trained = training.train_columns(past, config.models.recent_jobs)
+    verdict = None if promote == "always" else judged_by_gate(config, past)
+    card = card_files(card_of(trained, verdict, settings.most_failures))
+    version = training.save(trained, directory, time.time(), card)
     load_predictor(directory / version, settings)  # refuses what the service would refuse
-    _tell(trained, attempts)
+    _tell(trained)
     promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
     if promoted:
         registry.promote(directory, version)
     if verdict is not None:
         for reason in verdict.reasons:
             note(f"gate: {reason}")
-    note(f"learned from {len(attempts)} attempts; " + _outcome(version, promoted, verdict))
+    note(f"learned from {trained.seen.attempts} attempts; " + _outcome(version, promoted, verdict))
     click.echo(version)
 
 
-def judged_by_gate(config: Config, attempts: list[Attempt]) -> Verdict:
-    """Return the promotion gate's verdict on a model trained from attempts."""
+def judged_by_gate(config: Config, past: PastColumns) -> Verdict:
+    """Return the promotion gate's verdict on a model trained from the past."""
     from models.promotion import gate
     from slurm_plugin.cli.evaluate import policy_sizing
     from slurm_plugin.service.decide import chain_settings_of
 
     settings = chain_settings_of(config)
-    return gate(attempts, settings, config.models.recent_jobs, policy_sizing(config), _champion(config))
+    return gate(
+        past,
+        partial(stored_attempts, config),
+        settings,
+        config.models.recent_jobs,
+        policy_sizing(config),
+        _champion(config),
+    )
 
 
 def _champion(config: Config) -> Champion | None:
@@ -114,16 +136,16 @@ def _outcome(version: str, promoted: bool, verdict: Verdict | None) -> str:
     )
 
 
-def _tell(trained: Trained, attempts: list[Attempt]) -> None:
+def _tell(trained: Trained) -> None:
     for dimension, matrix in trained.matrices.items():
         learned = dimension in trained.fitted
         note(
-            f"{dimension}: {len(matrix.targets)} jobs had a past to learn from; "
+            f"{dimension}: {len(matrix)} jobs had a past to learn from; "
             + (
                 "XGBoost quantile over the family's history"
                 if learned
                 else "too few for XGBoost, history and margin alone"
             )
         )
-    sources = sorted({attempt.use.gpu_source for attempt in attempts if attempt.use.gpu_source})
+    sources = trained.seen.gpu_sources
     note(f"gpus: {'metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept'}")

@@ -111,9 +111,7 @@ def train_current(config: Config, attempts: list[Attempt]) -> str:
     from models.demand import training
 
     directory = Path(config.models.directory)
-    version = training.save(
-        training.train(attempts, config.models.recent_jobs), attempts, directory, time.time()
-    )
+    version = training.save(training.train(attempts, config.models.recent_jobs), directory, time.time())
     registry.promote(directory, version)
     return version
 

@@ -61,7 +61,7 @@ def history() -> list[Attempt]:
 @pytest.mark.skipif(not shutil.which("lua5.1"), reason="lua5.1 is not installed")
 def test_no_submission_is_refused_raised_or_wrongly_changed(site: Site) -> None:
     attempts = history()
-    registry.promote(site.models, save(train(attempts, 50), attempts, site.models, time.time()))
+    registry.promote(site.models, save(train(attempts, 50), site.models, time.time()))
     site.configure(mode="enforce", policy={"def_mem_per_cpu_mib": 0})
     site.serve()
     done = fuzz("lua5.1", CASES, random.randrange(2**31), str(site.socket))

@@ -110,7 +110,7 @@ def test_splits_that_are_none_are_refused(splits: list[list[float]], folder: Pat
 
 def test_training_is_reproducible(trained_model: TrainedModel, tmp_path: Path) -> None:
     again = training.train(trained_model.attempts, RECENT_JOBS)
-    version = training.save(again, trained_model.attempts, tmp_path, trained_model.attempts[-1].row.end_s)
+    version = training.save(again, tmp_path, trained_model.attempts[-1].row.end_s)
     assert version == trained_model.version
     assert read_manifest(tmp_path / version) == read_manifest(trained_model.folder)
 
@@ -170,7 +170,7 @@ def test_few_jobs_are_served_by_history_alone(tmp_path: Path) -> None:
     attempts = past(20)
     trained = training.train(attempts, RECENT_JOBS)
     assert trained.fitted == {}
-    version = training.save(trained, attempts, tmp_path, 0)
+    version = training.save(trained, tmp_path, 0)
     prediction = load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[-1]))
     assert prediction.memory is not None
 

@@ -12,8 +12,9 @@ from accounting.records import Attempt
 from models.artefact import CARD_JSON, CARD_MD, load_predictor, read_manifest, read_part
 from models.card import Card, card_files, card_of, markdown
 from models.demand import training
+from models.demand.matrix import Row, matrix_of
 from models.demand.prediction import ChainSettings
-from models.demand.training import MIN_ROWS, Matrix, fit_growth
+from models.demand.training import MIN_ROWS, fit_growth
 from models.evidence import LEARNED
 from models.features import FEATURES
 from models.health import calibration_of, pinball
@@ -35,9 +36,9 @@ def many() -> tuple[list[Attempt], training.Trained]:
 
 
 def test_a_card_is_part_of_the_artefact(many: tuple[list[Attempt], training.Trained], tmp_path: Path) -> None:
-    attempts, trained = many
-    card = card_of(trained, attempts, REFUSED, 0.01)
-    version = training.save(trained, attempts, tmp_path, 0, card_files(card))
+    _, trained = many
+    card = card_of(trained, REFUSED, 0.01)
+    version = training.save(trained, tmp_path, 0, card_files(card))
     assert {CARD_JSON, CARD_MD} <= set(read_manifest(tmp_path / version).digests)
     content = read_part(tmp_path / version, CARD_JSON)
     assert content is not None
@@ -50,7 +51,7 @@ def test_a_card_is_part_of_the_artefact(many: tuple[list[Attempt], training.Trai
 
 def test_a_card_says_what_was_learned_and_how_well(many: tuple[list[Attempt], training.Trained]) -> None:
     attempts, trained = many
-    card = card_of(trained, attempts, REFUSED, 0.01)
+    card = card_of(trained, REFUSED, 0.01)
     assert (card.attempts, card.users, card.seed) == (900, 1, training.SEED)
     assert (card.first_submit_s, card.last_end_s) == (T0, max(one.row.end_s for one in attempts))
     assert {one.dimension for one in card.growth} == set(LEARNED)
@@ -75,22 +76,30 @@ def test_a_card_says_what_was_learned_and_how_well(many: tuple[list[Attempt], tr
 
 def test_the_same_training_leaves_the_same_card(trained_model: TrainedModel) -> None:
     again = training.train(trained_model.attempts, RECENT_JOBS)
-    cards = [card_of(one, trained_model.attempts, None, 0.01) for one in (trained_model.trained, again)]
+    cards = [card_of(one, None, 0.01) for one in (trained_model.trained, again)]
     assert card_files(cards[0]) == card_files(cards[1])
 
 
 def test_a_model_of_few_jobs_has_a_card_that_says_so() -> None:
     attempts = past(6)
-    text = markdown(card_of(training.train(attempts, RECENT_JOBS), attempts, None, 0.01))
+    text = markdown(card_of(training.train(attempts, RECENT_JOBS), None, 0.01))
     assert "too few jobs had a past" in text
     assert "The gate was not asked." in text
     assert "drifted |" not in text
 
 
 def test_calibration_is_counted_on_jobs_it_was_not_made_from() -> None:
-    calm, wild = [0.0] * 200, [0.0] * 180 + [1.0] * 20
-    assert {one.observed for one in calibration_of([*calm, *wild], [])} == {0.1}
-    assert calibration_of([0.0], []) == ()
+    excess, nobody = numpy.array([0.0] * 380 + [1.0] * 20), numpy.zeros(0, numpy.int64)
+    values = numpy.zeros(400, numpy.bool_)
+    assert {one.observed for one in calibration_of(excess, values, nobody)} == {0.1}
+    assert calibration_of(numpy.zeros(1), values[:1], nobody) == ()
+
+
+def test_a_bound_is_counted_where_it_tells() -> None:
+    excess, nobody = numpy.array([0.0] * 360 + [1.0] * 20 + [-1.0] * 20), numpy.zeros(0, numpy.int64)
+    bounded = numpy.arange(400) >= 360
+    found = {(one.observed, one.jobs) for one in calibration_of(excess, bounded, nobody)}
+    assert found == {(20 / 180, 180)}
 
 
 def test_the_loss_is_that_of_the_quantile() -> None:
@@ -112,8 +121,8 @@ def test_jobs_that_were_all_killed_leave_a_model_that_keeps_requests(tmp_path: P
     attempts = [killed(number) for number in range(80)]
     trained = training.train(attempts, RECENT_JOBS)
     assert trained.fitted == {}
-    card = card_of(trained, attempts, None, 0.01)
-    version = training.save(trained, attempts, tmp_path, 0, card_files(card))
+    card = card_of(trained, None, 0.01)
+    version = training.save(trained, tmp_path, 0, card_files(card))
     memory = load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[0])).memory
     assert memory is None or memory.upper > 7990
 
@@ -130,13 +139,13 @@ def test_figures_that_are_no_numbers_are_not_learned_from(tmp_path: Path) -> Non
     ]
     trained = training.train(broken, RECENT_JOBS)
     assert all(math.isfinite(target) for matrix in trained.matrices.values() for target in matrix.targets)
-    card = card_of(trained, broken, None, 0.01)
-    version = training.save(trained, broken, tmp_path, 0, card_files(card))
+    card = card_of(trained, None, 0.01)
+    version = training.save(trained, tmp_path, 0, card_files(card))
     assert load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[-1])).memory is not None
 
 
 def test_constant_columns_are_learned_as_nothing() -> None:
-    rows = 2 * MIN_ROWS
-    fitted = fit_growth(Matrix([[1.0] * len(FEATURES)] * rows, [0.0] * rows, [True] * rows))
-    assert training.expected_growth(fitted.booster, [[1.0] * len(FEATURES)]) == pytest.approx([0.0], abs=0.05)
+    matrix = matrix_of([Row([1.0] * len(FEATURES), 0.0, settled=True, bounded=False)] * (2 * MIN_ROWS))
+    fitted = fit_growth(matrix)
+    assert training.predict(fitted.booster, matrix.inputs[:1]) == pytest.approx([0.0], abs=0.05)
     assert training.splits_of(fitted.booster) == [[]] * len(FEATURES)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.frames import Ints
 from models.drift import (
     LEAST_ROWS,
     WEEK_S,
@@ -55,8 +56,8 @@ def test_words(psi: float, word: str) -> None:
     assert in_words(psi) == word
 
 
-def weeks(jobs: int, weeks: int = 10) -> list[int]:
-    return [T0 + number * weeks * WEEK_S // jobs for number in range(jobs)]
+def weeks(jobs: int, weeks: int = 10) -> Ints:
+    return T0 + numpy.arange(jobs) * weeks * WEEK_S // jobs
 
 
 def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
@@ -66,7 +67,8 @@ def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
         [draw.gauss(0, 1), draw.gauss(0, 1) + (at_s >= latest), math.nan if at_s >= latest else 1.0, 7.0]
         for at_s in submit_s
     ]
-    found = {one.feature: one for one in feature_drift(["same", "moved", "lost", "constant"], rows, submit_s)}
+    names = ["same", "moved", "lost", "constant"]
+    found = {one.feature: one for one in feature_drift(names, numpy.array(rows), submit_s)}
     assert {name: one.word for name, one in found.items()} == {
         "lost": "drifted",
         "moved": "drifted",
@@ -82,26 +84,24 @@ def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
 
 def test_few_rows_are_too_few_to_tell() -> None:
     submit_s = weeks(LEAST_ROWS)
-    found = feature_drift(["one"], [[float(number)] for number in range(LEAST_ROWS)], submit_s)
+    found = feature_drift(["one"], numpy.arange(LEAST_ROWS, dtype=float)[:, None], submit_s)
     assert found[0].word == "too few to tell"
-    assert feature_drift(["one"], [], []) == ()
-    (alone,) = feature_drift(["one"], [[1.0]], [T0])
+    assert feature_drift(["one"], numpy.zeros((0, 1)), submit_s[:0]) == ()
+    (alone,) = feature_drift(["one"], numpy.ones((1, 1)), numpy.array([T0]))
     assert (alone.word, alone.psi) == ("too few to tell", 0)
 
 
 def test_a_short_past_is_split_at_its_last_fifth() -> None:
-    assert latest_from([T0 + number for number in range(100)]) == T0 + 80
-    assert latest_from([T0, T0 + 3 * WEEK_S]) == T0 + 2 * WEEK_S
+    assert latest_from(T0 + numpy.arange(100)) == T0 + 80
+    assert latest_from(numpy.array([T0, T0 + 3 * WEEK_S])) == T0 + 2 * WEEK_S
 
 
 def test_each_week_is_counted_and_a_bad_one_found() -> None:
     submit_s = weeks(2000, weeks=4)
     bad = T0 + 3 * WEEK_S
-    excess = [
-        0.5 if (number % 10 == 0 if at_s >= bad else number % 200 == 0) else 0.0
-        for number, at_s in enumerate(submit_s)
-    ]
-    found = calibration_by_week(excess, submit_s, 0.1, 0.01)
+    number = numpy.arange(len(submit_s))
+    exceeded = numpy.where(submit_s >= bad, number % 10 == 0, number % 200 == 0)
+    found = calibration_by_week(exceeded, submit_s, 0.01)
     assert [(week.jobs, week.exceeded, week.word) for week in found] == [
         (500, 3, "stable"),
         (500, 2, "stable"),
@@ -109,5 +109,5 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
         (500, 50, "drifted"),
     ]
     assert found[3].error == pytest.approx(0.09)
-    assert calibration_by_week([], [], 0.1, 0.01) == ()
-    assert calibration_by_week([0.0] * 5, submit_s[:5], 0.1, 0.01)[0].word == "too few to tell"
+    assert calibration_by_week(exceeded[:0], submit_s[:0], 0.01) == ()
+    assert calibration_by_week(exceeded[1:6], submit_s[1:6], 0.01)[0].word == "too few to tell"

@@ -15,6 +15,7 @@ from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
 from models.evaluate import JudgedJob, Sizing
+from models.past_columns import columns_of_attempts
 from models.promotion import (
     CURRENT,
     LEAST_JUDGED,
@@ -176,17 +177,26 @@ def champion_of(attempts: list[Attempt]) -> Champion:
     return Champion(predictor, max(attempt.row.end_s for attempt in attempts))
 
 
+def gated(attempts: list[Attempt], champion: Champion | None) -> Verdict:
+    def later(from_s: int) -> list[Attempt]:
+        return [one for one in attempts if one.row.submit_s >= from_s]
+
+    return gate(columns_of_attempts(attempts), later, SETTINGS, 50, by_prediction, champion)
+
+
 def test_neither_model_has_seen_what_it_is_judged_on() -> None:
     known = series(*[200.0 + number % 5 for number in range(100)])
     later = series(*[200.0] * 120, start=100)
     champion = champion_of(known)
-    part = slice_of([*known, *later], champion)
-    assert len(part.after) == 60
-    assert min(attempt.row.submit_s for attempt in part.after) == part.split_s > champion.last_end_s
-    assert max(attempt.row.end_s for attempt in part.before) < part.split_s
-    assert len(part.before) == 160
-    assert slice_of(known, champion).after == ()
-    assert len(slice_of(known, None).after) == 20
+    past = columns_of_attempts([*known, *later])
+    part = slice_of(past, champion)
+    before, after = past.part(part.before), past.part(part.after)
+    assert len(after) == 60
+    assert min(after.submit_s) == part.split_s > champion.last_end_s
+    assert max(before.end_s) < part.split_s
+    assert len(before) == 160
+    assert not slice_of(columns_of_attempts(known), champion).after.any()
+    assert slice_of(columns_of_attempts(known), None).after.sum() == 20
 
 
 def test_a_model_that_learned_from_wrong_figures_is_refused() -> None:
@@ -194,17 +204,17 @@ def test_a_model_that_learned_from_wrong_figures_is_refused() -> None:
     known = series(*[200.0 + number % 5 for number in range(100)])
     bad = series(*[5.0] * 70, *[200.0 + number % 5 for number in range(70)], start=100)
     champion = champion_of(known)
-    found = gate([*known, *bad], SETTINGS, 50, by_prediction, champion)
+    found = gated([*known, *bad], champion)
     assert not found.passed
     assert any(reason.startswith("memory: fails") for reason in found.reasons)
     good = series(*[200.0 + number % 5 for number in range(140)], start=100)
-    assert gate([*known, *good], SETTINGS, 50, by_prediction, champion).passed
+    assert gated([*known, *good], champion).passed
 
 
 def test_a_model_that_knows_newer_work_passes() -> None:
     known = series(*[2000.0] * 60)
     later = series(*[150.0 + number % 7 for number in range(200)], start=60)
-    found = gate([*known, *later], SETTINGS, 50, by_prediction, champion_of(known))
+    found = gated([*known, *later], champion_of(known))
     assert found.passed, found.reasons
     (memory,) = (one for one in found.comparisons if one.dimension == "memory")
     assert memory.new.saved_share > memory.old.saved_share + 0.2
@@ -212,10 +222,10 @@ def test_a_model_that_knows_newer_work_passes() -> None:
 
 def test_nothing_new_leaves_the_current_model() -> None:
     known = series(*[200.0] * 60)
-    found = gate(known, SETTINGS, 50, by_prediction, champion_of(known))
+    found = gated(known, champion_of(known))
     assert (found.passed, found.judged) == (False, 0)
 
 
 @pytest.mark.parametrize("attempts", [[], series(200.0), series(*[200.0] * 4)])
 def test_a_first_model_of_very_few_jobs_has_nothing_against_it(attempts: list[Attempt]) -> None:
-    assert gate(attempts, SETTINGS, 50, by_prediction, None).passed
+    assert gated(attempts, None).passed

@@ -3,15 +3,18 @@
 import random
 from collections import Counter
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
+from models.demand.growth_rows import build_matrices
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import MIN_ROWS, offsets_of, train
+from models.demand.training import CALIBRATED, MIN_ROWS, offsets_of, train
 from models.demand.weights import MOST_OF_EQUAL, MOST_USER_SHARE, heaviest, row_weights, users_apart
 from models.history import History, past_job, request_of
+from models.past_columns import columns_of_attempts
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()
@@ -19,12 +22,12 @@ SETTINGS = ChainSettings()
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=400))
 def test_no_user_weighs_more_than_the_bound(numbers: list[int]) -> None:
-    users = [f"u{number}" for number in numbers]
-    weights = row_weights(users)
+    users = numpy.array(numbers)
+    weights = row_weights(users).tolist()
     assert all(0 < weight <= 1 for weight in weights)
-    totals: Counter[str] = Counter()
-    for user, weight in zip(users, weights, strict=True):
-        totals[user] += weight  # type: ignore[assignment]
+    totals: Counter[int] = Counter()
+    for user, weight in zip(numbers, weights, strict=True):
+        totals[user] += weight
     bound = max(MOST_USER_SHARE, MOST_OF_EQUAL / len(totals))
     assert max(totals.values()) <= bound * sum(totals.values()) * (1 + 1e-9) or bound >= 1
 
@@ -36,35 +39,68 @@ def test_with_many_users_nobody_weighs_more_than_one_per_cent(counts: list[int])
 
 
 def test_equal_users_weigh_the_same() -> None:
-    assert row_weights(["a", "b", "c", "a", "b", "c"]) == [1.0] * 6
-    assert row_weights(["alone"] * 5) == [1.0] * 5
-    assert row_weights([]) == []
+    assert row_weights(numpy.array([0, 1, 2, 0, 1, 2])).tolist() == [1.0] * 6
+    assert row_weights(numpy.array([7] * 5)).tolist() == [1.0] * 5
+    assert row_weights(numpy.zeros(0, numpy.int64)).tolist() == []
 
 
 def test_who_is_unlike_all_others_is_apart() -> None:
-    users = [f"u{number % 50}" for number in range(2000)] + ["odd"] * 200
-    draw = random.Random(3)
-    growth = [draw.gauss(0, 0.1) for _ in users]
+    odd = 50
+    users = numpy.append(numpy.arange(2000) % odd, [odd] * 200)
+    growth = numpy.random.default_rng(3).normal(0, 0.1, len(users))
     assert users_apart(users, growth, MIN_ROWS) == frozenset()
     for far in (2.0, -2.0):
-        changed = [
-            far if user == "odd" and n % 5 else value
-            for n, (user, value) in enumerate(zip(users, growth, strict=True))
-        ]
-        assert users_apart(users, changed, MIN_ROWS) == {"odd"}
-    two = ["a", "b"] * 200
-    assert users_apart(two, [2.0 if user == "a" else 0.0 for user in two], MIN_ROWS) == frozenset()
-    few = ["a"] * 10 + ["b"] * (MIN_ROWS - 1)
-    assert users_apart(few, [2.0 if user == "a" else 0.0 for user in few], MIN_ROWS) == frozenset()
+        changed = numpy.where((users == odd) & (numpy.arange(len(users)) % 5 > 0), far, growth)
+        assert users_apart(users, changed, MIN_ROWS) == {odd}
+    two = numpy.array([0, 1] * 200)
+    assert users_apart(two, numpy.where(two == 0, 2.0, 0.0), MIN_ROWS) == frozenset()
+    few = numpy.array([0] * 10 + [1] * (MIN_ROWS - 1))
+    assert users_apart(few, numpy.where(few == 0, 2.0, 0.0), MIN_ROWS) == frozenset()
+    assert users_apart(users[:0], growth[:0], MIN_ROWS) == frozenset()
+
+
+def test_a_matrix_without_users_keeps_the_rows_of_all_others() -> None:
+    attempts = honest_jobs()[: 3 * USERS]
+    matrix = build_matrices(columns_of_attempts(attempts), 50)["memory"]
+    assert {matrix.names[user] for user in matrix.users} == {one.row.user for one in attempts}
+    rest = matrix.without({"u1", "u2", "nobody"})
+    owners = [matrix.names[user] for user in rest.users]
+    assert set(owners) == {matrix.names[user] for user in matrix.users} - {"u1", "u2"}
+    kept = [matrix.names[user] not in ("u1", "u2") for user in matrix.users]
+    for name in ("inputs", "targets", "settled", "bounded", "users", "submit_s"):
+        numpy.testing.assert_array_equal(getattr(rest, name), getattr(matrix, name)[kept])
+    assert matrix.without(()) is matrix
 
 
 @given(st.lists(st.floats(-3, 3), max_size=300), st.floats(0.01, 1))
 def test_the_same_weight_for_all_calibrates_as_none_does(excess: list[float], weight: float) -> None:
-    assert offsets_of(excess, [weight] * len(excess)) == offsets_of(excess)
-    places = {offset.failures: offset.log_growth for offset in offsets_of(excess)}
+    values, no_bounds = numpy.array(excess, float), numpy.zeros(len(excess), numpy.bool_)
+    found = offsets_of(values, no_bounds)
+    assert offsets_of(values, no_bounds, numpy.full(len(excess), weight)) == found
     falling = sorted(excess, reverse=True)
-    for failures, log_growth in places.items():
-        assert log_growth == falling[int(failures * (len(falling) + 1)) - 1]
+    for offset in found:
+        assert offset.log_growth == falling[int(offset.failures * (len(falling) + 1)) - 1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-9, 9), st.booleans(), st.sampled_from([0.25, 0.5, 1.0])), max_size=300)
+)
+def test_weighted_offsets_and_bounds_are_those_of_their_definition(
+    rows: list[tuple[int, bool, float]],
+) -> None:
+    values, bounded, weights = (numpy.array([row[part] for row in rows], float) for part in range(3))
+    found = {one.failures: one.log_growth for one in offsets_of(values, bounded > 0, weights)}
+    known = sorted((row for row in rows if not row[1]), key=lambda row: -row[0])
+    heaviest = max((weight for *_, weight in rows), default=0.0)
+    for failures in CALIBRATED:
+        enough, spent = [], 0.0
+        for value, _, weight in known:
+            spent += weight
+            failed = sum(one[2] for one in rows if one[1] and one[0] >= value)
+            counted = sum(one[2] for one in known) + failed + heaviest
+            if spent + failed <= failures * counted * (1 + 1e-12):
+                enough.append(value)
+        assert found.get(failures) == (enough[-1] if enough else None)
 
 
 USERS, JOBS_EACH = 60, 40

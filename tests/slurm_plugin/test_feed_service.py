@@ -117,7 +117,7 @@ def test_a_new_model_that_never_saw_the_jobs_knows_them_from_its_first_answer(fe
     fed.serve()
     wait_for_a_cut(fed)
     attempts = past(30, seed=2)
-    new = training.save(training.train(attempts, 50), attempts, fed.models, 2e9)
+    new = training.save(training.train(attempts, 50), fed.models, 2e9)
     registry.promote(fed.models, new)
     until = time.monotonic() + WITHIN_S
     models = set()

@@ -349,13 +349,13 @@ def test_a_new_model_is_used_within_two_seconds_and_a_damaged_one_never(
     assert model_of(site) == trained_model.version
     attempts = past(30, seed=2)
     trained = training.train(attempts, 50)
-    new = training.save(trained, attempts, site.models, 2e9)
+    new = training.save(trained, site.models, 2e9)
     registry.promote(site.models, new)
     promoted = time.monotonic()
     while model_of(site) != new:
         assert time.monotonic() - promoted < NEW_MODEL_S
         time.sleep(0.02)
-    damaged = training.save(trained, attempts, site.models, 2.1e9)
+    damaged = training.save(trained, site.models, 2.1e9)
     (site.models / damaged / "history.json").write_bytes(b"{}")
     registry.promote(site.models, damaged)
     time.sleep(1.2)

@@ -1,0 +1,199 @@
+"""The rows that growth models learn from, of millions of jobs at once: each job by what had ended before it. Pure.
+
+Row for row what `replay`, `History.evidence` and `features` say one by one (a test holds them together), in NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accounting.frames import Floats, Ints
+from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK
+from models.demand.matrix import Flags, Inputs, Matrix
+from models.demand.windows import Comparable, Ended, Uses, parts, uses_in
+from models.evidence import KILLED_BUMP, LEARNED, Learned
+from models.features import FEATURES
+from models.past_columns import PastColumns
+
+# Which family speaks for a submission: its place among the kinds, the narrowest first.
+NOBODY = -1
+# Those of FEATURES that the family's past tells come first.
+OF_THE_PAST = FEATURES.index("asked_over_max")
+
+
+class Look:
+    """One kind of family, and what each submission finds there: how many comparable jobs, how many of them complete."""
+
+    def __init__(self, past: PastColumns, place: int, recent_jobs: int) -> None:
+        self._past = past
+        self.ended = Ended(past, past.families[place], recent_jobs)
+        self.comparable = Comparable(past, self.ended)
+        self.seen, self.complete = np.zeros((2, len(past)), np.int64)
+        self.stands = np.ones(len(past), np.bool_)
+
+    def at(self, submissions: Ints) -> None:
+        """Look for the comparable jobs of some submissions."""
+        complete, script = self._past.complete[self.ended.rows], self._past.script[self.ended.rows]
+        for part in parts(self.ended, submissions):
+            tells = self.comparable.of(part)
+            self.seen[part.submissions] = tells.sum(axis=0)
+            self.complete[part.submissions] = (tells & complete[part.places]).sum(axis=0)
+            ran = np.where(tells, script[part.places], 0)
+            self.stands[part.submissions] = _stands_for(ran, self._past.script[part.submissions])
+
+
+def _stands_for(ran: Ints, wants: Ints) -> Flags:
+    """Whether windows of scripts tell about others, as `stands_for` in models/evidence.py; 0 is not known."""
+    most = ran.max(axis=0)
+    least = np.where(ran > 0, ran, np.iinfo(np.int64).max).min(axis=0)
+    same = (wants == 0) | (most == 0) | ((most == wants) & (least == wants))
+    # Three different ones, VARIED_SCRIPTS, are some between the first and the last.
+    varied: Flags = same | ((ran > least) & (ran < most)).any(axis=0)
+    return varied
+
+
+def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]:
+    """Return the training rows of each dimension, from the last `recent_jobs` of each family at each submission."""
+    needs = {dimension: _needs(past, dimension) for dimension in LEARNED}
+    taught = np.logical_or.reduce([~np.isnan(logs) for logs, _ in needs.values()])
+    looks = tuple(Look(past, place, recent_jobs) for place in range(len(past.families)))
+    speaks = _who_speaks(looks, taught)
+    submissions = np.lexsort((np.arange(len(past)), past.submit_s))
+    submissions = submissions[speaks[submissions] != NOBODY]
+    found = _found(past, looks, speaks, submissions)
+    habits = _habits(past, submissions, recent_jobs)
+    matrices: dict[Learned, Matrix] = {}
+    for dimension in LEARNED:
+        of_past, highest_log = found.pop(dimension)
+        logs, bounded = (column[submissions] for column in needs[dimension])
+        known = (of_past[:, 0] > 0) & ~np.isnan(logs)
+        asked = _of_request(past, submissions, dimension, highest_log, habits)
+        matrices[dimension] = Matrix(
+            inputs=np.hstack([of_past[known], asked[known]]),
+            targets=(logs - highest_log)[known],
+            settled=((of_past[:, 0] >= SETTLED_JOBS) & (of_past[:, 1] >= SETTLED_STREAK))[known],
+            bounded=bounded[known],
+            users=past.user[submissions][known],
+            submit_s=past.submit_s[submissions][known],
+            names=past.users,
+        )
+    return matrices
+
+
+def _needs(past: PastColumns, dimension: Learned) -> tuple[Floats, Flags]:
+    """Return `need_of` of each job: logarithms, NaN where it teaches nothing, and which are bounds."""
+    bounded = {
+        "memory": past.mem_at_least,
+        "cores": np.zeros(len(past), np.bool_),
+        "wall": past.wall_at_least,
+    }[dimension]
+    return np.where(_shows_need(past, dimension) | bounded, np.log(past.use(dimension)), np.nan), bounded
+
+
+def _shows_need(past: PastColumns, dimension: Learned) -> Flags:
+    return past.complete & ~past.mem_short if dimension == "memory" else past.complete
+
+
+def _who_speaks(looks: tuple[Look, ...], taught: Flags) -> Ints:
+    """Return the kind of family of each job that teaches: the narrowest with a complete job, else the fullest."""
+    speaks = np.full(len(taught), NOBODY)
+    most = np.zeros(len(taught), np.int64)
+    fullest = speaks.copy()
+    for place, look in enumerate(looks):
+        look.at(np.flatnonzero(taught & (speaks == NOBODY)))
+        speaks[(speaks == NOBODY) & look.stands & (look.complete > 0)] = place
+        fuller = look.stands & (look.seen > most)
+        fullest[fuller], most[fuller] = place, look.seen[fuller]
+    return np.where(speaks == NOBODY, fullest, speaks)
+
+
+def _found(
+    past: PastColumns, looks: tuple[Look, ...], speaks: Ints, submissions: Ints
+) -> dict[Learned, tuple[Inputs, Floats]]:
+    """Return for each dimension what the past tells (rows × OF_THE_PAST), and its highest logarithm."""
+    found: dict[Learned, tuple[Inputs, Floats]] = {
+        dimension: (np.zeros((len(submissions), OF_THE_PAST), np.float32), np.zeros(len(submissions)))
+        for dimension in LEARNED
+    }
+    row = np.empty(len(past), np.int64)
+    row[submissions] = np.arange(len(submissions))
+    for place, look in enumerate(looks):
+        known = {dimension: _needed(past, dimension, look.ended.rows) for dimension in LEARNED}
+        for part in parts(look.ended, np.flatnonzero(speaks == place)):
+            comparable, rows = look.comparable.of(part), row[part.submissions]
+            for dimension, (of_past, highest_log) in found.items():
+                logs, tells = known[dimension]
+                uses = uses_in(np.where(comparable, logs[part.places], -np.inf), tells[part.places])
+                of_past[rows], highest_log[rows] = _of_the_past(uses), uses.highest_log
+    return found
+
+
+def _needed(past: PastColumns, dimension: Learned, rows: Ints) -> tuple[Floats, Flags]:
+    """Return what jobs are known to have needed, as logarithms (-inf where nothing is), and which tell their need."""
+    use, tells = past.use(dimension)[rows], _shows_need(past, dimension)[rows]
+    if dimension == "memory":
+        killed = past.mem_at_least[rows]
+        use, tells = np.where(killed, use * KILLED_BUMP, use), tells | killed
+    return np.nan_to_num(np.log(use), nan=-np.inf), tells
+
+
+def _of_the_past(uses: Uses) -> Floats:
+    return np.stack(
+        [
+            uses.count,
+            uses.streak,
+            uses.highest_log,
+            uses.mean_log,
+            uses.last_log,
+            uses.spread_log,
+            np.sqrt(uses.above_median / np.maximum(uses.count, 1)),
+            # Nothing known is -inf for both; such a row is left out later.
+            uses.last_log - np.where(uses.count, uses.highest_log, 0.0),
+        ],
+        axis=1,
+    )
+
+
+def _of_request(
+    past: PastColumns,
+    submissions: Ints,
+    dimension: Learned,
+    highest_log: Floats,
+    habits: dict[Learned, list[Floats]],
+) -> Inputs:
+    """Return the rest of FEATURES: what is asked, and what the cohorts use of what they ask."""
+    asked_log = np.log(past.asked(dimension)[submissions])
+    unknown = np.full(len(submissions), np.nan)
+    columns = [
+        asked_log - highest_log,
+        asked_log,
+        past.num_tasks[submissions],
+        np.log(past.cpus[submissions]),
+        np.nan_to_num(past.asked_gpus[submissions], nan=0.0),
+        np.log(past.asked("wall")[submissions]),
+        *habits.get(dimension, [unknown] * len(past.cohorts)),
+    ]
+    return np.stack(columns, axis=1, dtype=np.float32, casting="same_kind")
+
+
+def _habits(past: PastColumns, submissions: Ints, recent_jobs: int) -> dict[Learned, list[Floats]]:
+    """Return for memory and cores the `Habit` of each submission's cohorts: means over windows, by running sums."""
+    asked_mib, asked_cpus = (
+        np.where(asked > 0, asked, np.nan) for asked in (past.asked_mem_mib, past.asked_cpus)
+    )
+    ratios: dict[Learned, Floats] = {
+        "memory": np.log(np.where(past.mem_short, np.nan, past.use("memory")) / asked_mib),
+        "cores": np.log(past.use("cores") * past.num_tasks / asked_cpus),
+    }
+    habits: dict[Learned, list[Floats]] = {dimension: [] for dimension in ratios}
+    for kind in past.cohorts:
+        ended = Ended(past, kind, recent_jobs)
+        first, end = ended.first[submissions], ended.end[submissions]
+        for dimension, ratio in ratios.items():
+            each = ratio[ended.rows]
+            known = np.cumsum(np.append(0, ~np.isnan(each)))
+            total = np.cumsum(np.append(0.0, np.nan_to_num(each, nan=0.0)))
+            count = known[end] - known[first]
+            mean = (total[end] - total[first]) / np.maximum(count, 1)
+            habits[dimension].append(np.where(count > 0, mean, np.nan))
+    return habits

@@ -1,0 +1,94 @@
+"""Training rows of one dimension: what was known at submit time, and what came of it. Pure.
+
+A job that ran to its end shows its need. One that was killed for memory, or at its time limit, shows a bound: it needed
+more. Taken as a value, a bound teaches the model that nobody needs more than a limit; left out, that nobody is killed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.frames import Floats, Ints
+from models.evidence import Learned, PastJob, use_of
+
+Flags = NDArray[np.bool_]
+Inputs = NDArray[np.float32]
+
+
+class Matrix(msgspec.Struct):
+    """Training rows of one dimension, the earliest first, in columns of one length.
+
+    `inputs` is rows × FEATURES; `targets` the logarithm of need over the family's highest so far, or a lower bound of
+    it where `bounded`; `settled` whether the family was. `users` says whose job a row is, by places in `names`, and
+    `submit_s` when it came (unix seconds); left empty, all rows weigh the same.
+    """
+
+    inputs: Inputs
+    targets: Floats
+    settled: Flags
+    bounded: Flags
+    users: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    submit_s: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    names: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.targets)
+
+    def part(self, rows: slice | Flags) -> Matrix:
+        """Return some of the rows."""
+        return Matrix(
+            inputs=self.inputs[rows],
+            targets=self.targets[rows],
+            settled=self.settled[rows],
+            bounded=self.bounded[rows],
+            users=self.users[rows] if len(self.users) else self.users,
+            submit_s=self.submit_s[rows] if len(self.submit_s) else self.submit_s,
+            names=self.names,
+        )
+
+    def without(self, users: Collection[str]) -> Matrix:
+        """Return the rows of all other users."""
+        if not users or not len(self.users):
+            return self
+        places = [place for place, name in enumerate(self.names) if name in users]
+        return self.part(~np.isin(self.users, places))
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of a matrix, where they come one by one."""
+
+    inputs: Sequence[float]
+    target: float
+    settled: bool
+    bounded: bool
+
+
+def matrix_of(rows: Sequence[Row]) -> Matrix:
+    """Return rows, of which there is at least one, as a matrix."""
+    return Matrix(
+        np.asarray([row.inputs for row in rows], np.float32),
+        np.asarray([row.target for row in rows], np.float64),
+        np.asarray([row.settled for row in rows], np.bool_),
+        np.asarray([row.bounded for row in rows], np.bool_),
+    )
+
+
+class Need(msgspec.Struct, frozen=True):
+    """The logarithm of what a job needed of a dimension, or of a bound below it."""
+
+    log: float
+    bounded: bool
+
+
+def need_of(job: PastJob, dimension: Learned) -> Need | None:
+    """Return what a job teaches of its need; None for nothing: it was cut short, or seen too short to tell."""
+    use = use_of(job, dimension)
+    bounded = (dimension == "memory" and job.mem_at_least) or (dimension == "wall" and job.wall_at_least)
+    tells = job.complete and not (dimension == "memory" and job.mem_short)
+    return Need(math.log(use), bounded) if use is not None and (tells or bounded) else None

@@ -1,0 +1,165 @@
+"""What training makes of bounds, and how it calibrates."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.records import Attempt
+from accounting.store.database import open_store
+from accounting.store.records import read_attempt_columns, read_attempts, write_attempts
+from models.demand import training
+from models.demand.matrix import Matrix, need_of
+from models.demand.training import CALIBRATED, fit_quantile, offsets_of, predict, raised
+from models.evidence import KILLED_BUMP, past_use
+from models.features import FEATURES
+from models.history import habit_of, past_job
+from models.past_columns import COLUMNS, columns_of, columns_of_attempts
+from tests.builders import attempt, past
+
+EXCESS = st.lists(st.tuples(st.integers(-50, 50), st.booleans()), max_size=300)
+
+
+@given(EXCESS)
+def test_offsets_cover_all_but_the_share_of_jobs(excess: list[tuple[int, bool]]) -> None:
+    values = np.array([value for value, _ in excess], np.float64)
+    bounded = np.array([bound for _, bound in excess], np.bool_)
+    found = offsets_of(values, bounded)
+    assert [offset.failures for offset in found] == sorted(offset.failures for offset in found)
+    known = values[~bounded]
+    for failures in CALIBRATED:
+        offset = next((one.log_growth for one in found if one.failures == failures), None)
+        fit = [candidate for candidate in known if suffices(candidate, values, bounded, failures)]
+        assert offset == (min(fit) if fit else None)
+
+
+def suffices(offset: float, values: Any, bounded: Any, failures: float) -> bool:
+    """The same said of one offset: the next job fails with at most this probability."""
+    failed = int(np.sum(bounded & (values >= offset)))
+    jobs = int(np.sum(~bounded)) + failed
+    # The job whose excess the offset is has just enough; the next one may lie on either side of it.
+    return int(np.sum(~bounded & (values > offset))) + failed + 1 <= failures * (jobs + 1)
+
+
+def test_a_bound_above_counts_as_a_failure_and_one_below_says_nothing() -> None:
+    values = np.arange(200, dtype=np.float64)
+    none = offsets_of(values, np.zeros(200, np.bool_))
+    low = offsets_of(np.append(values, [-1.0] * 50), np.append(np.zeros(200), np.ones(50)).astype(np.bool_))
+    high = offsets_of(np.append(values, [500.0]), np.append(np.zeros(200), [1]).astype(np.bool_))
+    assert low == none
+    assert [(one.failures, one.log_growth) for one in none] == [
+        (0.005, 199.0),
+        (0.01, 198.0),
+        (0.02, 196.0),
+        (0.05, 190.0),
+    ]
+    # One job that no offset covers is one in two hundred by itself: of half a per cent nothing is known any more.
+    assert [(one.failures, one.log_growth) for one in high] == [(0.01, 199.0), (0.02, 197.0), (0.05, 191.0)]
+
+
+def noisy(jobs: int, limit: float, seed: int) -> tuple[Matrix, Any]:
+    """Jobs whose growth is drawn from one distribution, cut off at a limit; and what they needed."""
+    draw = np.random.default_rng(seed)
+    need = draw.normal(0, 0.3, jobs)
+    inputs = draw.random((jobs, len(FEATURES))).astype(np.float32)
+    bounded = need > limit
+    return Matrix(inputs, np.minimum(need, limit), np.ones(jobs, np.bool_), bounded), need
+
+
+def test_bounds_are_learned_as_bounds() -> None:
+    matrix, need = noisy(20_000, 0.45, 5)
+    values = Matrix(matrix.inputs, matrix.targets, matrix.settled, np.zeros_like(matrix.bounded))
+
+    def covered(part: Matrix) -> float:
+        return float(np.mean(need <= predict(fit_quantile(part), matrix.inputs)))
+
+    left_out, as_bounds = covered(matrix.part(~matrix.bounded)), covered(matrix)
+    assert left_out < covered(values) <= as_bounds
+    assert as_bounds == pytest.approx(training.QUANTILE, abs=0.05)
+
+
+def test_without_bounds_nothing_is_raised() -> None:
+    matrix, _ = noisy(500, 9.0, 6)
+    assert not matrix.bounded.any()
+    np.testing.assert_array_equal(raised(matrix, np.full(500, 9.0, np.float32)), matrix.targets)
+
+
+def test_a_raised_bound_is_never_below_what_was_shown() -> None:
+    matrix, _ = noisy(500, 0.1, 7)
+    expected = np.linspace(-1, 1, 500).astype(np.float32)
+    targets = raised(matrix, expected)
+    assert (targets >= matrix.targets).all()
+    assert (targets[matrix.bounded] >= expected[matrix.bounded]).all()
+    np.testing.assert_array_equal(targets[~matrix.bounded], matrix.targets[~matrix.bounded])
+
+
+def short(mem_mib: float) -> Attempt:
+    """A job that ended before its memory was looked at twice."""
+    made = attempt(mem_mib=mem_mib)
+    return msgspec.structs.replace(made, use=msgspec.structs.replace(made.use, memory_quality="short"))
+
+
+def test_memory_seen_too_early_may_raise_but_is_no_evidence() -> None:
+    seen, low, high = past_job(attempt(mem_mib=100.0)), past_job(short(50.0)), past_job(short(300.0))
+    alone = past_use([high], "memory")
+    assert alone is not None
+    assert (alone.needed, alone.complete) == ((300.0,), 0)
+    both = past_use([seen, low, high], "memory")
+    assert both is not None
+    assert (both.needed, both.complete) == ((100.0, 300.0), 1)
+    assert need_of(high, "memory") is None
+    assert need_of(high, "cores") is not None
+    assert habit_of([seen, high]).memory == habit_of([seen]).memory
+
+
+def test_a_job_that_was_killed_teaches_a_bound() -> None:
+    killed = past_job(attempt(mem_mib=100.0, state="OUT_OF_MEMORY"))
+    need = need_of(killed, "memory")
+    assert need is not None
+    assert need.bounded
+    assert need_of(killed, "cores") is need_of(killed, "wall") is None
+    late = need_of(past_job(attempt(state="TIMEOUT")), "wall")
+    assert late is not None
+    assert late.bounded
+    use = past_use([killed], "memory")
+    assert use is not None
+    assert use.needed == (killed.mem_mib * KILLED_BUMP,)  # type: ignore[operator]
+
+
+def test_columns_of_the_store_are_those_of_its_attempts(tmp_path: Path) -> None:
+    attempts = past(30)
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, attempts)
+    stored = columns_of(read_attempt_columns(engine, COLUMNS))
+    engine.dispose()
+    left, right = training.train_columns(stored, 50), training.train(attempts, 50)
+    assert left.seen == right.seen
+    assert list(left.history.items()) == list(right.history.items())
+    for dimension, matrix in left.matrices.items():
+        np.testing.assert_array_equal(matrix.inputs, right.matrices[dimension].inputs)
+
+
+def test_only_the_attempts_of_a_time_on_are_read(tmp_path: Path) -> None:
+    attempts = past(30)
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, attempts)
+    from_s = attempts[20].row.submit_s
+    found = read_attempts(engine, submitted_from_s=from_s)
+    assert [one.row.job_id for one in found] == [
+        one.row.job_id for one in attempts if one.row.submit_s >= from_s
+    ]
+    assert 0 < len(found) < len(attempts)
+    engine.dispose()
+
+
+def test_an_empty_store_has_no_columns(tmp_path: Path) -> None:
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    assert len(columns_of(read_attempt_columns(engine, COLUMNS))) == 0
+    assert len(columns_of_attempts([])) == 0
+    engine.dispose()
