@@ -134,6 +134,7 @@ def mariadb(*options: str) -> Iterator[Server]:
             "--skip-test-db",
             "--skip-name-resolve",
             "--force",
+            f"--tmpdir={folder}",  # a MariaDB that starts deletes the temporary tables of its neighbours there
         ]
         _install(["mariadb-install-db", "--no-defaults", f"--datadir={data}", *own, *made], None)
         program = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -127,7 +128,6 @@ def mariadbd(cluster: Cluster) -> Daemon:
         f"--pid-file={layout.run}/mariadbd.pid",
         f"--port={port}",
         f"--bind-address={LOOPBACK}",
-        f"--tmpdir={layout.scratch}",
         f"--init-file={layout.database_setup}",
         "--skip-name-resolve",
         "--skip-log-bin",
@@ -139,10 +139,14 @@ def mariadbd(cluster: Cluster) -> Daemon:
 
 
 def database_options(layout: Layout) -> tuple[str, ...]:
-    """List the options that installing and running the database share; --no-defaults must come first."""
+    """List the options that installing and running the database share; --no-defaults must come first.
+
+    A MariaDB that starts deletes the temporary tables of every other one in the same folder: each needs its own.
+    """
     return (
         "--no-defaults",
         f"--datadir={layout.database}",
+        f"--tmpdir={layout.scratch}",
         *(("--user=root",) if os.geteuid() == 0 else ()),
         "--innodb-buffer-pool-size=48M",
         "--innodb-log-file-size=16M",
@@ -157,6 +161,8 @@ def install_database(cluster: Cluster) -> None:
     done = layout.database / "installed"
     if done.exists():
         return
+    shutil.rmtree(layout.database)  # what an install that failed left is no database
+    layout.database.mkdir(mode=0o700)
     log = layout.log / "mariadb-install-db.log"
     argv = [
         cluster.programs.path("mariadb-install-db"),
@@ -178,7 +184,8 @@ def install_database(cluster: Cluster) -> None:
             cwd="/",
         ).returncode
     if code != 0:
-        raise SandboxError(f"mariadb-install-db fails: {tail(log)}; read {log}, mend that and run `up` again")
+        said = tail(log, about="ERROR")
+        raise SandboxError(f"mariadb-install-db fails: {said}; read {log}, mend that and run `up` again")
     done.touch()
 
 

@@ -243,8 +243,8 @@ def _make_device(path: Path) -> None:
     path.touch()
 
 
-def tail(path: Path, lines: int = 5) -> str:
-    """Return the last lines of a log, joined into one line; a short word where there are none."""
+def tail(path: Path, lines: int = 5, about: str = "") -> str:
+    """Return the last lines of a log that hold `about`, joined into one line; the last of all where none does."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -253,4 +253,5 @@ def tail(path: Path, lines: int = 5) -> str:
     except OSError:
         return "(no log)"
     kept = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(kept[-lines:]) or "(empty log)"
+    told = [line for line in kept if about in line] or kept
+    return " | ".join(told[-lines:]) or "(empty log)"

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -113,8 +114,12 @@ def test_a_second_up_is_refused(sandbox: Sandbox, shell: "Shell") -> None:
 def test_two_side_by_side_and_down_ends_only_its_own(
     sandbox: Sandbox, shell: "Shell", make_folder: Callable[[], Path]
 ) -> None:
+    theirs = Path(tempfile.gettempdir()) / f"#sql-temptable-{os.getpid()}"  # of another MariaDB
+    theirs.touch()
     second = cluster.start(bare(make_folder() / "second"))
     try:
+        assert theirs.exists()
+        theirs.unlink()
         assert not set(second.manifest.nodes) & set(sandbox.manifest.nodes)
         job = shell_on(shell, second).submit_and_wait()
         assert shell_on(shell, second).accounted(job, "State") == "COMPLETED"

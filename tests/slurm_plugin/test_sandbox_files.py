@@ -237,6 +237,8 @@ def test_the_tail_of_a_log_is_one_line(tmp_path: Path) -> None:
     assert files.tail(log) == "(empty log)"
     log.write_text("\n".join(str(number) for number in range(9)))
     assert files.tail(log, lines=2) == "7 | 8"
+    assert files.tail(log, about="3") == "3"
+    assert files.tail(log, lines=2, about="nowhere") == "7 | 8"
 
 
 def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
