@@ -168,7 +168,8 @@ def source_of(settings: IngestSettings, now_s: int) -> Source:
         return sacct_source(settings)
     where = (settings.slurmdbd_url, settings.cluster)
     return lambda begin_s, end_s: Fetched(
-        size_bytes=0, records=lambda _known: read_database(*where, begin_s, end_s, now_s)
+        size_bytes=0,
+        records=lambda _known: read_database(*where, begin_s, end_s, now_s, settings.metering),
     )
 
 

@@ -2,8 +2,9 @@
 
 A job's rows become the columns that sacct would print, and go the way of a dump: what is believed, and why not, is
 decided in one place. What differs from sacct: names that break its lines come in whole; CPU time keeps its
-milliseconds beyond an hour; a job's energy is null where sacct prints 0 for want of a meter. Use an account
-that can do nothing but read:
+milliseconds beyond an hour; a job's energy is null where sacct prints 0 for want of a meter; tasks of an array that
+never started are shown by their id, without a list of them; jobs that never could have started are there too. Use an
+account that can do nothing but read:
 
     CREATE USER 'rightsizer'@'%' IDENTIFIED BY '...'; GRANT SELECT ON slurm_acct_db.* TO 'rightsizer'@'%';
 """
@@ -41,6 +42,7 @@ from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.rows import group_rows
 from accounting.errors import SlurmError
 from accounting.frames import Records
+from accounting.sacct_records import Metering, measured_by
 from accounting.slurmdbd_rows import COLUMNS, Names, printed
 
 CHUNK_JOBS = 5000
@@ -61,11 +63,14 @@ _STEP = (
 )  # fmt: skip
 
 
-def read_database(url: str, cluster: str, begin_s: int, end_s: int, now_s: int) -> Iterator[Records]:
+def read_database(
+    url: str, cluster: str, begin_s: int, end_s: int, now_s: int, metering: Metering | None = None
+) -> Iterator[Records]:
     """Yield the jobs of a cluster that ended in a window of unix seconds, in chunks; the first counts the unfinished.
 
-    `url` is SQLAlchemy's (`mysql+pymysql://rightsizer:...@replica/slurm_acct_db`). Raises SlurmError where the database
-    cannot be read, has no such cluster, or where the account could change it.
+    `url` is SQLAlchemy's (`mysql+pymysql://rightsizer:...@replica/slurm_acct_db`); `metering` says who measured, which
+    the database does not. Raises SlurmError where the database cannot be read, has no such cluster, or where the
+    account could change it.
     """
     if not _NAME.match(cluster):
         raise SlurmError(
@@ -76,7 +81,8 @@ def read_database(url: str, cluster: str, begin_s: int, end_s: int, now_s: int) 
         with engine.connect() as connection:
             _refuse_writers(connection, engine)
             connection.execute(text("SET SESSION TRANSACTION READ ONLY"))
-            yield from _read(connection, engine, cluster, (begin_s, end_s), now_s)
+            for records in _read(connection, engine, cluster, (begin_s, end_s), now_s):
+                yield replace(records, jobs=measured_by(records.jobs, metering or Metering()))
     except SQLAlchemyError as error:
         complaint = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise SlurmError(

@@ -9,14 +9,16 @@ from tests.cluster.accounting.site import Site, wait_until
 
 # Longer than any job of these is let run.
 FOR_EVER_S = "600"
-# So long a job holds what Slurm is to see: it samples once a second.
-SEEN_S = "3"
+# So long a job holds what Slurm is to see: it samples once a second, later where the machine is busy.
+SEEN_S = "5"
 ARRAY_FAILS = 2
 TIMED_OUT = ("timeout", "timeout-by-end-time")
 CANCELLED = ("cancelled", "cancelled-pending", "array-cancelled", "array-never-started")
 REQUEUED = ("requeue", "requeuehold", "node-fail")
 VICTIM_MIB = 70
 RUNNING_OR_SUSPENDED = 2
+# Until when the one job that runs into a limit of a minute is killed: slurmctld looks every half minute.
+PATIENCE_S = 180.0
 
 
 def submit_all(site: Site) -> None:
@@ -70,6 +72,7 @@ def submit_steps(site: Site) -> None:
     site.submit("in-batch", here, "--mem=200", script=site.worker("30:" + SEEN_S, "70:" + SEEN_S))
     site.submit("sub-second", here, "--mem=50")
     site.submit("sub-second-step", here, "--mem=200", script=f"srun {site.worker('100:0.1')}")
+    site.submit("gpus", here, "--mem=50", "--gres=gpu:2")
     site.submit("busy", here, "--mem=50", script=f"srun {site.worker('cpu:4')}")
 
 
@@ -172,7 +175,9 @@ def key_of(site: Site, job: str) -> tuple[str, str]:
 
 def drive(site: Site) -> None:
     """Do to the jobs what users, administrators and nodes do: end, requeue, cancel."""
+    first = f"{site.jobs['array-cancelled']}_0"
     wait_until("the jobs to be driven run", lambda: all(runs(site, name) for name in DRIVEN))
+    wait_until("the array's first task runs", lambda: site.states().get(first) == "RUNNING")
     time.sleep(3)
     site.run("scontrol", "update", f"jobid={site.jobs['timeout-by-end-time']}", "EndTime=now+1")
     site.run("scancel", *(str(site.jobs[name]) for name in CANCELLED))
@@ -203,12 +208,20 @@ def pends(site: Site, name: str) -> bool:
     return site.states().get(str(site.jobs[name])) == "PENDING"
 
 
-def all_ended(site: Site) -> bool:
-    """Whether slurmctld has nothing more to do, and slurmdbd knows the end of everything."""
-    if site.states():
-        return False
-    rows = site.database("SELECT time_end, `partition`, state FROM {jobs}")
-    return all(row["time_end"] and row["partition"] and is_end(row["state"]) for row in rows)
+def wait_ended(site: Site) -> None:
+    """Wait until all jobs have ended, for slurmdbd too; AssertionError naming those that have not."""
+    deadline = time.monotonic() + PATIENCE_S
+    while left := unended(site):
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s ended: {left}"
+        time.sleep(0.2)
+
+
+def unended(site: Site) -> list[object]:
+    """Return what slurmctld still has to do, or else that of which slurmdbd does not know the end."""
+    if states := site.states():
+        return [states]
+    rows = site.database("SELECT id_job, time_end, `partition`, state FROM {jobs}")
+    return [row for row in rows if not (row["time_end"] and row["partition"] and is_end(row["state"]))]
 
 
 def is_end(state: int) -> bool:

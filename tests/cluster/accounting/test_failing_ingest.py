@@ -21,7 +21,7 @@ from accounting.ingest import IngestSettings, ingest
 from accounting.store import schema
 from accounting.store.database import open_store
 from tests.cluster.accounting import cutting_sacct, workload
-from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
+from tests.cluster.accounting.site import Ingested, Site, started_site
 from tests.cluster.matrix.prefixes import releases, why_missing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -65,7 +65,7 @@ def ready(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> It
         for number in range(JOBS):
             site.submit(f"job-{number}", "--mem=50", script="srun true; srun true")
         site.submit("odd", "--mem=50", b"--job-name=odd\nname", script="srun true")
-        wait_until("all jobs have ended", lambda: workload.all_ended(site))
+        workload.wait_ended(site)
         time.sleep(SETTLES_S)
         assert site.ingest("undisturbed").status == 0
         ready = Ready(site, ())
@@ -165,7 +165,7 @@ def test_a_clock_that_was_ahead_loses_nothing(ready: Ready) -> None:
             patch.setenv("SLURM_CONF", str(ready.site.sandbox.layout.slurm_conf))
             ingest(engine, settings, int(time.time()) + ahead_s)
             later = ready.site.submit("later", "--mem=50")
-            wait_until("the job has ended", lambda: workload.all_ended(ready.site))
+            workload.wait_ended(ready.site)
             time.sleep(3)
             report = ingest(engine, settings, int(time.time()))
             again = ingest(engine, settings, int(time.time()))

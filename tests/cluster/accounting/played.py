@@ -1,0 +1,57 @@
+"""All the jobs of workload.py played on one release, and what ingest made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounting.records import Attempt
+from tests.cluster.accounting import workload
+from tests.cluster.accounting.site import Ingested, Site, started_site
+
+
+@dataclass(frozen=True)
+class Played:
+    """A release after all jobs have ended and were ingested: in one go, and in two halves, the first while jobs ran."""
+
+    site: Site
+    while_running: Ingested
+    first_half: tuple[Attempt, ...]
+    second: Ingested
+    again: Ingested
+    attempts: tuple[Attempt, ...]
+
+    def of(self, name: str) -> list[Attempt]:
+        """Return the attempts at a job, or at all tasks of an array, the first first."""
+        job = self.site.jobs[name]
+        found = [one for one in self.attempts if one.row.job_id == job or in_array(one, job)]
+        return sorted(found, key=lambda one: (one.row.display_id, one.row.submit_s))
+
+    def only(self, name: str) -> Attempt:
+        """Return the one attempt at a job."""
+        [attempt] = self.of(name)
+        return attempt
+
+
+def in_array(attempt: Attempt, job: int) -> bool:
+    """Whether an attempt is of a task of an array."""
+    return attempt.row.display_id.startswith(f"{job}_")
+
+
+@contextlib.contextmanager
+def play(folder: Path, prefix: Path | None) -> Iterator[Played]:
+    """Start a sandbox of a release below `folder`, play all jobs on it and ingest them; end it afterwards."""
+    with started_site(folder, prefix) as site:
+        workload.submit_all(site)
+        workload.drive(site)
+        while_running = site.ingest("halves")
+        first_half = site.attempts("halves") if while_running.status == 0 else []
+        workload.wait_ended(site)
+        # A window ends before the second that it is asked in.
+        time.sleep(1.1)
+        second, again, whole = site.ingest("halves"), site.ingest("halves"), site.ingest()
+        assert (while_running.status, second.status, whole.status) == (0, 0, 0), whole.said
+        yield Played(site, while_running, tuple(first_half), second, again, tuple(site.attempts()))
