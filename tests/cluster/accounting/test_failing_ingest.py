@@ -22,7 +22,7 @@ from accounting.store import schema
 from accounting.store.database import open_store
 from tests.cluster.accounting import cutting_sacct, workload
 from tests.cluster.accounting.site import Ingested, Site, started_site
-from tests.cluster.matrix.prefixes import releases, why_missing
+from tests.cluster.matrix.prefixes import SYSTEM, releases, why_missing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -108,6 +108,8 @@ def cuts() -> list[tuple[str, str, str]]:
     return [*ended_well, ("0", "0.5", "1"), ("1", "0.5", "1")]
 
 
+# What is cut off is cut off alike whichever release printed it.
+@pytest.mark.parametrize("ready", [SYSTEM], indirect=True)
 @pytest.mark.parametrize(("call", "where", "status"), cuts())
 def test_an_answer_that_was_cut_off_is_not_taken_for_the_whole(
     ready: Ready, call: str, where: str, status: str
