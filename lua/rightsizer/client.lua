@@ -128,15 +128,6 @@ function client.hang_up()
    end
 end
 
---- Wakes the service for a call that is about to come, over the connection that is kept: an empty line, which
--- has no answer. Nothing waits for it, and where it fails the call will notice.
-function client.knock(path)
-   if kept and kept_path == path then
-      kept:settimeout(0, "t")
-      kept:send("\n")
-   end
-end
-
 local function connect(path, time_left)
    local left_s = time_left()
    if not left_s then

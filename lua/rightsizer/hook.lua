@@ -49,7 +49,6 @@ local function consult(share, fields, slurm, to, partitions)
    if not codec then
       return nil, no_codec
    end
-   service.announce(to.socket)
    local ask = job_desc.read(fields, slurm)
    local function rehearse(decision)
       plan.writes(fields, ask, decision, partitions)

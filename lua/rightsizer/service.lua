@@ -15,26 +15,13 @@ end
 
 --- After a pause this long the code and the data of a call have left the processor's nearest caches.
 local COLD_S = 0.01
-local last_s = 0
-
-local function is_cold(now_s)
-   return now_s - last_s < 0 or now_s - last_s >= COLD_S
-end
-
---- Says that a call is coming, so that after a pause the service warms up while the job is still being read.
-function service.announce(socket)
-   local now_s = client.now_s()
-   if now_s and is_cold(now_s) then
-      pcall(client.knock, socket)
-   end
-end
-
 local PRETENDED = '{"v":1,"id":"%s","grant":{},"token":"rightsizer=1;id=0"}'
+local last_s = 0
 
 --- What to do while the service thinks: nothing soon after the last call, else the way of its answer once
 -- over for nothing, with a decision that grants one of everything, so that the real one finds the way warm.
 local function rehearsal(codec, id, ask, now_s, rehearse)
-   local is_warm = not is_cold(now_s)
+   local is_warm = now_s - last_s >= 0 and now_s - last_s < COLD_S
    last_s = now_s
    if is_warm or not rehearse then
       return nil

@@ -65,16 +65,8 @@ class Answers:
         remembered would take three times as long, after 100 ms seven times.
         """
         since_s = time.time() - self._latest_s
-        if not 0 <= since_s <= EXPECTED_S or not self._rehearse():
+        if not 0 <= since_s <= EXPECTED_S:
             return None
-        return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE)
-
-    def expect(self) -> None:
-        """Get warm for a request that the hook is reading just now, however long ago the last one was."""
-        if self._latest:
-            self._rehearse()
-
-    def _rehearse(self) -> bool:
         try:
             request = decode_request(self._latest)
             if not isinstance(request, str):
@@ -84,8 +76,8 @@ class Answers:
                 encode_reply(reply_to(request.id, answer))
         except Exception:  # it failed for nobody: no reason to end a service that answers
             log.exception("a rehearsal failed")
-            return False
-        return True
+            return None
+        return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE)
 
     def _decide(
         self, submission: Submission, predictor: Predictor | None, facts: SiteFacts, name: str, now_s: float

@@ -35,15 +35,11 @@ Handler = Callable[[bytes, Send], bool]
 
 
 class Connection(asyncio.Protocol):
-    """One client. It may send line after line; it may not be slow about one, nor make one too long.
+    """One client. It may send line after line; it may not be slow about one, nor make one too long."""
 
-    An empty line says that a request is about to come.
-    """
-
-    def __init__(self, handle: Handler, answered: Callable[[], None], expect: Callable[[], None]) -> None:
+    def __init__(self, handle: Handler, answered: Callable[[], None]) -> None:
         self._handle = handle
         self._answered = answered
-        self._expect = expect
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
         self._seen_s = 0.0
@@ -79,9 +75,7 @@ class Connection(asyncio.Protocol):
             self._seen_s = time.monotonic()
         self._patience_s = SLOW_S if rest else QUIET_S
         self._buffer = rest
-        if lines and not (lines[-1] or rest):
-            self._expect()  # not where the request has come meanwhile: it would only wait
-        for line in filter(None, lines):
+        for line in lines:
             if not self._answer(line):
                 self._transport.close()
                 return
@@ -157,7 +151,7 @@ async def serve(config: Config) -> None:
     rehearsals = Rehearsals(answers.rehearse)
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
-        lambda: Connection(answers.handle, rehearsals.begin, answers.expect), sock=listening
+        lambda: Connection(answers.handle, rehearsals.begin), sock=listening
     )
     log.info("answering on %s in mode %s", path, config.mode)
     try:

@@ -108,7 +108,6 @@ class Service:
     keeps: bool = False
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
-    knocks: int = 0
 
     def __enter__(self) -> "Service":
         self._listener = socket.socket(socket.AF_UNIX)
@@ -142,9 +141,7 @@ class Service:
             chunk = connection.recv(65536)
             if not chunk:
                 return b""
-            knocked = len(chunk) - len(chunk.lstrip(b"\n")) if not line else 0
-            self.knocks += knocked
-            line += chunk[knocked:]
+            line += chunk
         self.requests.append(line)
         return line
 

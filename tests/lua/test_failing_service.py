@@ -134,15 +134,6 @@ def test_one_connection_serves_many_jobs(lua: str, folder: Path) -> None:
     assert (len(service.requests), service.connections) == (5, 1)
 
 
-def test_after_a_pause_the_service_is_told_that_a_call_is_coming(lua: str, folder: Path) -> None:
-    with Service(folder / "s", GOOD, keeps=True) as service, Slurmctld(lua, install(folder)) as ctld:
-        for pauses in (1, 2):
-            time.sleep(0.05)
-            assert ctld.submit(ORDINARY)["writes"]["cpus_per_task"] == 1
-            assert service.knocks == pauses - 1, "there is no connection yet the first time"
-    assert service.connections == 1
-
-
 @pytest.mark.parametrize("left", ["\n", "x", f"\n{STALE}"], ids=["line", "byte", "reply"])
 def test_what_follows_a_reply_is_no_later_answer(lua: str, folder: Path, left: str) -> None:
     answer = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}\n' + left, newline=False)
