@@ -13,8 +13,9 @@ from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import read_attempt_columns, read_attempts, write_attempts
 from models.demand import training
+from models.demand.calibration import CALIBRATED, offsets_of
 from models.demand.matrix import Matrix, need_of
-from models.demand.training import CALIBRATED, fit_quantile, offsets_of, predict, raised
+from models.demand.quantile import QUANTILE, fit_quantile, predict, raised
 from models.evidence import KILLED_BUMP, past_use
 from models.features import FEATURES
 from models.history import habit_of, past_job
@@ -79,7 +80,7 @@ def test_bounds_are_learned_as_bounds() -> None:
 
     left_out, as_bounds = covered(matrix.part(~matrix.bounded)), covered(matrix)
     assert left_out < covered(values) <= as_bounds
-    assert as_bounds == pytest.approx(training.QUANTILE, abs=0.05)
+    assert as_bounds == pytest.approx(QUANTILE, abs=0.05)
 
 
 def test_without_bounds_nothing_is_raised() -> None:
