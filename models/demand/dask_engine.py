@@ -118,7 +118,7 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
         await _send(client, worker, matrix, weights, slice(place, None, len(workers)))
         for place, worker in enumerate(workers)
     ]
-    booster: xgboost.Booster | None = None
+    booster: Any = None
     for done, until in stretches(bool(matrix.bounded.any())):
         rows = await _rows_of(client, parts, booster)
         # A stretch begins with fresh random numbers: they must not be those of the stretch before it.
@@ -127,7 +127,8 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
             client, settings, rows, until - done, xgb_model=booster, verbose_eval=False
         )
         booster = answer["booster"]
-    return booster
+    trees: xgboost.Booster = booster
+    return trees
 
 
 def stretches(bounded: bool) -> Iterable[tuple[int, int]]:
@@ -139,7 +140,7 @@ async def _send(client: Client, worker: str, matrix: Matrix, weights: Floats, mi
     """Send some of the rows to a worker, without what only the whole needs."""
     none = np.zeros(0, np.int64)
     part = msgspec.structs.replace(matrix.part(mine), users=none, submit_s=none, names=())
-    rows = await client.scatter(Rows(part, weights[mine]), workers=[worker], hash=False)
+    rows = await client.scatter(Rows(part, weights[mine]), workers=[worker], direct=True, hash=False)
     return Part(worker, len(part), rows)
 
 
