@@ -5,22 +5,28 @@ Whoever reaches a Dask scheduler can run code as its user: both sides show a cer
 
 from __future__ import annotations
 
+import logging
+import re
 import secrets
 import signal
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dask_jobqueue import SLURMCluster
 from distributed import Client, Security
 
 from accounting.errors import SlurmError
 from slurm_plugin.config import TrainDask
 from slurm_plugin.slurm.command import run
+
+if TYPE_CHECKING:
+    from dask_jobqueue import SLURMCluster
 
 # Our own request is known to be right.
 OPT_OUT = "--comment=rightsize=off"
@@ -30,7 +36,8 @@ LOOK_S = 5
 ORPHANED_S = 60
 CLOSE_S = 30
 WAITING = frozenset({"PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED"})
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b|slurmstepd: error:|\S*: (No such file|cannot )")
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -43,9 +50,10 @@ def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[
     parent = Path(settings.shared_directory).expanduser() if settings.shared_directory else Path.home()
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
+        stack.enter_context(_quiet_tracker())
         folder = Path(stack.enter_context(_folder(parent)))
         stack.callback(_cancel, name)
-        cluster = SLURMCluster(**_options(settings, name, folder))
+        cluster = _scheduler(settings, name, folder)
         stack.callback(cluster.close, timeout=CLOSE_S)
         _try_out(cluster.job_script(), folder)
         client = stack.enter_context(Client(cluster))
@@ -63,6 +71,18 @@ def _folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
             f"cannot write to {parent}: {error.strerror}; "
             "set train.dask.shared_directory to a folder that all nodes see"
         ) from None
+
+
+def _scheduler(settings: TrainDask, name: str, folder: Path) -> SLURMCluster:
+    """Return a scheduler in this process that has no workers yet."""
+    from dask_jobqueue import SLURMCluster
+
+    try:
+        return SLURMCluster(**_options(settings, name, folder))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise SlurmError(
+            f"Dask's scheduler cannot start here: {error}; see `interface` and `scheduler_host` in [train.dask]"
+        ) from error
 
 
 def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
@@ -90,6 +110,8 @@ def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
         "security": _credentials(folder),
         "protocol": "tls://",
         "log_directory": str(folder),
+        # What goes wrong is an error of ours, in one line.
+        "silence_logs": logging.CRITICAL,
     }
 
 
@@ -116,7 +138,10 @@ def _try_out(script: str, folder: Path) -> None:
     try:
         run("sbatch", "--test-only", str(file))
     except SlurmError as error:
-        raise SlurmError(f"no Dask worker can be started by [train.dask]: {error}") from None
+        said = str(error).partition(";")[0]
+        raise SlurmError(
+            f"no Dask worker can be started: {said}; change [train.dask], or train with --engine local"
+        ) from None
 
 
 def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
@@ -146,10 +171,11 @@ def _queue(name: str) -> list[str]:
 
 
 def _last_words(folder: Path) -> str:
-    """Return the last line that any worker wrote, where one did."""
-    logs = [file.read_text(encoding="utf-8", errors="replace").split("\n") for file in folder.glob("*.err")]
-    lines = [line.strip() for log in logs for line in log if line.strip()]
-    return f"; one of them says: {lines[-1]}" if lines else ""
+    """Return the first error that any worker wrote, or else the last line."""
+    logs = (file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob("*.err")))
+    lines = [line.strip() for log in logs for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if ERROR.match(line)]
+    return f"; one of them says: {(errors or lines[-1:])[0]}" if lines else ""
 
 
 def _cancel(name: str) -> None:
@@ -160,14 +186,37 @@ def _cancel(name: str) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the command as Ctrl-C does: by way of what it has to put in order."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end the command by way of what it has to put in order."""
 
-    def leave(number: int, _: FrameType | None) -> None:
+    def leave(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in ENDING}
+    before = {number: signal.getsignal(number) for number in ENDING}
+    # Once imported, it would answer Ctrl-C with exit code 0.
+    import dask_jobqueue  # noqa: F401
+
+    for number in ENDING:
+        signal.signal(number, leave)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _quiet_tracker() -> Iterator[None]:
+    """Let the thread by which XGBoost's workers find each other end in silence where they are ended first."""
+    in_thread, ignored = threading.excepthook, sys.unraisablehook
+
+    def is_xgboost(error: BaseException | None) -> bool:
+        return type(error).__name__ == "XGBoostError"
+
+    threading.excepthook = lambda said: None if is_xgboost(said.exc_value) else in_thread(said)
+    sys.unraisablehook = lambda said: None if is_xgboost(said.exc_value) else ignored(said)
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = in_thread, ignored
