@@ -118,9 +118,16 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
         await _send(client, worker, matrix, weights, slice(place, None, len(workers)))
         for place, worker in enumerate(workers)
     ]
+    inputs, weighed = (
+        _column(client, parts, _inputs, width=(len(FEATURES),)),
+        _column(client, parts, _weights),
+    )
     booster: Any = None
     for done, until in stretches(bool(matrix.bounded.any())):
-        rows = await _rows_of(client, parts, booster)
+        labels = _column(client, parts, _labels, booster)
+        rows = await xgboost.dask.DaskDMatrix(
+            client, inputs, label=labels, weight=weighed, feature_names=list(FEATURES)
+        )
         # A stretch begins with fresh random numbers: they must not be those of the stretch before it.
         settings = {**SETTINGS, "seed": SEED + done}
         answer = await xgboost.dask.train(
@@ -144,26 +151,20 @@ async def _send(client: Client, worker: str, matrix: Matrix, weights: Floats, mi
     return Part(worker, len(part), rows)
 
 
-async def _rows_of(
-    client: Client, parts: Sequence[Part], booster: xgboost.Booster | None
-) -> xgboost.dask.DaskDMatrix:
-    """Return all parts as one matrix of XGBoost's, bounds raised to what the trees so far say of their rows."""
-
-    def column(of: Callable[..., Any], *given: object, width: tuple[int, ...] = ()) -> dask.array.Array:
-        futures = [client.submit(of, part.rows, *given, workers=[part.worker], pure=False) for part in parts]
-        blocks = [
-            dask.array.from_delayed(future, shape=(part.count, *width), dtype=np.float32)
-            for future, part in zip(futures, parts, strict=True)
-        ]
-        return dask.array.concatenate(blocks)
-
-    return await xgboost.dask.DaskDMatrix(
-        client,
-        column(_inputs, width=(len(FEATURES),)),
-        label=column(_labels, booster),
-        weight=column(_weights),
-        feature_names=list(FEATURES),
-    )
+def _column(
+    client: Client,
+    parts: Sequence[Part],
+    of: Callable[..., Inputs],
+    *given: object,
+    width: tuple[int, ...] = (),
+) -> dask.array.Array:
+    """Return what a function makes of each part, on its worker, as one array of Dask's."""
+    futures = [client.submit(of, part.rows, *given, workers=[part.worker], pure=False) for part in parts]
+    blocks = [
+        dask.array.from_delayed(future, shape=(part.count, *width), dtype=np.float32)
+        for future, part in zip(futures, parts, strict=True)
+    ]
+    return dask.array.concatenate(blocks)
 
 
 def _inputs(rows: Rows) -> Inputs:
@@ -175,6 +176,7 @@ def _weights(rows: Rows) -> Inputs:
 
 
 def _labels(rows: Rows, booster: xgboost.Booster | None) -> Inputs:
+    """Return the targets, bounds raised to what the trees so far say of their rows."""
     matrix = rows.matrix
     targets = matrix.targets if booster is None else raised(matrix, predict(booster, matrix.inputs))
     return targets.astype(np.float32)

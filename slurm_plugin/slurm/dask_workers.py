@@ -87,7 +87,8 @@ def _scheduler(settings: TrainDask, name: str, folder: Path) -> SLURMCluster:
 
 def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
     """Return what dask-jobqueue is told. Whatever it would else read from a user's own files is said here."""
-    scheduler: dict[str, Any] = {"dashboard": False, "dashboard_address": None}
+    # Its web pages ask for no certificate.
+    scheduler: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     if settings.scheduler_host:
         scheduler["host"] = settings.scheduler_host
     return {
