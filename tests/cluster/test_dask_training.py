@@ -19,11 +19,11 @@ from slurm_plugin.config import Config, Models, Store, Train, TrainDask, render_
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
 
-pytest.importorskip("dask_jobqueue", reason="the extra `dask` is not installed")
+pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-JOBS, WORKERS, MEMORY_MIB = 5000, 2, 1500
+JOBS, WORKERS, MEMORY_MIB = 4000, 2, 1500
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def config(make_folder: Callable[[], Path]) -> Config:
 
 
 def site_history() -> tuple[pa.Table, pa.Table]:
-    """Return jobs of which none reached its time limit: bounds take fourteen stretches, which one dimension may show."""
+    """Return jobs that reached no time limit: bounds take fourteen stretches, and memory has them."""
     attempts, steps = site_rows.chunk(0, JOBS)
     ended = pc.replace_substring(attempts["outcome"], "timeout", "completed")
     return attempts.set_column(attempts.schema.get_field_index("outcome"), "outcome", ended), steps

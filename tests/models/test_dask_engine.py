@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from models.demand.matrix import Matrix
 from models.demand.quantile import QUANTILE, RAISED_AFTER, ROUNDS, fit_quantile, predict
 from models.demand.training import train_columns
 from models.features import FEATURES
-from models.health import pinball
 from models.past_columns import columns_of_attempts
 from tests.builders import past
 
@@ -23,6 +21,7 @@ pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
 from distributed import Client, LocalCluster
 
+from bench.dask_engine import covered, drawn, loss
 from models.demand.dask_engine import dask_fit, stretches
 
 pytestmark = pytest.mark.slow
@@ -40,24 +39,6 @@ def client() -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
-
-
-def drawn(jobs: int, seed: int, *, cut_off: bool) -> tuple[Matrix, Any]:
-    """Jobs whose growth depends on two features, some cut off at limits of their own; and what they needed."""
-    draw = np.random.default_rng(seed)
-    inputs = draw.random((jobs, len(FEATURES))).astype(np.float32)
-    need = inputs[:, 0] + draw.normal(0, 0.1 + 0.3 * inputs[:, 1], jobs)
-    limit = inputs[:, 0] + 1.5 * draw.random(jobs) if cut_off else np.full(jobs, np.inf)
-    bounded = need > limit
-    return Matrix(inputs, np.minimum(need, limit), np.ones(jobs, np.bool_), bounded), need
-
-
-def loss(booster: Any, fresh: Matrix, need: Any) -> float:
-    return float(pinball(predict(booster, fresh.inputs)[None, :].astype(np.float64), need)[0])
-
-
-def covered(booster: Any, fresh: Matrix, need: Any) -> float:
-    return float(np.mean(need <= predict(booster, fresh.inputs)))
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
