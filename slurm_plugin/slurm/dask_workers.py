@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client, Security
+from distributed import TimeoutError as DaskTimeoutError
 
 from accounting.errors import SlurmError
 from slurm_plugin.config import TrainDask
@@ -28,8 +29,8 @@ from slurm_plugin.slurm.command import run
 if TYPE_CHECKING:
     from dask_jobqueue import SLURMCluster
 
-# Our own request is known to be right.
-OPT_OUT = "--comment=rightsize=off"
+# Our own request is known to be right, and a worker that is gone shall not come back.
+OPTIONS = ("--no-requeue", "--comment=rightsize=off")
 # How often the queue is looked at while workers are waited for.
 LOOK_S = 5
 # A worker whose scheduler is gone ends itself after so long, also where nobody could end it any more.
@@ -54,7 +55,7 @@ def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[
         folder = Path(stack.enter_context(_folder(parent)))
         stack.callback(_cancel, name)
         cluster = _scheduler(settings, name, folder)
-        stack.callback(cluster.close, timeout=CLOSE_S)
+        stack.callback(_close, cluster)
         _try_out(cluster.job_script(), folder)
         client = stack.enter_context(Client(cluster))
         cluster.scale(jobs=settings.workers)
@@ -85,14 +86,23 @@ def _scheduler(settings: TrainDask, name: str, folder: Path) -> SLURMCluster:
         ) from error
 
 
+def _close(cluster: SLURMCluster) -> None:
+    """End scheduler and jobs. What fails must not cost what was trained: the jobs are cancelled by name next."""
+    with suppress(DaskTimeoutError, OSError, RuntimeError):
+        cluster.close(timeout=CLOSE_S)
+
+
 def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
-    """Return what dask-jobqueue is told. Whatever it would else read from a user's own files is said here."""
+    """Return what dask-jobqueue is told, also where a user's own Dask files could say otherwise."""
     # Its web pages ask for no certificate.
     scheduler: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     if settings.scheduler_host:
         scheduler["host"] = settings.scheduler_host
     return {
         "job_name": name,
+        "python": sys.executable,
+        "worker_command": "distributed.cli.dask_worker",
+        "shebang": "#!/bin/sh",
         "queue": settings.partition or None,
         "account": settings.account or None,
         "cores": settings.cores,
@@ -100,7 +110,7 @@ def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
         "memory": f"{settings.memory_mib}MiB",
         "job_mem": f"{settings.memory_mib}M",
         "walltime": f"{settings.wall_s // 60}:{settings.wall_s % 60:02}",
-        "job_extra_directives": [*settings.directives, OPT_OUT],
+        "job_extra_directives": [*settings.directives, *OPTIONS],
         "job_script_prologue": [],
         # A worker that Dask restarts, or pauses for its memory, would be waited for; Slurm's own limit ends it instead.
         "nanny": False,
@@ -150,7 +160,7 @@ def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
     deadline = time.monotonic() + settings.start_timeout_s
     while True:
         left_s = deadline - time.monotonic()
-        with suppress(TimeoutError):
+        with suppress(DaskTimeoutError):
             client.wait_for_workers(settings.workers, timeout=max(0.1, min(LOOK_S, left_s)))
             return
         queue = _queue(name)
@@ -160,14 +170,17 @@ def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
             why = "ended at once" if ended else f"not all ran within {settings.start_timeout_s} s"
             raise SlurmError(
                 f"Dask workers {why} ({here} of {settings.workers} are there); squeue says: "
-                f"{'; '.join(queue) or 'no such job'}{_last_words(folder)}. Nothing was trained: change [train.dask], "
+                f"{'; '.join(queue) or 'nothing'}{_last_words(folder)}. Nothing was trained: change [train.dask], "
                 "or train with --engine local"
             )
 
 
 def _queue(name: str) -> list[str]:
-    """Return a line for each job of ours, also ended ones: id, state and reason."""
-    said = run("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i %T %r")
+    """Return a line for each job of ours, also ended ones: id, state and reason. A silent slurmctld knows of none."""
+    try:
+        said = run("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i %T %r")
+    except SlurmError:
+        return []
     return [line.strip() for line in said.splitlines() if line.strip()]
 
 

@@ -1,7 +1,11 @@
 """`rightsizer train --engine dask` on the private Slurm: workers are jobs, the model is as good, nothing is left."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +121,29 @@ def test_workers_that_do_not_start_end_it(shell: "Shell", config: Config) -> Non
     assert said.count("PENDING JobHeldUser") == WORKERS
     assert all(state.startswith("CANCELLED") for _, state, *_ in jobs_of(shell, said))
     assert models_of(shell, file) == before
+
+
+def test_an_interrupted_command_leaves_no_job(shell: "Shell", config: Config) -> None:
+    file = write(config, "interrupted", directives=("--hold",))
+    command = subprocess.Popen(
+        ["rightsizer", "train", "--engine", "dask", "--config", file],
+        env={**os.environ, **shell.sandbox.environment()},
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    deadline = time.monotonic() + 60
+    while (
+        shell.run("squeue", "--noheader", "--states=PENDING", "--format=%j").count("rightsizer-dask")
+        < WORKERS
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert said.strip().endswith("Aborted!")
+    assert all(state.startswith("CANCELLED") for _, state, *_ in jobs_of(shell, said))
 
 
 def test_what_sbatch_would_not_take_is_said_at_once(shell: "Shell", config: Config) -> None:
