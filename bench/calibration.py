@@ -33,8 +33,9 @@ from bench.memory_sizing import check_plots, folder_of
 from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
 from models.demand.chain import is_settled
 from models.demand.matrix import Matrix, Row, matrix_of
+from models.demand.quantile import booster_growth
 from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, rise_log, spread_bound
-from models.demand.training import booster_growth, fit_growth
+from models.demand.training import fit_growth
 from models.evidence import PastUse
 from models.features import asked_of, features
 from models.history import History

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from accounting.frames import Floats
 from models.demand.matrix import Flags, Inputs, Matrix
-from models.demand.training import QUANTILE, ROUNDS, SETTINGS, fit_quantile, predict, raised
+from models.demand.quantile import QUANTILE, ROUNDS, SETTINGS, fit_quantile, predict, raised
 from models.features import FEATURES
 from slurm_plugin.cli.output import note, print_rows
 

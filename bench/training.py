@@ -31,7 +31,8 @@ from models.artefact import OnnxGrowth, load_predictor
 from models.demand.growth_rows import build_matrices
 from models.demand.matrix import Matrix
 from models.demand.prediction import ChainSettings
-from models.demand.training import ROUNDS, SETTINGS, Trained, fit_growth, save, train_columns
+from models.demand.quantile import ROUNDS, SETTINGS
+from models.demand.training import Trained, fit_growth, save, train_columns
 from models.past_columns import COLUMNS, columns_of
 from slurm_plugin.cli.output import note, print_rows
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from models.artefact import CARD_JSON, CARD_MD
-from models.demand.training import SEED, Trained, libraries
+from models.demand.quantile import SEED
+from models.demand.training import Trained, libraries
 from models.drift import FeatureDrift
 from models.evaluate import DIMENSIONS
 from models.evidence import Learned

@@ -6,19 +6,11 @@ import msgspec
 import numpy as np
 
 from accounting.frames import Floats, Ints
+from models.demand.calibration import CALIBRATED, offsets_of
 from models.demand.importance import Importance, permutation_importances
 from models.demand.matrix import Flags, Matrix
-from models.demand.training import (
-    CALIBRATED,
-    QUANTILE,
-    SEED,
-    Fitted,
-    Trained,
-    excess_of,
-    fitted_rows,
-    offsets_of,
-    predict,
-)
+from models.demand.quantile import QUANTILE, SEED, excess_of, predict
+from models.demand.training import Fitted, Trained, fitted_rows
 from models.demand.weights import row_weights
 from models.drift import FeatureDrift, WeekCalibration, calibration_by_week, feature_drift
 from models.evidence import Learned

@@ -16,7 +16,8 @@ from accounting.request import JobRequest
 from models.demand.chain import Growth, is_settled
 from models.demand.matrix import Row, matrix_of, need_of
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import MIN_ROWS, booster_growth, fit_growth
+from models.demand.quantile import booster_growth
+from models.demand.training import MIN_ROWS, fit_growth
 from models.evidence import Learned, PastJob
 from models.features import features
 from models.history import History

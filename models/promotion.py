@@ -18,6 +18,7 @@ from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.matrix import Flags
 from models.demand.prediction import ChainSettings, Predictor
+from models.demand.quantile import Fit, fit_quantile
 from models.demand.training import train_columns
 from models.evaluate import DIMENSIONS, JudgedJob, Sizing, judge
 from models.families import Family, describe_family
@@ -94,14 +95,18 @@ def gate(
     recent_jobs: int,
     sizing: Callable[[Predictor], Sizing],
     champion: Champion | None,
+    fit: Fit = fit_quantile,
 ) -> Verdict:
-    """Rehearse the new model and judge it against the champion, or against users' requests where there is none."""
+    """Rehearse the new model and judge it against the champion, or against users' requests where there is none.
+
+    The rehearsal is fitted by the engine that fits the new model.
+    """
     part, opponent = slice_of(past, champion), CURRENT if champion else USERS
     methods: dict[str, Sizing] = {opponent: sizing(champion.predictor) if champion else _as_asked}
     judged: list[JudgedJob] = []
     jobs = int(part.after.sum())
     if part.before.any() and jobs and not (champion and jobs < LEAST_JUDGED):
-        trained = train_columns(past.part(part.before), recent_jobs)
+        trained = train_columns(past.part(part.before), recent_jobs, fit)
         rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
         after = [attempt for attempt in later(part.split_s) if attempt.use.outcome in COMPLETE]
         judged = judge(after, {**methods, NEW: sizing(rehearsal)})

@@ -130,6 +130,31 @@ class Models(Section, frozen=True, kw_only=True):
     scaling: ModelsScaling = ModelsScaling()
 
 
+class TrainDask(Section, frozen=True, kw_only=True):
+    """What `rightsizer train --engine dask` starts: so many workers, each a Slurm job of `cores` and `memory_mib`.
+
+    What is "" is left to Slurm, or to Dask; `directives` are further options of sbatch, such as "--qos=low".
+    """
+
+    workers: Count = 4
+    cores: Count = 4
+    memory_mib: Count = 8192
+    wall_s: Count = 3600
+    start_timeout_s: Count = 600
+    partition: str = ""
+    account: str = ""
+    directives: tuple[str, ...] = ()
+    interface: str = ""
+    scheduler_host: str = ""
+    shared_directory: str = ""
+
+
+class Train(Section, frozen=True, kw_only=True):
+    """How `rightsizer train` trains where this machine alone does not do."""
+
+    dask: TrainDask = TrainDask()
+
+
 class Policy(Section, frozen=True, kw_only=True):
     """How far a request may be cut, whatever is predicted.
 
@@ -199,6 +224,7 @@ class Config(Section, frozen=True, kw_only=True):
     accounting: Accounting = Accounting()
     energy: Energy = Energy()
     models: Models = Models()
+    train: Train = Train()
     policy: Policy = Policy()
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()

@@ -8,7 +8,7 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 
-# Of all the weight; half of what lies above the quantile that is fitted (training.QUANTILE).
+# Of all the weight; half of what lies above the quantile that is fitted (quantile.QUANTILE).
 MOST_USER_SHARE = 0.01
 # Where users are too few for that, nobody weighs more than this many times an equal share.
 MOST_OF_EQUAL = 1.25

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +17,19 @@ from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
+    import xgboost
+
+    from accounting.frames import Floats
     from accounting.records import Attempt
+    from models.demand.matrix import Matrix
+    from models.demand.quantile import Fit
     from models.demand.training import Trained
     from models.past_columns import PastColumns
     from models.promotion import Champion, Verdict
+
+
+# The modules of the extra `dask`.
+DASK = ("cryptography", "dask", "dask_jobqueue", "distributed")
 
 
 def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
@@ -54,17 +66,28 @@ def stored_past(config: Config) -> PastColumns:
     show_default=True,
     help="When the new model becomes the current one: if it is no worse on later jobs, in any case, or not now.",
 )
-def train(config_file: str | None, promote: str) -> None:
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
+    help="Where the growth models are fitted: on this machine, or on workers that are Slurm jobs.",
+)
+def train(config_file: str | None, promote: str, engine: str) -> None:
     """Learn from the store; a running service uses the new model within two seconds.
 
     The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
     than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
     the reasons in its card.
 
+    With --engine dask XGBoost runs on workers that are started as Slurm jobs ([train.dask] says which), and ended in
+    any case. If they do not start, or one is lost, nothing is trained and the current model stays.
+
     \b
     Example:
       rightsizer ingest && rightsizer train
       rightsizer train --promote never
+      rightsizer train --engine dask
     """
     from models import registry
     from models.artefact import load_predictor
@@ -74,9 +97,10 @@ def train(config_file: str | None, promote: str) -> None:
 
     config = load_config(config_file)
     directory, settings = Path(config.models.directory), chain_settings_of(config)
-    past = stored_past(config)
-    trained = training.train_columns(past, config.models.recent_jobs)
-    verdict = None if promote == "always" else judged_by_gate(config, past)
+    with engine_of(config, engine) as fit:
+        past = stored_past(config)
+        trained = training.train_columns(past, config.models.recent_jobs, fit)
+        verdict = None if promote == "always" else judged_by_gate(config, past, fit)
     card = card_files(card_of(trained, verdict, settings.most_failures))
     version = training.save(trained, directory, time.time(), card)
     load_predictor(directory / version, settings)  # refuses what the service would refuse
@@ -91,7 +115,40 @@ def train(config_file: str | None, promote: str) -> None:
     click.echo(version)
 
 
-def judged_by_gate(config: Config, past: PastColumns) -> Verdict:
+@contextmanager
+def engine_of(config: Config, engine: str) -> Iterator[Fit]:
+    """Hand out what fits trees: here, or on Dask workers that are started when the first rows are there."""
+    from models.demand.quantile import fit_quantile
+
+    if engine == "local":
+        yield fit_quantile
+        return
+    _refuse_without_dask()
+    from models.demand.dask_engine import dask_fit
+    from slurm_plugin.slurm.dask_workers import slurm_workers
+
+    with ExitStack() as stack:
+
+        @cache
+        def started() -> Fit:
+            return dask_fit(stack.enter_context(slurm_workers(config.train.dask, note)))
+
+        def fit(matrix: Matrix, weights: Floats) -> xgboost.Booster:
+            return started()(matrix, weights)
+
+        yield fit
+
+
+def _refuse_without_dask() -> None:
+    missing = [name for name in DASK if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelError(
+            f"--engine dask needs {', '.join(missing)}; run `pip install 'slurm-rightsizer[dask]'`, "
+            "or train with --engine local"
+        )
+
+
+def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
     """Return the promotion gate's verdict on a model trained from the past."""
     from models.promotion import gate
     from slurm_plugin.cli.evaluate import policy_sizing
@@ -105,6 +162,7 @@ def judged_by_gate(config: Config, past: PastColumns) -> Verdict:
         config.models.recent_jobs,
         policy_sizing(config),
         _champion(config),
+        fit,
     )
 
 

@@ -33,6 +33,10 @@ class Shell:
 
     def run(self, *argv: str, code: int = 0) -> str:
         """Run a command and return its stdout; fail unless it exits with `code`."""
+        return self.run_both(*argv, code=code)[0]
+
+    def run_both(self, *argv: str, code: int = 0) -> tuple[str, str]:
+        """Run a command and return its stdout and stderr; fail unless it exits with `code`."""
         as_user = (
             ("setpriv", f"--reuid={self.user}", f"--regid={self._group()}", "--clear-groups")
             if self.user
@@ -48,7 +52,7 @@ class Shell:
             cwd="/",
         )
         assert answer.returncode == code, f"{argv}: {answer.stdout}{answer.stderr}"
-        return answer.stdout
+        return answer.stdout, answer.stderr
 
     def submit(self, *options: str, script: str = "true") -> int:
         """Submit a batch job of these sbatch options and this shell command; return its id."""

@@ -14,6 +14,7 @@ from models.card import Card, card_files, card_of, markdown
 from models.demand import training
 from models.demand.matrix import Row, matrix_of
 from models.demand.prediction import ChainSettings
+from models.demand.quantile import SEED, predict
 from models.demand.training import MIN_ROWS, fit_growth
 from models.evidence import LEARNED
 from models.features import FEATURES
@@ -52,7 +53,7 @@ def test_a_card_is_part_of_the_artefact(many: tuple[list[Attempt], training.Trai
 def test_a_card_says_what_was_learned_and_how_well(many: tuple[list[Attempt], training.Trained]) -> None:
     attempts, trained = many
     card = card_of(trained, REFUSED, 0.01)
-    assert (card.attempts, card.users, card.seed) == (900, 1, training.SEED)
+    assert (card.attempts, card.users, card.seed) == (900, 1, SEED)
     assert (card.first_submit_s, card.last_end_s) == (T0, max(one.row.end_s for one in attempts))
     assert {one.dimension for one in card.growth} == set(LEARNED)
     for health in card.growth:
@@ -71,7 +72,7 @@ def test_a_card_says_what_was_learned_and_how_well(many: tuple[list[Attempt], tr
         "PSI",
     ):
         assert said in text
-    assert f"Seed {training.SEED}" in text
+    assert f"Seed {SEED}" in text
 
 
 def test_the_same_training_leaves_the_same_card(trained_model: TrainedModel) -> None:
@@ -147,5 +148,5 @@ def test_figures_that_are_no_numbers_are_not_learned_from(tmp_path: Path) -> Non
 def test_constant_columns_are_learned_as_nothing() -> None:
     matrix = matrix_of([Row([1.0] * len(FEATURES), 0.0, settled=True, bounded=False)] * (2 * MIN_ROWS))
     fitted = fit_growth(matrix)
-    assert training.predict(fitted.booster, matrix.inputs[:1]) == pytest.approx([0.0], abs=0.05)
+    assert predict(fitted.booster, matrix.inputs[:1]) == pytest.approx([0.0], abs=0.05)
     assert training.splits_of(fitted.booster) == [[]] * len(FEATURES)

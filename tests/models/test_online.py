@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from accounting.request import JobRequest
 from models.demand.matrix import Row, matrix_of
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import MIN_ROWS, booster_growth, fit_quantile
+from models.demand.quantile import booster_growth, fit_quantile
+from models.demand.training import MIN_ROWS
 from models.evidence import PastJob
 from models.features import FEATURES
 from models.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online

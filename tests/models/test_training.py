@@ -13,8 +13,10 @@ from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import read_attempt_columns, read_attempts, write_attempts
 from models.demand import training
+from models.demand.calibration import CALIBRATED, offsets_of
+from models.demand.growth_rows import build_matrices
 from models.demand.matrix import Matrix, need_of
-from models.demand.training import CALIBRATED, fit_quantile, offsets_of, predict, raised
+from models.demand.quantile import QUANTILE, fit_quantile, predict, raised
 from models.evidence import KILLED_BUMP, past_use
 from models.features import FEATURES
 from models.history import habit_of, past_job
@@ -79,7 +81,7 @@ def test_bounds_are_learned_as_bounds() -> None:
 
     left_out, as_bounds = covered(matrix.part(~matrix.bounded)), covered(matrix)
     assert left_out < covered(values) <= as_bounds
-    assert as_bounds == pytest.approx(training.QUANTILE, abs=0.05)
+    assert as_bounds == pytest.approx(QUANTILE, abs=0.05)
 
 
 def test_without_bounds_nothing_is_raised() -> None:
@@ -163,3 +165,27 @@ def test_an_empty_store_has_no_columns(tmp_path: Path) -> None:
     assert len(columns_of(read_attempt_columns(engine, COLUMNS))) == 0
     assert len(columns_of_attempts([])) == 0
     engine.dispose()
+
+
+def test_rows_of_some_users_need_nobody_elses_jobs() -> None:
+    """So they can be built user by user, wherever that is (docs/decisions/0026)."""
+    attempts = [
+        attempt(
+            job_id=number + 1,
+            user=f"user{number % 7}",
+            account=f"account{number % 2}",
+            job_name=f"job{number % 3}",
+            submit_s=1_700_000_000 + 50 * (number // 2),
+            start_s=1_700_000_010 + 50 * (number // 2),
+            mem_mib=100.0 + number * 37 % 101,
+        )
+        for number in range(300)
+    ]
+    whole = columns_of_attempts(attempts)
+    halves = [build_matrices(whole.part(whole.user % 2 == half), 50) for half in range(2)]
+    for dimension, matrix in build_matrices(whole, 50).items():
+        assert len(matrix) > 200
+        for half in range(2):
+            mine = matrix.part(matrix.users % 2 == half)
+            np.testing.assert_array_equal(mine.inputs, halves[half][dimension].inputs)
+            np.testing.assert_array_equal(mine.targets, halves[half][dimension].targets)

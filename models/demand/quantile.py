@@ -1,0 +1,93 @@
+"""The trees of a growth model: a high quantile of log growth, fitted by XGBoost.
+
+An engine (`Fit`) says where: `fit_quantile` on this machine, dask_engine.py on others. What is fitted is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import xgboost
+
+from accounting.frames import Floats
+from models.demand.chain import GrowthModel
+from models.demand.matrix import Inputs, Matrix
+from models.features import FEATURES
+
+QUANTILE = 0.98
+ROUNDS = 150
+# After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
+RAISED_AFTER = range(20, ROUNDS, 10)
+# On fewer rows threads wait for each other, on a busy machine for minutes.
+THREADED_ROWS = 100_000
+SEED = 20260101
+SETTINGS = {
+    "objective": "reg:quantileerror",
+    "quantile_alpha": QUANTILE,
+    "tree_method": "hist",
+    "max_depth": 4,
+    "eta": 0.1,
+    "min_child_weight": 10,
+    "subsample": 0.8,
+    "seed": SEED,
+}
+
+# An engine: rows and the weight of each become trees.
+Fit = Callable[[Matrix, Floats], xgboost.Booster]
+
+
+def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Booster:
+    """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale.
+
+    A bound counts as what the trees say of it so far, where that is more: then it asks for nothing. To put the part of
+    the distribution above a censored value in its place is due to Portnoy (2003); here it is put at the quantile.
+    """
+    rows = _dmatrix(matrix.inputs, matrix.targets, weights)
+    booster = xgboost.Booster({**SETTINGS, "nthread": threads_for(len(matrix))}, [rows])
+    for done in range(ROUNDS):
+        if done in RAISED_AFTER and matrix.bounded.any():
+            rows.set_label(raised(matrix, booster.predict(rows)))
+        booster.update(rows, done)
+    return booster
+
+
+def threads_for(rows: int) -> int:
+    """Return how many threads fit so many rows; 0 is as many as there are cores."""
+    return 1 if rows < THREADED_ROWS else 0
+
+
+def raised(matrix: Matrix, expected: Inputs) -> Floats:
+    """Return the targets, bounds at least as high as what is expected of their rows."""
+    return np.where(matrix.bounded, np.maximum(matrix.targets, expected), matrix.targets)
+
+
+def predict(booster: xgboost.Booster, inputs: Inputs) -> Inputs:
+    """Return the log growth that a booster expects of rows; none of none."""
+    expected: Inputs = booster.predict(_dmatrix(inputs)) if len(inputs) else np.zeros(0, np.float32)
+    return expected
+
+
+def _dmatrix(inputs: Inputs, targets: Floats | None = None, weights: Floats | None = None) -> xgboost.DMatrix:
+    return xgboost.DMatrix(
+        np.asarray(inputs, dtype=np.float32), label=targets, weight=weights, feature_names=list(FEATURES)
+    )
+
+
+def booster_growth(booster: xgboost.Booster) -> GrowthModel:
+    """Return a growth model that XGBoost itself computes."""
+    # A row at a time: threads would only wait for each other.
+    booster.set_param({"nthread": 1})
+
+    def growth(row: Sequence[float]) -> float:
+        # Without a matrix of its own for each row: a replay asks tens of thousands of times.
+        inputs = np.asarray([row], dtype=np.float32)
+        return float(booster.inplace_predict(inputs, validate_features=False)[0])
+
+    return growth
+
+
+def excess_of(booster: xgboost.Booster, matrix: Matrix) -> Floats:
+    """Return by how much the growth of each row exceeds what a booster expects of it; a bound's shows a bound."""
+    excess: Floats = matrix.targets - predict(booster, matrix.inputs)
+    return excess

@@ -1,0 +1,52 @@
+"""Dask workers as Slurm jobs: who may reach their scheduler, and what is said of those that do not start."""
+
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import SlurmError
+
+pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+
+from distributed import Client, LocalCluster, Security
+
+from slurm_plugin.config import TrainDask
+from slurm_plugin.slurm import dask_workers
+
+
+def test_only_the_trainings_own_certificate_is_let_in(tmp_path: Path) -> None:
+    security = dask_workers._credentials(tmp_path)
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()} == {
+        "certificate.pem": "0o600",
+        "key.pem": "0o600",
+    }
+    with LocalCluster(
+        n_workers=0,
+        processes=False,
+        protocol="tls://",
+        security=security,
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        address = cluster.scheduler_address
+        with Client(address, security=security, timeout=5) as client:
+            assert client.nthreads() == {}
+        with pytest.raises(OSError, match=r"Timed out|TLS|SSL|certificate"):
+            Client(address, security=Security.temporary(), timeout=1)
+
+
+def test_the_cause_is_told_before_what_came_of_it(tmp_path: Path) -> None:
+    assert dask_workers._last_words(tmp_path) == ""
+    log = tmp_path / "worker-1.err"
+    log.write_text("Traceback (most recent call last):\n  File\nslow start\n\n", encoding="utf-8")
+    assert dask_workers._last_words(tmp_path).endswith("says: slow start")
+    log.write_text("  x\nValueError: no such network\n\nRuntimeError: Worker failed to start.\n", "utf-8")
+    assert dask_workers._last_words(tmp_path).endswith("says: ValueError: no such network")
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    settings = TrainDask(shared_directory=str(tmp_path / "nowhere"))
+    with (
+        pytest.raises(SlurmError, match=r"nowhere: No such file .* set train.dask.shared_directory"),
+        dask_workers.slurm_workers(settings, print),
+    ):
+        pass

@@ -1,0 +1,44 @@
+"""`rightsizer train --engine`: what is missing is said before anything is started, and nothing is lost."""
+
+import pytest
+
+from accounting.store.database import open_store
+from accounting.store.records import write_attempts
+from models import registry
+from tests.builders import past
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run, assert_one_line
+
+
+def store(site: Site, jobs: int) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, past(jobs))
+    engine.dispose()
+
+
+def test_without_the_extra_it_says_what_to_install(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, 90)
+    first = run("train").out.strip()
+    monkeypatch.setattr("slurm_plugin.cli.train.DASK", ("dask_that_nobody_has",))
+    assert_one_line(
+        run("train", "--engine", "dask"),
+        1,
+        r"--engine dask needs dask_that_nobody_has; run `pip install 'slurm-rightsizer\[dask\]'`",
+    )
+    assert registry.versions(site.models) == [first]
+    assert registry.current_version(site.models) == first
+
+
+def test_no_worker_is_started_where_there_is_nothing_to_learn(run: Run, site: Site) -> None:
+    pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    store(site, 0)
+    assert_one_line(run("train", "--engine", "dask"), 1, "nothing to learn from 0 attempts")
+
+
+def test_the_default_is_this_machine(run: Run) -> None:
+    said = run("train", "--help").out
+    assert "--engine [local|dask]" in said
+    assert "default: local" in said
