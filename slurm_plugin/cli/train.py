@@ -11,38 +11,14 @@ import click
 
 from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.cli.sizing import policy_sizing
+from slurm_plugin.cli.stored import stored_attempts, stored_past
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
-    from accounting.records import Attempt
     from models.demand.training import Trained
     from models.past_columns import PastColumns
     from models.promotion import Champion, Verdict
-
-
-def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
-    """Return all attempts of the configured store, or those submitted from a time (unix seconds) on."""
-    from accounting.store.database import open_store
-    from accounting.store.records import read_attempts
-
-    engine = open_store(config.store.url)
-    try:
-        return read_attempts(engine, submitted_from_s=submitted_from_s)
-    finally:
-        engine.dispose()
-
-
-def stored_past(config: Config) -> PastColumns:
-    """Return all attempts of the configured store in columns."""
-    from accounting.store.database import open_store
-    from accounting.store.records import read_attempt_columns
-    from models.past_columns import COLUMNS, columns_of
-
-    engine = open_store(config.store.url)
-    try:
-        return columns_of(read_attempt_columns(engine, COLUMNS))
-    finally:
-        engine.dispose()
 
 
 @click.command("train")
@@ -94,7 +70,6 @@ def train(config_file: str | None, promote: str) -> None:
 def judged_by_gate(config: Config, past: PastColumns) -> Verdict:
     """Return the promotion gate's verdict on a model trained from the past."""
     from models.promotion import gate
-    from slurm_plugin.cli.evaluate import policy_sizing
     from slurm_plugin.service.decide import chain_settings_of
 
     settings = chain_settings_of(config)
