@@ -182,7 +182,7 @@ def sealed(manifest: Manifest) -> Manifest:
 def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
     manifest = read_manifest(folder)
-    content = {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
+    content = read_all(folder, manifest)
     try:
         history = _history(content[HISTORY], manifest.recent_jobs)
         growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
@@ -199,6 +199,11 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
         for dimension, model in growth.items()
     }
     return Predictor(manifest.version, history, calibrated, settings)
+
+
+def read_all(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """Return every file of an artefact by name; ModelError at the first whose digest does not hold."""
+    return {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
 
 
 def read_part(folder: Path, name: str) -> bytes | None:

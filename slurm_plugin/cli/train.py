@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="When the new model becomes the current one: if it is no worse on later jobs, in any case, or not now.",
 )
 def train(config_file: str | None, promote: str) -> None:
-    """Learn from the store; a running service uses the new model within two seconds.
+    """Learn from the store; a running service uses the new model within a second.
 
     The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
     than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
@@ -59,7 +59,7 @@ def train(config_file: str | None, promote: str) -> None:
     _tell(trained)
     promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
     if promoted:
-        registry.promote(directory, version)
+        registry.promote(directory, version, "always" if promote == "always" else "gate")
     if verdict is not None:
         for reason in verdict.reasons:
             note(f"gate: {reason}")

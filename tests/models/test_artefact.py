@@ -187,17 +187,21 @@ def make_versions(directory: Path, *versions: str) -> None:
             (folder / MANIFEST).write_text("{}")
 
 
-def test_versions_are_promoted_and_rolled_back(tmp_path: Path) -> None:
+def test_versions_are_promoted(tmp_path: Path) -> None:
     make_versions(tmp_path, "v1", "v2", "v3")
     assert (registry.versions(tmp_path), registry.current_version(tmp_path)) == (["v1", "v2", "v3"], None)
     registry.promote(tmp_path, "v3")
-    assert registry.rollback(tmp_path) == "v2" == registry.current_version(tmp_path)
+    assert registry.current_version(tmp_path) == "v3"
     registry.promote(tmp_path, "v1")
     assert registry.current_folder(tmp_path) == tmp_path / "v1"
-    with pytest.raises(ModelError, match="nothing was changed"):
-        registry.rollback(tmp_path)
-    assert registry.current_version(tmp_path) == "v1"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "v1", "v2", "v3"]
+    assert registry.earlier(tmp_path) == registry.Earlier(("v3",), ())
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "current",
+        "promotions.jsonl",
+        "v1",
+        "v2",
+        "v3",
+    ]
 
 
 @pytest.mark.parametrize("version", ["v9", "current", "../outside", "", "."])
@@ -227,8 +231,7 @@ def test_the_draft_of_a_killed_training_is_no_version(tmp_path: Path) -> None:
     (tmp_path / ".draft-killed" / MANIFEST).write_text("{}")
     registry.promote(tmp_path, "v1")
     assert registry.versions(tmp_path) == ["v1"]
-    with pytest.raises(ModelError):
-        registry.rollback(tmp_path)
+    assert registry.earlier(tmp_path) == registry.Earlier((), ())
 
 
 def test_a_version_that_exists_is_not_overwritten(tmp_path: Path) -> None:
@@ -248,7 +251,8 @@ def test_a_registry_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "current").mkdir()
     with pytest.raises(ModelError, match=r"models\.directory"):
         registry.promote(tmp_path, "v1")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "file", "v1"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "file", "promotions.jsonl", "v1"]
+    assert registry.known_succession(tmp_path).held == ()
 
 
 def test_an_empty_registry_says_what_to_do(tmp_path: Path) -> None:
