@@ -41,7 +41,7 @@ def _listed(directory: Path) -> list[dict[str, object]]:
 
     current = registry.current_version(directory)
     rows: list[dict[str, object]] = []
-    for version in registry.versions(directory):
+    for version in sorted({*registry.versions(directory), *filter(None, [current])}):
         try:
             manifest, gate = read_manifest(directory / version), _gate_of(directory / version)
         except ModelError as error:
