@@ -238,7 +238,11 @@ def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
             shutil.copytree(site.models / good, site.models / bad)
             damage(site.models / bad / name)
             swap_by_hand(site, bad)
-            site.wait_for(lambda bad=bad: f"model {bad} is refused, {good} stays in use" in site.log(f"{daemons.SERVE}.out"))  # type: ignore[misc]
+            site.wait_for(
+                lambda bad=bad: (
+                    f"model {bad} is refused, {good} stays in use" in site.log(f"{daemons.SERVE}.out")
+                )
+            )  # type: ignore[misc]
             assert name in site.log(f"{daemons.SERVE}.out").splitlines()[-1]
         listed = site.shell.run("sh", "-c", "rightsizer models 2>&1")
         decided = len(under.decisions())
