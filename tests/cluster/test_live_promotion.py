@@ -238,12 +238,7 @@ def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
             shutil.copytree(site.models / good, site.models / bad)
             damage(site.models / bad / name)
             swap_by_hand(site, bad)
-            site.wait_for(
-                lambda bad=bad: (
-                    f"model {bad} is refused, {good} stays in use" in site.log(f"{daemons.SERVE}.out")
-                )
-            )  # type: ignore[misc]
-            assert name in site.log(f"{daemons.SERVE}.out").splitlines()[-1]
+            wait_refused(site, bad, f"{good} stays in use: ", name)
         listed = site.shell.run("sh", "-c", "rightsizer models 2>&1")
         decided = len(under.decisions())
         site.wait_for(lambda: len(under.decisions()) > decided)
@@ -252,6 +247,21 @@ def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
     under.assert_answered(good)
     for folder in site.models.glob(f"{good}-*"):
         shutil.rmtree(folder)
+
+
+def wait_refused(site: Site, version: str, *said: str) -> None:
+    """Wait until the service has refused a version, and see that it says all this of it."""
+
+    def lines() -> list[str]:
+        return [
+            line
+            for line in site.log(f"{daemons.SERVE}.out").splitlines()
+            if f"model {version} is refused" in line
+        ]
+
+    site.wait_for(lambda: bool(lines()))
+    [line] = lines()
+    assert all(word in line for word in said), line
 
 
 def swap_by_hand(site: Site, version: str) -> None:
