@@ -35,7 +35,7 @@ def train(config_file: str | None, promote: str) -> None:
 
     The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
     than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
-    the reasons in its card.
+    the reasons in its card; that is no failure, and exit code 0.
 
     \b
     Example:
