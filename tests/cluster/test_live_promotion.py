@@ -176,7 +176,7 @@ def load(site: Site) -> Iterator[Load]:
         done.set()
         for thread in threads:
             thread.join(PATIENCE_S)
-        site.shell.run("scancel", "--state=PENDING", f"--user={getpass.getuser()}")
+        site.shell.run("scancel", *map(str, filter(None, under.held)))
 
 
 @pytest.fixture(scope="module")
