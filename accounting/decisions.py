@@ -27,12 +27,25 @@ class DimensionReason(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
+    """The site's settings that a prediction was made under, as models.demand.prediction.ChainSettings has them.
+
+    An array in JSON, since every line has it. New ones go to the end, with what held before them as their default.
+    """
+
+    memory_margin: float
+    cores_margin: float
+    min_evidence: int
+    most_failures: float
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was decided for one submission.
 
     `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is; `rule` the name of
     the site's rule that it fell under, '' for none. `via` is the id of the decision that the job's own client had
-    carried out before (docs/decisions/0010), whose request is what was asked at first; '' for none.
+    carried out before (docs/decisions/0010), whose request is what was asked at first; '' for none. `settings` are
+    None where nothing was predicted, and in decisions of earlier releases.
     """
 
     id: str
@@ -45,6 +58,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     via: str = ""
     model: str = ""
+    settings: PredictedUnder | None = None
     dimensions: tuple[DimensionReason, ...] = ()
 
 

@@ -17,7 +17,7 @@ import hashlib
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +40,8 @@ CARD_JSON, CARD_MD = "card.json", "card.md"
 SELF_TEST_TOLERANCE = 1e-4
 # More different answers of a growth model than this are not remembered at a time.
 MOST_ANSWERS = 4096
+# Of the history file: no text of a user's can hold these, since JSON has no line ends within texts.
+FAMILIES_BEGIN, FAMILY_END = b',\n "families": [\n', b"\n  ]"
 
 Decoded = TypeVar("Decoded")
 
@@ -105,6 +107,12 @@ class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
 
     family: Family
     jobs: tuple[PastJob, ...]
+
+
+class StoredHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """The history file without its families."""
+
+    held: dict[Learned, Held]
 
 
 class StoredHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +190,7 @@ def sealed(manifest: Manifest) -> Manifest:
 def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
     """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
     manifest = read_manifest(folder)
-    content = {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
+    content = read_all(folder, manifest)
     try:
         history = _history(content[HISTORY], manifest.recent_jobs)
         growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
@@ -199,6 +207,11 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
         for dimension, model in growth.items()
     }
     return Predictor(manifest.version, history, calibrated, settings)
+
+
+def read_all(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """Return every file of an artefact by name; ModelError at the first whose digest does not hold."""
+    return {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
 
 
 def read_part(folder: Path, name: str) -> bytes | None:
@@ -225,11 +238,35 @@ def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
 
 
 def _history(content: bytes, recent_jobs: int) -> History:
-    history, known = History(recent_jobs), _decode(content, StoredHistory)
-    history.held.update(known.held)
-    for stored in known.families:
+    history = History(recent_jobs)
+    held, families = stored_history(content)
+    history.held.update(held)
+    for stored in families:
         history.load(stored.family, stored.jobs)
     return history
+
+
+def stored_history(content: bytes) -> tuple[dict[Learned, Held], Iterator[StoredFamily]]:
+    """Return what a history file holds, its families decoded one after the other.
+
+    A service that answers meanwhile waits for one family, not for a million jobs. The families are told apart by the
+    layout that training writes (an indent of one); a file of another layout is decoded in one piece.
+    """
+    begin = content.find(FAMILIES_BEGIN)
+    if begin < 0:
+        whole = _decode(content, StoredHistory)
+        return whole.held, iter(whole.families)
+    return _decode(content[:begin] + b"}", StoredHeld).held, _families(content, begin + len(FAMILIES_BEGIN))
+
+
+def _families(content: bytes, begin: int) -> Iterator[StoredFamily]:
+    decode = msgspec.json.Decoder(StoredFamily).decode
+    more = True
+    while more:
+        end = content.find(FAMILY_END, begin) + len(FAMILY_END)
+        yield decode(content[begin:end])
+        more = content.startswith(b",", end)
+        begin = end + 1
 
 
 def _growth(content: Mapping[str, bytes], dimension: Learned) -> GrowthModel:

@@ -79,6 +79,12 @@ class History:
         self._append(family, jobs)
         self._forget_found()
 
+    def discard(self, families: int) -> bool:
+        """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
+        for _ in range(min(families, len(self._jobs))):
+            self._jobs.popitem()
+        return bool(self._jobs)
+
     def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
         self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
         self._habits.pop(family, None)

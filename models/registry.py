@@ -1,4 +1,4 @@
-"""The folder of artefacts: versions side by side, and a `current` link that is swapped in one step."""
+"""The folder of artefacts: versions side by side, and a `current` link that is swapped in one step, and logged."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 from accounting.errors import ModelError
 from models.artefact import MANIFEST
+from models.promotion_log import append_promotion, locked_log, read_promotions, user_name
+from models.succession import Promotion, Succession, Why, succession
 
 CURRENT = "current"
 
@@ -55,34 +60,74 @@ def new_version(directory: Path, version: str) -> Iterator[Path]:
         _sync(directory)
 
 
-def promote(directory: Path, version: str) -> None:
-    """Make a version the current one; ModelError where it does not exist."""
+def promote(directory: Path, version: str, why: Why = "by hand") -> None:
+    """Make a version the current one, and log it; nothing happens where it is current by the log already.
+
+    ModelError where it does not exist, or the folder or its log cannot be written.
+    """
     if version not in versions(directory):
         raise ModelError(
             f"there is no model {version} in {directory}; `rightsizer models` lists those there are"
         )
-    link = directory / f".{CURRENT}-{os.getpid()}"
-    with _writing(directory):
-        link.unlink(missing_ok=True)
-        link.symlink_to(version)
-        try:
-            link.replace(directory / CURRENT)
-        finally:
-            link.unlink(missing_ok=True)
+    with _writing(directory), locked_log(directory) as log:
+        before = known_succession(directory)
+        if before.current == version and before.held[-1].by:
+            return
+        promotion = Promotion(
+            time_s=time.time(), who=user_name(), version=version, why=why, before=before.current
+        )
+        append_promotion(log, promotion)
+        # The log's own name must outlive a crash before the link does.
         _sync(directory)
+        _swap(directory, version)
 
 
-def rollback(directory: Path, passed_over: Collection[str] = ()) -> str:
-    """Make the version before the current one current again, and return it; ModelError where there is none.
+def _swap(directory: Path, version: str) -> None:
+    link = directory / f".{CURRENT}-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(version)
+    try:
+        link.replace(directory / CURRENT)
+    finally:
+        link.unlink(missing_ok=True)
+    _sync(directory)
 
-    Versions to be `passed_over` are none to go back to: those that the gate refused.
+
+def current_since_s(directory: Path) -> float | None:
+    """Return when `current` was made to name what it names (unix seconds), whoever did it; None before the first."""
+    try:
+        return (directory / CURRENT).lstat().st_mtime
+    except OSError:
+        return None
+
+
+def known_succession(directory: Path) -> Succession:
+    """Return which versions were current one after the other, by the log and by what `current` names now."""
+    return succession(read_promotions(directory), current_version(directory))
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """What a rollback may go back to, the nearest first: what was current before by the log, and what is older by name.
+
+    The latter only where the log does not reach back to the first.
     """
-    current = current_version(directory) or ""
-    older = [version for version in versions(directory) if version < current and version not in passed_over]
-    if not older:
-        raise ModelError(f"no model in {directory} is older than the current one; nothing was changed")
-    promote(directory, older[-1])
-    return older[-1]
+
+    logged: tuple[str, ...]
+    by_name: tuple[str, ...]
+
+
+def earlier(directory: Path) -> Earlier:
+    """Return what there is to go back to; versions that were removed meanwhile are left out."""
+    there, promotions = versions(directory), read_promotions(directory)
+    known = succession(promotions, current_version(directory))
+    logged = (held.version for held in reversed(known.held[:-1]))
+    oldest = known.held[0].version if known.held and not known.from_the_first else ""
+    # Whatever the log names was gone back from, where it is none of the former.
+    named = {one.version for one in promotions} | {held.version for held in known.held}
+    return Earlier(
+        logged=tuple(version for version in logged if version in there and version != known.current),
+        by_name=tuple(version for version in reversed(there) if version < oldest and version not in named),
+    )
 
 
 @contextlib.contextmanager

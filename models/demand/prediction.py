@@ -101,6 +101,10 @@ class Predictor:
         """Let a job that has ended since count too, once; whoever predicts must not do so at the same time."""
         return self._history.join(request, job)
 
+    def discard(self, families: int) -> bool:
+        """Forget so many families of the history; return whether there are more. For one that predicts no more."""
+        return self._history.discard(families)
+
     def joined(self, families: Iterable[Family]) -> int:
         """Return a number that rises whenever what is known of one of these families changes."""
         return self._history.joined(families)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,13 @@ import click
 from slurm_plugin.cli.drift import print_drift
 from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.output import config_option, format_option, print_rows
-from slurm_plugin.cli.train import stored_attempts, stored_past
+from slurm_plugin.cli.sizing import online_grant, policy_sizing
+from slurm_plugin.cli.stored import stored_attempts, stored_past
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
-    from accounting.request import JobRequest
-    from models.demand.prediction import Predictor
-    from models.evaluate import Score, Sizing
-    from models.online import DecideAt, Granted
+    from models.evaluate import Score
+    from models.online import DecideAt
 
 FILE = click.Path(path_type=Path)
 
@@ -142,23 +140,6 @@ def score_row(score: Score, meters: str) -> dict[str, object]:
     }
 
 
-def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:
-    """Return what the site's policy would grant on a predictor's word."""
-    from accounting.request import granted
-    from slurm_plugin.policy.rules import limits_of
-    from slurm_plugin.policy.sizing import size
-
-    limits = limits_of(config.policy)
-
-    def of(predictor: Predictor) -> Sizing:
-        def sizing(request: JobRequest) -> JobRequest:
-            return granted(request, size(request, predictor.predict(request), limits).grant)
-
-        return sizing
-
-    return of
-
-
 def evaluate_online(
     config: Config, file: Path, predictions: Path, decide_at: DecideAt, warm_ids: Path | None
 ) -> dict[str, object]:
@@ -174,19 +155,3 @@ def evaluate_online(
     sized = list(size_online(jobs, learner, online_grant(config), decide_at, warm))
     write_grants(predictions, sized)
     return tally(sized)
-
-
-def online_grant(config: Config) -> Granted:
-    """Return what turns a predictor's word on a request into a grant by the site's policy, and the reason."""
-    from accounting.request import granted
-    from slurm_plugin.policy.rules import limits_of
-    from slurm_plugin.policy.sizing import size
-
-    limits = limits_of(config.policy)
-
-    def grant(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
-        sized = size(request, predictor.predict(request), limits)
-        reasons = (f"{part.dimension}: {part.reason}" for part in sized.reasons if part.asked is not None)
-        return granted(request, sized.grant), "; ".join(reasons)
-
-    return grant

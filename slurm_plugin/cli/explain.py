@@ -69,22 +69,28 @@ def explain(job_id: int, with_why: bool, config_file: str | None, output_format:
 def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
     """Return what a decision's prediction rested on; nothing, and a note why, where its model is gone.
 
-    It is worked out anew: by the model that decided, the jobs that it knew then and the site's settings of today.
+    It is worked out anew: by the model that decided, the jobs that it knew then and the site's settings of then.
     """
     from models.artefact import load_predictor
     from models.feed import join_feed
     from models.registry import versions
     from slurm_plugin.cli.why import why
-    from slurm_plugin.service.decide import chain_settings_of
+    from slurm_plugin.service.decide import chain_settings_of, chain_settings_then
 
     directory = Path(config.models.directory)
+    if decision.settings is None:
+        note(
+            f"decision {decision.id} is of an earlier release, which did not record margins: today's are used"
+        )
     if decision.model not in versions(directory):
         note(
             f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more"
         )
         return []
     try:
-        predictor = load_predictor(directory / decision.model, chain_settings_of(config))
+        then = decision.settings
+        settings = chain_settings_then(then) if then else chain_settings_of(config)
+        predictor = load_predictor(directory / decision.model, settings)
         join_feed(predictor, directory, until_s=decision.time_s)
         return why(predictor, decision.request, directory / decision.model)
     except ModelError as error:

@@ -20,6 +20,9 @@ from slurm_plugin.config import load_config
 def models(version: str | None, config_file: str | None, output_format: str) -> None:
     """List the trained models, the oldest first; with VERSION, print that model's card.
 
+    Of the current one the list says since when it is, and by what: the gate, `--promote always`, by hand or rollback,
+    and who ran it. One that is damaged is said: a running service goes on with the one before.
+
     \b
     Example:
       rightsizer models --format json
@@ -34,29 +37,63 @@ def models(version: str | None, config_file: str | None, output_format: str) -> 
 
 def _listed(directory: Path) -> list[dict[str, object]]:
     from models import registry
-    from models.artefact import read_manifest
+    from models.artefact import read_all, read_manifest
 
     current = registry.current_version(directory)
     rows: list[dict[str, object]] = []
-    for version in registry.versions(directory):
+    for version in sorted({*registry.versions(directory), *filter(None, [current])}):
         try:
             manifest, gate = read_manifest(directory / version), _gate_of(directory / version)
         except ModelError as error:
-            note(str(error))
+            note(_unusable(error) if version == current else str(error))
             continue
+        since, by = _tenure(directory) if version == current else ("", "")
         rows.append(
             {
                 "version": version,
                 "current": "yes" if version == current else "",
+                "since": since,
+                "by": by,
                 "gate": gate,
-                "trained": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created_s)),
+                "trained": _local_time(manifest.created_s),
                 "attempts": manifest.attempts,
                 "families": manifest.families,
                 "xgboost": ", ".join(manifest.growth) or "none (history alone)",
                 "gpu meters": ", ".join(manifest.gpu_sources) or "none",
             }
         )
+        if version == current:
+            try:
+                read_all(directory / version, manifest)
+            except ModelError as error:
+                note(_unusable(error))
     return rows
+
+
+def _unusable(error: ModelError) -> str:
+    return (
+        f"the current model is not used, a running service goes on with the one before: {error}, "
+        "or go back by `rightsizer rollback`"
+    )
+
+
+def _tenure(directory: Path) -> tuple[str, str]:
+    """Return since when the current model is current, and by what."""
+    from models import registry
+
+    try:
+        held = registry.known_succession(directory).held
+    except ModelError as error:
+        note(str(error))
+        held = ()
+    if held and held[-1].by:
+        return _local_time(held[-1].by.time_s), f"{held[-1].by.why}, {held[-1].by.who}"
+    since_s = registry.current_since_s(directory)
+    return _local_time(since_s) if since_s else "", "not logged"
+
+
+def _local_time(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
 class _Verdict(msgspec.Struct):
@@ -120,17 +157,33 @@ def promote(version: str, config_file: str | None) -> None:
 @click.command("rollback")
 @config_option
 def rollback(config_file: str | None) -> None:
-    """Go back to the model before the current one, past those that the gate refused.
+    """Go back to the model that was current before, whoever promoted it; again, and it goes further back.
+
+    Models that the service would not load are passed over. Where no promotion was logged (by an earlier release), the
+    next older model takes its place, past those that the gate refused.
 
     \b
     Example:
       rightsizer rollback
     """
     from models import registry
+    from models.artefact import load_predictor
+    from slurm_plugin.service.decide import chain_settings_of
 
-    directory = Path(load_config(config_file).models.directory)
-    refused = [version for version in registry.versions(directory) if _is_refused(directory / version)]
-    note(f"model {registry.rollback(directory, refused)} is current")
+    config = load_config(config_file)
+    directory = Path(config.models.directory)
+    known = registry.earlier(directory)
+    not_refused = (version for version in known.by_name if not _is_refused(directory / version))
+    for version in (*known.logged, *not_refused):
+        try:
+            load_predictor(directory / version, chain_settings_of(config))
+        except ModelError as error:
+            note(f"model {version} is passed over: {error}")
+            continue
+        registry.promote(directory, version, "rollback")
+        note(f"model {version} is current")
+        return
+    raise ModelError(f"no model in {directory} was current before this one; nothing was changed")
 
 
 def _is_refused(folder: Path) -> bool:

@@ -14,13 +14,14 @@ import click
 
 from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.cli.sizing import policy_sizing
+from slurm_plugin.cli.stored import stored_attempts, stored_past
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
     import xgboost
 
     from accounting.frames import Floats
-    from accounting.records import Attempt
     from models.demand.matrix import Matrix
     from models.demand.quantile import Fit
     from models.demand.training import Trained
@@ -30,31 +31,6 @@ if TYPE_CHECKING:
 
 # The modules of the extra `dask`.
 DASK = ("cryptography", "dask", "dask_jobqueue", "distributed")
-
-
-def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
-    """Return all attempts of the configured store, or those submitted from a time (unix seconds) on."""
-    from accounting.store.database import open_store
-    from accounting.store.records import read_attempts
-
-    engine = open_store(config.store.url)
-    try:
-        return read_attempts(engine, submitted_from_s=submitted_from_s)
-    finally:
-        engine.dispose()
-
-
-def stored_past(config: Config) -> PastColumns:
-    """Return all attempts of the configured store in columns."""
-    from accounting.store.database import open_store
-    from accounting.store.records import read_attempt_columns
-    from models.past_columns import COLUMNS, columns_of
-
-    engine = open_store(config.store.url)
-    try:
-        return columns_of(read_attempt_columns(engine, COLUMNS))
-    finally:
-        engine.dispose()
 
 
 @click.command("train")
@@ -74,11 +50,11 @@ def stored_past(config: Config) -> PastColumns:
     help="Where the growth models are fitted: on this machine, or on workers that are Slurm jobs.",
 )
 def train(config_file: str | None, promote: str, engine: str) -> None:
-    """Learn from the store; a running service uses the new model within two seconds.
+    """Learn from the store; a running service uses the new model within a second.
 
     The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
     than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
-    the reasons in its card.
+    the reasons in its card; that is no failure, and exit code 0.
 
     With --engine dask XGBoost runs on workers that are started as Slurm jobs ([train.dask] says which), and ended in
     any case. If they do not start, or one is lost, nothing is trained and the current model stays.
@@ -107,7 +83,7 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     _tell(trained)
     promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
     if promoted:
-        registry.promote(directory, version)
+        registry.promote(directory, version, "always" if promote == "always" else "gate")
     if verdict is not None:
         for reason in verdict.reasons:
             note(f"gate: {reason}")
@@ -151,7 +127,6 @@ def _refuse_without_dask() -> None:
 def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
     """Return the promotion gate's verdict on a model trained from the past."""
     from models.promotion import gate
-    from slurm_plugin.cli.evaluate import policy_sizing
     from slurm_plugin.service.decide import chain_settings_of
 
     settings = chain_settings_of(config)

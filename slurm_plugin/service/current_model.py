@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 FEED_CHECK_S = 0.5
 # So many join at a time on the thread that answers: less than a millisecond.
 JOIN_AT_ONCE = 16
+# As many families of a model that answers no more are let go at a time.
+DISCARD_AT_ONCE = 16
 
 
 class InUse(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class CurrentModel:
         self._settings = settings
         self._seen: str | None = None
         self._in_use: InUse | None = None
+        self._replaced: Predictor | None = None
         self._told: set[tuple[str, str]] = set()
         self.predictor: Predictor | None = None
 
@@ -51,21 +54,40 @@ class CurrentModel:
         if version is None or version == self._seen:
             return
         self._seen = version
+        # A history of millions of jobs is no garbage, neither while it grows nor in use: to look through it would stop
+        # all answers.
+        gc.disable()
         try:
-            predictor = load_predictor(self._directory / version, self._settings)
+            in_use = self._load(version)
         except ModelError as error:
             kept = self.predictor.model if self.predictor else "none"
             log.error("model %s is refused, %s stays in use: %s", version, kept, error)  # noqa: TRY400
             return
-        feed = FeedReader(self._directory)
+        finally:
+            gc.enable()
+        gc.freeze()
+        self._replaced, self._in_use, self.predictor = self.predictor, in_use, in_use.predictor
+        log.info("model %s in use", version)
+
+    def _load(self, version: str) -> InUse:
+        predictor, feed = (
+            load_predictor(self._directory / version, self._settings),
+            FeedReader(self._directory),
+        )
         for part in read_parts(feed):
             self._tell(part.problems)
             for one in part.jobs:
                 predictor.join(one.request, one.job)
-        self._in_use, self.predictor = InUse(predictor, feed), predictor
-        # A history of millions of jobs is never garbage while it is in use: to look through it would stop all answers.
-        gc.freeze()
-        log.info("model %s in use", version)
+        return InUse(predictor, feed)
+
+    async def _let_go(self) -> None:
+        """Forget what was replaced, piece by piece between answers: whoever drops the last of it stands still for none.
+
+        On the loop's own thread, where no answer is half done.
+        """
+        replaced = self._replaced
+        while replaced is not None and replaced is not self.predictor and replaced.discard(DISCARD_AT_ONCE):
+            await asyncio.sleep(0)
 
     async def follow_feed(self) -> None:
         """Let the model in use know of each job that has ended, for ever: read beside the loop, joined on its thread.
@@ -73,6 +95,7 @@ class CurrentModel:
         So a prediction never sees half of a job.
         """
         while True:
+            await self._let_go()
             more = False
             in_use = self._in_use
             if in_use is not None:

@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from accounting.decisions import Decision
+from accounting.decisions import Decision, PredictedUnder
 from accounting.request import Grant, JobRequest
 from accounting.token import carried_id, carried_word, format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
@@ -90,6 +90,7 @@ def decide(
         reason="resized" if sized.grant else "no-evidence" if unknown else "fits",
         grant=sized.grant,
         model=prediction.model,
+        settings=recorded_settings(predictor.settings),
         dimensions=sized.reasons,
     )
     message = user_line(decision, grounds(prediction, sized.grant), "sbatch " if submission.batch else "")
@@ -173,3 +174,18 @@ def chain_settings_of(config: Config) -> ChainSettings:
         min_evidence=config.models.min_evidence,
         most_failures=config.policy.most_failures,
     )
+
+
+def recorded_settings(settings: ChainSettings) -> PredictedUnder:
+    """Return the site's wishes as a decision records them."""
+    return PredictedUnder(
+        memory_margin=settings.memory_margin,
+        cores_margin=settings.cores_margin,
+        min_evidence=settings.min_evidence,
+        most_failures=settings.most_failures,
+    )
+
+
+def chain_settings_then(recorded: PredictedUnder) -> ChainSettings:
+    """Return the site's wishes that a decision was made under."""
+    return ChainSettings(**msgspec.structs.asdict(recorded))

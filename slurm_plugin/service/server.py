@@ -23,7 +23,8 @@ from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
 
 log = logging.getLogger(__name__)
 
-MODEL_CHECK_S = 0.5
+# One readlink beside the loop; what is new is loaded and in use within a second of its promotion.
+MODEL_CHECK_S = 0.2
 FACTS_CHECK_S = 5.0
 # The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
 SLOW_S = 2.0

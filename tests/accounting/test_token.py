@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import Decision, DimensionReason, decode_decision, encode_decision
+from accounting.decisions import (
+    Decision,
+    DimensionReason,
+    PredictedUnder,
+    decode_decision,
+    encode_decision,
+)
 from accounting.request import Grant, JobRequest, granted
 from accounting.token import asked_request, find_token, format_token
 from tests.builders import decision, request
@@ -160,7 +166,8 @@ def test_a_journal_line_gives_the_decision_back(
     asked: JobRequest, grant: Grant, applied: bool, predicted: float
 ) -> None:
     why = DimensionReason(dimension="memory", asked=1.0, predicted=predicted, granted=None, reason="history")
-    made = decision(request=asked, grant=grant, applied=applied, dimensions=(why,))
+    under = PredictedUnder(0.01, 0.02, 1, 0.03) if applied else None
+    made = decision(request=asked, grant=grant, applied=applied, dimensions=(why,), settings=under)
     line = encode_decision(made)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1

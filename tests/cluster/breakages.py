@@ -18,7 +18,7 @@ from tests.lua.conftest import Answer, Service, reply_with
 
 Break = Callable[[FaultSite], AbstractContextManager[None]]
 
-# The service looks for a new model twice a second.
+# The service uses a new model within a second.
 MODEL_NOTICED_S = 1.5
 BROKEN_LUA = "function slurm_job_submit(\n"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 HISTORY_JOBS = 6
-# The service looks for a new model twice a second.
+# The service uses a new model within a second; on a busy machine within two.
 MODEL_NOTICED_S = 2.0
 USES_200_MIB_AND_A_CORE = """\
 python3 - <<'PYTHON'

@@ -8,17 +8,29 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
 from models import registry
-from models.artefact import MANIFEST, OnnxGrowth, load_predictor, read_manifest, sealed
+from models.artefact import (
+    HISTORY,
+    MANIFEST,
+    OnnxGrowth,
+    StoredFamily,
+    StoredHistory,
+    load_predictor,
+    read_manifest,
+    sealed,
+    stored_history,
+)
 from models.demand import training
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import LEARNED
 from models.features import FEATURES
-from models.history import request_of
+from models.history import Held, past_job, request_of
 from tests.builders import attempt, past
 from tests.conftest import RECENT_JOBS, TrainedModel
 
@@ -187,17 +199,21 @@ def make_versions(directory: Path, *versions: str) -> None:
             (folder / MANIFEST).write_text("{}")
 
 
-def test_versions_are_promoted_and_rolled_back(tmp_path: Path) -> None:
+def test_versions_are_promoted(tmp_path: Path) -> None:
     make_versions(tmp_path, "v1", "v2", "v3")
     assert (registry.versions(tmp_path), registry.current_version(tmp_path)) == (["v1", "v2", "v3"], None)
     registry.promote(tmp_path, "v3")
-    assert registry.rollback(tmp_path) == "v2" == registry.current_version(tmp_path)
+    assert registry.current_version(tmp_path) == "v3"
     registry.promote(tmp_path, "v1")
     assert registry.current_folder(tmp_path) == tmp_path / "v1"
-    with pytest.raises(ModelError, match="nothing was changed"):
-        registry.rollback(tmp_path)
-    assert registry.current_version(tmp_path) == "v1"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "v1", "v2", "v3"]
+    assert registry.earlier(tmp_path) == registry.Earlier(("v3",), ())
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "current",
+        "promotions.jsonl",
+        "v1",
+        "v2",
+        "v3",
+    ]
 
 
 @pytest.mark.parametrize("version", ["v9", "current", "../outside", "", "."])
@@ -227,8 +243,7 @@ def test_the_draft_of_a_killed_training_is_no_version(tmp_path: Path) -> None:
     (tmp_path / ".draft-killed" / MANIFEST).write_text("{}")
     registry.promote(tmp_path, "v1")
     assert registry.versions(tmp_path) == ["v1"]
-    with pytest.raises(ModelError):
-        registry.rollback(tmp_path)
+    assert registry.earlier(tmp_path) == registry.Earlier((), ())
 
 
 def test_a_version_that_exists_is_not_overwritten(tmp_path: Path) -> None:
@@ -248,10 +263,46 @@ def test_a_registry_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "current").mkdir()
     with pytest.raises(ModelError, match=r"models\.directory"):
         registry.promote(tmp_path, "v1")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "file", "v1"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["current", "file", "promotions.jsonl", "v1"]
+    assert registry.known_succession(tmp_path).held == ()
 
 
 def test_an_empty_registry_says_what_to_do(tmp_path: Path) -> None:
     assert registry.versions(tmp_path / "none") == []
     with pytest.raises(ModelError, match="rightsizer train"):
         registry.current_folder(tmp_path / "none")
+
+
+FAMILIES = st.lists(
+    st.tuples(st.lists(st.text(max_size=8), max_size=3).map(tuple), st.integers(0, 3)), max_size=5
+)
+
+
+@pytest.mark.parametrize("indent", [1, -1])
+@given(families=FAMILIES)
+def test_a_history_read_family_by_family_is_the_history(
+    indent: int, families: list[tuple[tuple[str, ...], int]]
+) -> None:
+    plain = past_job(attempt())
+    job = msgspec.structs.replace(plain, script="]\n  ]\n", gpu_source=',\n "families": [\n')
+    whole = StoredHistory(
+        held={"memory": Held(5.0, 3)},
+        families=tuple(StoredFamily(family, (job,) * count) for family, count in families),
+    )
+    held, read = stored_history(msgspec.json.format(msgspec.json.encode(whole), indent=indent))
+    assert (held, tuple(read)) == (whole.held, whole.families)
+
+
+def test_a_history_that_ends_too_early_is_damaged(trained_model: TrainedModel) -> None:
+    content = (trained_model.folder / HISTORY).read_bytes()
+    _, families = stored_history(content[: len(content) * 2 // 3])
+    with pytest.raises(msgspec.DecodeError):
+        list(families)
+
+
+def test_a_history_is_forgotten_piece_by_piece(trained_model: TrainedModel) -> None:
+    predictor = load_predictor(trained_model.folder, SETTINGS)
+    families = read_manifest(trained_model.folder).families
+    assert families > 2
+    assert predictor.discard(families - 1)
+    assert not predictor.discard(10)

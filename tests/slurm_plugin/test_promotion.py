@@ -207,3 +207,56 @@ def test_drift_is_shown_and_is_exit_code_3(output_format: str, run: Run, site: S
     ran = run("evaluate", "--drift", "--format", output_format)
     assert ran.code == 3, ran.err
     assert "drifted" in ran.out
+
+
+def listed(run: Run) -> dict[str, str]:
+    """The current model in the list."""
+    [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
+    return dict(current)
+
+
+def test_the_list_says_since_when_and_by_what_the_current_model_is_current(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    assert listed(run)["by"].startswith("gate, ")
+    assert abs(time.mktime(time.strptime(listed(run)["since"], "%Y-%m-%d %H:%M:%S")) - time.time()) < 60
+    second = run("train", "--promote", "always").out.strip()
+    assert listed(run)["by"].startswith("always, ")
+    assert run("promote", first).code == 0
+    assert (listed(run)["version"], listed(run)["by"].partition(",")[0]) == (first, "by hand")
+    # What was current before the current one, not what is older by name.
+    assert f"model {second} is current" in run("rollback").err
+    assert (listed(run)["version"], listed(run)["by"].partition(",")[0]) == (second, "rollback")
+    assert f"model {first} is current" in run("rollback").err
+    assert_one_line(run("rollback"), 1, "nothing was changed")
+
+
+def test_a_rollback_passes_over_what_no_service_would_load(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    versions = [run("train", "--promote", "always").out.strip() for _ in range(3)]
+    (site.models / versions[1] / "golden.json").write_bytes(b"[]")
+    ran = run("rollback")
+    assert f"model {versions[1]} is passed over: " in ran.err
+    assert f"model {versions[0]} is current" in ran.err
+
+
+def test_a_registry_without_a_log_is_listed_and_gone_back_in(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    refused = run("train").out.strip()
+    last = run("train", "--promote", "always").out.strip()
+    (site.models / "promotions.jsonl").unlink()
+    assert (listed(run)["version"], listed(run)["by"]) == (last, "not logged")
+    assert f"model {first} is current" in run("rollback").err
+    assert refused in gates(run)
+
+
+def test_the_list_says_that_the_current_model_is_damaged(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    version = run("train").out.strip()
+    for name in ("history.json", "manifest.json"):
+        (site.models / version / name).write_bytes(b"{}")
+        ran = run("models")
+        assert ran.code == 0
+        assert "the current model is not used, a running service goes on with the one before" in ran.err
+        assert name in ran.err

@@ -6,17 +6,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from accounting.decisions import Decision
+from accounting.decisions import Decision, PredictedUnder
 from accounting.store.database import open_store
-from accounting.store.records import read_decision
+from accounting.store.records import read_decision, write_decisions
 from accounting.token import find_token
 from models import registry
+from models.demand.prediction import ChainSettings
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of
+from slurm_plugin.service.decide import chain_settings_of, chain_settings_then, recorded_settings
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import FakeSacct, SacctRow, job_line, step_line, submission
@@ -121,6 +123,33 @@ def test_explain_says_why_as_it_was_when_it_was_decided(fed: Site, run: Run) -> 
         "memory (MiB)",
         "CPUs",
     }
+
+
+def test_explain_goes_by_the_settings_that_the_decision_was_made_under(fed: Site, run: Run) -> None:
+    token = decided(fed)
+    FakeSacct(fed.folder / "slurm", ended(range(950, 951), admin_comment=token))
+    assert run("ingest").code == 0
+    then = json.loads(run("explain", "--why", "--format", "json", "950").out)
+    fed.configure(
+        policy={"memory_margin": 0.5, "cores_margin": 0.7, "most_failures": 0.1}, models={"min_evidence": 40}
+    )
+    ran = run("explain", "--why", "--format", "json", "950")
+    assert "margins" not in ran.err
+    assert json.loads(ran.out) == then
+    # As a decision of an earlier release is stored.
+    engine = open_store(fed.config.store.url)
+    with engine.begin() as connection:
+        write_decisions(connection, [msgspec.structs.replace(decision_of(fed, token), settings=None)])
+    engine.dispose()
+    earlier = run("explain", "--why", "--format", "json", "950")
+    assert "did not record margins: today's are used" in earlier.err
+    assert json.loads(earlier.out) != then
+
+
+def test_a_decision_records_every_setting_of_the_chains() -> None:
+    assert PredictedUnder.__struct_fields__ == ChainSettings.__struct_fields__
+    settings = ChainSettings(memory_margin=0.2, cores_margin=0.3, min_evidence=4, most_failures=0.05)
+    assert chain_settings_then(recorded_settings(settings)) == settings
 
 
 def test_a_job_whose_model_is_gone_is_explained_without_it(fed: Site, run: Run) -> None:

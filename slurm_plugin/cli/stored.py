@@ -1,0 +1,36 @@
+"""The attempts of the configured store, for the commands that learn from them or judge by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slurm_plugin.config import Config
+
+if TYPE_CHECKING:
+    from accounting.records import Attempt
+    from models.past_columns import PastColumns
+
+
+def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
+    """Return all attempts of the configured store, or those submitted from a time (unix seconds) on."""
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempts
+
+    engine = open_store(config.store.url)
+    try:
+        return read_attempts(engine, submitted_from_s=submitted_from_s)
+    finally:
+        engine.dispose()
+
+
+def stored_past(config: Config) -> PastColumns:
+    """Return all attempts of the configured store in columns."""
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempt_columns
+    from models.past_columns import COLUMNS, columns_of
+
+    engine = open_store(config.store.url)
+    try:
+        return columns_of(read_attempt_columns(engine, COLUMNS))
+    finally:
+        engine.dispose()
