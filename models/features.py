@@ -22,9 +22,10 @@ FEATURES = (
 
 def asked_of(request: JobRequest, dimension: Learned) -> float | None:
     """Return what a request asks of a dimension, in the unit of `use_of`; None where it does not ask."""
+    value: int | None = None
     if dimension == "memory":
         value = request.mem_mib
-    else:
+    elif dimension != "gpu_mem":  # which Slurm has no request for
         value = request.cpus_per_task if dimension == "cores" else request.wall_s
     return None if value is None else float(max(value, 1))
 
@@ -51,7 +52,7 @@ def features(
         _log(float(request.cpus)),
         float(request.gpus or 0),
         _log(None if request.wall_s is None else float(max(request.wall_s, 1))),
-        *(math.nan if dimension == "wall" else getattr(habit, dimension) for habit in habits),
+        *(getattr(habit, dimension, math.nan) for habit in habits),
     ]
 
 

@@ -69,7 +69,9 @@ class History:
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family and cohort of its request."""
         for dimension, held in self.held.items():
-            self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
+            # What no GPU job held says nothing of the mean GPU job.
+            if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
+                self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
         for key in (*family_keys(request), *cohort_keys(request)):
             self._append(key, (job,))
         self._forget_found()
@@ -234,6 +236,10 @@ def past_job(attempt: Attempt) -> PastJob:
         gpu_source=use.gpu_source,
         script=attempt.script_signature,
         job_id=attempt.row.job_id,
+        given_cpus=attempt.row.alloc_cpus,
+        given_gpus=attempt.row.alloc_gpus,
+        gpu_mem_mib=_finite(use.gpu_mem_mib),
+        gpu_short=use.gpu_quality == "short",
     )
 
 

@@ -93,6 +93,8 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
         start_s=start_s,
         end_s=max(start_s, submit_s) + wall_s,
         limit_s=draw(st.sampled_from([None, 0, 60, 3600])),
+        alloc_cpus=draw(st.sampled_from([None, 1, 8])),
+        alloc_gpus=draw(st.sampled_from([None, 0, 1, 4])),
     )
     use = msgspec.structs.replace(
         made.use,
@@ -103,6 +105,8 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
         wall_s=wall_s,
         gpus=draw(st.none() | st.integers(0, 4)),
         gpu_source=draw(st.sampled_from(["", "nvml"])),
+        gpu_mem_mib=draw(AMOUNTS),
+        gpu_quality=draw(st.sampled_from(["sampled", "short", "absent"])),
     )
     return msgspec.structs.replace(
         made,
