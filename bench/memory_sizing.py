@@ -9,8 +9,8 @@ job that uses more than it got holds that for its whole run, and then runs again
 was held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used,
 `caused` those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs,
 drawn by each seed, count as ended before all others. Of CPUs a job is short that kept more cores busy, in the mean,
-than it was granted. With --ask-cpus every job asks for that many CPUs at least: these workflows ask hardly more than they
-use, which is not what people do.
+than it was granted. With --ask-cpus every job asks for that many CPUs at least: most of these workflows ask for hardly
+more than they use, which is not what people do.
 """
 
 from __future__ import annotations
