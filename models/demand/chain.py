@@ -22,7 +22,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.tail import rise_log, risk_of
-from models.demand.threads import cut_off, runs_one_thread
+from models.demand.threads import runs_one_thread, without_excess
 from models.evidence import Evidence, Learned, PastJob, PastUse
 from models.features import asked_of, features
 from models.history import Habit
@@ -206,7 +206,7 @@ def with_whole(inner: Estimator) -> Estimator:
         base, past = inner(sight), sight.evidence.use("cores")
         if base is None or past is None:
             return base
-        return msgspec.structs.replace(base, upper=cut_off(base.upper, max(past.needed)))
+        return msgspec.structs.replace(base, upper=without_excess(base.upper, past, sight.evidence.jobs))
 
     return estimate
 

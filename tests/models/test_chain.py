@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from models.demand.chain import SETTLED_JOBS, Estimator, Growth, Sight, demand_chain, gpu_chain
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.threads import cut_off
-from models.evidence import KILLED_BUMP, Evidence, Learned, PastJob
+from models.demand.threads import without_excess
+from models.evidence import KILLED_BUMP, Evidence, Learned, PastJob, past_use
 from models.history import Habit, History, past_job, request_of
 from tests.builders import attempt, request
 
@@ -161,11 +161,22 @@ def test_cores_are_never_predicted_below_what_was_used_once(used: list[float], m
 
 @given(st.floats(0.01, 100), st.floats(1, 3))
 def test_what_hardly_exceeds_a_whole_number_is_cut_off(highest: float, times: float) -> None:
-    bound = cut_off(highest * times, highest)
-    assert highest <= bound <= highest * times
+    bound = cut_off(highest * times, with_cores(*[highest] * 3, asked=1000))
+    assert highest * (1 - 1e-9) <= bound <= highest * times
     assert bound == highest * times or (
         bound == math.floor(highest * times) and highest * times < bound * 1.0203
     )
+
+
+def cut_off(bound: float, jobs: list[PastJob]) -> float:
+    past = past_use(jobs, "cores")
+    assert past is not None
+    return without_excess(bound, past, jobs)
+
+
+def test_what_was_cut_to_a_whole_number_does_not_hold_its_family_there() -> None:
+    assert cut_off(7.05, with_cores(6.9, 6.8, 6.9, 7.0, 7.0)) == 7
+    assert cut_off(7.05, with_cores(6.9, 6.8, 6.9, 7.0, 7.0, given=7)) == 7.05
 
 
 @given(st.lists(MEMORY, min_size=1, max_size=40))
