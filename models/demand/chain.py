@@ -23,7 +23,7 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, without_excess
-from models.evidence import Evidence, Learned, PastJob, PastUse
+from models.evidence import Evidence, Learned, PastUse
 from models.features import asked_of, features
 from models.history import Habit
 
@@ -115,27 +115,9 @@ def from_history(dimension: Learned) -> Estimator:
 
 
 def from_busy_gpus(sight: Sight) -> Estimate | None:
-    """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one.
-
-    Evidence are those jobs since the last that needed more than all before it, that one included, which show what they
-    needed: what was cut short, or looked at but once, may only raise the estimate. None are where no job had more GPUs
-    than the estimate: a job that we cut can keep no more busy than it was given.
-    """
-    metered = [job for job in sight.evidence.jobs if job.gpus is not None]
-    if not metered:
-        return None
-    busy = sorted(job.gpus or 0 for job in metered)
-    upper = max(1, busy[-1])
-    first = next(place for place, job in enumerate(metered) if max(1, job.gpus or 0) == upper)
-    shown = [job for job in metered if shows_gpus(job)]
-    had_more = any((job.given_gpus or job.asked_gpus or 0) > upper for job in shown)
-    since = sum(shows_gpus(job) for job in metered[first:])
-    return Estimate(busy[len(busy) // 2], upper, since if had_more else 0)
-
-
-def shows_gpus(job: PastJob) -> bool:
-    """Whether the GPUs that a metered job kept busy are all that it needed."""
-    return job.complete and not job.gpu_short
+    """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one."""
+    past = sight.evidence.gpus
+    return None if past is None else Estimate(past.likely, past.most, past.shown)
 
 
 def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Estimator:
