@@ -35,11 +35,11 @@ GrowthModel = Callable[[Sequence[float]], float]
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """All that an estimator may see: the request, its family's comparable jobs, and its cohorts' habits."""
+    """All that an estimator may see: the request, its family's comparable jobs, and its user's habit."""
 
     request: JobRequest
     evidence: Evidence
-    habits: tuple[Habit, ...]
+    user_habit: Habit
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -156,7 +156,7 @@ def with_growth(
         base, past = inner(sight), sight.evidence.use(dimension)
         if base is None or past is None or not is_settled(past) or sight.request.user in apart:
             return base
-        log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
+        log_growth = growth(features(sight.request, sight.evidence, sight.user_habit, dimension))
         # What has been used once can be used again: the model may only add to it.
         expected = math.exp(past.highest_log + max(0.0, log_growth + offset))
         return msgspec.structs.replace(base, upper=min(base.upper, expected))

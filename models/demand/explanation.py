@@ -123,7 +123,7 @@ def explain_dimension(
     silence = silence_of(growth, past)
     grounds = None
     if growth is not None and not silence and contributions is not None:
-        row = features(sight.request, sight.evidence, sight.habits, dimension)
+        row = features(sight.request, sight.evidence, sight.user_habit, dimension)
         grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
     return Explained(
         dimension=dimension,

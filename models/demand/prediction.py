@@ -117,4 +117,4 @@ class Predictor:
     def sight(self, request: JobRequest) -> Sight | None:
         """Return what the chains see of a request; None where no finished job like it is known."""
         evidence = self._history.evidence(request, self.settings.min_evidence)
-        return None if evidence is None else Sight(request, evidence, self._history.habits(request))
+        return None if evidence is None else Sight(request, evidence, self._history.user_habit(request))

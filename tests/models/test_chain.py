@@ -23,7 +23,7 @@ def job(**changes: Any) -> PastJob:
 
 
 def sight(*jobs: PastJob) -> Sight:
-    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), (Habit(math.nan, math.nan),) * 3)
+    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), Habit(math.nan, math.nan))
 
 
 MEMORY = st.floats(1, 1e6)

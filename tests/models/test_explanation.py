@@ -125,7 +125,7 @@ def test_contributions_add_up_to_what_is_served(dimension: str, trained_model: T
         asked = request_of(one)
         sight = predictor.sight(asked)
         assert sight is not None
-        row = features(asked, sight.evidence, sight.habits, dimension)  # type: ignore[arg-type]
+        row = features(asked, sight.evidence, sight.user_habit, dimension)  # type: ignore[arg-type]
         added = contributions(row)
         assert len(added) == len(FEATURES) + 1
         assert sum(added) == pytest.approx(served(row), abs=1e-4)
@@ -149,7 +149,7 @@ def test_a_whole_explanation_of_a_trained_model(trained_model: TrainedModel) -> 
     assert grounds is not None
     sight = predictor.sight(KNOWN)
     assert sight is not None
-    row = features(KNOWN, sight.evidence, sight.habits, "memory")
+    row = features(KNOWN, sight.evidence, sight.user_habit, "memory")
     assert grounds.log_growth == pytest.approx(calibrated["memory"].predict(row), abs=1e-4)
 
 

@@ -33,11 +33,11 @@ def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[L
         evidence = history.evidence(request, enough=1)
         if evidence is None:
             continue
-        habits = history.habits(request)
+        habit = history.user_habit(request)
         for dimension in LEARNED:
             past, need = evidence.use(dimension), need_of(past_job(one), dimension)
             if past is not None and need is not None:
-                inputs = features(request, evidence, habits, dimension)
+                inputs = features(request, evidence, habit, dimension)
                 rows[dimension].append(
                     Row(inputs, need.log - past.highest_log, is_settled(past), need.bounded)
                 )
