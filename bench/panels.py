@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-PANEL_INCHES, EDGE_INCHES = 2.4, 1.1
+PANEL_INCHES, EDGE_INCHES, LEGEND_INCHES = 2.4, 1.1, 1.7
 FAINT = "#e6e6e6"
 DPI = 150
 
@@ -48,10 +48,9 @@ def finish_panel(axes: Axes) -> None:
 
 def save(figure: Figure, title: str, legend: Sequence[Line2D], file: Path) -> Path:
     """Write a figure with its title and legend."""
-    figure.legend(
-        handles=list(legend), loc="outside lower center", ncols=len(legend), frameon=False, fontsize=9
-    )
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    columns = min(len(legend), max(1, int(figure.get_figwidth() / LEGEND_INCHES)))
+    figure.legend(handles=list(legend), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, wrap=True)
     figure.savefig(file, dpi=DPI)
     pyplot.close(figure)
     return file
