@@ -19,7 +19,7 @@ site's PUE, for cooling and the like, comes on top in `facility_j` and in carbon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -85,34 +85,6 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
         return "partly" if self.estimated_j < self.energy_j else "estimated"
 
 
-class EnergyTotal(msgspec.Struct, kw_only=True):
-    """What many attempts cost together: a job's, a family's, a user's. Energy is kWh, carbon kg of CO2."""
-
-    attempts: int = 0
-    energy_kwh: float = 0.0
-    facility_kwh: float = 0.0
-    carbon_kg: float = 0.0
-    wasted_kwh: float = 0.0
-    wasted_carbon_kg: float = 0.0
-    estimated_kwh: float = 0.0
-
-    @property
-    def wasted_share(self) -> float:
-        """The share of the energy that was wasted, 0..1; 0 where there was none."""
-        return self.wasted_kwh / self.energy_kwh if self.energy_kwh else 0.0
-
-    def add(self, energy: Energy) -> None:
-        """Count one attempt more."""
-        self.attempts += 1
-        self.energy_kwh += energy.energy_j / J_PER_KWH
-        self.facility_kwh += energy.facility_j / J_PER_KWH
-        self.carbon_kg += energy.carbon_kg
-        self.wasted_kwh += energy.wasted_j / J_PER_KWH
-        if energy.energy_j:
-            self.wasted_carbon_kg += energy.carbon_kg * energy.wasted_j / energy.energy_j
-        self.estimated_kwh += energy.estimated_j / J_PER_KWH
-
-
 class _Part(msgspec.Struct, frozen=True):
     """What one kind of resource drew, the part of that which was drawn by unused ones, and what of it is estimated."""
 
@@ -160,16 +132,6 @@ def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> 
         estimated_j=total.estimated_j,
         source="+".join(sorted(total.sources)),
     )
-
-
-def energy_by(
-    attempts: Iterable[tuple[Attempt, Sequence[GpuUse]]], site: EnergySite, key: Callable[[Attempt], Key]
-) -> dict[Key, EnergyTotal]:
-    """Add up what attempts cost by a key: `lambda one: (one.row.cluster, one.row.job_id)`, or a family's."""
-    totals: dict[Key, EnergyTotal] = {}
-    for attempt, gpu_use in attempts:
-        totals.setdefault(key(attempt), EnergyTotal()).add(energy_of(attempt, gpu_use, site))
-    return totals
 
 
 def _slurm_energy_j(attempt: Attempt, wall_s: float) -> float | None:

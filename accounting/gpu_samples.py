@@ -70,16 +70,6 @@ class SpoolPart(msgspec.Struct):
     finished: bool = False
 
 
-def read_spool(folder: Path) -> tuple[list[GpuUse], list[Quarantined]]:
-    """Return the GPU use in all files of the spool, from their beginning; a spool that does not exist is empty."""
-    quarantined: list[Quarantined] = []
-    uses: list[GpuUse] = []
-    for part in read_spool_on(folder, {}):
-        uses += part.uses
-        quarantined += part.quarantined
-    return merge_uses(uses), quarantined
-
-
 def read_spool_on(folder: Path, offsets: Mapping[str, int], now_s: int | None = None) -> Iterator[SpoolPart]:
     """Yield what is new in the spool, in parts of bounded size, given how far each file was read (`SpoolPart.file`).
 

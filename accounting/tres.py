@@ -74,13 +74,3 @@ def parse_usage(text: str) -> Usage:
         moved_mib=parse_memory_mib(parts.get("fs/disk", ""), bare_unit="B"),
         energy_j=None if energy_mib is None else energy_mib * MIB_IN_BYTES,
     )
-
-
-def usage_mem_mib(text: str) -> float | None:
-    """Return the memory of a TRESUsage list in MiB (`--noconvert` prints bytes); None where it is absent."""
-    return parse_memory_mib(split_tres(text).get("mem", ""), bare_unit="B")
-
-
-def usage_cpu_s(text: str) -> float | None:
-    """Return the CPU time of a TRESUsage list in seconds; None where it is absent."""
-    return parse_duration_s(split_tres(text).get("cpu", ""))

@@ -85,15 +85,6 @@ def format_mib(mib: float) -> str:
     return f"{gib:.0f} GiB" if gib >= 100 or gib == int(gib) else f"{gib:.1f} GiB"
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration for people: `45 s`, `12 min`, `3.5 h`, `2.0 d`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 86400 else f"{seconds / 86400:.1f} d"
-
-
 def round_up(value: float, step: int) -> int:
     """Return the smallest multiple of `step` (> 0) that is not below `value`."""
     # 512.0000001 is 512 that went through a logarithm: it must not cost another step.

@@ -174,7 +174,7 @@ def replayed(trace: Trace, truth: dict[str, NormalDist]) -> Iterator[Seen]:
             past=past,
             room=room,
             growth=math.log(min(max(job.past.mem_mib, 1.0), asked)) - past.highest_log,
-            inputs=features(job.request, evidence, history.habits(job.request), "memory"),
+            inputs=features(job.request, evidence, history.user_habit(job.request), "memory"),
             decided_s=job.submit_s,
             end_s=job.end_s,
             true_tail=None if tail is None else NormalDist(tail.mean - past.highest_log, tail.stdev),

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
+
+from bench.panels import finish_panel, panels, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,43 +27,20 @@ COLOURS = {"1-4": "#d1711f", "5-19": "#0b6e99", "20+": "#3b3b3b"}
 SHUFFLED = " shuffled"
 # A share of fewer jobs than this is mostly chance; below LEAST_PCT everything is drawn at its edge.
 LEAST_JOBS, LEAST_PCT, MOST_PCT = 50, 0.05, 60.0
-FAINT = "#e6e6e6"
-DPI = 150
 TICKS = [0.05, 0.1, 0.5, 1, 2, 5, 10, 50]
 
 
 def plot_bounds(points: Sequence[Point], folder: Path) -> Path:
     """Plot observed against nominal shares: a row for each bound, a column for each trace; above the line is unsafe."""
     traces = list(dict.fromkeys(point.trace for point in points if not point.trace.endswith(SHUFFLED)))
-    figure, grid = pyplot.subplots(
-        len(WORDS),
-        len(traces),
-        figsize=(1.0 + 2.3 * len(traces), 1.0 + 2.2 * len(WORDS)),
-        layout="constrained",
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-    )
+    figure, grid = panels(len(WORDS), traces, "nominal (%)")
     for row, (bound, words) in enumerate(WORDS.items()):
         for axes, trace in zip(grid[row], traces, strict=True):
             of_panel = [p for p in points if p.bound == bound and p.trace.removesuffix(SHUFFLED) == trace]
             _panel(axes, of_panel)
-            if not row:
-                axes.set_title(trace, loc="left", fontsize=11)
         grid[row][0].set_ylabel(f"{words}\nobserved (%)")
-    for axes in grid[-1]:
-        axes.set_xlabel("nominal (%)")
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=7, frameon=False, fontsize=9)
-    figure.suptitle(
-        "Jobs that exceeded their bound, by the size of their family when they were submitted",
-        x=0.01,
-        ha="left",
-        fontsize=12,
-    )
-    file = folder / "calibration.png"
-    figure.savefig(file, dpi=DPI)
-    pyplot.close(figure)
-    return file
+    title = "Jobs that exceeded their bound, by the size of their family when they were submitted"
+    return save(figure, title, _legend(), folder / "calibration.png")
 
 
 def _panel(axes: Axes, points: Sequence[Point]) -> None:
@@ -113,9 +88,7 @@ def _panel(axes: Axes, points: Sequence[Point]) -> None:
     axes.set_yticks(TICKS, ["≤ 0.05", "0.1", "½", "1", "2", "5", "10", "50"])
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    finish_panel(axes)
 
 
 def _drawn(share: float) -> float:

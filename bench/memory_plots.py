@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib
+from matplotlib.lines import Line2D
 
 from bench.memory_peers import ORACLE, PEERS
-
-matplotlib.use("Agg")
-from matplotlib import pyplot
-from matplotlib.lines import Line2D
+from bench.panels import FAINT, finish_panel, panels, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,39 +18,22 @@ if TYPE_CHECKING:
     from bench.memory_sizing import Sizing
 
 OURS_NAME, COLD = "rightsizer", "nothing"
-OURS, PEER, FLOOR, FAINT = "#0b6e99", "#d1711f", "#9a9a9a", "#e6e6e6"
+OURS, PEER, FLOOR = "#0b6e99", "#d1711f", "#9a9a9a"
 LETTERS = {"max+15%": "o", "Witt p99": "s", "Tovar": "^", "VPA": "D"}
 MOST_FAILED_PCT = 1.0
-DPI = 150
 
 
 def plot_sizings(sizings: Sequence[Sizing], folder: Path, decide_at: str) -> Path:
     """Plot waste against failed jobs, a panel for each trace: what is left of the line and low is good."""
     traces = list(dict.fromkeys(one.trace for one in sizings))
     warm = [False, True] if any(one.known != COLD for one in sizings) else [False]
-    figure, grid = pyplot.subplots(
-        len(warm),
-        len(traces),
-        figsize=(1.2 + 2.6 * len(traces), 1.2 + 2.6 * len(warm)),
-        layout="constrained",
-        squeeze=False,
-        sharex=True,
-        sharey=True,
-    )
+    figure, grid = panels(len(warm), traces, "failed jobs (%)")
     for row, is_warm in enumerate(warm):
         for axes, trace in zip(grid[row], traces, strict=True):
             _panel(axes, [one for one in sizings if one.trace == trace and (one.known != COLD) == is_warm])
-            if not row:
-                axes.set_title(trace, loc="left", fontsize=11)
         grid[row][0].set_ylabel("waste (% of the request's)" + (", warm" if is_warm else ""))
-    for axes in grid[-1]:
-        axes.set_xlabel("failed jobs (%)")
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=8, frameon=False, fontsize=9)
-    figure.suptitle(f"Memory sized at {decide_at}, by what had ended before", x=0.01, ha="left", fontsize=12)
-    file = folder / f"memory_sizing_{decide_at}.png"
-    figure.savefig(file, dpi=DPI)
-    pyplot.close(figure)
-    return file
+    title = f"Memory sized at {decide_at}, by what had ended before"
+    return save(figure, title, _legend(), folder / f"memory_sizing_{decide_at}.png")
 
 
 def _panel(axes: Axes, sizings: Sequence[Sizing]) -> None:
@@ -82,9 +62,7 @@ def _panel(axes: Axes, sizings: Sequence[Sizing]) -> None:
     axes.set_xticks([0, 0.5, 1, 2, 5, 10, 20], ["0", "½", "1", "2", "5", "10", "20"])
     axes.set_xticks([], minor=True)
     axes.set_ylim(0, None)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="both", color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    finish_panel(axes)
 
 
 def _legend() -> list[Line2D]:

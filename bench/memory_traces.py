@@ -45,6 +45,10 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         """Return the same trace without some of its jobs."""
         return Trace(name=self.name, jobs=self.jobs[~self.jobs["job_id"].isin(ids)].reset_index(drop=True))
 
+    def asking(self, cpus: int) -> Trace:
+        """Return the same trace as if each job that asked for CPUs had asked for so many at least."""
+        return Trace(name=self.name, jobs=self.jobs.assign(req_cpus=self.jobs["req_cpus"].clip(lower=cpus)))
+
 
 def read_trace(traces: Path, name: str) -> Trace:
     """Return one of TRACES from the folder of traces."""

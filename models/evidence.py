@@ -14,8 +14,9 @@ import msgspec
 from accounting.request import JobRequest
 from models.families import Family, family_keys
 
-Learned = Literal["memory", "cores", "wall"]
-LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall")
+# `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
+Learned = Literal["memory", "cores", "wall", "gpu_mem"]
+LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
 
 # A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
 # memory knows something about the input that no history does.
@@ -37,6 +38,8 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
     and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
     `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
+    `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
+    `gpu_short` says that its GPUs were looked at too seldom to show more than bounds.
     """
 
     end_s: int
@@ -55,17 +58,31 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     job_id: int = 0
     mem_short: bool = False
     wall_at_least: bool = False
+    given_cpus: int | None = None
+    given_gpus: int | None = None
+    gpu_mem_mib: float | None = None
+    gpu_short: bool = False
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
     """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
+    value: float | None
     if dimension == "memory":
         value, smallest = job.mem_mib, LEAST_MIB
     elif dimension == "cores":
         value, smallest = job.cores_per_task, LEAST_CORES
-    else:
+    elif dimension == "wall":
         value, smallest = job.wall_s, LEAST_WALL_S
+    else:
+        value, smallest = job.gpu_mem_mib, LEAST_MIB
     return None if value is None else max(value, smallest)
+
+
+def shows_need(job: PastJob, dimension: Learned) -> bool:
+    """Whether what a past job used is all that it needed: it ran to its end, and was looked at for long enough."""
+    if dimension == "memory":
+        return job.complete and not job.mem_short
+    return job.complete and not (dimension == "gpu_mem" and job.gpu_short)
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,17 +113,18 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
 def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
     """Return what jobs needed of a dimension; None where it is known of none.
 
-    A job that was cut short, or whose memory was seen too early, counts only where it shows more than all before it.
+    A job that was cut short, or was looked at too early, counts only where it shows more than all before it.
     """
     needed: list[float] = []
     complete = 0
     held = highest = 0.0
+    always_seen = dimension in ("cores", "wall")
     for job in jobs:
         use = use_of(job, dimension)
         if use is None:
             continue
         killed = dimension == "memory" and job.mem_at_least
-        tells = killed or (job.complete and not (dimension == "memory" and job.mem_short))
+        tells = killed or (job.complete if always_seen else shows_need(job, dimension))
         if not tells and use <= highest:
             continue
         needed.append(use * KILLED_BUMP if killed else use)
@@ -133,8 +151,41 @@ def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
 
 def held_by(job: PastJob, dimension: Learned) -> float:
     """Return what a past job asked for of a dimension, or else used, times its seconds."""
-    asked = {"memory": job.asked_mem_mib, "cores": job.asked_cpus, "wall": 1}[dimension]
+    asked: float | None = None
+    if dimension == "memory":
+        asked = job.asked_mem_mib
+    elif dimension != "gpu_mem":  # which nobody can ask for
+        asked = job.asked_cpus if dimension == "cores" else 1
     return (use_of(job, dimension) or 0.0 if asked is None else asked) * max(job.wall_s, LEAST_WALL_S)
+
+
+class PastGpus(msgspec.Struct, frozen=True):
+    """How many GPUs metered jobs kept busy: the middle one, and the one that kept the most busy, at least one.
+
+    `shown` counts the jobs since the last that needed more than all before it, that one included, which show what they
+    needed: what was cut short, or looked at but once, may only raise `most`. It is 0 where none of them had more GPUs
+    than `most`: a job that we cut can keep no more busy than it was given.
+    """
+
+    likely: int
+    most: int
+    shown: int
+
+
+def past_gpus(jobs: Iterable[PastJob]) -> PastGpus | None:
+    """Return what jobs say of GPUs; None where none was metered."""
+    busy: list[int] = []
+    most = shown = most_given = 0
+    for job in jobs:
+        if job.gpus is None:
+            continue
+        busy.append(job.gpus)
+        if max(job.gpus, 1) > most:
+            most, shown = max(job.gpus, 1), 0
+        if job.complete and not job.gpu_short:
+            shown += 1
+            most_given = max(most_given, job.given_gpus or job.asked_gpus or 0)
+    return PastGpus(sorted(busy)[len(busy) // 2], most, shown if most_given > most else 0) if busy else None
 
 
 def streak_of(logs: Sequence[float]) -> int:
@@ -165,12 +216,20 @@ class Evidence:
         self.jobs = tuple(jobs)
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
+        self._gpus: tuple[PastGpus | None] | None = None
 
     def use(self, dimension: Learned) -> PastUse | None:
         """Return what they used of a dimension; None where it is known of none."""
         if dimension not in self._uses:
             self._uses[dimension] = past_use(self.jobs, dimension)
         return self._uses[dimension]
+
+    @property
+    def gpus(self) -> PastGpus | None:
+        """What they say of GPUs; None where none was metered."""
+        if self._gpus is None:
+            self._gpus = (past_gpus(self.jobs),)
+        return self._gpus[0]
 
     def weight(self, dimension: Learned) -> float:
         """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""

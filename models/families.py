@@ -86,12 +86,12 @@ def is_alike(family: str) -> bool:
     return not family.endswith("(script not known)")
 
 
-def cohort_keys(request: JobRequest) -> tuple[Family, ...]:
-    """Return the wide groups whose habit of asking too much is a feature: the user, and nobody else.
+def cohort_key(request: JobRequest) -> Family:
+    """Return the wide group whose habit of asking too much is a feature: the user, and nobody else.
 
     An account's or a partition's habit would let anybody's jobs move everybody's predictions.
     """
-    return (("user", request.user),)
+    return ("user", request.user)
 
 
 def describe_family(family: Family) -> str:

@@ -7,7 +7,6 @@ logarithms, because a job of 2 GB differs from one of 1 GB as 200 GB do from 100
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from accounting.request import JobRequest
 from models.evidence import Evidence, Learned
@@ -22,16 +21,15 @@ FEATURES = (
 
 def asked_of(request: JobRequest, dimension: Learned) -> float | None:
     """Return what a request asks of a dimension, in the unit of `use_of`; None where it does not ask."""
+    value: int | None = None
     if dimension == "memory":
         value = request.mem_mib
-    else:
+    elif dimension != "gpu_mem":  # which Slurm has no request for
         value = request.cpus_per_task if dimension == "cores" else request.wall_s
     return None if value is None else float(max(value, 1))
 
 
-def features(
-    request: JobRequest, evidence: Evidence, habits: Sequence[Habit], dimension: Learned
-) -> list[float]:
+def features(request: JobRequest, evidence: Evidence, habit: Habit, dimension: Learned) -> list[float]:
     """Return the values of FEATURES; NaN where something is not known. The evidence must hold at least one use."""
     past = evidence.use(dimension)
     assert past is not None  # noqa: S101 - tells mypy
@@ -51,7 +49,7 @@ def features(
         _log(float(request.cpus)),
         float(request.gpus or 0),
         _log(None if request.wall_s is None else float(max(request.wall_s, 1))),
-        *(math.nan if dimension == "wall" else getattr(habit, dimension) for habit in habits),
+        getattr(habit, dimension, math.nan),
     ]
 
 

@@ -23,7 +23,7 @@ from models.evidence import (
     likeness_of,
     stands_for,
 )
-from models.families import Family, cohort_keys, family_keys
+from models.families import Family, cohort_key, family_keys
 
 # What ran to an end that shows its whole need.
 COMPLETE = ("completed", "timeout")
@@ -67,10 +67,12 @@ class History:
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
 
     def add(self, request: JobRequest, job: PastJob) -> None:
-        """Count a finished job under every family and cohort of its request."""
+        """Count a finished job under every family of its request, and its user."""
         for dimension, held in self.held.items():
-            self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
-        for key in (*family_keys(request), *cohort_keys(request)):
+            # What no GPU job held says nothing of the mean GPU job.
+            if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
+                self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
+        for key in (*family_keys(request), cohort_key(request)):
             self._append(key, (job,))
         self._forget_found()
 
@@ -90,7 +92,7 @@ class History:
         self._habits.pop(family, None)
 
     def join(self, request: JobRequest, job: PastJob) -> bool:
-        """Count a job that has ended since, once: return whether it was new to any family or cohort of its request.
+        """Count a job that has ended since, once: return whether it was new to any family of its request, or its user.
 
         Those hold the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order they came
         in and however often. Only what rests on those families is forgotten. The site's mean job (`held`), to which a
@@ -98,12 +100,12 @@ class History:
         to follow it would make every answer cold.
         """
         families = [family for family in family_keys(request) if self._place(family, job)]
-        cohorts = [cohort for cohort in cohort_keys(request) if self._place(cohort, job)]
+        is_new_to_user = self._place(cohort_key(request), job)
         for family in families:
             self._joined[family] = self._joined.get(family, 0) + 1
             for wanted in tuple(self._found_in.get(family, ())):
                 self._forget(wanted)
-        return bool(families or cohorts)
+        return bool(families) or is_new_to_user
 
     def _place(self, family: Family, job: PastJob) -> bool:
         jobs = self._jobs.get(family) or deque(maxlen=self.recent_jobs)
@@ -157,11 +159,9 @@ class History:
         fullest = max(found, key=lambda evidence: len(evidence.jobs), default=None)
         return fullest if fullest and fullest.jobs else None
 
-    def habits(self, request: JobRequest) -> tuple[Habit, ...]:
-        """Return how much of what they ask the request's cohorts use: its user's jobs."""
-        return tuple(self._habit(key) for key in cohort_keys(request))
-
-    def _habit(self, cohort: Family) -> Habit:
+    def user_habit(self, request: JobRequest) -> Habit:
+        """Return how much of what they ask the jobs of the request's user use."""
+        cohort = cohort_key(request)
         known = self._habits.get(cohort)
         if known is None:
             known = self._habits[cohort] = habit_of(self._jobs.get(cohort, ()))
@@ -240,6 +240,10 @@ def past_job(attempt: Attempt) -> PastJob:
         gpu_source=use.gpu_source,
         script=attempt.script_signature,
         job_id=attempt.row.job_id,
+        given_cpus=attempt.row.alloc_cpus,
+        given_gpus=attempt.row.alloc_gpus,
+        gpu_mem_mib=_finite(use.gpu_mem_mib),
+        gpu_short=use.gpu_quality == "short",
     )
 
 

@@ -69,11 +69,11 @@ class Learner:
         evidence = self._history.evidence(job.request, self._settings.min_evidence)
         if evidence is None:
             return
-        habits = self._history.habits(job.request)
+        habit = self._history.user_habit(job.request)
         known = ((dimension, evidence.use(dimension)) for dimension in SIZED)
         self._lessons[job.job_id] = {
             dimension: Lesson(
-                features(job.request, evidence, habits, dimension), past.highest_log, is_settled(past)
+                features(job.request, evidence, habit, dimension), past.highest_log, is_settled(past)
             )
             for dimension, past in known
             if past is not None

@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 COLUMNS = (
     "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
     "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
-    "gpus", "gpu_source",
+    "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality",
 )  # fmt: skip
 
 
@@ -70,6 +70,10 @@ class PastColumns:
     gpus: Floats
     gpu_source: Ints
     gpu_sources: Sequence[str]
+    given_cpus: Floats
+    given_gpus: Floats
+    gpu_mem_mib: Floats
+    gpu_short: Flags
     user: Ints
     users: Sequence[str]
     script: Ints
@@ -102,7 +106,12 @@ class PastColumns:
 
     def asked(self, dimension: Learned) -> Floats:
         """Return what each asked of a dimension, in the unit of `use`, at least 1; NaN where it did not ask."""
-        columns = {"memory": self.asked_mem_mib, "cores": self.cpus_per_task, "wall": self.limit_s}
+        columns: dict[Learned, Floats] = {
+            "memory": self.asked_mem_mib,
+            "cores": self.cpus_per_task,
+            "wall": self.limit_s,
+            "gpu_mem": np.full(len(self), np.nan),
+        }
         return np.maximum(columns[dimension], 1)
 
     def use(self, dimension: Learned) -> Floats:
@@ -111,6 +120,7 @@ class PastColumns:
             "memory": np.maximum(self.mem_mib, LEAST_MIB),
             "cores": np.maximum(self.cores_per_task, LEAST_CORES),
             "wall": np.maximum(self.wall_s.astype(np.float64), LEAST_WALL_S),
+            "gpu_mem": np.maximum(self.gpu_mem_mib, LEAST_MIB),
         }
         return columns[dimension]
 
@@ -144,6 +154,10 @@ def columns_of(table: pa.Table) -> PastColumns:
         gpus=floats(table["gpus"]),
         gpu_source=gpu_source.codes,
         gpu_sources=gpu_source.words,
+        given_cpus=floats(table["alloc_cpus"]),
+        given_gpus=floats(table["alloc_gpus"]),
+        gpu_mem_mib=_finite(table["gpu_mem_mib"]),
+        gpu_short=_texts(table["gpu_quality"]).is_any(("short",)),
         user=user.codes,
         users=user.words,
         script=script.codes,
@@ -231,7 +245,8 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
     """Return the history that all of `past` leaves, as if it had been added job by job."""
     history, by_end = History(recent_jobs), past.by_end()
     for dimension in LEARNED:
-        held = np.cumsum(_held(past, dimension)[by_end])
+        counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
+        held = np.cumsum(_held(past, dimension)[counted])
         history.held[dimension] = Held(float(held[-1]) if len(held) else 0.0, len(held))
     jobs: dict[int, PastJob] = {}
     for family, rows in _groups(past, by_end, recent_jobs):
@@ -243,7 +258,12 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
 
 def _held(past: PastColumns, dimension: Learned) -> Floats:
     """Return `held_by` of each."""
-    asked = {"memory": past.asked_mem_mib, "cores": past.asked_cpus, "wall": np.ones(len(past))}[dimension]
+    asked = {
+        "memory": past.asked_mem_mib,
+        "cores": past.asked_cpus,
+        "wall": np.ones(len(past)),
+        "gpu_mem": np.full(len(past), np.nan),
+    }[dimension]
     used = np.nan_to_num(past.use(dimension), nan=0.0)
     return np.where(np.isnan(asked), used, asked) * past.use("wall")
 
@@ -287,6 +307,10 @@ def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
         "gpu_source": [past.gpu_sources[code] for code in each(past.gpu_source)],
         "script": [past.scripts[code] for code in each(past.script)],
         "job_id": each(past.job_id),
+        "given_cpus": whole(past.given_cpus),
+        "given_gpus": whole(past.given_gpus),
+        "gpu_mem_mib": each(past.gpu_mem_mib),
+        "gpu_short": each(past.gpu_short),
     }
     return (
         PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)

@@ -107,7 +107,13 @@ def decision(**changes: Any) -> Decision:
 
 
 def attempt(
-    *, mem_mib: float = 200.0, cores: float = 0.9, gpus: int | None = None, token: bool = True, **changes: Any
+    *,
+    mem_mib: float = 200.0,
+    cores: float = 0.9,
+    gpus: int | None = None,
+    gpu_mem_mib: float = 100.0,
+    token: bool = True,
+    **changes: Any,
 ) -> Attempt:
     """An attempt of `elapsed_s` (100) that used so much of each; `changes` are those of its job row.
 
@@ -130,7 +136,8 @@ def attempt(
         start_s=row.start_s, end_s=row.end_s, mem_max_task_mib=mem_mib, mem_total_mib=mem_mib, cpu_s=cpu_s
     )
     count = range(gpus or 0)
-    uses = [gpu_use(job_id=row.job_id, gpu=n, first_s=row.start_s, last_s=row.end_s) for n in count]
+    when = {"first_s": row.start_s, "last_s": row.end_s}
+    uses = [gpu_use(job_id=row.job_id, gpu=n, mem_max_mib=gpu_mem_mib, **when) for n in count]
     return label_attempt(row, [batch], uses)
 
 
@@ -153,6 +160,7 @@ def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), se
                 mem_mib=150.0 * (family + 1) * draw.uniform(0.6, 1.0),
                 cores=(family + 1) * draw.uniform(0.5, 0.9),
                 gpus=1,
+                gpu_mem_mib=4000.0 + 1000 * family + draw.uniform(0, 500),
             )
         )
     return made

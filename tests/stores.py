@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from sqlalchemy import Engine, select
+import msgspec
+from sqlalchemy import Connection, Engine, select
 
+from accounting.records import JobRow, Step
 from accounting.store import schema
 from accounting.store.bulk import upsert_attempts
 from accounting.store.database import open_store, writing
-from accounting.store.records import read_until_s, write_rows
+from accounting.store.records import Counts, read_until_s, write_rows
 from bench import site_rows
 
 WINDOWS = 12
@@ -22,6 +24,21 @@ SOURCE = "windows"
 # Its children begin at once: they are forked from a process that has imported all that they need.
 _starter = multiprocessing.get_context("forkserver")
 _starter.set_forkserver_preload(["tests.stores"])
+
+
+def write_steps(connection: Connection, steps: Iterable[tuple[JobRow, Step]]) -> Counts:
+    """Store the steps of attempts."""
+    return write_rows(connection, schema.steps, (_step_row(row, step) for row, step in steps))
+
+
+def _step_row(row: JobRow, step: Step) -> dict[str, Any]:
+    key = {
+        "cluster": row.cluster,
+        "job_id": row.job_id,
+        "submit_s": row.submit_s,
+        "attempt_start_s": row.start_s,
+    }
+    return {**key, **msgspec.structs.asdict(step)}
 
 
 def content(engine: Engine, leave_out: frozenset[str] = frozenset()) -> dict[str, list[tuple[Any, ...]]]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Table, func, select, tuple_
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
-from accounting.records import Attempt, GpuUse, JobRow, Quarantined, Step
+from accounting.records import Attempt, GpuUse, Quarantined
 from accounting.store import counts, schema
 from accounting.store.batches import arrow_schema, read_batches
 from accounting.store.bulk import upsert
@@ -47,11 +47,6 @@ def _present(
 def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
     """Store attempts; the counts are of attempts."""
     return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))
-
-
-def write_steps(connection: Connection, steps: Iterable[tuple[JobRow, Step]]) -> Counts:
-    """Store the steps of attempts."""
-    return write_rows(connection, schema.steps, (_step_row(row, step) for row, step in steps))
 
 
 def write_gpu_use(connection: Connection, uses: Iterable[GpuUse]) -> Counts:
@@ -92,16 +87,6 @@ def _attempt_row(attempt: Attempt) -> Row:
         name: value for name, value in msgspec.structs.asdict(attempt).items() if name not in ("row", "use")
     }
     return {**flat, **own}
-
-
-def _step_row(row: JobRow, step: Step) -> Row:
-    key = {
-        "cluster": row.cluster,
-        "job_id": row.job_id,
-        "submit_s": row.submit_s,
-        "attempt_start_s": row.start_s,
-    }
-    return {**key, **msgspec.structs.asdict(step)}
 
 
 def _decision_row(decision: Decision) -> Row:

@@ -4,7 +4,9 @@
     tail     → times what its own surprises and spread leave open (tail.py)
     growth   → for a settled family, lowered to what the trained quantile model expects at most, calibrated on later
                jobs; never below the most that was needed
+    threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
     margin   → plus the site's margin
+    whole    → cores alone: the whole number below, where it is exceeded by hardly anything
     evidence → nothing at all, where fewer jobs were seen than the site wants
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
@@ -20,6 +22,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.tail import rise_log, risk_of
+from models.demand.threads import runs_one_thread, without_excess
 from models.evidence import Evidence, Learned, PastUse
 from models.features import asked_of, features
 from models.history import Habit
@@ -27,22 +30,23 @@ from models.history import Habit
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
 
-Stage = Literal["history", "tail", "growth", "margin"]
+Stage = Literal["history", "tail", "growth", "threads", "margin", "whole"]
 GrowthModel = Callable[[Sequence[float]], float]
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """All that an estimator may see: the request, its family's comparable jobs, and its cohorts' habits."""
+    """All that an estimator may see: the request, its family's comparable jobs, and its user's habit."""
 
     request: JobRequest
     evidence: Evidence
-    habits: tuple[Habit, ...]
+    user_habit: Habit
 
 
 class Estimate(msgspec.Struct, frozen=True):
     """What a job will need: `likely` (median of the past) and `upper`, which almost no job like it should exceed.
 
-    Units are those of the dimension: MiB, cores per task, seconds, GPUs. `jobs` is how many past jobs it rests on.
+    Units are those of the dimension: MiB, cores per task, seconds, GPUs, MiB of one GPU. `jobs` is how many past jobs
+    it rests on.
     """
 
     likely: float
@@ -68,8 +72,8 @@ class Growth(msgspec.Struct, frozen=True):
 def demand_chain(
     dimension: Learned, growth: Growth | None, margin: float, enough: int, most_failures: float
 ) -> Estimator:
-    """Return the chain for memory, cores or wall time; without a growth model the family's own past speaks."""
-    return with_evidence(demand_stages(dimension, growth, margin, most_failures)["margin"], enough)
+    """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
+    return with_evidence(demand_stages(dimension, growth, margin, most_failures)["whole"], enough)
 
 
 def demand_stages(
@@ -80,11 +84,21 @@ def demand_stages(
     grown = tail = with_tail(history, dimension, most_failures)
     if growth is not None and growth.offset is not None:
         grown = with_growth(tail, dimension, growth.predict, growth.offset, growth.apart)
-    return {"history": history, "tail": tail, "growth": grown, "margin": with_margin(grown, margin)}
+    threads = with_threads(grown) if dimension == "cores" else grown
+    widened = with_margin(threads, margin)
+    whole = with_whole(widened) if dimension == "cores" else widened
+    return {
+        "history": history,
+        "tail": tail,
+        "growth": grown,
+        "threads": threads,
+        "margin": widened,
+        "whole": whole,
+    }
 
 
 def gpu_chain(enough: int) -> Estimator:
-    """Return the chain for GPUs: the most that were ever busy, once enough metered jobs say so."""
+    """Return the chain for GPUs: the most that were ever busy, once as many metered jobs since say so."""
     return with_evidence(from_busy_gpus, enough)
 
 
@@ -102,12 +116,8 @@ def from_history(dimension: Learned) -> Estimator:
 
 def from_busy_gpus(sight: Sight) -> Estimate | None:
     """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one."""
-    metered = [job for job in sight.evidence.jobs if job.gpus is not None]
-    # What was cut short shows a lower bound: it may raise the estimate, but is no evidence that more is not needed.
-    busy = sorted(job.gpus or 0 for job in metered)
-    if not busy:
-        return None
-    return Estimate(busy[len(busy) // 2], max(1, *busy), sum(job.complete for job in metered))
+    past = sight.evidence.gpus
+    return None if past is None else Estimate(past.likely, past.most, past.shown)
 
 
 def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Estimator:
@@ -146,7 +156,7 @@ def with_growth(
         base, past = inner(sight), sight.evidence.use(dimension)
         if base is None or past is None or not is_settled(past) or sight.request.user in apart:
             return base
-        log_growth = growth(features(sight.request, sight.evidence, sight.habits, dimension))
+        log_growth = growth(features(sight.request, sight.evidence, sight.user_habit, dimension))
         # What has been used once can be used again: the model may only add to it.
         expected = math.exp(past.highest_log + max(0.0, log_growth + offset))
         return msgspec.structs.replace(base, upper=min(base.upper, expected))
@@ -157,6 +167,30 @@ def with_growth(
 def is_settled(past: PastUse) -> bool:
     """Whether a family has shown enough for a model of other families to speak about it too."""
     return past.count >= SETTLED_JOBS and past.streak >= SETTLED_STREAK
+
+
+def with_threads(inner: Estimator) -> Estimator:
+    """Lower the upper bound of cores to one where the family runs a single thread (threads.py)."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base, past = inner(sight), sight.evidence.use("cores")
+        if base is None or past is None or base.upper <= 1 or not runs_one_thread(past, sight.evidence.jobs):
+            return base
+        return msgspec.structs.replace(base, upper=1.0)
+
+    return estimate
+
+
+def with_whole(inner: Estimator) -> Estimator:
+    """Lower the upper bound of cores to a whole number that it hardly exceeds (threads.py)."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base, past = inner(sight), sight.evidence.use("cores")
+        if base is None or past is None:
+            return base
+        return msgspec.structs.replace(base, upper=without_excess(base.upper, past, sight.evidence.jobs))
+
+    return estimate
 
 
 def with_margin(inner: Estimator, margin: float) -> Estimator:

@@ -24,7 +24,7 @@ from models.features import FEATURES, features
 TOLD_FEATURES = 5
 TOLD_JOBS = 3
 
-StepName = Literal["highest", "streak", "spread", "growth", "margin", "busy"]
+StepName = Literal["highest", "streak", "spread", "growth", "threads", "margin", "whole", "busy"]
 # Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled.
 Silence = Literal["", "no model", "not calibrated", "not settled"]
 # From the values of FEATURES to what each adds to the logarithm of growth, with the base after the last.
@@ -34,8 +34,8 @@ Contributions = Callable[[Sequence[float]], tuple[float, ...]]
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
-    Of streak and spread the lower counts; growth counts where it is lower than those. `upper` is None where there is
-    no bound: nothing was asked for.
+    Of streak and spread the lower counts; growth, threads and whole are there where they lower the bound. `upper` is
+    None where there is no bound: nothing was asked for.
     """
 
     name: StepName
@@ -112,7 +112,7 @@ def explain(
 def explain_dimension(
     predictor: Predictor, sight: Sight, dimension: Learned, contributions: Contributions | None
 ) -> Explained | None:
-    """Return what memory, cores or wall time rest on; None where no job tells."""
+    """Return what a dimension but GPUs rests on; None where no job tells."""
     past, settings, growth = (
         sight.evidence.use(dimension),
         predictor.settings,
@@ -123,7 +123,7 @@ def explain_dimension(
     silence = silence_of(growth, past)
     grounds = None
     if growth is not None and not silence and contributions is not None:
-        row = features(sight.request, sight.evidence, sight.habits, dimension)
+        row = features(sight.request, sight.evidence, sight.user_habit, dimension)
         grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
     return Explained(
         dimension=dimension,
@@ -159,7 +159,12 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     ]
     if told["growth"] < told["tail"]:
         steps.append(Step(name="growth", upper=told["growth"], counts=True))
-    return (*steps, Step(name="margin", upper=told["margin"], counts=True))
+    if told["threads"] < told["growth"]:
+        steps.append(Step(name="threads", upper=told["threads"], counts=True))
+    steps.append(Step(name="margin", upper=told["margin"], counts=True))
+    if told["whole"] < told["margin"]:
+        steps.append(Step(name="whole", upper=told["whole"], counts=True))
+    return tuple(steps)
 
 
 def silence_of(growth: Growth | None, past: PastUse) -> Silence:

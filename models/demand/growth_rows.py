@@ -86,12 +86,15 @@ def _needs(past: PastColumns, dimension: Learned) -> tuple[Floats, Flags]:
         "memory": past.mem_at_least,
         "cores": np.zeros(len(past), np.bool_),
         "wall": past.wall_at_least,
+        "gpu_mem": np.zeros(len(past), np.bool_),
     }[dimension]
     return np.where(_shows_need(past, dimension) | bounded, np.log(past.use(dimension)), np.nan), bounded
 
 
 def _shows_need(past: PastColumns, dimension: Learned) -> Flags:
-    return past.complete & ~past.mem_short if dimension == "memory" else past.complete
+    if dimension == "memory":
+        return past.complete & ~past.mem_short
+    return past.complete & ~past.gpu_short if dimension == "gpu_mem" else past.complete
 
 
 def _who_speaks(looks: tuple[Look, ...], taught: Flags) -> Ints:
@@ -118,11 +121,16 @@ def _found(
     row = np.empty(len(past), np.int64)
     row[submissions] = np.arange(len(submissions))
     for place, look in enumerate(looks):
-        known = {dimension: _needed(past, dimension, look.ended.rows) for dimension in LEARNED}
+        # Of what nobody metered there is nothing to find.
+        known = {
+            dimension: _needed(past, dimension, look.ended.rows)
+            for dimension in LEARNED
+            if not np.isnan(past.use(dimension)).all()
+        }
         for part in parts(look.ended, np.flatnonzero(speaks == place)):
             comparable, rows = look.comparable.of(part), row[part.submissions]
-            for dimension, (of_past, highest_log) in found.items():
-                logs, tells = known[dimension]
+            for dimension, (logs, tells) in known.items():
+                of_past, highest_log = found[dimension]
                 uses = uses_in(np.where(comparable, logs[part.places], -np.inf), tells[part.places])
                 of_past[rows], highest_log[rows] = _of_the_past(uses), uses.highest_log
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints
-from models.evidence import Learned, PastJob, use_of
+from models.evidence import Learned, PastJob, shows_need, use_of
 
 Flags = NDArray[np.bool_]
 Inputs = NDArray[np.float32]
@@ -90,5 +90,5 @@ def need_of(job: PastJob, dimension: Learned) -> Need | None:
     """Return what a job teaches of its need; None for nothing: it was cut short, or seen too short to tell."""
     use = use_of(job, dimension)
     bounded = (dimension == "memory" and job.mem_at_least) or (dimension == "wall" and job.wall_at_least)
-    tells = job.complete and not (dimension == "memory" and job.mem_short)
-    return Need(math.log(use), bounded) if use is not None and (tells or bounded) else None
+    tells = shows_need(job, dimension) or bounded
+    return Need(math.log(use), bounded) if use is not None and tells else None

@@ -73,6 +73,7 @@ class Predictor:
             )
 
         self._memory, self._cores, self._wall = chain("memory"), chain("cores"), chain("wall")
+        self._gpu_mem = chain("gpu_mem")
         self._gpus: Estimator = gpu_chain(settings.enough_metered)
 
     def predict(self, request: JobRequest) -> Prediction:
@@ -97,6 +98,14 @@ class Predictor:
         sight = self.sight(request)
         return None if sight is None else self._wall(sight)
 
+    def gpu_mem_mib(self, request: JobRequest) -> Estimate | None:
+        """Return the MiB that the job will use of any one GPU; None without enough evidence.
+
+        Slurm knows no request for it: it decides no grant, and no submission waits for it.
+        """
+        sight = self.sight(request)
+        return None if sight is None else self._gpu_mem(sight)
+
     def join(self, request: JobRequest, job: PastJob) -> bool:
         """Let a job that has ended since count too, once; whoever predicts must not do so at the same time."""
         return self._history.join(request, job)
@@ -112,4 +121,4 @@ class Predictor:
     def sight(self, request: JobRequest) -> Sight | None:
         """Return what the chains see of a request; None where no finished job like it is known."""
         evidence = self._history.evidence(request, self.settings.min_evidence)
-        return None if evidence is None else Sight(request, evidence, self._history.habits(request))
+        return None if evidence is None else Sight(request, evidence, self._history.user_habit(request))

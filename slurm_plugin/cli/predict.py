@@ -70,7 +70,7 @@ def predict(
 
 
 def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, object]]:
-    """Return what a job asks, is predicted to need and would get, and why, with the run time that is expected."""
+    """Return what a job asks, is predicted to need and would get, and why; also what no grant rests on."""
     rows: list[dict[str, object]] = [
         {
             "resource": {"memory": "memory (MiB)", "cores": "CPUs", "gpus": "GPUs"}[reason.dimension],
@@ -90,6 +90,17 @@ def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, o
                 "predicted": round(wall.upper),
                 "granted": decision.request.wall_s,
                 "why": f"never changed; half of the jobs like it took {wall.likely:.0f} s or less",
+            }
+        )
+    gpu_mem = predictor.gpu_mem_mib(decision.request) if decision.request.gpus else None
+    if gpu_mem:
+        rows.append(
+            {
+                "resource": "memory of a GPU (MiB)",
+                "requested": None,
+                "predicted": round(gpu_mem.upper),
+                "granted": None,
+                "why": f"Slurm has no request for it; half of the jobs like it used {gpu_mem.likely:.0f} MiB or less",
             }
         )
     return rows

@@ -18,6 +18,7 @@ RESOURCES = {
     "memory": "memory (MiB)",
     "cores": "CPUs per task",
     "wall": "wall time (s)",
+    "gpu_mem": "memory of a GPU (MiB)",
     "gpus": "GPUs",
 }
 STEPS: dict[StepName, str] = {
@@ -25,8 +26,10 @@ STEPS: dict[StepName, str] = {
     "streak": "what surprises leave open: {streak} jobs since the last",
     "spread": "what their spread leaves open",
     "growth": "lowered to what the growth model expects at most",
+    "threads": "they keep one core busy and no more",
     "margin": "with the site's margin: the prediction",
-    "busy": "the most that one of {jobs} metered {basis} kept busy",
+    "whole": "hardly more than a whole number: the prediction",
+    "busy": "the most that one of the metered {basis} kept busy, {jobs} of them since",
 }
 SILENCES: dict[Silence, str] = {
     "": "",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.carbon import CarbonIntensity, CarbonSeries, parse_carbon_series
-from accounting.energy import J_PER_KWH, Energy, EnergySite, EnergyTotal, energy_by, energy_of
+from accounting.energy import J_PER_KWH, Energy, EnergySite, energy_of
 from accounting.errors import ConfigError
 from accounting.records import Attempt, GpuUse
 from slurm_plugin.config import Config, parse_config, render_config
@@ -47,13 +47,11 @@ def measured(energy_j: float, **changes: Any) -> Attempt:
 def test_a_kilowatt_for_an_hour_is_a_kilowatt_hour_is_3600_kilojoules() -> None:
     metered = [gpu_use(power_mean_w=1000.0, first_s=T0 + 10, last_s=T0 + 3610)]
     one = attempt(elapsed_s=3600, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
-    total = energy_by([(one, metered)], site(), lambda one: one.row.user)["alice"]
-    assert energy_of(one, metered, site()).energy_j == pytest.approx(3.6e6)
-    assert total.energy_kwh == pytest.approx(1.0)
-    assert total.facility_kwh == pytest.approx(1.5)
-    assert total.carbon_kg == pytest.approx(0.6)
-    assert total.attempts == 1
-    assert total.estimated_kwh == 0.0
+    found = energy_of(one, metered, site())
+    assert found.energy_j == pytest.approx(3.6e6) == pytest.approx(1.0 * J_PER_KWH)
+    assert found.facility_j == pytest.approx(1.5 * J_PER_KWH)
+    assert found.carbon_kg == pytest.approx(0.6)
+    assert found.estimated_j == 0.0
 
 
 @given(st.integers(1, 10**6), st.floats(0.1, 5000), st.floats(1, 3), st.floats(0, 2000))
@@ -143,9 +141,6 @@ def test_a_figure_that_cannot_be_is_estimated_instead(energy_j: float) -> None:
 def test_an_attempt_that_was_not_completed_is_lost_whole(state: str) -> None:
     found = energy_of(attempt(state=state), [], site())
     assert (found.lost_j, found.unused_j) == (found.energy_j, 0.0)
-    total = energy_by([(attempt(state=state), []), (attempt(), [])], site(), lambda one: one.row.job_id)[1]
-    assert 0.5 < total.wasted_share < 1.0
-    assert total.attempts == 2
 
 
 def test_what_is_not_known_is_not_called_unused() -> None:
@@ -212,9 +207,6 @@ def test_one_that_never_started_cost_nothing() -> None:
     never = attempt(elapsed_s=0, start_s=0, state="CANCELLED by 0")
     found = energy_of(never, [], site(carbon=CarbonIntensity(tuple(map(float, range(24))), BERLIN)))
     assert (found.energy_j, found.carbon_kg, found.wasted_j, found.quality) == (0.0, 0.0, 0.0, "measured")
-    total = EnergyTotal()
-    total.add(found)
-    assert (total.wasted_share, total.attempts) == (0.0, 1)
 
 
 def hours(zone: dt.tzinfo | None = BERLIN) -> CarbonIntensity:

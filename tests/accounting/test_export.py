@@ -21,9 +21,10 @@ from accounting.store import schema
 from accounting.store.batches import read_batches
 from accounting.store.database import open_store
 from accounting.store.meanings import EXPORTED, described_in_words, export_schema
-from accounting.store.records import write_decisions, write_gpu_use, write_steps
+from accounting.store.records import write_decisions, write_gpu_use
 from tests.accounting.report_store import fill, measured
 from tests.builders import decision, gpu_use, job_row, request, step
+from tests.stores import write_steps
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ["|||COMPLETED|0:0", "a\nb|c", 'say "hi", you', "tab\tand 'quote'", "x" * 1000, "ünï🧪"]

@@ -37,11 +37,12 @@ from accounting.gpu_collector.nvml import Nvml, NvmlFault
 from accounting.gpu_collector.processes import JobProcesses
 from accounting.gpu_collector.spool import SpoolWriter
 from accounting.gpu_collector.windows import Windows
-from accounting.gpu_samples import parse_line, read_spool
+from accounting.gpu_samples import parse_line
 from accounting.records import GpuUse
 from bench import nvml_stand_in
 from tests.accounting.fake_gpus import FakeGpu, FakePynvml
 from tests.builders import T0, gpu_use
+from tests.spools import read_spool
 
 A, B = JobHere(7, "n1"), JobHere(8, "n1")
 MIB = 1024**2

@@ -15,13 +15,13 @@ from accounting.gpu_samples import (
     finished_files,
     merge_uses,
     parse_line,
-    read_spool,
     read_spool_on,
     spool_key,
 )
 from accounting.labels import label_attempt
 from accounting.records import GpuUse, Step
 from tests.builders import T0, gpu_use, job_row, step
+from tests.spools import read_spool
 
 NOW_S = T0 + 10 * 86400
 

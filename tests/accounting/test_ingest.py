@@ -18,7 +18,6 @@ from sqlalchemy import Engine, select
 
 from accounting.decisions import encode_decision
 from accounting.errors import SlurmError, StoreError
-from accounting.gpu_samples import read_spool
 from accounting.ingest import (
     WINDOW_BYTES,
     Fetched,
@@ -40,6 +39,7 @@ from accounting.store.records import Counts, read_attempts, read_decision
 from accounting.token import format_token
 from tests.builders import DAY_S, T0, FakeSacct, SacctRow, answer_of, decision, job_line, step_line
 from tests.conftest import PATIENCE_S, Site
+from tests.spools import read_spool
 
 NOW_S = T0 + 10 * DAY_S
 # How often ingest is killed in the middle; $RIGHTSIZER_KILLS for more.

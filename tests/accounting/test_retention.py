@@ -22,12 +22,11 @@ from accounting.store.records import (
     write_decisions,
     write_gpu_use,
     write_quarantine,
-    write_steps,
 )
 from accounting.store.retention import prune
 from bench import site_rows
 from tests.builders import T0, attempt, decision, gpu_use, step
-from tests.stores import content
+from tests.stores import content, write_steps
 
 LIMIT_S = T0 + 5_000
 

@@ -24,9 +24,9 @@ from accounting.store.records import (
     write_decisions,
     write_gpu_use,
     write_quarantine,
-    write_steps,
 )
 from tests.builders import T0, attempt, decision, gpu_use, job_row, past, step
+from tests.stores import write_steps
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.states import outcome_of
-from accounting.tres import Tres, parse_tres, split_tres, usage_cpu_s, usage_mem_mib
+from accounting.tres import Tres, parse_tres, parse_usage, split_tres
 
 
 def test_a_full_list_is_read() -> None:
@@ -34,10 +34,10 @@ def test_memory_in_other_units_is_mib() -> None:
 
 
 def test_usage_is_bytes_and_clock_time() -> None:
-    assert usage_mem_mib("cpu=00:00:10,fs/disk=5,mem=104857600") == 100
-    assert usage_cpu_s("cpu=1-00:00:10,mem=0") == 86410
-    assert usage_mem_mib("cpu=00:00:10") is None
-    assert usage_cpu_s("mem=5") is None
+    assert parse_usage("cpu=00:00:10,fs/disk=5,mem=104857600").mem_mib == 100
+    assert parse_usage("cpu=1-00:00:10,mem=0").cpu_s == 86410
+    assert parse_usage("cpu=00:00:10").mem_mib is None
+    assert parse_usage("mem=5").cpu_s is None
 
 
 @given(

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.units import (
-    format_duration,
     format_mib,
     parse_duration_s,
     parse_memory_mib,
@@ -153,13 +152,6 @@ def test_rounding_up_ignores_the_dust_of_a_logarithm(value: float, rounded: int)
 )
 def test_memory_is_written_for_people(mib: float, text: str) -> None:
     assert format_mib(mib) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(45, "45 s"), (720, "12 min"), (12600, "3.5 h"), (172800, "2.0 d")]
-)
-def test_durations_are_written_for_people(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("text", [None, "", "-1", "+1", "1.0", "1 ", "1\n", "x", "٣", "1" * 19])

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from accounting.gpu_samples import read_spool
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from bench import nvml_stand_in
 from slurm_plugin.config import load_config
 from slurm_plugin.sandbox.cluster import Sandbox
+from tests.spools import read_spool
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell

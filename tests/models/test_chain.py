@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from models.demand.chain import SETTLED_JOBS, Estimator, Growth, Sight, demand_chain, gpu_chain
 from models.demand.prediction import ChainSettings, Predictor
-from models.evidence import KILLED_BUMP, Evidence, Learned, PastJob
+from models.demand.threads import without_excess
+from models.evidence import KILLED_BUMP, Evidence, Learned, PastJob, past_use
 from models.history import Habit, History, past_job, request_of
 from tests.builders import attempt, request
 
@@ -22,7 +23,7 @@ def job(**changes: Any) -> PastJob:
 
 
 def sight(*jobs: PastJob) -> Sight:
-    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), (Habit(math.nan, math.nan),) * 3)
+    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), Habit(math.nan, math.nan))
 
 
 MEMORY = st.floats(1, 1e6)
@@ -60,10 +61,36 @@ def test_memory_is_never_predicted_below_what_was_used_once(
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=12))
 def test_gpus_are_never_predicted_below_what_was_busy_once(used: list[tuple[int, bool]]) -> None:
-    estimate = gpu_chain(0)(sight(*(job(gpus=gpus, complete=complete) for gpus, complete in used)))
+    estimate = gpu_chain(0)(sight(*(gpu_job(gpus, complete=complete) for gpus, complete in used)))
     assert estimate is not None
     assert estimate.upper == max(1, *(gpus for gpus, _ in used))
-    assert estimate.jobs == sum(complete for _, complete in used)
+    assert estimate.jobs <= sum(complete for _, complete in used)
+
+
+def gpu_job(gpus: int, given: int = 9, **changes: Any) -> PastJob:
+    return job(gpus=gpus, asked_gpus=9, given_gpus=given, gpu_source="nvml", **changes)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "evidence"),
+    [
+        ([gpu_job(1)] * 5, 5),
+        ([gpu_job(0), gpu_job(1)], 2),  # one that used none gets one all the same
+        ([gpu_job(1)] * 5 + [gpu_job(2)], 1),  # what surprised begins anew
+        ([gpu_job(1)] * 5 + [gpu_job(2, complete=False)], 0),
+        ([gpu_job(1)] * 3 + [gpu_job(1, complete=False), gpu_job(1, gpu_short=True)], 3),
+        ([gpu_job(1, given=1)] * 5, 0),  # cut to one GPU, they cannot show that two are not needed
+        ([gpu_job(1), *[gpu_job(1, given=1)] * 4], 5),
+        ([job(gpus=2, asked_gpus=2)] * 5, 0),
+        ([job(gpus=1, asked_gpus=2)] * 5, 5),
+    ],
+)
+def test_gpus_are_believed_by_jobs_since_the_last_surprise_of_which_one_had_more(
+    jobs: list[PastJob], evidence: int
+) -> None:
+    estimate = gpu_chain(0)(sight(*jobs))
+    assert estimate is not None
+    assert estimate.jobs == evidence
 
 
 @given(MEMORY, st.integers(1, 100), st.integers(1, 100), st.floats(0, 1))
@@ -101,6 +128,70 @@ def test_of_a_family_that_is_not_settled_its_own_past_speaks_alone(jobs: list[Pa
     assert upper(chain("memory", Growth(lambda _: 0.0, 0.0)), jobs) == upper(chain("memory"), jobs)
 
 
+def with_cores(*cores: float, asked: int = 8, given: int | None = None) -> list[PastJob]:
+    return [job(cores_per_task=each, asked_cpus=asked, given_cpus=given) for each in cores]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cpus"),
+    [
+        (with_cores(0.98, 0.97, 0.99), 1),
+        (with_cores(0.1, 0.97, 0.99), 1),  # one of three waited
+        (with_cores(0.1, 0.2, 0.99), None),  # a mean that hides a peak, perhaps
+        (with_cores(0.98, 0.97), None),
+        (with_cores(0.98, 0.97, 1.01), None),
+        (with_cores(1.98, 1.97, 1.99), None),  # a whole number of several threads is a coincidence
+        (with_cores(0.98, 0.97, 0.99, given=1), None),  # what was cut to one CPU shows no more
+        (with_cores(0.98, 0.97, 0.99, asked=1), None),
+        (with_cores(0.98, 0.97, 0.99, given=2, asked=1), 1),
+    ],
+)
+def test_a_family_of_one_thread_is_given_one_cpu(jobs: list[PastJob], cpus: int | None) -> None:
+    bound = upper(chain("cores", margin=0.01), jobs)
+    assert bound == cpus if cpus else bound > 1.02 * max(one.cores_per_task or 0 for one in jobs)
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=60), st.floats(0, 0.5))
+def test_cores_are_never_predicted_below_what_was_used_once(used: list[float], margin: float) -> None:
+    bound = upper(chain("cores", margin=margin), with_cores(*used))
+    assert bound >= max(used)
+    # A margin that a site asks for is kept.
+    assert bound >= min(1.0, max(used)) * (1 + margin) / 1.0203
+
+
+@given(st.floats(0.01, 100), st.floats(1, 3))
+def test_what_hardly_exceeds_a_whole_number_is_cut_off(highest: float, times: float) -> None:
+    bound = cut_off(highest * times, with_cores(*[highest] * 3, asked=1000))
+    assert highest * (1 - 1e-9) <= bound <= highest * times
+    assert bound == highest * times or (
+        bound == math.floor(highest * times) and highest * times < bound * 1.0203
+    )
+
+
+def cut_off(bound: float, jobs: list[PastJob]) -> float:
+    past = past_use(jobs, "cores")
+    assert past is not None
+    return without_excess(bound, past, jobs)
+
+
+def test_what_was_cut_to_a_whole_number_does_not_hold_its_family_there() -> None:
+    assert cut_off(7.05, with_cores(6.9, 6.8, 6.9, 7.0, 7.0)) == 7
+    assert cut_off(7.05, with_cores(6.9, 6.8, 6.9, 7.0, 7.0, given=7)) == 7.05
+
+
+@given(st.lists(MEMORY, min_size=1, max_size=40))
+def test_gpu_memory_is_never_predicted_below_what_was_used_once(used: list[float]) -> None:
+    jobs = [job(gpu_mem_mib=mib) for mib in used]
+    assert upper(chain("gpu_mem", margin=0.01), jobs) >= max(used) * 1.01 * (1 - 1e-9)
+
+
+def test_gpu_memory_that_was_looked_at_once_may_raise_but_is_no_evidence() -> None:
+    short = job(gpu_mem_mib=900.0, gpu_short=True)
+    assert chain("gpu_mem")(sight(short)) is None
+    assert upper(chain("gpu_mem"), [job(gpu_mem_mib=500.0), short]) >= 900
+    assert chain("gpu_mem")(sight(job())) is None
+
+
 @pytest.mark.parametrize("dimension", ["memory", "cores", "wall"])
 def test_too_little_evidence_is_no_prediction(dimension: Any) -> None:
     three = chain(dimension, enough=3)
@@ -135,7 +226,7 @@ def test_a_job_that_was_cut_short_may_raise_but_not_lower() -> None:
 def predictor(jobs: int, enough: int = 5) -> Predictor:
     history = History(50)
     for _ in range(jobs):
-        history.add(KNOWN, job(gpus=1, gpu_source="simulated"))
+        history.add(KNOWN, job(gpus=1, asked_gpus=4, gpu_source="simulated"))
     return Predictor("m", history, {}, ChainSettings(min_evidence=enough))
 
 

@@ -60,8 +60,14 @@ def test_the_last_step_is_the_prediction(
 ) -> None:
     growth = {} if log_growth is None else dict.fromkeys(LEARNED, Growth(lambda _: log_growth, offset))
     predictor = Predictor("m", known(*used), growth, ChainSettings(min_evidence=enough))
-    predicted, wall = predictor.predict(KNOWN), predictor.wall_time(KNOWN)
-    estimates = {"memory": predicted.memory, "cores": predicted.cores, "wall": wall, "gpus": predicted.gpus}
+    predicted = predictor.predict(KNOWN)
+    estimates = {
+        "memory": predicted.memory,
+        "cores": predicted.cores,
+        "wall": predictor.wall_time(KNOWN),
+        "gpu_mem": predictor.gpu_mem_mib(KNOWN),
+        "gpus": predicted.gpus,
+    }
     for one in explain(predictor, KNOWN, {}):
         estimate = estimates[one.dimension]
         assert one.enough == (estimate is not None)
@@ -69,11 +75,16 @@ def test_the_last_step_is_the_prediction(
             assert one.steps[-1].upper == estimate.upper
         if one.dimension != "gpus":
             names = [step.name for step in one.steps]
-            assert [*names[:3], names[-1]] == ["highest", "streak", "spread", "margin"]
+            assert names[:3] == ["highest", "streak", "spread"]
+            assert "margin" in names[-2:] if one.dimension == "cores" else names[-1] == "margin"
+            lowering = {"growth", "threads", "whole"} if one.dimension == "cores" else {"growth"}
+            assert set(names[3:]) <= {"margin", *lowering}
             streak, spread = one.steps[1:3]
             assert streak.counts != spread.counts
             bounds = [step.upper for step in (streak, spread) if step.upper is not None]
-            before = next(step.upper for step in one.steps[3:] if step.name in ("growth", "margin"))
+            before = next(
+                step.upper for step in one.steps[3:] if step.name in ("growth", "threads", "margin")
+            )
             assert before is not None
             assert before <= min(bounds) * (1.01 + 1e-9)
 
@@ -114,7 +125,7 @@ def test_contributions_add_up_to_what_is_served(dimension: str, trained_model: T
         asked = request_of(one)
         sight = predictor.sight(asked)
         assert sight is not None
-        row = features(asked, sight.evidence, sight.habits, dimension)  # type: ignore[arg-type]
+        row = features(asked, sight.evidence, sight.user_habit, dimension)  # type: ignore[arg-type]
         added = contributions(row)
         assert len(added) == len(FEATURES) + 1
         assert sum(added) == pytest.approx(served(row), abs=1e-4)
@@ -133,12 +144,12 @@ def test_a_whole_explanation_of_a_trained_model(trained_model: TrainedModel) -> 
     calibrated = {name: Growth(growth.predict, 0.0) for name, growth in loaded.growth.items()}
     predictor = Predictor("m", known(*settled_mib()), calibrated, ChainSettings())
     told = explain(predictor, KNOWN, read_contributions(trained_model.folder))
-    assert [one.dimension for one in told] == ["memory", "cores", "wall", "gpus"]
+    assert [one.dimension for one in told] == ["memory", "cores", "wall", "gpu_mem", "gpus"]
     grounds = told[0].growth
     assert grounds is not None
     sight = predictor.sight(KNOWN)
     assert sight is not None
-    row = features(KNOWN, sight.evidence, sight.habits, "memory")
+    row = features(KNOWN, sight.evidence, sight.user_habit, "memory")
     assert grounds.log_growth == pytest.approx(calibrated["memory"].predict(row), abs=1e-4)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from models.families import (
     GENERIC_NAMES,
     SCRIPT_BYTES,
-    cohort_keys,
+    cohort_key,
     describe_family,
     family_keys,
     normal_name,
@@ -92,8 +92,8 @@ def test_families_of_different_users_never_meet() -> None:
     assert not set(family_keys(alice)) & set(family_keys(bob))
 
 
-def test_cohorts_are_user_account_and_partition() -> None:
-    assert [key[0] for key in cohort_keys(request())] == ["user"]
+def test_the_cohort_of_a_job_is_its_user() -> None:
+    assert cohort_key(request()) == ("user", "alice")
 
 
 def test_families_are_described_for_people() -> None:

@@ -83,9 +83,9 @@ def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
 def test_a_habit_follows_the_jobs_that_join() -> None:
     history = History(5)
     history.add(KNOWN, job(mem_mib=8000.0))
-    before = history.habits(KNOWN)
+    before = history.user_habit(KNOWN)
     history.join(KNOWN, job(2, end_s=T0 + 999, mem_mib=80.0))
-    assert all(new.memory < old.memory for new, old in zip(history.habits(KNOWN), before, strict=True))
+    assert history.user_habit(KNOWN).memory < before.memory
 
 
 def test_a_line_is_the_job_again_and_nothing_else_is() -> None:

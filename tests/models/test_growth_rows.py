@@ -33,11 +33,11 @@ def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[L
         evidence = history.evidence(request, enough=1)
         if evidence is None:
             continue
-        habits = history.habits(request)
+        habit = history.user_habit(request)
         for dimension in LEARNED:
             past, need = evidence.use(dimension), need_of(past_job(one), dimension)
             if past is not None and need is not None:
-                inputs = features(request, evidence, habits, dimension)
+                inputs = features(request, evidence, habit, dimension)
                 rows[dimension].append(
                     Row(inputs, need.log - past.highest_log, is_settled(past), need.bounded)
                 )
@@ -93,6 +93,8 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
         start_s=start_s,
         end_s=max(start_s, submit_s) + wall_s,
         limit_s=draw(st.sampled_from([None, 0, 60, 3600])),
+        alloc_cpus=draw(st.sampled_from([None, 1, 8])),
+        alloc_gpus=draw(st.sampled_from([None, 0, 1, 4])),
     )
     use = msgspec.structs.replace(
         made.use,
@@ -103,6 +105,8 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
         wall_s=wall_s,
         gpus=draw(st.none() | st.integers(0, 4)),
         gpu_source=draw(st.sampled_from(["", "nvml"])),
+        gpu_mem_mib=draw(AMOUNTS),
+        gpu_quality=draw(st.sampled_from(["sampled", "short", "absent"])),
     )
     return msgspec.structs.replace(
         made,

@@ -176,7 +176,7 @@ def test_features_are_complete_and_unknown_only_where_they_may_be(
     assert evidence is not None
     if evidence.use(dimension) is None:
         return
-    values = features(asked, evidence, history.habits(asked), dimension)
+    values = features(asked, evidence, history.user_habit(asked), dimension)
     assert len(values) == len(FEATURES)
     unknown = {name for name, value in zip(FEATURES, values, strict=True) if math.isnan(value)}
     assert unknown <= MAY_BE_UNKNOWN

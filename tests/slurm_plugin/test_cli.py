@@ -172,8 +172,25 @@ def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str
     rows = {row["resource"]: row for row in json.loads(ran.out)}
     assert (rows["CPUs"]["requested"], rows["memory (MiB)"]["requested"]) == (8, 8000)
     assert rows["CPUs"]["granted"] < 8
+    assert "memory of a GPU (MiB)" not in rows, "it asks for no GPU"
     assert learned in ran.err
     assert "queue it as granted" in ran.err
+
+
+@pytest.mark.usefixtures("learned")
+def test_the_memory_of_a_gpu_is_predicted_where_a_gpu_is_asked_for(run: Run, site: Site) -> None:
+    site.configure(mode="enforce")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit --all\n")
+    asked = (str(script), "--gres=gpu:4", "--mem=8000", "--user", "alice", "--format", "json")
+    rows = {row["resource"]: row for row in json.loads(run("predict", *asked).out)}
+    assert rows["GPUs"]["granted"] == 1
+    row = rows["memory of a GPU (MiB)"]
+    assert (row["requested"], row["granted"]) == (None, None)
+    assert 4000 < row["predicted"] < 8000
+    why = json.loads(run("predict", "--why", *asked).out)
+    steps = [one for one in why if (one["resource"], one["part"]) == ("memory of a GPU (MiB)", "step")]
+    assert round(steps[-1]["figure"]) == row["predicted"]
 
 
 def test_data_alone_is_on_stdout(run: Run, site: Site, learned: str) -> None:

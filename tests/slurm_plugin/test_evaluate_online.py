@@ -55,7 +55,7 @@ def test_every_job_has_a_line_with_its_grant_and_the_reason(run: Run, jobs: Path
     assert granted == sorted(granted, reverse=True), "no job surprises, so that each is given less"
     assert 400 < granted[-1] < 600
     assert "history" in rows[-1]["reason"]
-    assert rows[-1]["alloc_cpus"] == "2"
+    assert rows[-1]["alloc_cpus"] == "1"
     [whole] = json.loads(ran.out)
     assert (whole["jobs"], whole["memory short"], whole["CPUs short"]) == (JOBS, 0, 0)
     assert whole["memory saved %"] == pytest.approx(100 * (1 - sum(granted) / JOBS / 8000), abs=0.1)

@@ -13,7 +13,8 @@ from tests.builders import job_row
 from tests.cluster.matrix.form import Form
 
 JOBS = 8
-USED_CORES = 1.0
+# Two CPUs, whatever was asked; of one thread they would be one.
+USED_CORES = 1.5
 USED_GPUS = 1
 # What past jobs asked for: enough to be comparable to each row.
 ASKED_CPUS, ASKED_MIB, ASKED_GPUS = 16, 16000, 4
