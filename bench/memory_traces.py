@@ -107,6 +107,7 @@ def _galaxy(file: Path) -> pandas.DataFrame:
             "peak_mem_mib": table["peak_mem_bytes"] / MIB,
             "req_cpus": table["req_cores"],
             "used_cores": numpy.nan,
+            "input_mib": table["filesize_bytes"] / MIB,
         }
     )
 

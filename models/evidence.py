@@ -20,6 +20,10 @@ LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall")
 # A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
 # memory knows something about the input that no history does.
 COMPARABLE_REQUEST = 2.0
+# The same of its input, where that is known of both; measured (docs/decisions/0028).
+COMPARABLE_INPUT = 4.0
+# Once so many jobs that ran to their end had an input within that factor, those with a far larger one do not count.
+ENOUGH_NEAR = 8
 # Below these amounts a logarithm says nothing.
 LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 # A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
@@ -37,6 +41,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
     and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
     `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
+    `input_mib` is the size of the files that its script named as input.
     """
 
     end_s: int
@@ -55,6 +60,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     job_id: int = 0
     mem_short: bool = False
     wall_at_least: bool = False
+    input_mib: float | None = None
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
@@ -187,6 +193,7 @@ class Likeness(msgspec.Struct, frozen=True):
     cpus: int
     mem_mib: int | None
     gpus: int | None
+    input_mib: float | None = None
 
 
 def likeness_of(request: JobRequest) -> Likeness:
@@ -198,15 +205,16 @@ def likeness_of(request: JobRequest) -> Likeness:
         request.cpus,
         request.mem_mib,
         request.gpus,
+        request.input_mib,
     )
 
 
 def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
-    """Return the past jobs that tell about a request: as many tasks, and not asking for far less."""
+    """Return the past jobs that tell about a request: as many tasks, not asking for far less, with an input like it."""
     mem_mib, cpus, gpus = (
         0.0 if asked is None else asked / COMPARABLE_REQUEST for asked in (like.mem_mib, like.cpus, like.gpus)
     )
-    return tuple(
+    alike = tuple(
         job
         for job in jobs
         if job.num_tasks == like.num_tasks
@@ -214,6 +222,22 @@ def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
         and (job.asked_cpus is None or job.asked_cpus >= cpus)
         and (job.asked_gpus is None or job.asked_gpus >= gpus)
     )
+    return alike if like.input_mib is None else with_input_like(alike, like.input_mib)
+
+
+def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob, ...]:
+    """Return the past jobs whose input was not far smaller; where there are enough like it, not far larger either.
+
+    What was read tells how much is needed only so far, but hardly ever does more need less. A job whose input is not
+    known counts.
+    """
+    not_smaller = tuple(
+        job for job in jobs if job.input_mib is None or job.input_mib >= input_mib / COMPARABLE_INPUT
+    )
+    near = tuple(
+        job for job in not_smaller if job.input_mib is None or job.input_mib <= input_mib * COMPARABLE_INPUT
+    )
+    return near if sum(job.complete for job in near) >= ENOUGH_NEAR else not_smaller
 
 
 def stands_for(evidence: Evidence, script_signature: str) -> bool:

@@ -210,6 +210,7 @@ def request_of(attempt: Attempt) -> JobRequest:
         mem_per_node_mib=attempt.asked_mem_mib,
         gpus_per_node=attempt.asked_gpus,
         wall_s=row.limit_s,
+        input_mib=attempt.input_mib,
     )
 
 
@@ -234,6 +235,7 @@ def past_job(attempt: Attempt) -> PastJob:
         gpu_source=use.gpu_source,
         script=attempt.script_signature,
         job_id=attempt.row.job_id,
+        input_mib=attempt.input_mib,
     )
 
 

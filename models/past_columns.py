@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 COLUMNS = (
     "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
     "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
-    "gpus", "gpu_source",
+    "gpus", "gpu_source", "input_mib",
 )  # fmt: skip
 
 
@@ -72,6 +72,7 @@ class PastColumns:
     gpu_sources: Sequence[str]
     user: Ints
     users: Sequence[str]
+    input_mib: Floats
     script: Ints
     scripts: Sequence[str]
     families: tuple[Kind, ...]
@@ -146,6 +147,7 @@ def columns_of(table: pa.Table) -> PastColumns:
         gpu_sources=gpu_source.words,
         user=user.codes,
         users=user.words,
+        input_mib=_finite(table["input_mib"]),
         script=script.codes,
         scripts=script.words,
         families=_families(user, _texts(table["job_name"]), script),
@@ -287,6 +289,7 @@ def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
         "gpu_source": [past.gpu_sources[code] for code in each(past.gpu_source)],
         "script": [past.scripts[code] for code in each(past.script)],
         "job_id": each(past.job_id),
+        "input_mib": each(past.input_mib),
     }
     return (
         PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)

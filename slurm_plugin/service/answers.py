@@ -14,6 +14,7 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import Answer, decide, reply_to
+from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_request, encode_reply
 from slurm_plugin.service.remembered import Remembered
@@ -35,6 +36,7 @@ class Answers:
         self._model = model
         self._facts = facts
         self._journal = journal
+        self._inputs = InputSizes(config)
         self._remembered = Remembered(self._decide)
         self._latest, self._latest_s = b"", 0.0
 
@@ -45,8 +47,9 @@ class Answers:
             log.warning("a request was not understood: %s", request)
             return False
         now_s = time.time()
+        input_mib = self._inputs.mib(request.job)
         answer = self._remembered.answer(
-            request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s
+            request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s, input_mib
         )
         send(encode_reply(reply_to(request.id, answer)))
         # After the reply, which slurmctld waits for.
@@ -80,6 +83,12 @@ class Answers:
         return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE)
 
     def _decide(
-        self, submission: Submission, predictor: Predictor | None, facts: SiteFacts, name: str, now_s: float
+        self,
+        submission: Submission,
+        predictor: Predictor | None,
+        facts: SiteFacts,
+        name: str,
+        now_s: float,
+        input_mib: float | None = None,
     ) -> Answer:
-        return decide(submission, predictor, self._config, name, now_s, facts)
+        return decide(submission, predictor, self._config, name, now_s, facts, input_mib)
