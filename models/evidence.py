@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
-from models.families import Family, family_keys
+from models.families import Family, describe_family, family_keys
 
 Learned = Literal["memory", "cores", "wall"]
 LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall")
@@ -23,7 +23,7 @@ COMPARABLE_REQUEST = 2.0
 # The same of its input, where that is known of both; measured (docs/decisions/0028).
 COMPARABLE_INPUT = 4.0
 # Once so many jobs that ran to their end had an input within that factor, those with a far larger one do not count.
-ENOUGH_NEAR = 8
+ENOUGH_NEAR = 4
 # Below these amounts a logarithm says nothing.
 LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 # A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
@@ -161,14 +161,20 @@ def middle(ordered: Sequence[float]) -> float:
 class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
-    `site_held` is what the mean job of the site holds of each dimension, times seconds.
+    `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
+    request's input, None where that is not known.
     """
 
     def __init__(
-        self, family: Family, jobs: Sequence[PastJob], site_held: Mapping[Learned, float] | None = None
+        self,
+        family: Family,
+        jobs: Sequence[PastJob],
+        site_held: Mapping[Learned, float] | None = None,
+        input_mib: float | None = None,
     ) -> None:
         self.family = family
         self.jobs = tuple(jobs)
+        self.input_mib = input_mib
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
 
@@ -177,6 +183,15 @@ class Evidence:
         if dimension not in self._uses:
             self._uses[dimension] = past_use(self.jobs, dimension)
         return self._uses[dimension]
+
+    def describe(self) -> str:
+        """Return in words whose jobs they are, and how their input compares where that tells them from others."""
+        words = describe_family(self.family)
+        inputs = [job.input_mib for job in self.jobs if job.input_mib is not None]
+        if self.input_mib is None or not inputs:
+            return words
+        near = max(inputs) <= self.input_mib * COMPARABLE_INPUT
+        return f"{words}, whose input was {'like' if near else 'not far below'} its {self.input_mib:,.3g} MiB"
 
     def weight(self, dimension: Learned) -> float:
         """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""

@@ -142,7 +142,9 @@ class History:
         found: list[Evidence] = []
         site_held = {dimension: held.mean for dimension, held in self.held.items()}
         for family in like.families:
-            evidence = Evidence(family, comparable(self._jobs.get(family, ()), like), site_held)
+            evidence = Evidence(
+                family, comparable(self._jobs.get(family, ()), like), site_held, like.input_mib
+            )
             if not stands_for(evidence, like.script_signature):
                 continue
             if sum(job.complete for job in evidence.jobs) >= enough:

@@ -141,7 +141,13 @@ def test_where_there_is_an_access_control_list_only_the_owner_is_told(root: Path
     file = make(root / "listed.csv")
     # Version 2; owner rw, user OTHERS nothing, group r, mask r, others r: the mode bits say that all may read.
     undefined = 0xFFFFFFFF
-    entries = [(1, 6, undefined), (2, 0, OTHERS.uid), (4, 4, undefined), (16, 4, undefined), (32, 4, undefined)]
+    entries = [
+        (1, 6, undefined),
+        (2, 0, OTHERS.uid),
+        (4, 4, undefined),
+        (16, 4, undefined),
+        (32, 4, undefined),
+    ]
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     try:
         os.setxattr(file, "system.posix_acl_access", acl)
@@ -153,8 +159,8 @@ def test_where_there_is_an_access_control_list_only_the_owner_is_told(root: Path
 
 
 def test_no_handle_stays_open(root: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for name in ("a.csv", "missing", "a.csv/below", "n" * 300):
         size(root / name, root)
         size(root / name, root, OTHERS)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -33,7 +33,7 @@ SLOW_S = 0.25  # of a busy machine; such a text takes a few milliseconds
         ("for f in /d/a.csv /d/b.csv; do fit $f; done", ["/d/a.csv", "/d/b.csv"]),
         ("f=/d/z.csv\nfor f in /d/a.csv; do fit $f; done", ["/d/a.csv"]),
         ("read f\nfit $f", []),
-        ("fit $1 \"$@\" $UNSET/a.csv `ls /d/a` /d/*.csv /d/{a,b}.csv ~/a.csv http://h/a.csv", []),
+        ('fit $1 "$@" $UNSET/a.csv `ls /d/a` /d/*.csv /d/{a,b}.csv ~/a.csv http://h/a.csv', []),
         ("# fit /data/a.csv\nfit # /data/b.csv", []),
         ("#SBATCH -o /data/log\nfit", []),
         ("cat <<EOF\nfit /data/a.csv\nEOF\nfit /data/b.csv", ["/data/b.csv"]),
@@ -68,8 +68,9 @@ def test_many_names_and_long_ones_are_none() -> None:
 
 PIECES = st.sampled_from(
     [
-        "a", "$a", "${a}", "$(", ")", "`", "'", '"', "\\", "\n", " ", ";", "&&", "|", "<", ">", "<<EOF\n", "EOF\n", "a=",
-        "/d/x.csv", "../", "--in=", "-o ", "cd ", "for a in ", "export a=$a$a", "#", ",", "*", "\x00", "\x0c", "é", "=",
+        "a", "$a", "${a}", "$(", ")", "`", "'", '"', "\\", "\n", " ", ";", "&&", "|", "<", ">", "<<EOF\n", "EOF\n",
+        "a=", "/d/x.csv", "../", "--in=", "-o ", "cd ", "for a in ", "export a=$a$a", "#", ",", "*", "\x00", "\x0c",
+        "=", "é",
     ]
 )  # fmt: skip
 SCRIPTS = st.one_of(st.text(max_size=8192), st.lists(PIECES, max_size=2500).map("".join))
