@@ -8,9 +8,9 @@ ended before the one that is decided was submitted (or started). None grants les
 job that uses more than it got holds that for its whole run, and then runs again with what was asked. `waste %` is what
 was held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used,
 `caused` those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs,
-drawn by each seed, count as ended before all others. Where a trace tells the size of
-the input when a job is submitted (Galaxy), ours is shown with and without it. Of CPUs a job is short that kept more cores busy, in the mean,
-than it was granted.
+drawn by each seed, count as ended before all others. Where a trace tells the size of the input when a job is submitted
+(Galaxy), ours is shown with and without it. Of CPUs a job is short that kept more cores busy, in the mean, than it was
+granted.
 """
 
 from __future__ import annotations

@@ -190,13 +190,19 @@ class Evidence:
         inputs = [job.input_mib for job in self.jobs if job.input_mib is not None]
         if self.input_mib is None or not inputs:
             return words
-        near = max(inputs) <= self.input_mib * COMPARABLE_INPUT
-        return f"{words}, whose input was {'like' if near else 'not far below'} its {self.input_mib:,.3g} MiB"
+        least_mib, most_mib = self.input_mib / COMPARABLE_INPUT, self.input_mib * COMPARABLE_INPUT
+        if max(inputs) <= most_mib:
+            return f"{words} with {_mib(least_mib)} to {_mib(most_mib)} MiB of input"
+        return f"{words} with {_mib(least_mib)} MiB of input or more"
 
     def weight(self, dimension: Learned) -> float:
         """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""
         past, site = self.use(dimension), self._site_held.get(dimension)
         return past.held / site if past and site else 1.0
+
+
+def _mib(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"
 
 
 class Likeness(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ class Answers:
         self._inputs = InputSizes(config)
         self._remembered = Remembered(self._decide)
         self._latest, self._latest_s = b"", 0.0
+        self._latest_input_mib: float | None = None
 
     def handle(self, line: bytes, send: Send) -> bool:
         """Answer a line through `send`; False where it deserves no answer."""
@@ -53,7 +54,7 @@ class Answers:
         )
         send(encode_reply(reply_to(request.id, answer)))
         # After the reply, which slurmctld waits for.
-        self._latest, self._latest_s = line, now_s
+        self._latest, self._latest_s, self._latest_input_mib = line, now_s, input_mib
         try:
             self._journal.append(answer.decision)
         except OSError as error:
@@ -74,7 +75,12 @@ class Answers:
             request = decode_request(self._latest)
             if not isinstance(request, str):
                 answer = self._decide(
-                    request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), self._latest_s
+                    request.job,
+                    self._model.predictor,
+                    self._facts.facts,
+                    os.urandom(6).hex(),
+                    self._latest_s,
+                    self._latest_input_mib,
                 )
                 encode_reply(reply_to(request.id, answer))
         except Exception:  # it failed for nobody: no reason to end a service that answers
@@ -89,6 +95,6 @@ class Answers:
         facts: SiteFacts,
         name: str,
         now_s: float,
-        input_mib: float | None = None,
+        input_mib: float | None,
     ) -> Answer:
         return decide(submission, predictor, self._config, name, now_s, facts, input_mib)

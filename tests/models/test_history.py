@@ -159,7 +159,11 @@ def test_a_family_is_sized_by_the_jobs_with_an_input_like_its_own() -> None:
     small, large, unknown = upper(120.0), upper(8000.0), upper(None)
     assert small < 3000 < 4000 < min(large, unknown)
     told = predictor.predict(msgspec.structs.replace(asked, input_mib=120.0))
-    assert told.basis.endswith("the same script, whose input was like its 120 MiB")
+    assert told.basis.endswith("the same script with 30 to 480 MiB of input")
+    few = predictor.predict(msgspec.structs.replace(asked, input_mib=2000.1))
+    assert few.basis.endswith("the same script with 500 to 8,000 MiB of input")
+    few = predictor.predict(msgspec.structs.replace(asked, input_mib=4.0))
+    assert few.basis.endswith("the same script with 1 MiB of input or more")
     assert predictor.predict(msgspec.structs.replace(asked, input_mib=None)).basis.endswith("the same script")
     # Nothing like it has run, and more input has never needed less: what ran tells nothing.
     assert predictor.predict(msgspec.structs.replace(asked, input_mib=1e6)).memory is None

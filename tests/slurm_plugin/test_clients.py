@@ -246,6 +246,19 @@ def test_of_another_users_history_nothing_is_said(site: Site, trained_model: Tra
     assert [made.request.user for made in journalled(site)] == ["bob"]
 
 
+def test_the_input_of_a_clients_command_counts_too(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce", inputs={"roots": [str(site.folder)], "deadline_ms": 100})
+    site.configure(hook={"deadline_ms": 1000})
+    file = site.folder / "a.bin"
+    file.write_bytes(b"x" * 2**19)
+    uid = os.getuid()
+    for words in (f"./fit --in={file}", "./fit --in=a.bin"):
+        job = msgspec.structs.replace(ASKED, script=words, uid=uid)
+        assert handler_of(site)(line_of(job), uid, "alice")
+    assert [made.request.input_mib for made in journalled(site)] == [0.5, None]
+
+
 def test_what_cannot_be_journalled_is_not_granted(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
