@@ -56,8 +56,8 @@ local function read_texts(fields, ask)
    ask.user = text(fields.user_name) or string.format("%d", ask.uid)
 end
 
---- The job's working directory; nil where there is none, or it is longer than the wire takes: cut, it would be
--- another one.
+--- The job's working directory; nil where there is none, or it is longer than the wire takes: cut, it would
+-- be another one.
 function job_desc.work_dir(fields)
    local folder = text(fields.work_dir)
    return folder and #folder <= MAX_FOLDER_BYTES and folder or nil
