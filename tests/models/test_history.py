@@ -141,6 +141,15 @@ def test_a_larger_input_never_meets_smaller_ones_again(
     assert least[1] >= input_mib * times / COMPARABLE_INPUT
 
 
+def test_a_past_job_that_was_stored_before_inputs_were_known_has_none() -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(job(input_mib=7.0)))
+    assert stored[-1] == 7.0
+    old = msgspec.json.decode(msgspec.json.encode(stored[:-1]), type=PastJob)
+    assert old == job(input_mib=None)
+    # And what is newer than this is read as far as it is known.
+    assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(input_mib=7.0)
+
+
 def test_a_family_is_sized_by_the_jobs_with_an_input_like_its_own() -> None:
     history = History(50)
     for number in range(2 * MANY):
