@@ -46,6 +46,7 @@ from slurm_plugin.service.protocol import (
 )
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.test_input_sizes import wait_long
 from tests.slurm_plugin.test_protocol import named
 from tests.slurm_plugin.test_service import install
 
@@ -246,10 +247,12 @@ def test_of_another_users_history_nothing_is_said(site: Site, trained_model: Tra
     assert [made.request.user for made in journalled(site)] == ["bob"]
 
 
-def test_the_input_of_a_clients_command_counts_too(site: Site, trained_model: TrainedModel) -> None:
+def test_the_input_of_a_clients_command_counts_too(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(monkeypatch)
     install(site, trained_model)
-    site.configure(mode="enforce", inputs={"roots": [str(site.folder)], "deadline_ms": 100})
-    site.configure(hook={"deadline_ms": 1000})
+    site.configure(mode="enforce", inputs={"roots": [str(site.folder)]})
     file = site.folder / "a.bin"
     file.write_bytes(b"x" * 2**19)
     uid = os.getuid()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,15 @@ import pytest
 from models.families import family_keys
 from slurm_plugin.config import Config, Inputs
 from slurm_plugin.policy.submission import Submission
-from slurm_plugin.service import aside
+from slurm_plugin.service import aside, input_sizes
 from slurm_plugin.service.aside import MOST_LATE, REST_S, Aside
 from slurm_plugin.service.input_sizes import MIB, InputSizes
 from slurm_plugin.service.readable_files import Reader
 from tests.builders import submission
+from tests.conftest import PATIENCE_S
 
 WAIT_S = 0.004
-SOON_S = 1.0  # no wait for anything that hangs, on a machine that is busy
+SOON_S = 10.0  # no wait for anything that hangs, on a machine that is busy
 
 
 def config(*roots: Path | str, **inputs: Any) -> Config:
@@ -29,6 +30,18 @@ def config(*roots: Path | str, **inputs: Any) -> Config:
 def of(script: str, **changes: Any) -> Submission:
     """A submission of root, who may read what the tests write wherever they write it."""
     return submission(uid=0, script=f"#!/bin/sh\n{script}\n", **changes)
+
+
+def wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let answers wait for the size of their input, on a machine however busy."""
+    monkeypatch.setattr(input_sizes, "Aside", lambda work, _wait_s: Aside(work, PATIENCE_S))
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -74,9 +87,12 @@ def test_off_where_there_are_no_roots(root: Path) -> None:
     assert InputSizes(config(root), never).mib(submission(script="")) is None
 
 
-def test_an_unknown_user_has_no_input(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_user_has_no_input(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(monkeypatch)
     one = msgspec.structs.replace(of(f"fit {root}/a.csv"), uid=2**31 - 5)
-    sizes = InputSizes(config(root, deadline_ms=100))
+    sizes = InputSizes(config(root))
     assert [sizes.mib(one) for _ in range(3)] == [None] * 3
     assert "work beside an answer failed" in caplog.text
 
@@ -100,11 +116,9 @@ def test_files_that_hang_hold_up_no_answer(root: Path) -> None:
     assert threading.active_count() == threads + 1
     hangs.set()
     # Once it is back, others are looked at, and are not given its result.
-    later = InputSizes.mib
-    until_s = time.monotonic() + 5
-    while (found := later(sizes, of(f"fit {root}/a.csv"))) is None and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert found == 5.0
+    wait_until(sizes._aside._is_back)
+    sizes._aside._wait_s = PATIENCE_S
+    assert sizes.mib(of(f"fit {root}/a.csv")) == 5.0
 
 
 def test_a_late_result_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,17 +129,14 @@ def test_a_late_result_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
         gates[name].wait(30)
         return name
 
-    beside: Aside[str, str] = Aside(work, 0.5)
+    beside: Aside[str, str] = Aside(work, PATIENCE_S)
     assert beside.ask("quick") == "quick"
     monkeypatch.setattr(beside, "_wait_s", WAIT_S)
     assert beside.ask("slow") is None
     assert beside.ask("quick") is None
     gates["slow"].set()
-    monkeypatch.setattr(beside, "_wait_s", 5.0)
-    until_s = time.monotonic() + 5
-    while (told := beside.ask("quick")) is None and time.monotonic() < until_s:
-        time.sleep(0.001)
-    assert told == "quick"
+    monkeypatch.setattr(beside, "_wait_s", PATIENCE_S)
+    wait_until(lambda: beside.ask("quick") == "quick")
 
 
 def test_after_some_late_results_in_a_row_nothing_is_asked_for_a_while() -> None:
@@ -142,10 +153,10 @@ def test_after_some_late_results_in_a_row_nothing_is_asked_for_a_while() -> None
     beside: Aside[int, int] = Aside(work, WAIT_S, lambda: now_s[0])
     for number in range(MOST_LATE):
         assert beside.ask(number) is None
-        assert done.acquire(timeout=5)
-        time.sleep(0.02)
+        assert done.acquire(timeout=PATIENCE_S)
+        wait_until(beside._is_back)
     slow[0] = False
-    beside._wait_s = 5.0
+    beside._wait_s = PATIENCE_S
     assert beside.ask(0) is None
     assert not done.acquire(timeout=0.1)
     now_s[0] = REST_S + 1

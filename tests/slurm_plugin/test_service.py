@@ -38,6 +38,7 @@ from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, Reply, Request, dec
 from slurm_plugin.service.server import SLOW_S, Handler, bind_socket
 from tests.builders import past, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.test_input_sizes import wait_long
 
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
 NEW_MODEL_S = 2.0
@@ -422,10 +423,13 @@ def journalled(site: Site) -> list[float | None]:
     return [decision.request.input_mib for decision in decisions if decision]
 
 
-def test_the_size_of_the_input_is_journalled_and_in_no_reply(site: Site, trained_model: TrainedModel) -> None:
+def test_the_size_of_the_input_is_journalled_and_in_no_reply(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(monkeypatch)
     install(site, trained_model)
     job = with_input(site, 1.25)
-    site.configure(inputs={"roots": [str(site.folder)], "deadline_ms": 100}, hook={"deadline_ms": 1000})
+    site.configure(inputs={"roots": [str(site.folder)]})
     handle = handler_of(site)
     replies = [asked(handle, line_of(job)) for _ in range(3)]
     with_input(site, 3.5)  # the same script, while its input has grown
@@ -459,7 +463,7 @@ def test_a_hanging_file_server_delays_no_reply(
     assert looked.wait(5)
     hangs.set()
     assert all(find_token(one.token) for one in replies)
-    assert took_s < 2.0
+    assert took_s < 15
     assert journalled(site) == [None] * 50
 
 
