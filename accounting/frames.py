@@ -120,6 +120,7 @@ ATTEMPTS = pa.schema(
         ("slurm_release", pa.string()),
         ("gather", pa.string()),
         ("record_digest", pa.int64()),
+        ("input_mib", pa.float64()),
     ]
 )  # fmt: skip
 

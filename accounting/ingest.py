@@ -37,6 +37,7 @@ from accounting.store.records import (
     latest_end_s,
     read_decisions,
     read_gpu_use,
+    read_input_mib,
     read_offsets,
     read_until_s,
     write_decisions,
@@ -258,7 +259,7 @@ class Run:
         jobs = records.jobs
         gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
         every_s = self.settings.metering.sampled_every_s
-        attempts = label(records, gpu_use, by_client(connection, jobs), every_s)
+        attempts = with_input(connection, label(records, gpu_use, by_client(connection, jobs), every_s))
         if self.settings.hand_on is not None:
             self.settings.hand_on(new_attempts(connection, attempts, self.now_s - LATELY_S))
         return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
@@ -284,6 +285,16 @@ def new_attempts(connection: Connection, attempts: pa.Table, since_s: int) -> li
         for attempt in lately
         if (attempt.row.cluster, attempt.row.job_id, attempt.row.submit_s, attempt.row.start_s) not in known
     ]
+
+
+def with_input(connection: Connection, attempts: pa.Table) -> pa.Table:
+    """Return attempts with the size of the input that their decisions saw: no token tells it, which others can read."""
+    ids = attempts["decision_id"].to_pylist()
+    known = read_input_mib(connection, [name for name in dict.fromkeys(ids) if name])
+    if not known:
+        return attempts
+    column = pa.array([known.get(name) for name in ids], pa.float64())
+    return attempts.set_column(attempts.schema.get_field_index("input_mib"), "input_mib", column)
 
 
 def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:

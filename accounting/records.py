@@ -106,7 +106,8 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at running a job: sacct's row, the original request where our token tells it, and its use.
 
-    `asked_*` are totals of the job as its user asked for them, before any rewrite of ours. `slurm_release` (`24.11`)
+    `asked_*` are totals of the job as its user asked for them, before any rewrite of ours. `input_mib` is the size of
+    the files that its script named, where the service looked at them (None = not known). `slurm_release` (`24.11`)
     and `gather` (`jobacct_gather/cgroup cgroup/v2`) say who measured; '' where nobody told.
     """
 
@@ -120,6 +121,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     use: Use
     slurm_release: str = ""
     gather: str = ""
+    input_mib: float | None = None
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):

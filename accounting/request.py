@@ -14,7 +14,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `num_tasks` is 1 where nothing says how many; `nodes` is set where a fixed number was asked for. At most one of
     the memory fields is set, and one of the GPU fields: a request is kept in the kind the user used, because Slurm
-    ignores or misreads the others.
+    ignores or misreads the others. `input_mib` is the size of the files that its script names as input, None where it
+    is not known.
     """
 
     user: str
@@ -33,6 +34,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     gpus_per_task: int | None = None
     nodes: int | None = None
     wall_s: int | None = None
+    input_mib: float | None = None
 
     @property
     def cpus(self) -> int:

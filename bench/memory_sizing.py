@@ -8,9 +8,10 @@ ended before the one that is decided was submitted (or started). None grants les
 job that uses more than it got holds that for its whole run, and then runs again with what was asked. `waste %` is what
 was held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used,
 `caused` those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs,
-drawn by each seed, count as ended before all others. Of CPUs a job is short that kept more cores busy, in the mean,
-than it was granted. With --ask-cpus every job asks for that many CPUs at least: most of these workflows ask for hardly
-more than they use, which is not what people do.
+drawn by each seed, count as ended before all others. Where a trace tells the size of the input when a job is submitted
+(Galaxy), ours is shown with and without it. Of CPUs a job is short that kept more cores busy, in the mean, than it was
+granted. With --ask-cpus every job asks for that many CPUs at least: most of these workflows ask for hardly more than
+they use, which is not what people do.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from slurm_plugin.config import Config
 
 Flags = numpy.typing.NDArray[numpy.bool_]
 REQUEST, OURS, COLD = "request", "rightsizer", "nothing"
+# The same where nobody tells it how large the input is.
+BLIND, INPUT = "rightsizer, no input", "input_mib"
 FLOOR_MIB = 128.0
 WARM_SHARE = 0.3
 MOST_FAILED, LEAST_OF_ORACLE, WARM_PEER = 0.01, 0.8, "Tovar"
@@ -148,7 +151,11 @@ def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[S
     jobs = trace.without(warm)
     rows = ~trace.jobs["job_id"].isin(list(warm)).to_numpy()
     silent = numpy.full(len(jobs.jobs), math.nan)
+    blind = {BLIND: without_input(trace)} if INPUT in trace.jobs else {}
     given = {REQUEST: silent, OURS: mine.reindex(jobs.jobs["job_id"])["alloc_mem_mib"].to_numpy(float)}
+    for method, same in blind.items():
+        found = sized_by_us(same, decide_at, warm).reindex(jobs.jobs["job_id"])
+        given[method] = found["alloc_mem_mib"].to_numpy(float)
     for method, make in {**PEERS, ORACLE: Oracle}.items():
         given[method] = sized_by(make, trace, decide_at, warm)[rows]
     cores = {
@@ -160,6 +167,11 @@ def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[S
         [sizing_of(jobs, known, method, amounts) for method, amounts in given.items()],
         [cores_of(jobs, known, method, amounts) for method, amounts in cores.items()],
     )
+
+
+def without_input(trace: Trace) -> Trace:
+    """Return the same jobs, of whose input nothing is known."""
+    return Trace(name=trace.name, jobs=trace.jobs.drop(columns=INPUT))
 
 
 def drawn(trace: Trace, seed: int) -> frozenset[str]:

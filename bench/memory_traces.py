@@ -2,7 +2,8 @@
 
 Of the nextflow traces every completed job with a measured peak is taken; its name is its process, its user the trace,
 its account the first part of the process. Of Galaxy's every job whose tool asks for an amount is taken; when those
-ended is not in the data, so that each counts one hour.
+ended is not in the data, so that each counts one hour. The size of their input is known at submission; of the nextflow
+tasks only what they read is told, and that after the run: it is left out.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def _galaxy(file: Path) -> pandas.DataFrame:
             "peak_mem_mib": table["peak_mem_bytes"] / MIB,
             "req_cpus": table["req_cores"],
             "used_cores": numpy.nan,
+            "input_mib": table["filesize_bytes"] / MIB,
         }
     )
 

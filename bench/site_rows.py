@@ -88,6 +88,8 @@ def _texts(job_id: Array, family: Array, draw: np.random.Generator) -> dict[str,
         "cores_quality": _repeated(("exact",), empty),
         "io_quality": _repeated(("sampled",), empty),
         "energy_quality": _repeated(("absent",), empty),
+        # As it is where no site switched it on.
+        "input_mib": pa.nulls(jobs, pa.float64()),
         "record_digest": draw.integers(-(2**63), 2**63 - 1, jobs),
     }
 

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
-from models.families import Family, family_keys
+from models.families import Family, describe_family, family_keys
 
 # `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
 Learned = Literal["memory", "cores", "wall", "gpu_mem"]
@@ -21,6 +21,10 @@ LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
 # A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
 # memory knows something about the input that no history does.
 COMPARABLE_REQUEST = 2.0
+# The same of its input, where that is known of both; measured (docs/decisions/0028).
+COMPARABLE_INPUT = 4.0
+# Once so many jobs that ran to their end had an input within that factor, those with a far larger one do not count.
+ENOUGH_NEAR = 4
 # Below these amounts a logarithm says nothing.
 LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 # A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
@@ -40,6 +44,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
     `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
     `gpu_short` says that its GPUs were looked at too seldom to show more than bounds.
+    `input_mib` is the size of the files that its script named as input.
     """
 
     end_s: int
@@ -62,6 +67,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     given_gpus: int | None = None
     gpu_mem_mib: float | None = None
     gpu_short: bool = False
+    input_mib: float | None = None
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
@@ -206,14 +212,20 @@ def middle(ordered: Sequence[float]) -> float:
 class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
-    `site_held` is what the mean job of the site holds of each dimension, times seconds.
+    `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
+    request's input, None where that is not known.
     """
 
     def __init__(
-        self, family: Family, jobs: Sequence[PastJob], site_held: Mapping[Learned, float] | None = None
+        self,
+        family: Family,
+        jobs: Sequence[PastJob],
+        site_held: Mapping[Learned, float] | None = None,
+        input_mib: float | None = None,
     ) -> None:
         self.family = family
         self.jobs = tuple(jobs)
+        self.input_mib = input_mib
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
         self._gpus: tuple[PastGpus | None] | None = None
@@ -231,10 +243,25 @@ class Evidence:
             self._gpus = (past_gpus(self.jobs),)
         return self._gpus[0]
 
+    def describe(self) -> str:
+        """Return in words whose jobs they are, and how their input compares where that tells them from others."""
+        words = describe_family(self.family)
+        inputs = [job.input_mib for job in self.jobs if job.input_mib is not None]
+        if self.input_mib is None or not inputs:
+            return words
+        least_mib, most_mib = self.input_mib / COMPARABLE_INPUT, self.input_mib * COMPARABLE_INPUT
+        if max(inputs) <= most_mib:
+            return f"{words} with {_mib(least_mib)} to {_mib(most_mib)} MiB of input"
+        return f"{words} with {_mib(least_mib)} MiB of input or more"
+
     def weight(self, dimension: Learned) -> float:
         """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""
         past, site = self.use(dimension), self._site_held.get(dimension)
         return past.held / site if past and site else 1.0
+
+
+def _mib(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"
 
 
 class Likeness(msgspec.Struct, frozen=True):
@@ -246,6 +273,7 @@ class Likeness(msgspec.Struct, frozen=True):
     cpus: int
     mem_mib: int | None
     gpus: int | None
+    input_mib: float | None = None
 
 
 def likeness_of(request: JobRequest) -> Likeness:
@@ -257,15 +285,16 @@ def likeness_of(request: JobRequest) -> Likeness:
         request.cpus,
         request.mem_mib,
         request.gpus,
+        request.input_mib,
     )
 
 
 def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
-    """Return the past jobs that tell about a request: as many tasks, and not asking for far less."""
+    """Return the past jobs that tell about a request: as many tasks, not asking for far less, with an input like it."""
     mem_mib, cpus, gpus = (
         0.0 if asked is None else asked / COMPARABLE_REQUEST for asked in (like.mem_mib, like.cpus, like.gpus)
     )
-    return tuple(
+    alike = tuple(
         job
         for job in jobs
         if job.num_tasks == like.num_tasks
@@ -273,6 +302,22 @@ def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
         and (job.asked_cpus is None or job.asked_cpus >= cpus)
         and (job.asked_gpus is None or job.asked_gpus >= gpus)
     )
+    return alike if like.input_mib is None else with_input_like(alike, like.input_mib)
+
+
+def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob, ...]:
+    """Return the past jobs whose input was not far smaller; where there are enough like it, not far larger either.
+
+    What was read tells how much is needed only so far, but hardly ever does more need less. A job whose input is not
+    known counts.
+    """
+    not_smaller = tuple(
+        job for job in jobs if job.input_mib is None or job.input_mib >= input_mib / COMPARABLE_INPUT
+    )
+    near = tuple(
+        job for job in not_smaller if job.input_mib is None or job.input_mib <= input_mib * COMPARABLE_INPUT
+    )
+    return near if sum(job.complete for job in near) >= ENOUGH_NEAR else not_smaller
 
 
 def stands_for(evidence: Evidence, script_signature: str) -> bool:

@@ -150,7 +150,9 @@ class History:
         found: list[Evidence] = []
         site_held = {dimension: held.mean for dimension, held in self.held.items()}
         for family in like.families:
-            evidence = Evidence(family, comparable(self._jobs.get(family, ()), like), site_held)
+            evidence = Evidence(
+                family, comparable(self._jobs.get(family, ()), like), site_held, like.input_mib
+            )
             if not stands_for(evidence, like.script_signature):
                 continue
             if sum(job.complete for job in evidence.jobs) >= enough:
@@ -216,6 +218,7 @@ def request_of(attempt: Attempt) -> JobRequest:
         mem_per_node_mib=attempt.asked_mem_mib,
         gpus_per_node=attempt.asked_gpus,
         wall_s=row.limit_s,
+        input_mib=attempt.input_mib,
     )
 
 
@@ -244,6 +247,7 @@ def past_job(attempt: Attempt) -> PastJob:
         given_gpus=attempt.row.alloc_gpus,
         gpu_mem_mib=_finite(use.gpu_mem_mib),
         gpu_short=use.gpu_quality == "short",
+        input_mib=attempt.input_mib,
     )
 
 

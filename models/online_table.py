@@ -1,7 +1,8 @@
 """Reads a table of past jobs for a replay, one row a job, and writes what each would have been granted.
 
 Columns of the table: job_id, job_name, submit_time, start, end (unix seconds), elapsed_s, req_mem_mib, peak_mem_mib;
-where known also user, account, partition, req_cpus, used_cores, limit_s. Other columns are ignored.
+where known also user, account, partition, req_cpus, used_cores, limit_s, input_mib (of its input files, as known when
+it is submitted). Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ NEEDED = (
 )  # fmt: skip
 FIGURES = (
     "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib", "req_cpus", "used_cores", "limit_s",
+    "input_mib",
 )  # fmt: skip
 # No amount, and no time, of this world is larger.
 HIGHEST = 1e15
@@ -159,9 +161,9 @@ def _check(table: pandas.DataFrame, file: Path) -> None:
             (table["end"] < table["start"]) | (table["start"] < table["submit_time"])
         ),
         "elapsed_s is missing or negative": ~(table["elapsed_s"] >= 0),
-        "a figure is negative": (table[["req_mem_mib", "peak_mem_mib", "req_cpus", "used_cores"]] < 0).any(
-            axis=1
-        ),
+        "a figure is negative": (
+            table[["req_mem_mib", "peak_mem_mib", "req_cpus", "used_cores", "input_mib"]] < 0
+        ).any(axis=1),
     }
     for problem, rows in problems.items():
         if rows.any():
@@ -185,6 +187,7 @@ def _job(row: dict[Any, Any]) -> OnlineJob:
             cpus_per_task=asked_cpus,
             mem_per_node_mib=asked_mib,
             wall_s=_whole(row["limit_s"]),
+            input_mib=_known(row["input_mib"]),
         ),
         past=PastJob(
             end_s=int(row["end"]),
@@ -200,6 +203,7 @@ def _job(row: dict[Any, Any]) -> OnlineJob:
             gpus=None,
             gpu_source="",
             script="",
+            input_mib=_known(row["input_mib"]),
         ),
     )
 

@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 COLUMNS = (
     "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
     "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
-    "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality",
+    "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality", "input_mib",
 )  # fmt: skip
 
 
@@ -76,6 +76,7 @@ class PastColumns:
     gpu_short: Flags
     user: Ints
     users: Sequence[str]
+    input_mib: Floats
     script: Ints
     scripts: Sequence[str]
     families: tuple[Kind, ...]
@@ -160,6 +161,7 @@ def columns_of(table: pa.Table) -> PastColumns:
         gpu_short=_texts(table["gpu_quality"]).is_any(("short",)),
         user=user.codes,
         users=user.words,
+        input_mib=_finite(table["input_mib"]),
         script=script.codes,
         scripts=script.words,
         families=_families(user, _texts(table["job_name"]), script),
@@ -311,6 +313,7 @@ def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
         "given_gpus": whole(past.given_gpus),
         "gpu_mem_mib": each(past.gpu_mem_mib),
         "gpu_short": each(past.gpu_short),
+        "input_mib": each(past.input_mib),
     }
     return (
         PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)

@@ -39,6 +39,8 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Watts = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
 Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
 HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_length=24)]
+# Absolute, and not / itself.
+RootFolder = Annotated[str, msgspec.Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\0]+)+\Z")]
 RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
 
 
@@ -155,6 +157,14 @@ class Train(Section, frozen=True, kw_only=True):
     dask: TrainDask = TrainDask()
 
 
+class Inputs(Section, frozen=True, kw_only=True):
+    """Whether the size of the files that a script names counts: those below `roots` are looked at; none is off."""
+
+    roots: tuple[RootFolder, ...] = ()
+    deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
+    most_files: Annotated[int, msgspec.Meta(ge=1, le=32)] = 16
+
+
 class Policy(Section, frozen=True, kw_only=True):
     """How far a request may be cut, whatever is predicted.
 
@@ -225,6 +235,7 @@ class Config(Section, frozen=True, kw_only=True):
     energy: Energy = Energy()
     models: Models = Models()
     train: Train = Train()
+    inputs: Inputs = Inputs()
     policy: Policy = Policy()
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()

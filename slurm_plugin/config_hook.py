@@ -10,6 +10,8 @@ from slurm_plugin.config import Config
 
 HOOK_SCRIPT = "job_submit.lua"
 FILTER_SCRIPT = "cli_filter.lua"
+# The hook then tells the job's working directory too.
+INPUTS_ON = "  inputs = true,\n"
 
 
 def hook_settings(config: Config) -> str:
@@ -20,6 +22,7 @@ def hook_settings(config: Config) -> str:
         f"  socket = {lua_string(config.service.socket)},\n"
         f"  deadline_ms = {config.hook.deadline_ms},\n"
         f"  kill_switch = {lua_string(config.hook.kill_switch)},\n"
+        f"{INPUTS_ON if config.inputs.roots else ''}"
         "}\n"
     )
 

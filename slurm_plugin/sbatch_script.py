@@ -19,7 +19,7 @@ from slurm_plugin.sbatch_environment import options_in
 
 # Options that change neither what a job needs nor where it may run.
 _HARMLESS_WITH_VALUE = (
-    "-o", "--output", "-e", "--error", "-i", "--input", "-D", "--chdir", "--mail-type", "--mail-user", "--export",
+    "-o", "--output", "-e", "--error", "-i", "--input", "--mail-type", "--mail-user", "--export",
     "--export-file", "--open-mode", "--signal", "-b", "--begin", "-d", "--dependency", "--wckey", "--deadline",
     "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters",
 )  # fmt: skip
@@ -76,6 +76,7 @@ def _parser() -> _Parser:
     for short, name in (("-A", "account"), ("-p", "partition"), ("-q", "qos")):
         parser.add_argument(short, f"--{name}", default="")
     parser.add_argument("--comment", default="")
+    parser.add_argument("-D", "--chdir", default="")
     parser.add_argument("-t", "--time")
     parser.add_argument(*_HARMLESS_WITH_VALUE, dest="ignored")
     parser.add_argument(*_HARMLESS_WITH_OR_WITHOUT, dest="ignored", nargs="?")
@@ -161,6 +162,7 @@ def read_submission(
         name=known.job_name or file_name,
         comment=known.comment,
         script=script,
+        work_dir=known.chdir,
         array=known.array is not None,
         num_tasks=known.ntasks,
         ntasks_per_node=known.ntasks_per_node,

@@ -27,6 +27,9 @@ _IDENTITY = {
     "job_id": Meaning("", "Slurm's raw job id; each task of an array has its own"),
     "submit_s": Meaning("unix s", "when it was submitted"),
 }
+_INPUT = (
+    "the size of the files that its script names as input; null where nobody looked (docs/input-sizes.md)"
+)
 _QUALITY = "how far it can be trusted: exact, sampled, short, censored, contaminated, absent"
 
 ATTEMPTS: Mapping[str, Meaning] = {
@@ -80,6 +83,7 @@ ATTEMPTS: Mapping[str, Meaning] = {
     "slurm_release": Meaning("", "the Slurm that measured it, such as 24.11; '' where nobody told"),
     "gather": Meaning("", "the plugins that measured it, such as jobacct_gather/cgroup cgroup/v2"),
     "record_digest": Meaning("", "a digest of the record as it was read; null where it is to be read again"),
+    "input_mib": Meaning("MiB", _INPUT),
 }
 
 STEPS: Mapping[str, Meaning] = {
@@ -128,6 +132,7 @@ DECISIONS: Mapping[str, Meaning] = {
     "job_name": Meaning("", "the name of what was submitted"),
     "model": Meaning("", "the version of the model that predicted"),
     "document": Meaning("", "the whole decision as JSON: request, grant, and the reasons of each dimension"),
+    "input_mib": Meaning("MiB", _INPUT),
 }
 
 # What can be exported, by the word on the command line.

@@ -100,6 +100,7 @@ def _decision_row(decision: Decision) -> Row:
         "job_name": decision.request.job_name,
         "model": decision.model,
         "document": encode_decision(decision).decode().rstrip("\n"),
+        "input_mib": decision.request.input_mib,
     }
 
 
@@ -162,6 +163,16 @@ def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[
             decision = decode_decision(str(row.document).encode())
             if decision is not None:
                 found[decision.id] = decision
+    return found
+
+
+def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[str, float]:
+    """Return the size of the input that decisions saw, in MiB, by id; those that saw none are left out."""
+    table, found = schema.decisions.c, dict[str, float]()
+    for begin in range(0, len(decision_ids), KEYS_A_QUERY):
+        chunk = decision_ids[begin : begin + KEYS_A_QUERY]
+        query = select(table.id, table.input_mib).where(table.id.in_(chunk), table.input_mib.is_not(None))
+        found.update((row.id, float(row.input_mib)) for row in connection.execute(query))
     return found
 
 

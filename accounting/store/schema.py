@@ -72,6 +72,7 @@ attempts = Table(
     Column("gather", Text, nullable=False),
     # Of the record as it was read: one that is read again is known by it.
     Column("record_digest", BigInteger),
+    Column("input_mib", Double),
     # One job's attempts; a span of time, and all that it takes to know its records again.
     Index("ix_attempts_job_id", "job_id"),
     Index("ix_attempts_known", "end_s", "cluster", "record_digest"),
@@ -133,6 +134,7 @@ decisions = Table(
     Column("job_name", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("document", Text, nullable=False),  # the whole decision as its journal line
+    Column("input_mib", Double),
     **_EXACT,
 )
 

@@ -7,7 +7,9 @@ frame.VERSION = 1
 frame.MAX_REQUEST_BYTES = 65536
 
 local SCRIPT_BYTES = 8192
-local TEXT_BYTES = { user = 1024, account = 1024, partition = 1024, qos = 1024, name = 1024, comment = 1024 }
+local TEXT_BYTES = {
+   user = 1024, account = 1024, partition = 1024, qos = 1024, name = 1024, comment = 1024, work_dir = 1024,
+}
 
 local calls = 0
 

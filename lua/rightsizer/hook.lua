@@ -50,6 +50,7 @@ local function consult(share, fields, slurm, to, partitions)
       return nil, no_codec
    end
    local ask = job_desc.read(fields, slurm)
+   ask.work_dir = to.inputs and job_desc.work_dir(fields) or nil
    local function rehearse(decision)
       plan.writes(fields, ask, decision, partitions)
    end

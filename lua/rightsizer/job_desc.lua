@@ -8,6 +8,7 @@ local tres = require("rightsizer.tres")
 local job_desc = {}
 
 local NO_VAL = 0xfffffffe
+local MAX_FOLDER_BYTES = 1024
 local STRINGS = { "account", "partition", "qos", "name", "comment", "script" }
 --- What Slurm takes where the user names none: rules and limits hold for it all the same.
 local DEFAULTS = { account = "default_account", qos = "default_qos" }
@@ -53,6 +54,13 @@ local function read_texts(fields, ask)
    ask.array = text(fields.array_inx) and true
    ask.uid = wide(fields.user_id) or NO_VAL
    ask.user = text(fields.user_name) or string.format("%d", ask.uid)
+end
+
+--- The job's working directory; nil where there is none, or it is longer than the wire takes: cut, it would
+-- be another one.
+function job_desc.work_dir(fields)
+   local folder = text(fields.work_dir)
+   return folder and #folder <= MAX_FOLDER_BYTES and folder or nil
 end
 
 --- The `job` object of a request, with text as long and as odd as users made it.

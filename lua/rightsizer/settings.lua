@@ -1,5 +1,6 @@
 --- The site's settings: a Lua file that returns { socket = "…", deadline_ms = 25, kill_switch = "…" }, for
--- clients also `salloc = true` where an salloc with a name may be sized.
+-- clients also `salloc = true` where an salloc with a name may be sized; for the hook `inputs = true` where
+-- the service looks at the size of input files, and so has to know the working directory.
 local settings = {}
 
 settings.FILE = "rightsizer_site"
@@ -22,7 +23,7 @@ function settings.checked(site)
    end
    return {
       socket = site.socket, deadline_ms = deadline_ms, kill_switch = site.kill_switch,
-      salloc = site.salloc == true,
+      salloc = site.salloc == true, inputs = site.inputs == true,
    }
 end
 

@@ -17,7 +17,6 @@ from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is
 from models.demand.prediction import Predictor
 from models.demand.tail import spread_bound, streak_bound
 from models.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
-from models.families import describe_family
 from models.feature_words import WORDS
 from models.features import FEATURES, features
 
@@ -127,7 +126,7 @@ def explain_dimension(
         grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
     return Explained(
         dimension=dimension,
-        basis=describe_family(sight.evidence.family),
+        basis=sight.evidence.describe(),
         enough=past.complete >= settings.min_evidence,
         jobs=past.count,
         streak=past.streak,
@@ -227,7 +226,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         return None
     return Explained(
         dimension="gpus",
-        basis=describe_family(sight.evidence.family),
+        basis=sight.evidence.describe(),
         enough=estimate.jobs >= predictor.settings.enough_metered,
         jobs=estimate.jobs,
         streak=None,

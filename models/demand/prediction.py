@@ -9,7 +9,7 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain
 from models.evidence import Learned, PastJob
-from models.families import Family, describe_family
+from models.families import Family
 from models.history import History
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
@@ -85,7 +85,7 @@ class Predictor:
         seen = len(evidence.jobs)
         return Prediction(
             model=self.model,
-            basis=f"{seen} earlier {describe_family(evidence.family)}",
+            basis=f"{seen} earlier {evidence.describe()}",
             jobs_seen=seen,
             memory=self._memory(sight),
             cores=self._cores(sight),

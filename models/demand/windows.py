@@ -14,7 +14,7 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 from models.demand.matrix import Flags
-from models.evidence import COMPARABLE_REQUEST, SURPRISE_LOG
+from models.evidence import COMPARABLE_INPUT, COMPARABLE_REQUEST, ENOUGH_NEAR, SURPRISE_LOG
 from models.past_columns import Kind, PastColumns
 
 # 50 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
@@ -80,13 +80,34 @@ class Comparable:
             )
         ]
         self._tasks, self._wants_tasks = past.num_tasks[ended.rows], past.num_tasks
+        self._inputs = None if np.isnan(past.input_mib).all() else InputLike(past, ended)
 
     def of(self, part: Part) -> Flags:
         """Return which jobs of the windows are comparable."""
         tells: Flags = part.there & (self._tasks[part.places] == self._wants_tasks[part.submissions])
         for asked, wants in self._asked:
             tells &= asked[part.places] >= wants[part.submissions]
-        return tells
+        return tells if self._inputs is None else self._inputs.of(part, tells)
+
+
+class InputLike:
+    """Which jobs of a window had an input like a submission's (`with_input_like` in models/evidence.py)."""
+
+    def __init__(self, past: PastColumns, ended: Ended) -> None:
+        had = past.input_mib[ended.rows]
+        # Whose input is not known tells about any, and any job about whose is not.
+        self._at_most, self._at_least = np.nan_to_num(had, nan=-np.inf), np.nan_to_num(had, nan=np.inf)
+        self._wants_least = np.nan_to_num(past.input_mib, nan=-np.inf) / COMPARABLE_INPUT
+        self._wants_most = np.nan_to_num(past.input_mib, nan=np.inf) * COMPARABLE_INPUT
+        self._complete = past.complete[ended.rows]
+
+    def of(self, part: Part, tells: Flags) -> Flags:
+        """Return which of the jobs that tell had such an input."""
+        not_smaller = tells & (self._at_least[part.places] >= self._wants_least[part.submissions])
+        near = not_smaller & (self._at_most[part.places] <= self._wants_most[part.submissions])
+        enough = (near & self._complete[part.places]).sum(axis=0) >= ENOUGH_NEAR
+        like: Flags = np.where(enough, near, not_smaller)
+        return like
 
 
 @dataclass(frozen=True)

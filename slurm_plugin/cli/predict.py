@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+import pwd
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from accounting.errors import RightsizerError, SlurmError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
@@ -58,7 +60,8 @@ def predict(
     for name, problem in join_feed(predictor, Path(config.models.directory)).items():
         note(f"the service may know more of the latest jobs: {name} {problem}")
     submission, facts = as_slurm_would(submission, config)
-    answer = decide(submission, predictor, config, "predicted", time.time(), facts)
+    input_mib = input_of(submission, config)
+    answer = decide(submission, predictor, config, "predicted", time.time(), facts, input_mib)
     decision = answer.decision
     if with_why:
         from slurm_plugin.cli.why import why
@@ -120,6 +123,20 @@ def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission
     whole = content.decode("utf-8", errors="replace")
     submission = read_submission(whole, script.name, user, options, os.environ)
     return as_sent(submission, content)
+
+
+def input_of(submission: Submission, config: Config) -> float | None:
+    """Return the size of the input (MiB), as far as whoever asks sees the files too; None where it is not known."""
+    from slurm_plugin.service.input_sizes import InputSizes
+
+    if not config.inputs.roots:
+        return None
+    try:
+        folder, uid = Path.cwd() / submission.work_dir, pwd.getpwnam(submission.user).pw_uid
+    except (OSError, KeyError) as error:
+        note(f"without the size of the input: {error}")
+        return None
+    return InputSizes(config).look(msgspec.structs.replace(submission, work_dir=str(folder), uid=uid))
 
 
 def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, SiteFacts]:

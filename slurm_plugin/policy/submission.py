@@ -34,6 +34,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str = ""
     comment: str = ""
     script: str = ""
+    work_dir: str = ""
     array: bool = False
     num_tasks: int | None = None
     ntasks_per_node: int | None = None

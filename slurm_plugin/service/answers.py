@@ -14,6 +14,7 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import Answer, decide, reply_to
+from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_request, encode_reply
 from slurm_plugin.service.remembered import Remembered
@@ -35,8 +36,10 @@ class Answers:
         self._model = model
         self._facts = facts
         self._journal = journal
+        self._inputs = InputSizes(config)
         self._remembered = Remembered(self._decide)
         self._latest, self._latest_s = b"", 0.0
+        self._latest_input_mib: float | None = None
 
     def handle(self, line: bytes, send: Send) -> bool:
         """Answer a line through `send`; False where it deserves no answer."""
@@ -45,12 +48,13 @@ class Answers:
             log.warning("a request was not understood: %s", request)
             return False
         now_s = time.time()
+        input_mib = self._inputs.mib(request.job)
         answer = self._remembered.answer(
-            request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s
+            request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s, input_mib
         )
         send(encode_reply(reply_to(request.id, answer)))
         # After the reply, which slurmctld waits for.
-        self._latest, self._latest_s = line, now_s
+        self._latest, self._latest_s, self._latest_input_mib = line, now_s, input_mib
         try:
             self._journal.append(answer.decision)
         except OSError as error:
@@ -71,7 +75,12 @@ class Answers:
             request = decode_request(self._latest)
             if not isinstance(request, str):
                 answer = self._decide(
-                    request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), self._latest_s
+                    request.job,
+                    self._model.predictor,
+                    self._facts.facts,
+                    os.urandom(6).hex(),
+                    self._latest_s,
+                    self._latest_input_mib,
                 )
                 encode_reply(reply_to(request.id, answer))
         except Exception:  # it failed for nobody: no reason to end a service that answers
@@ -80,6 +89,12 @@ class Answers:
         return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE)
 
     def _decide(
-        self, submission: Submission, predictor: Predictor | None, facts: SiteFacts, name: str, now_s: float
+        self,
+        submission: Submission,
+        predictor: Predictor | None,
+        facts: SiteFacts,
+        name: str,
+        now_s: float,
+        input_mib: float | None,
     ) -> Answer:
-        return decide(submission, predictor, self._config, name, now_s, facts)
+        return decide(submission, predictor, self._config, name, now_s, facts, input_mib)

@@ -23,6 +23,7 @@ from slurm_plugin.service.allowance import Allowance
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to_client
+from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_client_request, encode_reply
 from slurm_plugin.service.remembered import Remembered
@@ -50,8 +51,11 @@ def make_client_handler(
 ) -> ClientHandler:
     """Return the function from a line, and the uid and name of whom it comes from, to a reply line or None."""
     remembered = Remembered(
-        lambda job, predictor, known, name, now_s: decide(job, predictor, config, name, now_s, known)
+        lambda job, predictor, known, name, now_s, input_mib: decide(
+            job, predictor, config, name, now_s, known, input_mib
+        )
     )
+    inputs = InputSizes(config)
 
     def handle(line: bytes, uid: int, user: str) -> bytes | None:
         request = decode_client_request(line)
@@ -62,7 +66,9 @@ def make_client_handler(
             log.warning("uid %d asked in the name of another user", uid)
             return None
         job = as_known(request.job, uid, user, config, facts.facts)
-        answer = remembered.answer(job, model.predictor, facts.facts, os.urandom(6).hex(), time.time())
+        answer = remembered.answer(
+            job, model.predictor, facts.facts, os.urandom(6).hex(), time.time(), inputs.mib(job)
+        )
         try:
             journal.append(answer.decision)
         except OSError as error:

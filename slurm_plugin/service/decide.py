@@ -51,9 +51,11 @@ def decide(
     decision_id: str,
     now_s: float,
     facts: SiteFacts = NO_FACTS,
+    input_mib: float | None = None,
 ) -> Answer:
     """Decide what a submission gets. Without a model, or in a form that is not handled, it gets what it asked."""
-    request, terms = job_request(submission), terms_for(submission, config, facts)
+    request = msgspec.structs.replace(job_request(submission), input_mib=input_mib)
+    terms = terms_for(submission, config, facts)
     kept_as_asked = Decision(
         id=decision_id,
         time_s=now_s,

@@ -16,7 +16,9 @@ from slurm_plugin.service.decide import Answer
 MOST = 2048
 HOLDS_S = 600.0
 
-Decide = Callable[[Submission, Predictor | None, SiteFacts, str, float], Answer]
+Decide = Callable[[Submission, Predictor | None, SiteFacts, str, float, float | None], Answer]
+# What an answer is given to: a submission, and the size of its input (MiB), which changes while its script does not.
+Seen = tuple[Submission, float | None]
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -40,7 +42,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Remembered:
-    """The latest answers: but for id and time, a decision depends on submission, model and the site's facts alone.
+    """The latest answers: but for id and time, a decision depends on submission, input, model and site alone.
 
     What a model knows of a family changes as its jobs end: an answer holds until the next of them joins. What it knows
     of accounts and partitions changes all the time, and little: that may be as old as HOLDS_S.
@@ -49,7 +51,7 @@ class Remembered:
     def __init__(self, decide: Decide, most: int = MOST) -> None:
         self._decide = decide
         self._most = most
-        self._answers: OrderedDict[Submission, Known] = OrderedDict()
+        self._answers: OrderedDict[Seen, Known] = OrderedDict()
         self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
 
     def answer(
@@ -59,24 +61,26 @@ class Remembered:
         facts: SiteFacts,
         decision_id: str,
         now_s: float,
+        input_mib: float | None = None,
     ) -> Answer:
         """Return the answer to a submission, with this decision's own id and time."""
         if predictor is not self._of[0] or facts is not self._of[1]:
             self._answers.clear()
             self._of = (predictor, facts)
-        known = self._answers.get(submission)
+        seen = (submission, input_mib)
+        known = self._answers.get(seen)
         if known is None or not known.holds(predictor, now_s):
-            answer = self._decide(submission, predictor, facts, decision_id, now_s)
+            answer = self._decide(submission, predictor, facts, decision_id, now_s, input_mib)
             # One whose comment has a word of its own never comes again.
             if not answer.decision.via:
-                self._keep(submission, Known.of(answer, predictor))
+                self._keep(seen, Known.of(answer, predictor))
             return answer
-        self._answers.move_to_end(submission)
+        self._answers.move_to_end(seen)
         decision = msgspec.structs.replace(known.answer.decision, id=decision_id, time_s=now_s)
         return msgspec.structs.replace(known.answer, decision=decision)
 
-    def _keep(self, submission: Submission, known: Known) -> None:
-        self._answers[submission] = known
-        self._answers.move_to_end(submission)
+    def _keep(self, seen: Seen, known: Known) -> None:
+        self._answers[seen] = known
+        self._answers.move_to_end(seen)
         if len(self._answers) > self._most:
             self._answers.popitem(last=False)

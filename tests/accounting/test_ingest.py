@@ -37,7 +37,7 @@ from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import Counts, read_attempts, read_decision
 from accounting.token import format_token
-from tests.builders import DAY_S, T0, FakeSacct, SacctRow, answer_of, decision, job_line, step_line
+from tests.builders import DAY_S, T0, FakeSacct, SacctRow, answer_of, decision, job_line, request, step_line
 from tests.conftest import PATIENCE_S, Site
 from tests.spools import read_spool
 
@@ -262,6 +262,26 @@ def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_p
     assert [report.decisions.new for report in reports] == [1, 1, 0]
     assert [report.quarantined for report in reports] == [2, 0, 0]
     assert read_decision(store, "b") == decision(id="b")
+
+
+def test_the_input_that_a_decision_saw_is_its_attempts_and_in_no_token(store: Engine, tmp_path: Path) -> None:
+    sized, plain = (
+        decision(id=name, request=request(input_mib=mib)) for name, mib in (("a", 1234.5), ("b", None))
+    )
+    assert "1234" not in format_token(sized)
+    tokens = {1: format_token(sized), 2: format_token(plain), 3: "", 4: format_token(decision(id="lost"))}
+    lines = [job_line(number, T0 + DAY_S, 50, AdminComment=token) for number, token in tokens.items()]
+    settings = settings_of(FakeSacct(tmp_path / "slurm", lines), tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(sized) + encode_decision(plain))
+    ingest(store, settings, NOW_S)
+    inputs = {attempt.row.job_id: attempt.input_mib for attempt in read_attempts(store)}
+    assert inputs == {1: 1234.5, 2: None, 3: None, 4: None}
+    assert read_decision(store, "a") == sized
+    before = content(store)
+    ingest(store, settings, NOW_S, since_s=T0)
+    assert content(store) == before
 
 
 def test_a_decision_that_the_hook_refused_is_recorded_as_not_applied(store: Engine, tmp_path: Path) -> None:

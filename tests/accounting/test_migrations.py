@@ -26,7 +26,7 @@ from tests import servers
 from tests.builders import attempt, decision, past
 
 Row = dict[str, Any]
-# What the tables of 0002 have and those of 0001 had not.
+# What the tables of today have and those of 0001 had not.
 NEWER = {
     "attempts": {
         "peak_node_mib",
@@ -42,7 +42,9 @@ NEWER = {
         "slurm_release",
         "gather",
         "record_digest",
+        "input_mib",
     },
+    "decisions": {"input_mib"},
     "steps": {"nodes", "gpu_util_pct", "gpu_mem_mib", "read_mib", "written_mib", "energy_j"},
     "quarantine": {"source"},
     "gpu_use": {"instance", "power_mean_w"},

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,33 @@ def test_replies_are_refused_for_the_golden_reason(lua: str, folder: Path, hidde
             with Slurmctld(lua, script, hidden) as ctld:
                 result = ctld.submit(case["job_desc"])
                 assert unchanged(result, case["reason"], case["writes"]), case["name"]
+
+
+def test_the_working_directory_is_told_only_where_the_site_wants_it(lua: str, folder: Path) -> None:
+    folders: list[Any] = [
+        "/home/ann",
+        "",
+        None,
+        "/" + "x" * 1023,
+        "/" + "x" * 1024,
+        {"hex": b"/a\xff\n".hex()},
+    ]
+    told: dict[bool, list[str | None]] = {}
+    for wanted in (False, True):
+        script = install(folder, f'return {{ socket = "{folder}/s", inputs = {str(wanted).lower()} }}')
+        with (
+            Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
+            Slurmctld(lua, script) as ctld,
+        ):
+            for work_dir in folders:
+                assert ctld.submit({"work_dir": work_dir})["lines"] == []
+        told[wanted] = [json.loads(line)["job"].get("work_dir") for line in service.requests]
+        shutil.rmtree(folder / "rightsizer")
+        (folder / "s").unlink(missing_ok=True)
+    assert told == {
+        False: [None] * len(folders),
+        True: ["/home/ann", None, None, "/" + "x" * 1023, None, "/a?\n"],
+    }
 
 
 # --- what users may write -------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ def assert_same(attempts: list[Attempt], recent_jobs: int) -> dict[Learned, Matr
 
 OUTCOMES = ("completed", "timeout", "out_of_memory", "cut_short")
 KNOWN = [0.0, 0.5, 100.0, 101.0, 103.0, 250.0, 1e5, math.nan, math.inf]
+INPUTS = [0.5, 1.0, 2.0, 4.0, 4.1, 16.0, 1e6]
 AMOUNTS = st.none() | st.sampled_from(KNOWN) | st.floats(0, 1e6)
 
 
@@ -110,6 +111,7 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
     )
     return msgspec.structs.replace(
         made,
+        input_mib=draw(st.none() | st.sampled_from(INPUTS)),
         row=row,
         use=use,
         num_tasks=draw(st.sampled_from([1, 1, 1, 4])),

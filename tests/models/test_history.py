@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
-from models.evidence import LEARNED, Evidence, PastJob, comparable, likeness_of, stands_for
+from models.demand.prediction import ChainSettings, Predictor
+from models.evidence import (
+    COMPARABLE_INPUT,
+    ENOUGH_NEAR,
+    LEARNED,
+    Evidence,
+    PastJob,
+    comparable,
+    likeness_of,
+    stands_for,
+)
 from models.features import FEATURES, features
 from models.history import History, past_job, replay, request_of
 from tests.builders import T0, attempt, request
@@ -88,6 +98,84 @@ def test_jobs_that_asked_for_far_less_tell_nothing(
     assert comparable([past], likeness_of(msgspec.structs.replace(KNOWN, **now))) == (
         (past,) if tells else ()
     )
+
+
+MANY = ENOUGH_NEAR + 1
+
+
+def ran_with(*inputs_mib: float | None, **changes: Any) -> list[PastJob]:
+    past = past_job(attempt())
+    return [msgspec.structs.replace(past, input_mib=mib, **changes) for mib in inputs_mib]
+
+
+def alike(jobs: list[PastJob], input_mib: float | None) -> list[float | None]:
+    like = likeness_of(msgspec.structs.replace(KNOWN, input_mib=input_mib))
+    return [job.input_mib for job in comparable(jobs, like)]
+
+
+def test_jobs_with_a_far_smaller_input_tell_nothing() -> None:
+    jobs = ran_with(10.0, 24.9, 25.0, 100.0, None, 9000.0)
+    assert alike(jobs, 100.0) == [25.0, 100.0, None, 9000.0]
+    assert alike(jobs, None) == [10.0, 24.9, 25.0, 100.0, None, 9000.0]
+
+
+def test_those_with_a_far_larger_one_only_until_there_are_enough_like_it() -> None:
+    few, many = ran_with(*[100.0] * (ENOUGH_NEAR - 1)), ran_with(*[100.0] * ENOUGH_NEAR)
+    far, cut_short = ran_with(401.0), ran_with(100.0, complete=False)
+    assert alike(few + far, 100.0)[-1] == 401.0
+    assert alike(few + cut_short + far, 100.0)[-1] == 401.0
+    assert alike(many + far, 100.0) == [100.0] * ENOUGH_NEAR
+    assert alike(many + ran_with(400.0), 100.0)[-1] == 400.0
+
+
+@given(st.lists(st.none() | st.floats(1e-3, 1e9), max_size=20), st.floats(1e-3, 1e9), st.floats(1.0, 1e3))
+def test_a_larger_input_never_meets_smaller_ones_again(
+    inputs: list[float | None], input_mib: float, times: float
+) -> None:
+    jobs = ran_with(*inputs)
+    least = [
+        min((mib for mib in alike(jobs, asked) if mib is not None), default=math.inf)
+        for asked in (input_mib, input_mib * times)
+    ]
+    assert least[0] >= input_mib / COMPARABLE_INPUT
+    assert least[1] >= input_mib * times / COMPARABLE_INPUT
+
+
+def test_a_past_job_that_was_stored_before_inputs_were_known_has_none() -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(job(input_mib=7.0)))
+    assert stored[-1] == 7.0
+    old = msgspec.json.decode(msgspec.json.encode(stored[:-1]), type=PastJob)
+    assert old == job(input_mib=None)
+    # And what is newer than this is read as far as it is known.
+    assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(input_mib=7.0)
+
+
+def test_a_family_is_sized_by_the_jobs_with_an_input_like_its_own() -> None:
+    history = History(50)
+    for number in range(2 * MANY):
+        is_large = number % 2 == 1
+        one = attempt(job_id=number, mem_mib=4000.0 if is_large else 200.0, submit_s=T0 + 200 * number)
+        one = msgspec.structs.replace(one, input_mib=8000.0 if is_large else 100.0)
+        history.add(request_of(one), past_job(one))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    asked = msgspec.structs.replace(request_of(attempt()), mem_per_node_mib=8000)
+
+    def upper(input_mib: float | None) -> float:
+        found = predictor.predict(msgspec.structs.replace(asked, input_mib=input_mib))
+        assert found.memory is not None
+        return found.memory.upper
+
+    small, large, unknown = upper(120.0), upper(8000.0), upper(None)
+    assert small < 3000 < 4000 < min(large, unknown)
+    told = predictor.predict(msgspec.structs.replace(asked, input_mib=120.0))
+    assert told.basis.endswith("the same script with 30 to 480 MiB of input")
+    few = predictor.predict(msgspec.structs.replace(asked, input_mib=2000.1))
+    assert few.basis.endswith("the same script with 500 to 8,000 MiB of input")
+    few = predictor.predict(msgspec.structs.replace(asked, input_mib=4.0))
+    assert few.basis.endswith("the same script with 1 MiB of input or more")
+    assert predictor.predict(msgspec.structs.replace(asked, input_mib=None)).basis.endswith("the same script")
+    # Nothing like it has run, and more input has never needed less: what ran tells nothing.
+    assert predictor.predict(msgspec.structs.replace(asked, input_mib=1e6)).memory is None
 
 
 def test_what_a_user_asked_comes_back_per_task() -> None:

@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 from bench import calibration, memory_sizing
 from bench.calibration import generated, growth_points, implied_risk, replayed, shuffled, tail_points
 from bench.memory_peers import PEERS, Autoscaler, FirstAllocation, Highest, Job, Oracle, Percentile, sized_by
-from bench.memory_sizing import COLD, OURS, REQUEST, drawn, held_by_all, measure, sizing_of
+from bench.memory_sizing import (
+    BLIND,
+    COLD,
+    OURS,
+    REQUEST,
+    drawn,
+    held_by_all,
+    measure,
+    sized_by_us,
+    sizing_of,
+    without_input,
+)
 from bench.memory_traces import Trace, read_trace
 from models.demand.tail import LEAST_RISK, spread_bound
 from tests.models.test_tail import past
@@ -191,6 +202,20 @@ def test_methylseq_fails_less_than_one_per_cent_and_wastes_less_than_any_peer() 
     assert ours.waste <= min(by_method[peer].waste for peer in PEERS)
     assert by_method["max+15%"].waste == pytest.approx(0.2968, abs=1e-4)
     assert by_method["max+15%"].failed == pytest.approx(0.05341, abs=1e-5)
+
+
+@needs_traces
+def test_the_size_of_the_input_lowers_waste_where_it_is_known() -> None:
+    whole = read_trace(TRACES, "galaxy")
+    part = Trace(name="galaxy", jobs=whole.jobs.iloc[-12_000:].reset_index(drop=True))
+    given = {BLIND: sized_by_us(without_input(part), "submit", frozenset())}
+    given[OURS] = sized_by_us(part, "submit", frozenset())
+    with_input, blind = (
+        sizing_of(part, COLD, method, found.reindex(part.jobs["job_id"])["alloc_mem_mib"].to_numpy(float))
+        for method, found in ((OURS, given[OURS]), (BLIND, given[BLIND]))
+    )
+    assert with_input.caused <= 0.01
+    assert with_input.waste < blind.waste - 0.03
 
 
 @needs_traces

@@ -58,6 +58,18 @@ def test_a_job_is_read_with_its_units(tmp_path: Path) -> None:
     assert used == (512.5, 1.5, 60, True)
 
 
+@pytest.mark.parametrize(("told", "known"), [("12.5", 12.5), ("", None), ("0", None), ("nan", None)])
+def test_the_size_of_the_input_is_known_of_the_job_and_of_what_it_was(
+    tmp_path: Path, told: str, known: float | None
+) -> None:
+    read = one(tmp_path, input_mib=told)
+    assert (read.request.input_mib, read.past.input_mib) == (known, known)
+
+
+def test_a_negative_input_is_refused(tmp_path: Path) -> None:
+    refused(written(tmp_path / "jobs.csv", GOOD | {"input_mib": "-0.1"}), "line 2: a figure is negative")
+
+
 @pytest.mark.parametrize("peak", ["", "0", "nan", "NaN", " "])
 def test_a_peak_that_is_not_there_is_not_known_and_no_failure(tmp_path: Path, peak: str) -> None:
     read = one(tmp_path, peak_mem_mib=peak)

@@ -46,6 +46,7 @@ from slurm_plugin.service.protocol import (
 )
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.test_input_sizes import wait_long
 from tests.slurm_plugin.test_protocol import named
 from tests.slurm_plugin.test_service import install
 
@@ -244,6 +245,21 @@ def test_of_another_users_history_nothing_is_said(site: Site, trained_model: Tra
     assert decode_reply(handle(line_of(), 1001, "bob")).grant == Grant()
     assert handle(line_of(msgspec.structs.replace(ASKED, user="alice")), 1001, "bob") is None
     assert [made.request.user for made in journalled(site)] == ["bob"]
+
+
+def test_the_input_of_a_clients_command_counts_too(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(monkeypatch)
+    install(site, trained_model)
+    site.configure(mode="enforce", inputs={"roots": [str(site.folder)]})
+    file = site.folder / "a.bin"
+    file.write_bytes(b"x" * 2**19)
+    uid = os.getuid()
+    for words in (f"./fit --in={file}", "./fit --in=a.bin"):
+        job = msgspec.structs.replace(ASKED, script=words, uid=uid)
+        assert handler_of(site)(line_of(job), uid, "alice")
+    assert [made.request.input_mib for made in journalled(site)] == [0.5, None]
 
 
 def test_what_cannot_be_journalled_is_not_granted(site: Site, trained_model: TrainedModel) -> None:

@@ -1,5 +1,7 @@
 """A submission that was seen before gets the same answer, without asking the model again."""
 
+import msgspec
+
 from accounting.decisions import Decision
 from models.demand.prediction import ChainSettings, Predictor
 from models.history import History
@@ -17,12 +19,17 @@ class Asked:
         self.times = 0
 
     def __call__(
-        self, one: Submission, _predictor: Predictor | None, _facts: SiteFacts, name: str, now_s: float
+        self,
+        one: Submission,
+        _predictor: Predictor | None,
+        _facts: SiteFacts,
+        name: str,
+        now_s: float,
+        input_mib: float | None,
     ) -> Answer:
         self.times += 1
-        plain = Decision(
-            id=name, time_s=now_s, mode="enforce", applied=False, reason="fits", request=job_request(one)
-        )
+        request = msgspec.structs.replace(job_request(one), input_mib=input_mib)
+        plain = Decision(id=name, time_s=now_s, mode="enforce", applied=False, reason="fits", request=request)
         return Answer(decision=plain, prediction=None, message=f"answer {self.times}")
 
 
@@ -54,6 +61,16 @@ def test_any_difference_is_another_submission() -> None:
     ):
         remembered.answer(one, predictor, FACTS, "a", 1.0)
     assert asked.times == 4
+
+
+def test_the_same_submission_with_another_input_is_decided_anew() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    sizes = (None, 10.0, 20.0, 10.0, None)
+    answers = [remembered.answer(submission(), predictor, FACTS, "a", 1.0, size) for size in sizes]
+    assert asked.times == 3
+    assert [answer.decision.request.input_mib for answer in answers] == list(sizes)
+    assert answers[1].message == answers[3].message != answers[2].message
 
 
 def test_a_new_model_forgets_all_answers() -> None:

@@ -275,6 +275,8 @@ def test_hook_settings_quote_what_lua_would_misread() -> None:
     text = hook_settings(parse_config('[service]\nsocket = "/run/x.sock"\n[hook]\ndeadline_ms = 7'))
     assert 'socket = "/run/x.sock"' in text
     assert "deadline_ms = 7," in text
+    assert "inputs" not in text
+    assert "  inputs = true,\n}" in hook_settings(parse_config('[inputs]\nroots = ["/data"]'))
 
 
 def test_clients_are_told_where_to_ask_or_the_admin_what_is_missing() -> None:

@@ -4,12 +4,15 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from accounting.token import find_token
 from models import registry
 from models.demand import training
 from models.families import script_signature
+from slurm_plugin.cli.predict import input_of, read_script
+from slurm_plugin.config import Inputs
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.answers import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Answers
 from slurm_plugin.service.current_facts import CurrentFacts
@@ -33,6 +38,7 @@ from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, Reply, Request, dec
 from slurm_plugin.service.server import SLOW_S, Handler, bind_socket
 from tests.builders import past, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.test_input_sizes import wait_long
 
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
 NEW_MODEL_S = 2.0
@@ -401,3 +407,87 @@ def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedM
     assert granted["CPUs"] == served.cpus_per_task
     assert granted["memory (MiB)"] == served.mem_per_node_mib
     assert granted["GPUs"] == served.gpus_per_node
+
+
+def with_input(site: Site, mib: float, name: str = "a.bin") -> Submission:
+    """KNOWN, with a script that names a file of so many MiB below the site's roots."""
+    file = site.folder / name
+    file.write_bytes(b"x" * round(mib * 2**20))
+    script = f"#!/bin/sh\nsrun ./fit --in={file}\n"
+    return msgspec.structs.replace(KNOWN, script=script, uid=os.getuid())
+
+
+def journalled(site: Site) -> list[float | None]:
+    [file] = Path(site.config.service.journal).glob("decisions-*.jsonl")
+    decisions = map(decode_decision, file.read_bytes().splitlines())
+    return [decision.request.input_mib for decision in decisions if decision]
+
+
+def test_the_size_of_the_input_is_journalled_and_in_no_reply(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(monkeypatch)
+    install(site, trained_model)
+    job = with_input(site, 1.25)
+    site.configure(inputs={"roots": [str(site.folder)]})
+    handle = handler_of(site)
+    replies = [asked(handle, line_of(job)) for _ in range(3)]
+    with_input(site, 3.5)  # the same script, while its input has grown
+    replies.append(asked(handle, line_of(job)))
+    assert journalled(site) == [1.25, 1.25, 1.25, 3.5]
+    for one in replies:
+        assert b"1.25" not in one
+        assert b"input" not in one
+    site.configure(inputs={"roots": []})
+    asked(handler_of(site), line_of(job))
+    assert journalled(site)[-1] is None
+
+
+def test_a_hanging_file_server_delays_no_reply(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, trained_model)
+    job = with_input(site, 1.0)
+    site.configure(inputs={"roots": [str(site.folder)]})
+    hangs, looked = threading.Event(), threading.Event()
+
+    def hang(*_of: object) -> None:
+        looked.set()
+        hangs.wait(30)
+
+    monkeypatch.setattr(os, "open", _only_below(site.folder / "a.bin", hang))
+    handle = handler_of(site)
+    begun_s = time.perf_counter()
+    replies = [decode_reply(asked(handle, line_of(job))) for _ in range(50)]
+    took_s = time.perf_counter() - begun_s
+    assert looked.wait(5)
+    hangs.set()
+    assert all(find_token(one.token) for one in replies)
+    assert took_s < 15
+    assert journalled(site) == [None] * 50
+
+
+def _only_below(file: Path, hang: Callable[..., None]) -> Callable[..., int]:
+    """os.open, which hangs first where it is asked for a file by its name in an open folder."""
+    real = os.open
+
+    def opened(path: str | Path, *rest: Any, dir_fd: int | None = None) -> int:
+        if dir_fd is not None and path == file.name:
+            hang()
+        return real(path, *rest, dir_fd=dir_fd)
+
+    return opened
+
+
+def test_predict_sees_the_input_that_the_service_sees(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    file = site.folder / "a.bin"
+    file.write_bytes(b"x" * 2**20)
+    config = site.configure(inputs={"roots": [str(site.folder)]})
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\n#SBATCH -c 8 --mem=8000\nsrun fit --in=a.bin\n")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    found = input_of(read_script(script, user, (f"--chdir={site.folder}",)), config)
+    assert found == 1.0
+    assert input_of(read_script(script, "no-such-user", ()), config) is None
+    assert input_of(read_script(script, user, ()), msgspec.structs.replace(config, inputs=Inputs())) is None
