@@ -28,8 +28,10 @@ now=$(date +%s)
 gpu=0
 while [ "$gpu" -lt "$held" ]; do
     if [ "$gpu" -ge "$busy" ]; then util_pct=0 mem_mib=0; fi
-    printf '{"job_id":"%s","node":"%s","time_s":%s,"gpu":%s,"util_pct":%s,"mem_mib":%s,"source":"simulated"}\\n' \\
-        "$job_id" "$node" "$now" "$gpu" "$util_pct" "$mem_mib"
+    for time_s in "$now" $((now + 1)); do  # a GPU that is looked at once shows too little
+        printf '{"job_id":"%s","node":"%s","time_s":%s,"gpu":%s,"util_pct":%s,"mem_mib":%s,"source":"simulated"}\\n' \\
+            "$job_id" "$node" "$time_s" "$gpu" "$util_pct" "$mem_mib"
+    done
     gpu=$((gpu + 1))
 done >>"$RIGHTSIZER_SANDBOX/gpu-spool/$job_id.jsonl"
 """

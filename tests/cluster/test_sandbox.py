@@ -88,7 +88,7 @@ def test_gpus_and_shards_are_allocated(shell: "Shell") -> None:
 def test_a_job_says_what_its_posing_gpus_would_show(sandbox: Sandbox, other_shell: "Shell") -> None:
     job = other_shell.submit_and_wait("--gres=gpu:2", script="simulate-gpu-use 1 70")
     lines = (sandbox.layout.gpu_spool / f"{job}.jsonl").read_text().splitlines()
-    assert ['"util_pct":70' in line for line in lines] == [True, False]
+    assert ['"util_pct":70' in line for line in lines] == [True, True, False, False]
     assert all('"source":"simulated"' in line for line in lines)
 
 

