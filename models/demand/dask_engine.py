@@ -23,7 +23,7 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 from accounting.errors import ModelError
 from accounting.frames import Floats
 from models.demand.matrix import Inputs, Matrix
-from models.demand.quantile import RAISED_AFTER, ROUNDS, SEED, SETTINGS, Fit, predict, raised, threads_for
+from models.demand.quantile import RAISED_AFTER, ROUNDS, SEED, Fit, predict, raised, settings_of, threads_for
 from models.features import FEATURES
 
 # A worker gets at least so many rows: of fewer, the mean of quantiles is too far from the quantile of all.
@@ -129,7 +129,7 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
             client, inputs, label=labels, weight=weighed, feature_names=list(FEATURES)
         )
         # A stretch begins with fresh random numbers: they must not be those of the stretch before it.
-        settings = {**SETTINGS, "seed": SEED + done}
+        settings = {**settings_of(matrix), "seed": SEED + done}
         answer = await xgboost.dask.train(
             client, settings, rows, until - done, xgb_model=booster, verbose_eval=False
         )

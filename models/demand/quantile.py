@@ -44,12 +44,23 @@ def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Boost
     the distribution above a censored value in its place is due to Portnoy (2003); here it is put at the quantile.
     """
     rows = _dmatrix(matrix.inputs, matrix.targets, weights)
-    booster = xgboost.Booster({**SETTINGS, "nthread": threads_for(len(matrix))}, [rows])
+    booster = xgboost.Booster({**settings_of(matrix), "nthread": threads_for(len(matrix))}, [rows])
     for done in range(ROUNDS):
         if done in RAISED_AFTER and matrix.bounded.any():
             rows.set_label(raised(matrix, booster.predict(rows)))
         booster.update(rows, done)
     return booster
+
+
+def settings_of(matrix: Matrix) -> dict[str, object]:
+    """Return SETTINGS, and for rows with bounds where the trees begin: at the quantile of those that are none.
+
+    XGBoost would begin at the quantile of all targets. Where that is a limit at which many jobs were cut off, no row
+    lies above it, all pull alike, and no split is ever made.
+    """
+    if not matrix.bounded.any() or matrix.bounded.all():
+        return dict(SETTINGS)
+    return {**SETTINGS, "base_score": float(np.quantile(matrix.targets[~matrix.bounded], QUANTILE))}
 
 
 def threads_for(rows: int) -> int:

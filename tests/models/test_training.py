@@ -84,6 +84,17 @@ def test_bounds_are_learned_as_bounds() -> None:
     assert as_bounds == pytest.approx(QUANTILE, abs=0.05)
 
 
+def test_one_limit_that_cuts_many_off_hides_no_difference() -> None:
+    draw = np.random.default_rng(8)
+    inputs = draw.random((2_000, len(FEATURES))).astype(np.float32)
+    need, limit = 2 * inputs[:, 0] + draw.normal(0, 0.1, 2_000), 1.7
+    bounded = need >= limit
+    assert bounded.mean() > 1 - QUANTILE
+    matrix = Matrix(inputs, np.minimum(need, limit), np.ones(2_000, np.bool_), bounded)
+    low = inputs[:, 0] < 0.2
+    assert predict(fit_quantile(matrix), inputs)[low].max() < 1.0
+
+
 def test_without_bounds_nothing_is_raised() -> None:
     matrix, _ = noisy(500, 9.0, 6)
     assert not matrix.bounded.any()
