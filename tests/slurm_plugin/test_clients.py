@@ -46,9 +46,9 @@ from slurm_plugin.service.protocol import (
 )
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.asking import install
 from tests.slurm_plugin.test_input_sizes import wait_long
 from tests.slurm_plugin.test_protocol import named
-from tests.slurm_plugin.test_service import install
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 ASKED = ClientSubmission(

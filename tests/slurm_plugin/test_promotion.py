@@ -21,8 +21,8 @@ from models.artefact import read_manifest
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import T0, attempt, submission
 from tests.conftest import PATIENCE_S, Site
+from tests.slurm_plugin.asking import connect, model_of
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.slurm_plugin.test_service import connect, model_of
 
 IN_USE_S = 1.0
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)

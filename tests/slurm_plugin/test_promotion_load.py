@@ -16,7 +16,7 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import attempt, submission
 from tests.conftest import PATIENCE_S, RECENT_JOBS, Site
-from tests.slurm_plugin.test_service import asked, connect, handler_of
+from tests.slurm_plugin.asking import asked, connect, handler_of
 
 CLIENTS, SWAPS, IN_USE_S = 4, 24, 1.0
 # More than are answered from memory alone would need: each model answers each of them anew.

@@ -1,0 +1,67 @@
+"""Asking the service, through its socket or without one."""
+
+import shutil
+import socket
+from pathlib import Path
+
+from accounting.token import find_token
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.answers import Answers
+from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import chain_settings_of
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import Reply, Request, decode_reply, encode_request
+from slurm_plugin.service.server import Handler
+from tests.builders import submission
+from tests.conftest import PATIENCE_S, Site, TrainedModel
+
+KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+
+
+def line_of(job: Submission, identity: str = "7") -> bytes:
+    return encode_request(Request(v=1, id=identity, kind="submit", job=job))
+
+
+def connect(site: Site) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(PATIENCE_S)
+    client.connect(str(site.socket))
+    return client
+
+
+def ask(site: Site, line: bytes) -> bytes:
+    """Send bytes and return what comes back up to a line end, or up to the end where the service hangs up."""
+    with connect(site) as client:
+        try:
+            client.sendall(line)
+            return client.makefile("rb").readline()
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
+def reply(site: Site, job: Submission = KNOWN) -> Reply:
+    return decode_reply(ask(site, line_of(job)))
+
+
+def model_of(site: Site) -> str:
+    token = find_token(reply(site).token)
+    assert token is not None
+    return token.model
+
+
+def install(site: Site, model: TrainedModel) -> None:
+    shutil.copytree(model.directory, site.models, symlinks=True)
+
+
+def handler_of(site: Site) -> Handler:
+    config = site.config
+    model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
+    model.refresh()
+    return Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal))).handle
+
+
+def asked(handle: Handler, line: bytes) -> bytes:
+    """The reply to a line; nothing where it deserves none."""
+    sent: list[bytes] = []
+    return b"".join(sent) if handle(line, sent.append) else b""

@@ -1,0 +1,149 @@
+"""What the service answers, line by line, without a socket."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.decisions import decode_decision
+from accounting.errors import ServiceError
+from accounting.request import Grant
+from accounting.token import find_token
+from models.families import script_signature
+from slurm_plugin.service.answers import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Answers
+from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import chain_settings_of
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import decode_reply
+from tests.builders import submission
+from tests.conftest import Site, TrainedModel
+from tests.slurm_plugin.asking import KNOWN, asked, handler_of, install, line_of
+
+
+def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN, "abc")))
+    assert answer.id == "abc"
+    assert answer.grant.cpus_per_task == 1 or answer.grant.cpus_per_task == 2
+    assert answer.grant.mem_per_node_mib is not None
+    assert answer.grant.mem_per_node_mib < 2000
+    assert answer.grant.gpus_per_node == 1
+    assert answer.message.startswith("rightsizer: this job gets")
+    token = find_token(answer.token)
+    assert token is not None
+    assert token.asked == {"tasks": 1, "cpus": 8, "mem": 8000, "gpus": 4}
+    assert token.granted == {
+        "cpus": answer.grant.cpus_per_task,
+        "mem": answer.grant.mem_per_node_mib,
+        "gpus": 1,
+    }
+    assert (token.model, token.signature) == (trained_model.version, script_signature(KNOWN.script))
+
+
+@pytest.mark.parametrize(("mode", "told"), [("observe", False), ("advise", True)])
+def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode=mode)
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN)))
+    assert (answer.grant, bool(answer.message)) == (Grant(), told)
+    assert ";would=cpus:" in answer.token
+    token = find_token(answer.token)
+    assert token is not None
+    assert (token.mode, token.granted) == (mode, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"comment": "rightsize=off"}, "opted-out"),
+        ({"other": ("array",)}, "form-not-handled:array"),
+        ({"batch": False, "mem_per_node_mib": None}, "not-a-batch-job"),
+        ({"user": "stranger"}, "no-evidence"),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 100, "gpus_per_node": 1}, "fits"),
+    ],
+)
+def test_a_job_that_is_left_alone_has_its_reason(
+    changes: dict[str, Any], reason: str, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    answer = decode_reply(asked(handler_of(site), line_of(msgspec.structs.replace(KNOWN, **changes))))
+    token = find_token(answer.token)
+    assert token is not None
+    assert (answer.grant, answer.message, token.reason) == (Grant(), "", reason)
+
+
+def test_without_a_model_every_job_keeps_its_request(site: Site) -> None:
+    site.configure(mode="enforce")
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN)))
+    assert (answer.grant, answer.message) == (Grant(), "")
+    assert ";why=no-model" in answer.token
+
+
+def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    handle = handler_of(site)
+    answers = [decode_reply(asked(handle, line_of(job))) for job in (KNOWN, submission(), KNOWN)]
+    [file] = Path(site.config.service.journal).iterdir()
+    decisions = [decode_decision(line) for line in file.read_bytes().splitlines()]
+    tokens = [find_token(answer.token) for answer in answers]
+    assert [made.id for made in decisions if made] == [token.decision_id for token in tokens if token]
+    assert len({token.decision_id for token in tokens if token}) == 3
+    assert decisions[0] is not None
+    assert (decisions[0].grant, decisions[0].applied) == (answers[0].grant, True)
+
+
+def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    config = site.config
+    model = CurrentModel(site.models, chain_settings_of(config))
+    model.refresh()
+    journal = Journal(Path(config.service.journal))
+    handle = Answers(config, model, CurrentFacts(config), journal).handle
+    journal.close()
+    assert decode_reply(asked(handle, line_of(KNOWN))).grant
+
+
+def test_a_rehearsal_is_for_nobody_and_ends(
+    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site, trained_model)
+    config = site.config
+    model = CurrentModel(site.models, chain_settings_of(config))
+    model.refresh()
+    answers = Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
+    assert answers.rehearse() is None, "nothing has been submitted"
+    assert asked(answers.handle, line_of(KNOWN))
+    (journal,) = Path(config.service.journal).iterdir()
+    written = journal.read_bytes()
+    now_s, pauses_s = time.time(), []
+    for later_s in (0.01, EXPECTED_S / 2):
+        monkeypatch.setattr(time, "time", lambda at_s=now_s + later_s: at_s)
+        pauses_s.append(answers.rehearse())
+    assert journal.read_bytes() == written
+    assert pauses_s[0] == LEAST_PAUSE_S
+    assert pauses_s[1] == pytest.approx(EXPECTED_S / 2 * PAUSE_SHARE, rel=0.01)
+    monkeypatch.setattr(time, "time", lambda: now_s + EXPECTED_S + 1)
+    assert answers.rehearse() is None, "no other one is to be expected"
+
+
+def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
+    handle = handler_of(site)
+    for line in (b"", b"{}", b"\xff", line_of(KNOWN).replace(b'"v":1', b'"v":2')):
+        assert asked(handle, line) == b""
+
+
+def test_a_journal_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServiceError, match=r"service\.journal"):
+        Journal(tmp_path / "file" / "journal")
