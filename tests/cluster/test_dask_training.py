@@ -109,7 +109,7 @@ def test_the_workers_are_jobs_and_the_model_is_as_good(shell: "Shell", config: C
         assert {"cpu=1", f"mem={MEMORY_MIB}M"} <= set(allocated.split(","))
     found = models_of(shell, file)
     assert (found[version]["current"], found[version]["gate"]) == ("yes", "passed")
-    assert found[version]["xgboost"] == found[here]["xgboost"] == "memory, cores, wall"
+    assert found[version]["xgboost"] == found[here]["xgboost"] == "memory, cores, wall, gpu_mem"
     assert saved_shares(shell, file, version) == pytest.approx(saved_shares(shell, file, here), abs=0.02)
 
 
