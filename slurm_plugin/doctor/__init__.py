@@ -1,0 +1,1 @@
+"""What an admin would check: `seen` are the values, `look` asks (impure), `checks` judges, `metrics` counts (pure)."""
