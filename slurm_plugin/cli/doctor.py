@@ -12,7 +12,8 @@ import click
 from accounting.errors import ConfigError, ServiceError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.doctor.checks import Finding, judge, not_configured
+from slurm_plugin.doctor.checks import judge, not_configured
+from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.look import complaint_of, look
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from slurm_plugin.doctor.checks import Finding, State, largest_drift, last_week
+from slurm_plugin.doctor.finding import Finding, State
+from slurm_plugin.doctor.model_checks import largest_drift, last_week
 from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 
 VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": math.nan}
