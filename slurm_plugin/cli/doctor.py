@@ -36,7 +36,8 @@ EXIT_PROBLEMS = 3
 def doctor(metrics_file: Path | None, config_file: str | None, output_format: str) -> None:
     """Check this installation, and say for whatever is wrong what to do; exit code 3 where something is.
 
-    Run it as the service's user on the host where the service runs: what others may not look at is unknown to them.
+    Run it as the service's user on the host where the service runs: what that user may not read is a problem, and
+    anybody else is told of files that are only closed to him.
     It changes nothing and trains nothing. What it says of drift and calibration stands in the newest model's card:
     `rightsizer evaluate --drift` computes both anew.
 
