@@ -43,15 +43,15 @@ _NO_SUCH_TABLE = 1146  # MariaDB
 _ADVISORY_LOCK = 7_163_874_112_004  # of this program, within one PostgreSQL database
 
 
-def open_store(url: str, *, create: bool = False) -> Engine:
+def open_store(url: str, *, create: bool = False, upgrade: bool = True) -> Engine:
     """Return an engine on the store at `url`, its schema brought forward to this program's.
 
     With `create` an empty or missing database becomes a store; without it that is a StoreError, as is a database
-    that is broken, unreachable, not ours, or of a newer schema.
+    that is broken, unreachable, not ours, or of a newer schema; without `upgrade`, so is one of an older schema.
     """
     engine = _engine(url, create=create)
     try:
-        _settle_schema(engine, create=create)
+        _settle_schema(engine, create=create, upgrade=upgrade)
     except StoreError:
         engine.dispose()
         raise
@@ -195,13 +195,18 @@ def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
         cursor.execute(f"SET NAMES utf8mb4 COLLATE {COLLATION}")
 
 
-def _settle_schema(engine: Engine, *, create: bool) -> None:
+def _settle_schema(engine: Engine, *, create: bool, upgrade: bool) -> None:
     config = AlembicConfig()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     scripts = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
         if _is_current(connection, scripts, create=create):
             return
+    if not upgrade:
+        raise StoreError(
+            f"the store {shown(engine.url)} has the schema of an older version; run `rightsizer ingest`, "
+            "which brings it forward"
+        )
     if engine.dialect.name == "sqlite":
         # Stays with the file: the analyst reads while ingest writes. Not before the file is known to be ours.
         with engine.connect() as connection, refusing(connection):

@@ -14,6 +14,7 @@ COMMANDS = {
     "config": "slurm_plugin.cli.config:config_group",
     "demo": "slurm_plugin.cli.demo:demo",
     "disable": "slurm_plugin.cli.switch:disable",
+    "doctor": "slurm_plugin.cli.doctor:doctor",
     "enable": "slurm_plugin.cli.switch:enable",
     "evaluate": "slurm_plugin.cli.evaluate:evaluate",
     "explain": "slurm_plugin.cli.explain:explain",

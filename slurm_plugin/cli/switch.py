@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from accounting.errors import ServiceError
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config import Config, load_config
-
-
-def switches(config: Config) -> list[Path]:
-    """Return the files that stop everything; the clients' one only where clients ask at all."""
-    return [
-        Path(config.hook.kill_switch),
-        *([Path(config.client.kill_switch)] if config.client.socket else []),
-    ]
+from slurm_plugin.config import load_config
+from slurm_plugin.switches import switches
 
 
 @click.command("disable")

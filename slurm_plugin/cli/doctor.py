@@ -1,0 +1,81 @@
+"""`rightsizer doctor`: what is wrong with this installation, and the fix."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accounting.errors import ConfigError, ServiceError
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.config import config_path, load_config
+from slurm_plugin.doctor.checks import judge, not_configured
+from slurm_plugin.doctor.finding import Finding
+from slurm_plugin.doctor.look import complaint_of, look
+
+if TYPE_CHECKING:
+    from slurm_plugin.doctor.seen import Seen
+
+# A check found problems.
+EXIT_PROBLEMS = 3
+
+
+@click.command("doctor")
+@click.option(
+    "--metrics",
+    "metrics_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write what was found for node_exporter's textfile collector, in one step; the name ends in .prom.",
+)
+@config_option
+@format_option
+def doctor(metrics_file: Path | None, config_file: str | None, output_format: str) -> None:
+    """Check this installation, and say for whatever is wrong what to do; exit code 3 where something is.
+
+    Run it as the service's user on the host where the service runs: what that user may not read is a problem, and
+    anybody else is told of files that are only closed to him.
+    It changes nothing and trains nothing. What it says of drift and calibration stands in the newest model's card:
+    `rightsizer evaluate --drift` computes both anew.
+
+    \b
+    Example:
+      rightsizer doctor
+      rightsizer doctor --metrics /run/rightsizer-metrics/rightsizer.prom
+    """
+    now_s = time.time()
+    seen, findings = examined(config_file, now_s)
+    if metrics_file is not None:
+        _write_metrics(metrics_file, seen, findings, now_s)
+    rows = [{"check": one.check, "state": one.state, "saw": one.what, "fix": one.fix} for one in findings]
+    print_rows(rows, output_format)
+    problems = sum(one.state == "problem" for one in findings)
+    if problems:
+        note(f"{problems} of {len(findings)} checks found a problem")
+        sys.exit(EXIT_PROBLEMS)
+
+
+def examined(config_file: str | None, now_s: float) -> tuple[Seen | None, list[Finding]]:
+    """Return what was seen and found; nothing is seen where the configuration does not load."""
+    try:
+        config, path = load_config(config_file), config_path(config_file)
+    except ConfigError as error:
+        return None, not_configured(complaint_of(error))
+    seen = look(config, f"read from {path}" if path else "there is no file: the defaults hold", now_s)
+    return seen, judge(seen)
+
+
+def _write_metrics(file: Path, seen: Seen | None, findings: list[Finding], now_s: float) -> None:
+    from prometheus_client import write_to_textfile
+
+    from slurm_plugin.doctor.metrics import registry_of
+
+    try:
+        write_to_textfile(str(file), registry_of(seen, findings, now_s))
+    except OSError as error:
+        raise ServiceError(
+            f"cannot write metrics to {file}: {error.strerror}; give --metrics a file in a folder you may write"
+        ) from None

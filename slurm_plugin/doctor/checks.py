@@ -1,0 +1,47 @@
+"""The table of checks, and what they find wrong with an installation by what was seen of it. Pure: it asks nothing.
+
+A check is one function from what was seen to (state, what, fix), and one line in CHECKS. `unknown` is what could not be
+told: it is no problem of its own, but of what is seen to be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slurm_plugin.doctor import model_checks, service_checks, store_checks
+from slurm_plugin.doctor.finding import Finding, Judged
+from slurm_plugin.doctor.seen import Complaint, Seen
+
+CHECKS: dict[str, Callable[[Seen], Judged]] = {
+    "configuration": service_checks.configuration,
+    "kill-switch": service_checks.kill_switch,
+    "service": service_checks.service,
+    "model": model_checks.model,
+    "model-age": model_checks.model_age,
+    "gate": model_checks.gate,
+    "drift": model_checks.drift,
+    "calibration": model_checks.calibration,
+    "poisoning": model_checks.poisoning,
+    "store": store_checks.store,
+    "ingest": store_checks.ingest,
+    "newest-job": store_checks.newest_job,
+    "journal": store_checks.journal,
+}
+
+
+def judge(seen: Seen) -> list[Finding]:
+    """Return the finding of every check."""
+    return [_finding(name, check(seen)) for name, check in CHECKS.items()]
+
+
+def not_configured(why: Complaint) -> list[Finding]:
+    """Return what is known where the configuration does not load: that alone."""
+    unseen: Judged = "unknown", "not looked at: the configuration does not load", ""
+    judged: dict[str, Judged] = dict.fromkeys(CHECKS, unseen)
+    judged["configuration"] = "problem", why.what, why.fix
+    return [_finding(name, one) for name, one in judged.items()]
+
+
+def _finding(check: str, judged: Judged) -> Finding:
+    state, what, fix = judged
+    return Finding(check=check, state=state, what=what, fix=fix)

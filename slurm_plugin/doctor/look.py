@@ -1,0 +1,184 @@
+"""Looks at an installation, and changes nothing of it; what cannot be seen is a complaint, never an exception."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from accounting.errors import ModelError, RightsizerError
+from slurm_plugin.config import Config
+from slurm_plugin.doctor.seen import (
+    Answer,
+    CardPart,
+    Complaint,
+    JournalSeen,
+    ModelSeen,
+    Seen,
+    SocketSeen,
+    StoreSeen,
+    SwitchSeen,
+    TrainingSeen,
+)
+from slurm_plugin.switches import switches
+
+Found = TypeVar("Found")
+
+ANSWERS: dict[int, Answer] = {
+    0: "answers",
+    errno.ENOENT: "is not there",
+    errno.ENOTDIR: "is not there",
+    errno.ENOTSOCK: "is no socket",
+    # Its queue is full: whoever listens is busy or stuck.
+    errno.EAGAIN: "is full",
+    errno.EACCES: "is not ours to ask",
+    errno.EPERM: "is not ours to ask",
+}
+
+
+def look(config: Config, configuration: str, now_s: float) -> Seen:
+    """Return what there is to see at `now_s` (unix seconds); `configuration` says where `config` is from."""
+    return Seen(
+        now_s=now_s,
+        configuration=configuration,
+        switches=tuple(SwitchSeen(str(path), _exists(path)) for path in switches(config)),
+        sockets=_sockets(config),
+        model=_or_complaint(lambda: _model(config)),
+        training=_or_complaint(lambda: _training(Path(config.models.directory))),
+        store=_or_complaint(lambda: _store(config.store.url, now_s)),
+        journal=_or_complaint(lambda: _journal(Path(config.service.journal))),
+    )
+
+
+def complaint_of(error: RightsizerError) -> Complaint:
+    """Return an expected failure in its two halves: what is wrong; what to do."""
+    what, _, fix = str(error).rpartition("; ")
+    return Complaint(what, fix) if what else Complaint(fix, "")
+
+
+def _or_complaint(find: Callable[[], Found]) -> Found | Complaint:
+    try:
+        return find()
+    except RightsizerError as error:
+        return complaint_of(error)
+    except OSError as error:
+        return Complaint(
+            f"cannot look at {error.filename}: {error.strerror}",
+            "run this as the service's user, or mend the permissions",
+        )
+
+
+def _exists(path: Path) -> bool | None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _sockets(config: Config) -> tuple[SocketSeen, ...]:
+    asked = [(config.service.socket, "rightsizer serve", "rightsizer")]
+    if config.client.socket:
+        asked.append((config.client.socket, "rightsizer serve --clients", "rightsizer-clients"))
+    return tuple(SocketSeen(path, _answer(Path(path)), command, unit) for path, command, unit in asked)
+
+
+def _answer(path: Path) -> Answer:
+    """Connect and ask nothing."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            refused = probe.connect_ex(str(path))
+        except OSError:  # a path that is longer than a socket's may be
+            return "is not there"
+    if refused == errno.ECONNREFUSED and not path.is_socket():
+        return "is no socket"
+    return ANSWERS.get(refused, "is dead")
+
+
+def _model(config: Config) -> ModelSeen:
+    from models.artefact import load_predictor, read_manifest
+    from models.registry import current_folder
+    from slurm_plugin.service.decide import chain_settings_of
+
+    directory = Path(config.models.directory)
+    _list(directory)
+    folder = current_folder(directory)
+    load_predictor(folder, chain_settings_of(config))
+    manifest = read_manifest(folder)
+    apart: dict[str, tuple[str, ...]] = {name: known.apart for name, known in manifest.growth.items()}
+    return ModelSeen(version=manifest.version, created_s=manifest.created_s, apart=apart)
+
+
+def _training(directory: Path) -> TrainingSeen:
+    from models.artefact import CARD_JSON, read_part
+    from models.registry import known_succession, versions
+
+    _list(directory)
+    there = versions(directory)
+    if not there:
+        raise ModelError(f"there is no model in {directory}; run `rightsizer train` first")
+    content = read_part(directory / there[-1], CARD_JSON)
+    if content is None:
+        raise ModelError(f"model {there[-1]} was made without a card; `rightsizer train` makes one with it")
+    try:
+        card = msgspec.json.decode(content, type=CardPart)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"the card of model {there[-1]} is another version's: {error}; run `rightsizer train`"
+        ) from None
+    held = known_succession(directory).held
+    is_current = bool(held) and held[-1].version == there[-1]
+    by = held[-1].by if is_current else None
+    made_current_by = f"{by.who} ({by.why})" if by else "a changed link" if is_current else ""
+    return TrainingSeen(version=there[-1], card=card, made_current_by=made_current_by)
+
+
+def _list(directory: Path) -> None:
+    """Raise OSError where a folder that is there may not be listed: that is not a folder without models."""
+    try:
+        with os.scandir(directory):
+            pass
+    except FileNotFoundError:
+        return
+
+
+def _store(url: str, now_s: float) -> StoreSeen:
+    from accounting.ingest import SACCT
+    from accounting.store.database import open_store
+    from accounting.store.records import latest_end_s, read_offsets, read_until_s
+
+    engine = open_store(url, upgrade=False)
+    try:
+        with engine.connect() as connection:
+            return StoreSeen(
+                read_until_s=read_until_s(connection, SACCT),
+                newest_end_s=latest_end_s(connection, int(now_s)),
+                journal_offsets=read_offsets(connection),
+            )
+    finally:
+        engine.dispose()
+
+
+def _journal(folder: Path) -> JournalSeen:
+    from accounting.journal import PATTERN
+
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return JournalSeen(folder=str(folder), is_there=False, is_ours=False, sizes={})
+    is_ours = os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+    files = list(folder.glob(PATTERN)) if is_ours else []
+    return JournalSeen(
+        folder=str(folder),
+        is_there=True,
+        is_ours=is_ours and all(os.access(file, os.R_OK) for file in files),
+        sizes={file.name: file.stat().st_size for file in files},
+    )

@@ -1,0 +1,101 @@
+"""The doctor's findings, and the figures behind them, as Prometheus counts them. Pure: it writes nothing.
+
+What is not known has no sample; a check that could not be made is NaN, which is neither fine nor a problem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from slurm_plugin.doctor.finding import Finding, State
+from slurm_plugin.doctor.model_checks import largest_drift, last_week
+from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
+
+VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": math.nan}
+
+# Of each metric its name, what it says, and the label that tells its samples apart.
+CHECK = (
+    "rightsizer_check",
+    "What a check of `rightsizer doctor` found: 0 ok, 1 warning, 2 problem.",
+    "check",
+)
+LOOKED = ("rightsizer_doctor_time_seconds", "When the doctor last looked, in unix time.", "")
+MODEL_AGE = ("rightsizer_model_age_seconds", "How long ago the current model was trained.", "")
+INGEST_LAG = ("rightsizer_ingest_lag_seconds", "How long ago accounting was read to its end.", "")
+NEWEST_JOB = ("rightsizer_newest_job_age_seconds", "How long ago the newest job in the store ended.", "")
+UNREAD = ("rightsizer_journal_unread_bytes", "How much of the decision journal is not ingested.", "")
+DRIFT = (
+    "rightsizer_feature_drift",
+    "The largest population stability index of a feature, less what chance gives; drifted from 0.25.",
+    "resource",
+)
+BEYOND = (
+    "rightsizer_week_beyond_model_ratio",
+    "The share of the last week's jobs that used more than the model allowed.",
+    "resource",
+)
+ALLOWED = (
+    "rightsizer_week_allowed_ratio",
+    "The share of jobs that may use more than the model allows.",
+    "resource",
+)
+APART = ("rightsizer_users_apart", "Users unlike all others, whom the model did not learn from.", "resource")
+
+Metric = tuple[str, str, str]
+Sample = tuple[Metric, str, float]
+
+
+def registry_of(seen: Seen | None, findings: Iterable[Finding], now_s: float) -> CollectorRegistry:
+    """Return findings and figures for `prometheus_client` to write; `seen` is None where nothing could be looked at."""
+    samples: list[Sample] = [(CHECK, one.check, VALUE[one.state]) for one in findings]
+    samples.append((LOOKED, "", now_s))
+    if seen is not None:
+        samples += _figures(seen)
+    registry = CollectorRegistry()
+    registry.register(_Samples(samples))
+    return registry
+
+
+def _figures(seen: Seen) -> Iterator[Sample]:
+    if not isinstance(seen.model, Complaint):
+        yield MODEL_AGE, "", seen.now_s - seen.model.created_s
+        yield from ((APART, dimension, len(users)) for dimension, users in seen.model.apart.items())
+    if not isinstance(seen.training, Complaint):
+        for dimension, found in seen.training.card.drift.items():
+            if (index := largest_drift(found)) is not None:
+                yield DRIFT, dimension, index
+        for growth in seen.training.card.growth:
+            if week := last_week(growth.weeks):
+                yield BEYOND, growth.dimension, week.exceeded / week.jobs
+                yield ALLOWED, growth.dimension, week.nominal
+    if not isinstance(seen.store, Complaint):
+        yield from _ages(INGEST_LAG, seen.store.read_until_s, seen.now_s)
+        yield from _ages(NEWEST_JOB, seen.store.newest_end_s, seen.now_s)
+        if not isinstance(seen.journal, Complaint) and seen.journal.is_ours:
+            yield UNREAD, "", unread_bytes(seen.journal, seen.store)
+
+
+def _ages(metric: Metric, then_s: int | None, now_s: float) -> Iterator[Sample]:
+    if then_s is not None:
+        yield metric, "", now_s - then_s
+
+
+class _Samples(Collector):
+    """Hands samples to a registry, by metric."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._families: dict[str, GaugeMetricFamily] = {}
+        for (name, says, label), value_of, value in samples:
+            labels = [label] if label else []
+            if name not in self._families:
+                self._families[name] = GaugeMetricFamily(name, says, labels=labels)
+            self._families[name].add_metric([value_of] if label else [], value)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metrics."""
+        return self._families.values()

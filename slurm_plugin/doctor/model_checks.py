@@ -1,0 +1,112 @@
+"""Checks of the current model, and of what the newest training says of itself in its card. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from models.drift import FeatureDrift, WeekCalibration
+from slurm_plugin.doctor.finding import DAY_S, Judged, by_age, span, unseen
+from slurm_plugin.doctor.seen import Complaint, Seen, TrainingSeen
+
+# Two weeks of nightly trainings that failed or were refused.
+MODEL_AGE_S = 14 * DAY_S
+LOOK_AT_DRIFT = "compare `rightsizer evaluate --drift`, and see who submits what is new"
+
+
+def model(seen: Seen) -> Judged:
+    """Whether the current model loads as the service loads it."""
+    if isinstance(seen.model, Complaint):
+        return "problem", seen.model.what, seen.model.fix
+    return "ok", f"{seen.model.version} loads, and every digest holds", ""
+
+
+def model_age(seen: Seen) -> Judged:
+    """How long ago the current model was trained."""
+    if isinstance(seen.model, Complaint):
+        return unseen(seen.model)
+    fix = "see `systemctl status rightsizer-train.timer`, `rightsizer models`, and run `rightsizer train`"
+    return by_age("the current model was trained", seen.now_s - seen.model.created_s, MODEL_AGE_S, fix)
+
+
+def gate(seen: Seen) -> Judged:
+    """Whether the promotion gate refused the newest model."""
+    if isinstance(seen.training, Complaint):
+        return unseen(seen.training)
+    newest, verdict = seen.training, seen.training.card.verdict
+    if verdict is None:
+        return "ok", f"not asked of the newest model, {newest.version}", ""
+    if verdict.passed:
+        return "ok", f"passed the newest model, {newest.version}", ""
+    refused = f"refused the newest model, {newest.version}: {'; '.join(verdict.reasons)}"
+    if newest.made_current_by:
+        return "ok", f"{refused}; made current all the same by {newest.made_current_by}", ""
+    return (
+        "warning",
+        refused,
+        f"read `rightsizer models {newest.version}`; the model before goes on answering",
+    )
+
+
+def drift(seen: Seen) -> Judged:
+    """How far the features of the latest jobs had drifted at the newest training."""
+    if isinstance(seen.training, Complaint):
+        return unseen(seen.training)
+    found = [(dimension, one) for dimension, many in seen.training.card.drift.items() for one in many]
+    shown = [
+        f"{dimension}: {one.feature} {one.psi - one.by_chance:.2f}"
+        for dimension, one in found
+        if one.word in ("shifted", "drifted")
+    ]
+    what = f"PSI beyond chance {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
+    return _by_word([one.word for _, one in found], what)
+
+
+def calibration(seen: Seen) -> Judged:
+    """How many jobs of the last week used more than the model allowed, at the newest training."""
+    if isinstance(seen.training, Complaint):
+        return unseen(seen.training)
+    last = {one.dimension: week for one in seen.training.card.growth if (week := last_week(one.weeks))}
+    shown = [
+        f"{dimension} {week.exceeded / week.jobs:.1%} of {week.jobs} (at most {week.nominal:.1%})"
+        for dimension, week in last.items()
+    ]
+    what = (
+        f"beyond the model in the last week {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
+    )
+    return _by_word([week.word for week in last.values()], what)
+
+
+def poisoning(seen: Seen) -> Judged:
+    """Whom the current model did not learn from."""
+    if isinstance(seen.model, Complaint):
+        return unseen(seen.model)
+    apart = [f"{dimension}: {', '.join(users)}" for dimension, users in seen.model.apart.items() if users]
+    if not apart:
+        return "ok", "no user is set apart", ""
+    return "ok", f"set apart, unlike all others and not learned from: {'; '.join(apart)}", ""
+
+
+def last_week(weeks: Iterable[WeekCalibration]) -> WeekCalibration | None:
+    """Return the last week that has enough jobs to tell; None where none has."""
+    return max(
+        (one for one in weeks if one.word != "too few to tell"), key=lambda one: one.from_s, default=None
+    )
+
+
+def largest_drift(found: Iterable[FeatureDrift]) -> float | None:
+    """Return the largest index of a dimension's features, less what chance gives; None where rows are too few."""
+    return max((one.psi - one.by_chance for one in found if one.word != "too few to tell"), default=None)
+
+
+def _by_word(words: list[str], what: str) -> Judged:
+    if "drifted" in words:
+        return "problem", what, LOOK_AT_DRIFT
+    if "shifted" in words:
+        return "warning", what, LOOK_AT_DRIFT
+    if "stable" in words:
+        return "ok", what, ""
+    return "unknown", "the newest model has too few jobs to tell", "wait for more jobs"
+
+
+def _when(training: TrainingSeen, now_s: float) -> str:
+    return f"at the training of {training.version}, jobs until {span(now_s - training.card.last_end_s)} ago"

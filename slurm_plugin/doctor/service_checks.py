@@ -1,0 +1,41 @@
+"""Checks of what answers submissions: whether it may, and whether it does. Pure."""
+
+from __future__ import annotations
+
+from slurm_plugin.doctor.finding import Judged, State
+from slurm_plugin.doctor.seen import Answer, Seen, SocketSeen
+
+# The worst last.
+BAD: tuple[State, ...] = ("ok", "unknown", "warning", "problem")
+
+
+def configuration(seen: Seen) -> Judged:
+    """Whether the configuration loads: who asks has it."""
+    return "ok", seen.configuration, ""
+
+
+def kill_switch(seen: Seen) -> Judged:
+    """Whether a kill switch is thrown: every job is left alone then."""
+    thrown = [switch.path for switch in seen.switches if switch.thrown]
+    hidden = [switch.path for switch in seen.switches if switch.thrown is None]
+    if thrown:
+        return "warning", f"every job is left alone: {', '.join(thrown)} exists", "run `rightsizer enable`"
+    if hidden:
+        return "unknown", f"{', '.join(hidden)} may not be looked at", "run this as the service's user"
+    return "ok", "not thrown", ""
+
+
+def service(seen: Seen) -> Judged:
+    """Whether the services answer on their sockets; of several the worst."""
+    return max((_socket(one) for one in seen.sockets), key=lambda judged: BAD.index(judged[0]))
+
+
+def _socket(one: SocketSeen) -> Judged:
+    start = f"start `{one.command}` (systemctl restart {one.unit}), and see its log"
+    fixes: dict[Answer, tuple[State, str]] = {
+        "answers": ("ok", ""),
+        "is not ours to ask": ("unknown", "run this as the service's user"),
+        "is no socket": ("problem", f"move {one.path} away and {start}"),
+    }
+    state, fix = fixes.get(one.answer, ("problem", start))
+    return state, f"{one.path} {one.answer}", fix

@@ -1,0 +1,59 @@
+"""Checks of what is known of the past: the store, how far behind it is, and the journal. Pure."""
+
+from __future__ import annotations
+
+from slurm_plugin.doctor.finding import DAY_S, HOUR_S, Judged, by_age, unseen
+from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
+
+# The timer ingests every ten minutes.
+INGEST_LAG_S = 2 * HOUR_S
+# A long weekend without a job's end is possible.
+NEWEST_JOB_AGE_S = 4 * DAY_S
+# Some 75,000 decisions.
+UNREAD_BYTES = 64 * 1024 * 1024
+INGEST = "see `systemctl status rightsizer-ingest.timer` and run `rightsizer ingest`"
+
+
+def store(seen: Seen) -> Judged:
+    """Whether the store opens."""
+    if isinstance(seen.store, Complaint):
+        return "problem", seen.store.what, seen.store.fix
+    return "ok", "opens", ""
+
+
+def ingest(seen: Seen) -> Judged:
+    """How far behind reading accounting is."""
+    if isinstance(seen.store, Complaint):
+        return unseen(seen.store)
+    if seen.store.read_until_s is None:
+        return "unknown", "the store was never read from Slurm's accounting", "run `rightsizer ingest`"
+    return by_age("accounting was read until", seen.now_s - seen.store.read_until_s, INGEST_LAG_S, INGEST)
+
+
+def newest_job(seen: Seen) -> Judged:
+    """How long ago the newest job ended: reading may go well and find nothing."""
+    if isinstance(seen.store, Complaint):
+        return unseen(seen.store)
+    if seen.store.newest_end_s is None:
+        return "warning", "the store has no job", "run `rightsizer ingest`"
+    fix = "if jobs did end since, see what `sacct -a -X` says as the service's user, then `rightsizer ingest`"
+    return by_age(
+        "the newest job in the store ended", seen.now_s - seen.store.newest_end_s, NEWEST_JOB_AGE_S, fix
+    )
+
+
+def journal(seen: Seen) -> Judged:
+    """Whether decisions can be recorded, and are ingested."""
+    if isinstance(seen.journal, Complaint):
+        return unseen(seen.journal)
+    journal = seen.journal
+    if not journal.is_there:
+        return "warning", f"there is no {journal.folder}", "start the service, which makes it"
+    if not journal.is_ours:
+        fix = "run this as the service's user; if you did, give it that folder (chown)"
+        return "problem", f"{journal.folder} may not be read and written", fix
+    if isinstance(seen.store, Complaint):
+        return "ok", f"{journal.folder} may be read and written; what of it is ingested is not known", ""
+    unread = unread_bytes(journal, seen.store)
+    what = f"{unread / 1024 / 1024:.1f} MiB of {journal.folder} are not ingested"
+    return ("warning", what, INGEST) if unread > UNREAD_BYTES else ("ok", what, "")
