@@ -48,7 +48,11 @@ def gate(seen: Seen) -> Judged:
 
 
 def drift(seen: Seen) -> Judged:
-    """How far the features of the latest jobs had drifted at the newest training."""
+    """How far the features of the latest jobs had drifted at the newest training.
+
+    No more than a warning: a family's past moves as it grows older, and what is new may be told as well as what is
+    known. Whether it is, calibration says.
+    """
     if isinstance(seen.training, Complaint):
         return unseen(seen.training)
     found = [(dimension, one) for dimension, many in seen.training.card.drift.items() for one in many]
@@ -58,7 +62,8 @@ def drift(seen: Seen) -> Judged:
         if one.word in ("shifted", "drifted")
     ]
     what = f"PSI beyond chance {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
-    return _by_word([one.word for _, one in found], what)
+    state, said, fix = _by_word([one.word for _, one in found], what)
+    return ("warning" if state == "problem" else state), said, fix
 
 
 def calibration(seen: Seen) -> Judged:

@@ -34,9 +34,7 @@ from tests.slurm_plugin.test_input_sizes import wait_long
 NEW_MODEL_S = 5.0
 
 
-def test_a_new_model_is_used_soon_and_a_damaged_one_never(
-    site: Site, trained_model: TrainedModel
-) -> None:
+def test_a_new_model_is_used_soon_and_a_damaged_one_never(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     service = site.serve()
     assert model_of(site) == trained_model.version
