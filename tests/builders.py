@@ -310,6 +310,8 @@ class FakeSacct:
 
 def executable(file: Path, text: str) -> Path:
     """Write a script that can be run."""
+    # What is just being executed cannot be written to.
+    file.unlink(missing_ok=True)
     file.write_text(text)
     file.chmod(0o755)
     return file
