@@ -47,27 +47,36 @@ def whole(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
 def test_killed_again_and_again_it_loses_and_doubles_nothing(
     url: str, kind: str, whole: dict[str, list[tuple[object, ...]]]
 ) -> None:
-    draw, killed = random.Random(11), 0
-    for number in range(KILLS):
+    draw, number = random.Random(11), 0
+    # A busy machine may need more of them until one comes through.
+    while number < KILLS or windows_in(url) != whole["windows"]:
+        assert number < 10 * KILLS, "it never came through: the kills tell nothing"
         process, pipe = start_writing(url, ENDLESS)
         # Each fifth while it opens or makes the store, the others in the middle of writing.
         if number % 5 != 4:
             assert pipe.poll(PATIENCE_S)
         process.join(draw.uniform(0.0, 0.1))
-        killed += process.exitcode is None
+        assert process.exitcode is None, "the writer ended by itself: look for its error above"
         process.kill()
         process.join()
         pipe.close()
         if kind == "sqlite" and number % 20 == 0:
             check_integrity(url)
-    assert killed == KILLS, "the writer ended by itself: look for its error above"
+        number += 1
     engine = open_store(url)
-    assert content(engine)["windows"] == whole["windows"], "it never came through: the kills tell nothing"
     write_windows(engine)
     assert content(engine) == whole
     engine.dispose()
     if kind == "sqlite":
         check_integrity(url)
+
+
+def windows_in(url: str) -> list[tuple[object, ...]]:
+    """Up to when a store's windows were written."""
+    engine = open_store(url)
+    held = content(engine)["windows"]
+    engine.dispose()
+    return held
 
 
 def check_integrity(url: str) -> None:

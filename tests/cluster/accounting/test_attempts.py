@@ -345,7 +345,9 @@ def test_ingest_while_jobs_run_takes_those_that_have_ended(played: Played) -> No
     assert {played.site.jobs[name] for name in ("sub-second", "cancelled", "oom-quick")} & set(
         played.site.jobs.values()
     ) <= ended
-    assert all(one in played.attempts for one in played.first_half)
+    # What slurmdbd heard of their steps only later, the next run has mended.
+    kept = {(one.row.job_id, one.row.submit_s, one.row.state) for one in played.attempts}
+    assert {(one.row.job_id, one.row.submit_s, one.row.state) for one in played.first_half} <= kept
 
 
 def test_two_halves_make_one_whole(played: Played) -> None:
