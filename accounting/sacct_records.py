@@ -143,18 +143,11 @@ def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Ta
         "alloc_mem_mib": given.mem_mib,
         "alloc_gpus": given.gpus,
         "energy_j": columns.whole(table["ConsumedEnergyRaw"]),
-        "slurm_release": [""] * len(table),
-        "gather": [""] * len(table),
+        "slurm_release": pa.repeat(metering.release, len(table)),
+        "gather": pa.repeat(metering.gather, len(table)),
         "digest": [group.digest for group in groups],
     }
-    return measured_by(table_of(values, JOBS), metering)
-
-
-def measured_by(jobs: pa.Table, metering: Metering) -> pa.Table:
-    """Return jobs that say who measured them."""
-    for name, value in (("slurm_release", metering.release), ("gather", metering.gather)):
-        jobs = jobs.set_column(JOBS.get_field_index(name), JOBS.field(name), pa.repeat(value, len(jobs)))
-    return jobs
+    return table_of(values, JOBS)
 
 
 def _steps(table: pa.Table, job: Ints) -> pa.Table:

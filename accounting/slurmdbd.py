@@ -42,7 +42,7 @@ from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.rows import group_rows
 from accounting.errors import SlurmError
 from accounting.frames import Records
-from accounting.sacct_records import Metering, measured_by
+from accounting.sacct_records import Metering
 from accounting.slurmdbd_rows import COLUMNS, Names, printed
 
 CHUNK_JOBS = 5000
@@ -81,8 +81,8 @@ def read_database(
         with engine.connect() as connection:
             _refuse_writers(connection, engine)
             connection.execute(text("SET SESSION TRANSACTION READ ONLY"))
-            for records in _read(connection, engine, cluster, (begin_s, end_s), now_s):
-                yield replace(records, jobs=measured_by(records.jobs, metering or Metering()))
+            settings = DumpSettings(now_s=now_s, zone=ZoneInfo("UTC"), metering=metering or Metering())
+            yield from _read(connection, engine, cluster, (begin_s, end_s), settings)
     except SQLAlchemyError as error:
         complaint = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise SlurmError(
@@ -108,12 +108,11 @@ def _refuse_writers(connection: Connection, engine: Engine) -> None:
 
 
 def _read(
-    connection: Connection, engine: Engine, cluster: str, window: tuple[int, int], now_s: int
+    connection: Connection, engine: Engine, cluster: str, window: tuple[int, int], settings: DumpSettings
 ) -> Iterator[Records]:
     jobs = _columns(connection, f"{cluster}_job_table", _JOB)
     steps = _columns(connection, f"{cluster}_step_table", _STEP)
     names = _names(connection, cluster)
-    settings = DumpSettings(now_s=now_s, zone=ZoneInfo("UTC"))
     unfinished = _count_unfinished(connection, cluster)
     end: ColumnClause[int] = column("time_end")
     job: ColumnClause[int] = column("job_db_inx")

@@ -220,6 +220,14 @@ def read_part(folder: Path, name: str) -> bytes | None:
     return None if digest is None else read_checked(folder / name, digest)
 
 
+def read_card(folder: Path, name: str) -> bytes:
+    """Return a file of a model's card; ModelError where the model was made without one."""
+    content = read_part(folder, name)
+    if content is None:
+        raise ModelError(f"model {folder.name} was made without a card; `rightsizer train` makes one with it")
+    return content
+
+
 def read_checked(file: Path, digest: str) -> bytes:
     """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
     try:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from accounting import columns, frames
 from accounting.dumps.fields import Fields, over_distinct
 from accounting.dumps.rows import Rows
+from accounting.sacct_records import Metering
 from accounting.tres import name_tres
 
 DAY_S = 86400
@@ -34,13 +35,14 @@ class DumpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a dump does not tell. `zone` is that of local times, `now_s` the time after which nothing can have ended.
 
     `cluster` stands where the dump names none ('': the file's name). `gpu_tres` are the numbers that slurmdbd's
-    table gives to GPUs: a job's GPUs are the most that any of them says.
+    table gives to GPUs: a job's GPUs are the most that any of them says. `metering` is who measured.
     """
 
     now_s: int
     zone: ZoneInfo
     cluster: str = ""
     gpu_tres: tuple[int, ...] = ()
+    metering: Metering = Metering()
     block_bytes: int = 4 * 1024**2
 
 
@@ -86,8 +88,8 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
         "energy_j": believable_j(
             pc.coalesce(fields.number("energy_raw"), granted.energy_j), nodes, times.elapsed_s
         ),
-        "slurm_release": pa.array([""] * len(rows.lines)),
-        "gather": pa.array([""] * len(rows.lines)),
+        "slurm_release": pa.repeat(settings.metering.release, len(rows.lines)),
+        "gather": pa.repeat(settings.metering.gather, len(rows.lines)),
         "digest": pa.nulls(len(rows.lines), pa.int64()),
     }
     jobs = pa.table([made[field.name].cast(field.type) for field in frames.JOBS], frames.JOBS)

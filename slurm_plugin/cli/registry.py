@@ -119,7 +119,7 @@ def _gate_of(folder: Path) -> str:
 
 def _print_card(directory: Path, version: str, output_format: str) -> None:
     from models import registry
-    from models.artefact import CARD_JSON, CARD_MD, read_part
+    from models.artefact import CARD_JSON, CARD_MD, read_card
 
     if output_format == "csv":
         raise click.UsageError("a card has no rows: --format table or json")
@@ -127,9 +127,7 @@ def _print_card(directory: Path, version: str, output_format: str) -> None:
         raise ModelError(
             f"there is no model {version} in {directory}; `rightsizer models` lists those there are"
         )
-    content = read_part(directory / version, CARD_JSON if output_format == "json" else CARD_MD)
-    if content is None:
-        raise ModelError(f"model {version} was made without a card; `rightsizer train` makes one with it")
+    content = read_card(directory / version, CARD_JSON if output_format == "json" else CARD_MD)
     click.echo(content.decode().rstrip())
 
 

@@ -118,16 +118,14 @@ def _model(config: Config) -> ModelSeen:
 
 
 def _training(directory: Path) -> TrainingSeen:
-    from models.artefact import CARD_JSON, read_part
+    from models.artefact import CARD_JSON, read_card
     from models.registry import known_succession, versions
 
     _list(directory)
     there = versions(directory)
     if not there:
         raise ModelError(f"there is no model in {directory}; run `rightsizer train` first")
-    content = read_part(directory / there[-1], CARD_JSON)
-    if content is None:
-        raise ModelError(f"model {there[-1]} was made without a card; `rightsizer train` makes one with it")
+    content = read_card(directory / there[-1], CARD_JSON)
     try:
         card = msgspec.json.decode(content, type=CardPart)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

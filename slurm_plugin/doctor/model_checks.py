@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from models.drift import FeatureDrift, WeekCalibration
-from slurm_plugin.doctor.finding import DAY_S, Judged, by_age, span, unseen
+from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, span, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen, TrainingSeen
 
 # Two weeks of nightly trainings that failed or were refused.
@@ -62,8 +62,7 @@ def drift(seen: Seen) -> Judged:
         if one.word in ("shifted", "drifted")
     ]
     what = f"PSI beyond chance {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
-    state, said, fix = _by_word([one.word for _, one in found], what)
-    return ("warning" if state == "problem" else state), said, fix
+    return _by_word([one.word for _, one in found], what, drifted="warning")
 
 
 def calibration(seen: Seen) -> Judged:
@@ -78,7 +77,7 @@ def calibration(seen: Seen) -> Judged:
     what = (
         f"beyond the model in the last week {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
     )
-    return _by_word([week.word for week in last.values()], what)
+    return _by_word([week.word for week in last.values()], what, drifted="problem")
 
 
 def poisoning(seen: Seen) -> Judged:
@@ -103,9 +102,9 @@ def largest_drift(found: Iterable[FeatureDrift]) -> float | None:
     return max((one.psi - one.by_chance for one in found if one.word != "too few to tell"), default=None)
 
 
-def _by_word(words: list[str], what: str) -> Judged:
+def _by_word(words: list[str], what: str, drifted: State) -> Judged:
     if "drifted" in words:
-        return "problem", what, LOOK_AT_DRIFT
+        return drifted, what, LOOK_AT_DRIFT
     if "shifted" in words:
         return "warning", what, LOOK_AT_DRIFT
     if "stable" in words:

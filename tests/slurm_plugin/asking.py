@@ -23,16 +23,16 @@ def line_of(job: Submission, identity: str = "7") -> bytes:
     return encode_request(Request(v=1, id=identity, kind="submit", job=job))
 
 
-def connect(site: Site) -> socket.socket:
+def connect(path: Path) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(PATIENCE_S)
-    client.connect(str(site.socket))
+    client.connect(str(path))
     return client
 
 
-def ask(site: Site, line: bytes) -> bytes:
+def ask(path: Path, line: bytes) -> bytes:
     """Send bytes and return what comes back up to a line end, or up to the end where the service hangs up."""
-    with connect(site) as client:
+    with connect(path) as client:
         try:
             client.sendall(line)
             return client.makefile("rb").readline()
@@ -41,7 +41,7 @@ def ask(site: Site, line: bytes) -> bytes:
 
 
 def reply(site: Site, job: Submission = KNOWN) -> Reply:
-    return decode_reply(ask(site, line_of(job)))
+    return decode_reply(ask(site.socket, line_of(job)))
 
 
 def model_of(site: Site) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -46,7 +45,7 @@ from slurm_plugin.service.protocol import (
 )
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
-from tests.slurm_plugin.asking import install
+from tests.slurm_plugin.asking import ask, connect, install
 from tests.slurm_plugin.test_input_sizes import wait_long
 from tests.slurm_plugin.test_protocol import named
 
@@ -292,22 +291,6 @@ def serving(site: Site, trained_model: TrainedModel) -> Iterator[Path]:
     process.send_signal(signal.SIGTERM)
     _, log = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, path.exists(), b"Traceback" in log) == (0, False, False), log.decode()
-
-
-def connect(path: Path) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    client.settimeout(PATIENCE_S)
-    client.connect(str(path))
-    return client
-
-
-def ask(path: Path, line: bytes) -> bytes:
-    with connect(path) as client:
-        try:
-            client.sendall(line)
-            return client.makefile("rb").readline()
-        except (BrokenPipeError, ConnectionResetError):
-            return b""
 
 
 ASK_AS_NOBODY = """

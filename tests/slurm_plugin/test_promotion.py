@@ -65,7 +65,7 @@ def load(site: Site, clients: int = 4) -> Iterator[list[tuple[float, str]]]:
     done = threading.Event()
 
     def ask_on(number: int) -> None:
-        with connect(site) as client, client.makefile("rb") as replies:
+        with connect(site.socket) as client, client.makefile("rb") as replies:
             while not done.is_set():
                 job = msgspec.structs.replace(KNOWN, mem_per_node_mib=8000 + len(answers) % 50)
                 client.sendall(encode_request(Request(v=1, id=str(number), kind="submit", job=job)))

@@ -43,7 +43,7 @@ class Asked:
     slowest_s: float = 0.0
 
     def ask_on(self, site: Site, done: threading.Event) -> None:
-        with connect(site) as client, client.makefile("rb") as replies:
+        with connect(site.socket) as client, client.makefile("rb") as replies:
             while not done.is_set():
                 number = len(self.answers) % len(JOBS)
                 began_s = time.monotonic()

@@ -33,7 +33,7 @@ def test_the_service_answers_and_stops_cleanly(site: Site, trained_model: Traine
 def test_a_connection_is_kept_for_line_after_line(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.serve()
-    with connect(site) as client, client.makefile("rb") as replies:
+    with connect(site.socket) as client, client.makefile("rb") as replies:
         for number in range(3):
             line = line_of(KNOWN, str(number))
             client.sendall(line[:20])
@@ -43,7 +43,7 @@ def test_a_connection_is_kept_for_line_after_line(site: Site, trained_model: Tra
 
 def test_who_is_slow_about_a_line_is_hung_up_on(site: Site) -> None:
     site.serve()
-    with connect(site) as client:
+    with connect(site.socket) as client:
         client.sendall(b"{")
         began = time.monotonic()
         assert client.recv(1) == b""
@@ -55,18 +55,18 @@ def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_mode
     service = site.serve()
     good = line_of(KNOWN)
     for bad in (b"\n", b"rubbish\n", b"\x00\xff" * 1000 + b"\n", b"[" * 30000 + b"\n", b"{}\n" * 500):
-        assert ask(site, bad) == b""
+        assert ask(site.socket, bad) == b""
     began = time.monotonic()
-    assert ask(site, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
+    assert ask(site.socket, b"x" * (MAX_REQUEST_BYTES + 1)) == b""
     assert time.monotonic() - began < SLOW_S / 2, "it waited for more of what is too long already"
-    assert ask(site, b"x" * (20 * MAX_REQUEST_BYTES)) == b""
-    assert ask(site, good[:-1] + b" " * MAX_REQUEST_BYTES + b"\n") == b""
+    assert ask(site.socket, b"x" * (20 * MAX_REQUEST_BYTES)) == b""
+    assert ask(site.socket, good[:-1] + b" " * MAX_REQUEST_BYTES + b"\n") == b""
     huge = msgspec.structs.replace(KNOWN, cpus_per_task=10**30, mem_per_node_mib=-1, num_tasks=-(10**30))
-    ask(site, line_of(huge))
-    closed = connect(site)
+    ask(site.socket, line_of(huge))
+    closed = connect(site.socket)
     closed.sendall(good * 20)
     closed.close()
-    half = connect(site)
+    half = connect(site.socket)
     half.sendall(good[: len(good) // 2])
     assert reply(site).id == "7"
     half.sendall(good[len(good) // 2 :] + good)
@@ -78,7 +78,7 @@ def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_mode
 
 def test_a_client_that_says_nothing_is_dropped(site: Site) -> None:
     site.serve()
-    with connect(site) as silent:
+    with connect(site.socket) as silent:
         began = time.monotonic()
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(1) == b""
@@ -90,7 +90,7 @@ def test_many_clients_at_once_each_get_their_own_answer(site: Site, trained_mode
     site.serve()
 
     def identity(number: int) -> str:
-        return decode_reply(ask(site, line_of(KNOWN, f"client-{number}"))).id
+        return decode_reply(ask(site.socket, line_of(KNOWN, f"client-{number}"))).id
 
     with concurrent.futures.ThreadPoolExecutor(30) as pool:
         assert list(pool.map(identity, range(300))) == [f"client-{number}" for number in range(300)]
