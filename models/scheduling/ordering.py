@@ -69,7 +69,7 @@ def by_volume(job: Waiting, total: Amounts) -> float:
 
 
 def dominant_share(used: Amounts, total: Amounts) -> float:
-    """Return the largest share that a user has of any resource (Ghodsi et al., Dominant Resource Fairness, NSDI 2011)."""
+    """Return the largest share of any resource that a user has (Ghodsi et al., DRF, NSDI 2011)."""
     return max((part / whole for part, whole in zip(used, total, strict=True) if whole), default=0.0)
 
 

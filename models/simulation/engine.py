@@ -47,11 +47,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs are granted and how long they run with it; `failed_share` is how much of its run a short one lasts."""
+    """What jobs are granted and how long they run with it; `failed_share` is how much of its run a short one lasts.
+
+    Where memory does not matter (`kills` is False), as in papers that know no failures, short ones run on.
+    """
 
     sizing: Sizing | None = None
     run_time: RunTime | None = None
     failed_share: float = 0.5
+    kills: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a share that is none."""
@@ -77,7 +81,7 @@ class Simulation:
         self.one_speed = cluster.speeds[0] if len(set(cluster.speeds)) == 1 else None
         self.sizing = hooks.sizing or AsAsked(jobs)
         self.run_time = hooks.run_time or unchanged(jobs)
-        self.failed_share = hooks.failed_share
+        self.failed_share, self.kills = hooks.failed_share, hooks.kills
         self.guess = policy.guess()
         self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
         self.room = Room.of(cluster.capacity)
@@ -168,7 +172,7 @@ class Simulation:
         speed = self.one_speed or min(self.speeds[node] for node, _ in parts)
         run_s = self.run_time(number, granted) / speed
         outcome = Outcome.COMPLETED
-        if self.used[number][MEMORY] > granted[MEMORY]:
+        if self.kills and self.used[number][MEMORY] > granted[MEMORY]:
             run_s, outcome = run_s * self.failed_share, Outcome.FAILED
         if run_s > limit_s:
             run_s, outcome = limit_s, Outcome.TIMEOUT
