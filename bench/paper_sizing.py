@@ -17,7 +17,7 @@ from slurm_plugin.config import Config
 
 
 class OwnSizing:
-    """What the service would grant by its defaults, on what had ended before; `past` are jobs of before, oldest first."""
+    """What the service would grant by its defaults, on what had ended before; `past` are jobs of before."""
 
     def __init__(self, jobs: Workload, past: Workload) -> None:
         config = Config()

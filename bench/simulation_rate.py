@@ -1,6 +1,7 @@
 """What a simulated job costs, policy by policy, against a bare event loop in the same process.
 
-    python -m bench.simulation_rate [--jobs 100000] [--nodes 32] [--pressure 0.9] [--plots DIR] [--format table|json|csv]
+    python -m bench.simulation_rate [--jobs 100000] [--nodes 32] [--pressure 0.9] [--sweep] [--plots DIR]
+        [--format table|json|csv]
 
 A made-up load (bench/simulation_load.py) on one core, in seconds of CPU time; each policy runs twice, and both results
 are compared to the bit. The floor is a heap that takes an arrival and an end for each job and does nothing else.
@@ -141,7 +142,9 @@ def sweep(pressure: float) -> list[Row]:
 
 def draw_sweep(rows: Sequence[Row], folder: Path) -> Path:
     """Draw µs a job over jobs and over nodes; needs matplotlib (the extra `plots`)."""
-    from bench.panels import finish_panel, pyplot, save
+    from matplotlib import pyplot
+
+    from bench.panels import finish_panel, save
 
     folder.mkdir(parents=True, exist_ok=True)
     figure, grid = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)

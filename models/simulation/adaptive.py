@@ -1,8 +1,8 @@
 """Algorithm 1 of the resource-demand paper as what decides a simulation's grants, for each type of job. Pure.
 
 With ordering, the `greedy` rule and `spread` placement, this is its Algorithm 2: order, scale, servers ascending by
-what they have left, place or wait (Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand
-prediction).
+what they have left, place or wait (Yang, Hong, Tang: AI computing power cluster scheduling based on task resource
+demand prediction).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from accounting.errors import ModelError
 from models.scheduling.room import MILLI, Amounts, Ints
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node, or `count` alike. On a node of speed 2 a job runs half as long; on several, as long as on the slowest.
 
     Availability over time and reservations are not simulated yet: they would be events that change a room's capacity.
