@@ -11,8 +11,8 @@ from pathlib import Path
 from matplotlib.lines import Line2D
 
 from bench.panels import finish_panel, panels, save
-from bench.paper_experiments import ALIKE, MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, of_way
-from bench.paper_load import MIXES
+from bench.paper_experiments import MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, of_way
+from bench.paper_load import ALIKE, MIXES
 
 COLOURS = ("#888888", "#4477aa", "#66ccee", "#ee6677")
 MADE_UP = "load made up from published averages"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +28,7 @@ from models.simulation.workload import poisson_arrivals, workload
 from tests.models.simulation.loads import Job, even_cluster, jobs_strategy, load_of, most_held, nodes_strategy
 from tests.models.simulation.naive_easy import naive_easy
 
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[4] / "shared" / "traces"))
 POLICIES = {
     f"{ordering}, {start}, {placement}": Policy(
         ordering=ORDERINGS[ordering], start=start, placement=PLACEMENTS[placement]
@@ -307,3 +311,22 @@ def test_bad_loads_are_refused_with_a_reason() -> None:
     with pytest.raises(ModelError, match="no rule of starting"):
         Policy(start="lucky")
     assert Policy(ordering=FIFO, placement=WHOLE).start == "strict"
+
+
+@pytest.mark.skipif(not (TRACES / "queue").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+def test_easy_agrees_with_the_plain_one_on_a_public_trace() -> None:
+    """Philly's arrivals, run times and GPUs on one pool; limits are made up: the trace has none."""
+    table = pandas.read_csv(TRACES / "queue" / "philly_first_half.csv.gz", nrows=3000)
+    table["at"] = pandas.to_datetime(table["timestamp"]).astype("datetime64[s]").astype("int64")
+    table = table[(table["num_gpus"] > 0) & (table["duration"] >= 1)].sort_values("at", kind="stable")
+    submit_s = (table["at"] - table["at"].iloc[0]).to_numpy()
+    run_s = table["duration"].to_numpy().astype(int)
+    limit_s = run_s * (1 + numpy.arange(len(run_s)) % 3)
+    gpus = table["num_gpus"].to_numpy()
+    load = workload(
+        submit_s.astype(float), run_s.astype(float), [[1000 * each, 0, 0] for each in gpus], limit_s=limit_s
+    )
+    results = simulate(load, even_cluster(1, cpus=300), Policy(start="easy"))
+    expected = naive_easy(submit_s.tolist(), run_s.tolist(), limit_s.tolist(), gpus.tolist(), 300)
+    assert [None if math.isnan(start) else int(start) for start in results.start_s] == expected
+    assert max(moment.waiting for moment in results.moments) > 50, "the load must queue"
