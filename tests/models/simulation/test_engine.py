@@ -324,7 +324,10 @@ def test_easy_agrees_with_the_plain_one_on_a_public_trace() -> None:
     limit_s = run_s * (1 + numpy.arange(len(run_s)) % 3)
     gpus = table["num_gpus"].to_numpy()
     load = workload(
-        submit_s.astype(float), run_s.astype(float), [[1000 * each, 0, 0] for each in gpus], limit_s=limit_s
+        submit_s.astype(float),
+        run_s.astype(float),
+        [[1000 * each, 0, 0] for each in gpus],
+        limit_s=limit_s.astype(float),
     )
     results = simulate(load, even_cluster(1, cpus=300), Policy(start="easy"))
     expected = naive_easy(submit_s.tolist(), run_s.tolist(), limit_s.tolist(), gpus.tolist(), 300)
