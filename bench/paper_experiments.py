@@ -13,14 +13,13 @@ jobs of before, of the first mix.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy
 
+from bench.paper_cases import LOADS, MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured
 from bench.paper_load import (
     ALIKE,
     DIFFERENT,
@@ -46,15 +45,9 @@ from models.simulation.results import Figures, Outcome, Results, figures
 from models.simulation.workload import Workload, poisson_arrivals
 from slurm_plugin.cli.output import note, print_rows
 
-LOADS = (10, 20, 30, 40, 50, 60, 70)
 PAST_JOBS, PAST_SEED = 8000, 20200701
 # Of each type; more makes the models slower, not better.
 LEARNED_FROM = 400
-Way = Literal["as asked", "Algorithm 1", "Algorithm 1, bounded", "rightsizer"]
-WAYS: tuple[Way, ...] = ("as asked", "Algorithm 1", "Algorithm 1, bounded", "rightsizer")
-Premise = Literal["as the paper", "work stays"]
-PREMISES: tuple[Premise, ...] = ("as the paper", "work stays")
-MAIN_MIX, MOST_LOAD = "5:15:15:65", 70
 # What the paper reports at 70 jobs an hour; whether of shares it means points or per cent, it does not say.
 PAPER = {"deployed %": 25.3, "completion": 15.2, "GPU": 7.2, "memory": 8.0, "CPU": -2.0, "CPU asked %": -28.5}
 Row = dict[str, object]
@@ -65,35 +58,6 @@ class Past(msgspec.Struct, frozen=True):
 
     jobs: dict[str, Workload]
     kinds: dict[int, TypeModel]
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell of an experiment."""
-
-    load: int
-    way: Way
-    premise: Premise = "as the paper"
-    mix: str = MAIN_MIX
-    ordering: str = "fifo"
-    habits: str = ALIKE
-
-
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The means over seeds of one case; utilisation and completion are shares, `stretch` run time over that as asked.
-
-    `cpu_asked` is what was granted of the CPUs asked for.
-    """
-
-    deployed: float
-    completion: float
-    finished_of_all: float
-    cpu: float
-    mem: float
-    gpu: float
-    gpu_used: float
-    cpu_asked: float
-    stretch: float
-    failures: float
 
 
 def main() -> None:
@@ -316,16 +280,6 @@ def row_of(case: Case, found: Measured) -> Row:
         "run time": round(found.stretch, 3),
         "failed %": round(100 * found.failures, 2),
     }
-
-
-def of_way(measured: Mapping[Case, Measured], way: Way, **fixed: str) -> Sequence[tuple[Case, Measured]]:
-    """Return the cases of a way in the order of their load, where other fields are as given."""
-    found = [
-        (case, one)
-        for case, one in measured.items()
-        if case.way == way and all(getattr(case, name) == value for name, value in fixed.items())
-    ]
-    return sorted(found, key=lambda item: item[0].load)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The load of the resource-demand paper's experiments, made up from what it publishes. Seeded; no trace is in it.
 
-Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction. Published, and
-taken as it is: the mean use of each of four types of job (its table 1), the mixes, Poisson arrivals up to 70 jobs an
-hour over 12 h, and a cluster of 384 cores, 2 TB and 32 GPUs. Inferred: mean run times, as MAE / WMAPE of its table 3,
-read as hours. ASSUMED, since nothing is published: four equal servers; graph learning's run time; by how much users
-ask for more than they use (CPU most for CTR, then ResNet, as the paper says; such that all that is idle is a third of
-what is asked, of which the paper's −28.5 % is most); what run time depends on; that users repeat their jobs.
+Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction. Published, and taken
+as it is: the mean use of each of four types of job (its table 1), the mixes, Poisson arrivals up to 70 jobs an hour
+over 12 h, and a cluster of 384 cores, 2 TB and 32 GPUs. Inferred: mean run times, as MAE / WMAPE of its table 3, read
+as hours. ASSUMED, since nothing is published: four equal servers; graph learning's run time; by how much users ask
+for more than they use (CPU most for CTR, then ResNet, as the paper says; such that all that is idle is a third of
+what is asked, of which the paper's −28.5 % is most); what run time depends on; that users repeat their jobs. Forty
+users are drawn, so that their means are within a fifth of those published.
 """
 
 from __future__ import annotations

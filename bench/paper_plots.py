@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.lines import Line2D
 
 from bench.panels import finish_panel, panels, save
-from bench.paper_experiments import MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, of_way
+from bench.paper_cases import MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, of_way
 from bench.paper_load import ALIKE, MIXES
 
 COLOURS = ("#888888", "#4477aa", "#66ccee", "#ee6677")
