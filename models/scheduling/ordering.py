@@ -63,11 +63,6 @@ def by_deadline(job: Waiting) -> float:
     return job.deadline_s
 
 
-def by_volume(job: Waiting, total: Amounts) -> float:
-    """Largest first, by the dominant share of the demand: the patent's other extreme."""
-    return -dominant_share(job.demand, total)
-
-
 def dominant_share(used: Amounts, total: Amounts) -> float:
     """Return the largest share of any resource that a user has (Ghodsi et al., DRF, NSDI 2011)."""
     return max((part / whole for part, whole in zip(used, total, strict=True) if whole), default=0.0)

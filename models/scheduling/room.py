@@ -96,12 +96,6 @@ def amounts_of(values: Ints) -> Amounts:
     return cpu_milli, mem_mib, gpu_milli
 
 
-def scaled(amounts: Amounts, share: float) -> Amounts:
-    """Return so much of amounts, rounded up."""
-    cpu_milli, mem_mib, gpu_milli = (-int(-amount * share // 1) for amount in amounts)
-    return cpu_milli, mem_mib, gpu_milli
-
-
 def exceeds(amounts: Amounts, limit: Amounts) -> bool:
     """Whether any of the amounts is above its limit."""
     return amounts[0] > limit[0] or amounts[1] > limit[1] or amounts[2] > limit[2]

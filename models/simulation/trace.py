@@ -112,6 +112,7 @@ def _trace(
         numpy.isfinite(submit_s)
         & numpy.isfinite(run_s)
         & (run_s > 0)
+        & numpy.isfinite(asked).all(axis=1)
         & (asked > 0).any(axis=1)
         & (limit_s > 0)
     )

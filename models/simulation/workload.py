@@ -8,9 +8,9 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.scheduling.room import Floats, Ints
+from models.scheduling.room import RESOURCES, Floats, Ints
 
-RESOURCE_ROWS = 3
+RESOURCE_ROWS = len(RESOURCES)
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

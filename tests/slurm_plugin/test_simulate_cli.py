@@ -43,3 +43,13 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: in
     file = tmp_path / "s.toml"
     file.write_text(text)
     assert_one_line(run("simulate", str(file)), code, reason)
+
+
+def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:
+    page = Path(__file__).parents[2] / "docs" / "simulation.md"
+    example = [line[4:] for line in page.read_text().splitlines() if line.startswith("    ") or not line]
+    file = tmp_path / "s.toml"
+    file.write_text("\n".join(example))
+    rows = json.loads(run("simulate", str(file), "--format", "json").out)
+    assert [row["policy"] for row in rows] == ["fifo", "easy", "easy++", "drf"]
+    assert all(row["finished"] == row["jobs"] > 1000 for row in rows)

@@ -12,7 +12,6 @@ from bench.simulation_load import even_cluster, made_up_load
 from bench.simulation_rate import digest
 from models.simulation.engine import Policy, simulate
 
-
 # Forty users are drawn, each at a level of his own, and amounts are rounded up.
 NEAR = 0.2
 
