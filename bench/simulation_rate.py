@@ -38,6 +38,8 @@ OTHERS = {
     "EASY++": Policy(start="easy", guess=LastTwo),
 }
 JOB_SWEEP, NODE_SWEEP = (10_000, 30_000, 100_000), (8, 32, 128, 512)
+# On a larger cluster as many jobs would be over before a queue forms.
+JOBS_A_NODE = 300
 Row = dict[str, object]
 
 
@@ -130,9 +132,9 @@ def goals(rows: Sequence[Row], jobs: int) -> list[Row]:
 
 
 def sweep(pressure: float) -> list[Row]:
-    """Return rows over the number of jobs on 32 nodes, and over the number of nodes for 10,000 jobs."""
+    """Return rows over the number of jobs on 32 nodes, and over the number of nodes with as many jobs for each."""
     over_jobs = [(jobs, 32) for jobs in JOB_SWEEP]
-    over_nodes = [(JOB_SWEEP[0], nodes) for nodes in NODE_SWEEP]
+    over_nodes = [(JOBS_A_NODE * nodes, nodes) for nodes in NODE_SWEEP]
     return [
         measure(name, policy, jobs, nodes, pressure, twice=False)
         for jobs, nodes in dict.fromkeys(over_jobs + over_nodes)
@@ -149,16 +151,18 @@ def draw_sweep(rows: Sequence[Row], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     figure, grid = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
     lines = []
-    for axes, along, fixed, at in ((grid[0], "jobs", "nodes", 32), (grid[1], "nodes", "jobs", JOB_SWEEP[0])):
+    over_nodes = [(JOBS_A_NODE * nodes, nodes) for nodes in NODE_SWEEP]
+    cells = ((grid[0], "jobs", [(jobs, 32) for jobs in JOB_SWEEP]), (grid[1], "nodes", over_nodes))
+    for axes, along, wanted in cells:
         for name in POLICIES:
-            points = [row for row in rows if row["policy"] == name and row[fixed] == at]
+            points = [row for row in rows if row["policy"] == name and (row["jobs"], row["nodes"]) in wanted]
             (line,) = axes.plot(
                 [row[along] for row in points], [row["µs/job"] for row in points], marker="o", label=name
             )
             lines.append(line)
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-        axes.set_xlabel(f"{along} ({at:,} {fixed})")
+        axes.set_xlabel("jobs on 32 nodes" if along == "jobs" else f"nodes, {JOBS_A_NODE} jobs each")
         axes.set_ylabel("CPU time a job (µs)")
         finish_panel(axes)
     return save(figure, "Cost of a simulated job", lines[: len(POLICIES)], folder / "simulation_rate.png")
