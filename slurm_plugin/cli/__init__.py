@@ -27,6 +27,7 @@ COMMANDS = {
     "rollback": "slurm_plugin.cli.registry:rollback",
     "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
     "serve": "slurm_plugin.cli.serve:serve",
+    "simulate": "slurm_plugin.cli.simulate:simulate",
     "train": "slurm_plugin.cli.train:train",
 }
 

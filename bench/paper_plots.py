@@ -1,0 +1,81 @@
+"""Draws what `python -m bench.paper_experiments` measured. Needs matplotlib (the extra `plots`).
+
+Every picture says that its load is made up from published averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.lines import Line2D
+
+from bench.panels import finish_panel, panels, save
+from bench.paper_cases import MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, of_way
+from bench.paper_load import ALIKE, MIXES
+
+COLOURS = ("#888888", "#4477aa", "#66ccee", "#ee6677")
+MADE_UP = "load made up from published averages"
+Cases = Mapping[Case, Measured]
+
+
+def draw(first: Cases, second: Cases, third: Cases, folder: Path) -> list[Path]:
+    """Draw the three experiments into a folder and return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        draw_completion(first, "premise", PREMISES, folder / "experiment_1.png", "Experiment 1: FIFO"),
+        draw_completion(
+            second,
+            "mix",
+            tuple(MIXES),
+            folder / "experiment_2.png",
+            "Experiment 2",
+        ),
+        draw_orders(third, folder / "experiment_3.png"),
+    ]
+
+
+def legend() -> list[Line2D]:
+    """Return a line for each way to size."""
+    return [
+        Line2D([], [], color=colour, marker="o", label=way) for way, colour in zip(WAYS, COLOURS, strict=True)
+    ]
+
+
+def draw_completion(cases: Cases, field: str, values: tuple[str, ...], file: Path, title: str) -> Path:
+    """Draw completion over load, a panel for each value of a field."""
+    figure, grid = panels(1, values, "jobs an hour")
+    for axes, value in zip(grid[0], values, strict=True):
+        for way, colour in zip(WAYS, COLOURS, strict=True):
+            found = of_way(cases, way, habits=ALIKE, **{field: value})
+            axes.plot(
+                [case.load for case, _ in found],
+                [100 * one.completion for _, one in found],
+                color=colour,
+                marker="o",
+            )
+        finish_panel(axes)
+    grid[0][0].set_ylabel("finished / (finished + queued), %")
+    return save(figure, f"{title} ({MADE_UP})", legend(), file)
+
+
+def draw_orders(cases: Cases, file: Path) -> Path:
+    """Draw completion and what was allocated at the highest load, a panel for each figure, a group for each order."""
+    figures = {"completion": "completion", "CPU": "cpu", "GPU": "gpu", "memory": "mem"}
+    orders = list(dict.fromkeys(case.ordering for case in cases))
+    figure, grid = panels(1, tuple(figures), "")
+    for axes, name in zip(grid[0], figures.values(), strict=True):
+        for place, (way, colour) in enumerate(zip(WAYS, COLOURS, strict=True)):
+            values = [
+                100
+                * getattr(
+                    cases[Case(load=MOST_LOAD, way=way, ordering=order, premise=PREMISES[1], mix=MAIN_MIX)],
+                    name,
+                )
+                for order in orders
+            ]
+            axes.bar([at + 0.2 * place for at in range(len(orders))], values, width=0.18, color=colour)
+        axes.set_xticks([at + 0.3 for at in range(len(orders))], [order.upper() for order in orders])
+        finish_panel(axes)
+    grid[0][0].set_ylabel("%")
+    return save(figure, f"Experiment 3 at {MOST_LOAD} jobs an hour ({MADE_UP})", legend(), file)

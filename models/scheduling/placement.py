@@ -1,0 +1,77 @@
+"""On which nodes a job goes. Pure: a room and a demand in, parts of nodes out; the room is not changed.
+
+The servers are tried in ascending order of what they have left, which keeps large gaps whole (Algorithm 2, line 8, of
+Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction). «Left» is the sum
+over resources of free over the cluster's total; equal nodes come in their own order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy
+
+from models.scheduling.room import MILLI, Amounts, Parts, Room, amounts_of, exceeds
+
+Place = Callable[[Room, Amounts], Parts | None]
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """A way to place. One that never `spans` nodes spares a try to what fits no single node.
+
+    Its jobs have one part each; `promise` in backfill.py relies on it.
+    """
+
+    place: Place
+    spans: bool = False
+
+    def reach(self, room: Room) -> Amounts:
+        """Return the most that a job can need of each resource to be placed here."""
+        return amounts_of(room.free.sum(axis=1)) if self.spans else room.most
+
+
+def place_whole(room: Room, demand: Amounts) -> Parts | None:
+    """Return the fullest node that holds the whole demand; None where none does."""
+    if exceeds(demand, room.most):
+        return None
+    free = room.free
+    nodes = ((free[0] >= demand[0]) & (free[1] >= demand[1]) & (free[2] >= demand[2])).nonzero()[0]
+    if not nodes.size:
+        return None
+    return ((int(nodes[room.left[nodes].argmin()]), demand),)
+
+
+def place_spread(room: Room, demand: Amounts) -> Parts | None:
+    """Return the fullest node that holds all of it, else shares of several, the fullest first; None: it waits.
+
+    A share is of all resources alike, in thousandths, as the x_ij of the paper's objective (13) may be.
+    """
+    whole = place_whole(room, demand)
+    if whole is not None:
+        return whole
+    asked = [(row, amount) for row, amount in enumerate(demand) if amount]
+    shares = numpy.min([room.free[row] * MILLI // amount for row, amount in asked], axis=0)
+    if shares.sum() < MILLI:
+        return None
+    parts: list[tuple[int, Amounts]] = []
+    placed = 0
+    for node in numpy.argsort(room.left, kind="stable").tolist():
+        share = min(int(shares[node]), MILLI - placed)
+        if share > 0:
+            parts.append((node, _between(demand, placed, placed + share)))
+            placed += share
+        if placed == MILLI:
+            break
+    return tuple(parts)
+
+
+def _between(demand: Amounts, first: int, end: int) -> Amounts:
+    """Return the part of a demand between two thousandths; all parts together are the demand, to the unit."""
+    cpu_milli, mem_mib, gpu_milli = (amount * end // MILLI - amount * first // MILLI for amount in demand)
+    return cpu_milli, mem_mib, gpu_milli
+
+
+WHOLE = Placement(place_whole)
+SPREAD = Placement(place_spread, spans=True)
+PLACEMENTS: dict[str, Placement] = {"whole": WHOLE, "spread": SPREAD}

@@ -1,0 +1,101 @@
+"""What is free on each node, in whole units, so that sums neither drift nor depend on their order.
+
+A cluster's state as placement sees it. It decides nothing, and never holds less than nothing: what does not fit is a
+ModelError, since whoever placed it looked at another room.
+"""
+
+from __future__ import annotations
+
+import numpy
+import numpy.typing as npt
+
+from accounting.errors import ModelError
+
+Ints = npt.NDArray[numpy.int64]
+Floats = npt.NDArray[numpy.float64]
+# CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000).
+Amounts = tuple[int, int, int]
+# A job on its nodes: which node, and how much of it.
+Parts = tuple[tuple[int, Amounts], ...]
+
+RESOURCES = ("cpu_milli", "mem_mib", "gpu_milli")
+MILLI = 1000
+
+
+class Room:
+    """Free amounts of nodes (resources × nodes), and what placement asks of them.
+
+    GPU shares are of the node's GPUs together: which physical GPU a share is on is not told apart yet.
+    """
+
+    def __init__(self, free: Ints, total: Amounts) -> None:
+        self.free = free
+        self.total = total
+        # A resource that the cluster lacks orders nothing.
+        self._weights = tuple(1.0 / amount if amount else 0.0 for amount in total)
+        self._left: Floats | None = None
+        self._most: Amounts | None = None
+
+    @classmethod
+    def of(cls, capacity: Ints) -> Room:
+        """Return the room of an empty cluster of this capacity (resources × nodes)."""
+        return cls(capacity.copy(), amounts_of(capacity.sum(axis=1)))
+
+    def copy(self) -> Room:
+        """Return a room of its own, as free as this one."""
+        return Room(self.free.copy(), self.total)
+
+    def within(self, other: Room) -> Room:
+        """Return a room that has what both have."""
+        return Room(numpy.minimum(self.free, other.free), self.total)
+
+    @property
+    def left(self) -> Floats:
+        """What each node has left: the sum over resources of free over the cluster's total."""
+        if self._left is None:
+            cpu, mem, gpu = self._weights
+            self._left = cpu * self.free[0] + mem * self.free[1] + gpu * self.free[2]
+        return self._left
+
+    @property
+    def most(self) -> Amounts:
+        """The most that is free of each resource on any node: a job that needs more fits on none."""
+        if self._most is None:
+            self._most = amounts_of(self.free.max(axis=1))
+        return self._most
+
+    def take(self, parts: Parts) -> None:
+        """Take a job's parts."""
+        for node, (cpu_milli, mem_mib, gpu_milli) in parts:
+            if self._change(node, -cpu_milli, -mem_mib, -gpu_milli) < 0:
+                raise ModelError(
+                    f"node {node} is too full for {parts}; a policy placed a job where it does not fit"
+                )
+
+    def give(self, parts: Parts) -> None:
+        """Give a job's parts back."""
+        for node, amounts in parts:
+            self._change(node, *amounts)
+
+    def _change(self, node: int, cpu_milli: int, mem_mib: int, gpu_milli: int) -> int:
+        """Change what a node has free, and return the least of what it has then."""
+        free = self.free
+        cpu_free, mem_free, gpu_free = amounts_of(free[:, node])
+        cpu, mem, gpu = cpu_free + cpu_milli, mem_free + mem_mib, gpu_free + gpu_milli
+        free[0, node], free[1, node], free[2, node] = cpu, mem, gpu
+        if self._left is not None:
+            weights = self._weights
+            self._left[node] = weights[0] * cpu + weights[1] * mem + weights[2] * gpu
+        self._most = None
+        return min(cpu, mem, gpu)
+
+
+def amounts_of(values: Ints) -> Amounts:
+    """Return three values as plain integers."""
+    cpu_milli, mem_mib, gpu_milli = values.tolist()
+    return cpu_milli, mem_mib, gpu_milli
+
+
+def exceeds(amounts: Amounts, limit: Amounts) -> bool:
+    """Whether any of the amounts is above its limit."""
+    return amounts[0] > limit[0] or amounts[1] > limit[1] or amounts[2] > limit[2]

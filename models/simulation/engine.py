@@ -1,0 +1,259 @@
+"""A load on a cluster under a policy, event by event; the same load, policy and hooks give the same result to the bit.
+
+Decides when jobs end, fail and come back; the order, the place and what may pass what are the policies'. Nothing here
+is drawn by chance: the load was, from its seed. A job that is granted less memory than its peak fails after a share of
+its run, and comes back at once with what it asked for first. What runs past its limit is ended there, as Slurm does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import msgspec
+import numpy
+
+from accounting.errors import ModelError
+from models.scheduling.ordering import FIFO, Ordering, Waiting
+from models.scheduling.placement import WHOLE, Placement
+from models.scheduling.room import Amounts, Parts, Room, amounts_of
+from models.scheduling.run_time_guess import ByLimit, RunTimeGuess, corrected_s
+from models.simulation.hooks import AsAsked, RunTime, Sizing, unchanged
+from models.simulation.nodes import Cluster
+from models.simulation.results import Moment, Outcome, Results, Run
+from models.simulation.rounds import ROUNDS, fair
+from models.simulation.state import Running, State
+from models.simulation.workload import Workload
+
+END, OUTRUN = 0, 1
+MEMORY = 1
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How jobs come to start: their order, what one that waits holds up, where they go, how long they may run.
+
+    `guess` makes what tells backfill how long jobs are expected to run. With a fair ordering `start` has no say.
+    """
+
+    ordering: Ordering = FIFO
+    start: str = "strict"
+    placement: Placement = WHOLE
+    guess: Callable[[], RunTimeGuess] = ByLimit
+
+    def __post_init__(self) -> None:
+        """Refuse a rule that there is not."""
+        if self.start not in ROUNDS:
+            raise ModelError(f"no rule of starting is called {self.start}; there are {', '.join(ROUNDS)}")
+
+
+class Hooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What jobs are granted and how long they run with it; `failed_share` is how much of its run a short one lasts.
+
+    Where memory does not matter (`kills` is False), as in papers that know no failures, short ones run on.
+    """
+
+    sizing: Sizing | None = None
+    run_time: RunTime | None = None
+    failed_share: float = 0.5
+    kills: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none."""
+        if not 0 < self.failed_share <= 1:
+            raise ModelError(f"failed_share is {self.failed_share}; give a share above 0, at most 1")
+
+
+class _Fate(msgspec.Struct, frozen=True, gc=False):
+    """How a run will end."""
+
+    end_s: float
+    outcome: int
+    granted: Amounts
+
+
+class Simulation:
+    """One run of the loop; `simulate` is what others call."""
+
+    def __init__(self, jobs: Workload, cluster: Cluster, policy: Policy, hooks: Hooks) -> None:
+        self.jobs = jobs
+        self.policy = policy
+        self.speeds = cluster.speeds
+        self.one_speed = cluster.speeds[0] if len(set(cluster.speeds)) == 1 else None
+        self.sizing = hooks.sizing or AsAsked(jobs)
+        self.run_time = hooks.run_time or unchanged(jobs)
+        self.failed_share, self.kills = hooks.failed_share, hooks.kills
+        self.guess = policy.guess()
+        self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
+        self.room = Room.of(cluster.capacity)
+        self.empty = self.room.copy()
+        self.state = State(self.room, policy.ordering, policy.placement, self._started)
+        self.events: list[tuple[float, int, int]] = []
+        self.now_s = 0.0
+        self.submit_s, self.limit_s = jobs.submit_s.tolist(), jobs.limit_s.tolist()
+        self.deadline_s, self.user = jobs.deadline_s.tolist(), jobs.user.tolist()
+        self.asked = [amounts_of(row) for row in jobs.asked]
+        self.used = [amounts_of(row) for row in jobs.used]
+        self.predicted_s: dict[int, float] = {}
+        self.fates: dict[int, _Fate] = {}
+        number = len(jobs)
+        self.outcome = [int(Outcome.ABSENT)] * number
+        self.failures = [0] * number
+        self.granted: list[Amounts] = [(0, 0, 0)] * number
+        self.first_start_s, self.start_s, self.end_s = ([float("nan")] * number for _ in range(3))
+        self.moments: list[Moment] = []
+        self.runs: list[Run] = []
+        self.allocated: list[int] = [0, 0, 0]
+        self.in_use: list[int] = [0, 0, 0]
+
+    def run(self, until_s: float) -> Results:
+        """Run until everything has ended, or that moment."""
+        came, jobs = 0, len(self.jobs)
+        endless = float("inf")
+        while True:
+            arrival_s = self.submit_s[came] if came < jobs else endless
+            now_s = min(arrival_s, self.events[0][0] if self.events else endless)
+            if now_s == endless or now_s > until_s:
+                break
+            self.now_s = now_s
+            while self.events and self.events[0][0] == now_s:
+                _, kind, number = heapq.heappop(self.events)
+                self._end(number) if kind == END else self._outrun(number)
+            while came < jobs and self.submit_s[came] == now_s:
+                self._arrive(came)
+                came += 1
+            self._schedule()
+        return self._results(until_s if until_s < endless else self.now_s)
+
+    def _arrive(self, number: int) -> None:
+        asked = self.asked[number]
+        if self.policy.placement.place(self.empty, asked) is None:
+            self.outcome[number] = Outcome.UNFIT
+            return
+        granted = self.sizing.grant(number, self.now_s)
+        if any(part > whole for part, whole in zip(granted, asked, strict=True)) or min(granted) < 0:
+            raise ModelError(
+                f"job {number} asked for {asked} and was granted {granted}; grant no more than was asked"
+            )
+        self._wait(number, granted)
+
+    def _wait(self, number: int, granted: Amounts) -> None:
+        limit_s = self.limit_s[number]
+        self.granted[number] = granted
+        self.outcome[number] = Outcome.WAITING
+        self.predicted_s[number] = self.guess.guess_s(self.user[number], limit_s)
+        self.state.enqueue(
+            Waiting(
+                number=number,
+                submit_s=self.now_s,
+                user=self.user[number],
+                demand=granted,
+                predicted_s=self.predicted_s[number],
+                remaining_s=min(self.run_time(number, granted), limit_s),
+                deadline_s=self.deadline_s[number],
+            )
+        )
+
+    def _schedule(self) -> None:
+        state = self.state
+        if state.ordering.arrange is not None and state.arrived:
+            numbers = [state.queue.number(at) for at in range(len(state.queue))]
+            places = state.ordering.arrange([state.waiting[number] for number in numbers])
+            state.queue.rearrange(numpy.asarray(places, dtype=numpy.int64))
+            state.released = True
+        if state.waiting and (state.released or state.arrived):
+            self.round(state, self.now_s)
+            state.queue.looked_at()
+            state.released = False
+        state.arrived = False
+        self._note()
+
+    def _started(self, number: int, parts: Parts) -> None:
+        granted, limit_s = self.granted[number], self.limit_s[number]
+        speed = self.one_speed or min(self.speeds[node] for node, _ in parts)
+        run_s = self.run_time(number, granted) / speed
+        outcome = Outcome.COMPLETED
+        if self.kills and self.used[number][MEMORY] > granted[MEMORY]:
+            run_s, outcome = run_s * self.failed_share, Outcome.FAILED
+        if run_s > limit_s:
+            run_s, outcome = limit_s, Outcome.TIMEOUT
+        end_s = self.now_s + run_s
+        self.fates[number] = _Fate(end_s, outcome, granted)
+        self.outcome[number] = Outcome.RUNNING
+        self.start_s[number] = self.now_s
+        if self.first_start_s[number] != self.first_start_s[number]:  # not a number: it never started before
+            self.first_start_s[number] = self.now_s
+        expected_s = self.now_s + self.predicted_s[number]
+        self.state.run(number, Running(self.now_s, parts, expected_s))
+        heapq.heappush(self.events, (end_s, END, number))
+        if expected_s < end_s:
+            heapq.heappush(self.events, (expected_s, OUTRUN, number))
+        self._account(number, granted, 1)
+        self.runs.append(Run(number, self.now_s, end_s, parts))
+
+    def _outrun(self, number: int) -> None:
+        fate, running = self.fates.get(number), self.state.running.get(number)
+        if fate is None or running is None:
+            return
+        told_s = running.expected_end_s - running.start_s
+        expected_s = running.start_s + corrected_s(told_s, running.outrun, self.limit_s[number])
+        self.state.expect(number, expected_s)
+        if expected_s < fate.end_s:
+            heapq.heappush(self.events, (expected_s, OUTRUN, number))
+
+    def _end(self, number: int) -> None:
+        fate = self.fates.pop(number)
+        running = self.state.end(number, self.user[number], fate.granted)
+        self._account(number, fate.granted, -1)
+        self.end_s[number], self.outcome[number] = self.now_s, fate.outcome
+        self.guess.ended(self.user[number], self.now_s - running.start_s)
+        enough = fate.outcome != Outcome.FAILED
+        self.sizing.ended(number, self.now_s, running.start_s, fate.granted, enough=enough)
+        if not enough:
+            self.failures[number] += 1
+            if fate.granted != self.asked[number]:
+                self._wait(number, self.asked[number])
+
+    def _account(self, number: int, granted: Amounts, sign: int) -> None:
+        cpu_milli, mem_mib, gpu_milli = granted
+        used_cpu, used_mem, used_gpu = self.used[number]
+        allocated, in_use = self.allocated, self.in_use
+        allocated[0] += sign * cpu_milli
+        allocated[1] += sign * mem_mib
+        allocated[2] += sign * gpu_milli
+        in_use[0] += sign * min(cpu_milli, used_cpu)
+        in_use[1] += sign * min(mem_mib, used_mem)
+        in_use[2] += sign * min(gpu_milli, used_gpu)
+
+    def _note(self) -> None:
+        cpu, mem, gpu = self.allocated
+        used_cpu, used_mem, used_gpu = self.in_use
+        waiting, running = len(self.state.waiting), len(self.state.running)
+        self.moments.append(
+            Moment(self.now_s, (cpu, mem, gpu), (used_cpu, used_mem, used_gpu), waiting, running)
+        )
+
+    def _results(self, until_s: float) -> Results:
+        return Results(
+            jobs=self.jobs,
+            total=self.room.total,
+            until_s=until_s,
+            outcome=numpy.array(self.outcome, dtype=numpy.int64),
+            start_s=numpy.array(self.start_s),
+            first_start_s=numpy.array(self.first_start_s),
+            end_s=numpy.array(self.end_s),
+            failures=numpy.array(self.failures, dtype=numpy.int64),
+            granted=numpy.array(self.granted, dtype=numpy.int64).reshape(len(self.jobs), 3),
+            moments=self.moments,
+            runs=self.runs,
+        )
+
+
+def simulate(
+    jobs: Workload,
+    cluster: Cluster,
+    policy: Policy | None = None,
+    hooks: Hooks | None = None,
+    until_s: float = float("inf"),
+) -> Results:
+    """Return what becomes of a load; by default first come, first served, each with what it asked for."""
+    return Simulation(jobs, cluster, policy or Policy(), hooks or Hooks()).run(until_s)

@@ -1,0 +1,63 @@
+"""What a simulation asks others: what a job is granted, and what that does to its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from models.scheduling.room import Amounts, amounts_of
+from models.simulation.workload import Workload
+
+
+class Sizing(Protocol):
+    """Decides what a job is granted when it comes, and may learn from those that ended."""
+
+    def grant(self, number: int, now_s: float) -> Amounts:
+        """Return what a job gets; never above what it asked for."""
+
+    def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
+        """Learn of a job that ended; `enough` is False where it had too little memory."""
+
+
+class AsAsked:
+    """Every job gets what it asked for."""
+
+    def __init__(self, jobs: Workload) -> None:
+        self._asked = [amounts_of(row) for row in jobs.asked]
+
+    def grant(self, number: int, now_s: float) -> Amounts:  # noqa: ARG002
+        """Return what was asked."""
+        return self._asked[number]
+
+    def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
+        """Learn nothing."""
+
+
+# A job's number and what it is granted to how long it runs (seconds) on a node of speed 1.
+RunTime = Callable[[int, Amounts], float]
+
+
+def unchanged(jobs: Workload) -> RunTime:
+    """Return the run time of who asked for too much: as long with less."""
+    run_s = jobs.run_s.tolist()
+    return lambda number, granted: run_s[number]  # noqa: ARG005
+
+
+def slowed_by_cpus(jobs: Workload) -> RunTime:
+    """Return a run time that grows as CPU or GPU share falls below what the job keeps busy: work is conserved.
+
+    Of several resources that are short the shortest one counts. Above what it keeps busy nothing gets faster.
+    """
+    run_s = jobs.run_s.tolist()
+    used = [amounts_of(row) for row in jobs.used]
+
+    def run_time(number: int, granted: Amounts) -> float:
+        cpu_milli, _, gpu_milli = used[number]
+        slower = 1.0
+        if cpu_milli > granted[0] > 0:
+            slower = cpu_milli / granted[0]
+        if gpu_milli > granted[2] > 0:
+            slower = max(slower, gpu_milli / granted[2])
+        return float(run_s[number]) * slower
+
+    return run_time

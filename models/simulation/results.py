@@ -1,0 +1,148 @@
+"""What became of a simulated load, in columns and in figures. Pure."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+import numpy
+
+from models.scheduling.room import Amounts, Floats, Ints, Parts
+from models.simulation.workload import Workload
+
+# A slowdown counts jobs shorter than this as if they ran this long (Feitelson's bound).
+SHORT_S = 10.0
+
+
+class Outcome(IntEnum):
+    """What became of a job by the end of a simulation. `UNFIT`: it asked for more than the cluster has."""
+
+    ABSENT = 0
+    WAITING = 1
+    RUNNING = 2
+    COMPLETED = 3
+    FAILED = 4
+    TIMEOUT = 5
+    UNFIT = 6
+
+
+class Moment(msgspec.Struct, frozen=True, gc=False):
+    """What was allocated and really used from a moment on, and how many jobs waited and ran."""
+
+    at_s: float
+    allocated: Amounts
+    used: Amounts
+    waiting: int
+    running: int
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """One run of a job: where, from when, and until when it would run (seconds)."""
+
+    number: int
+    start_s: float
+    end_s: float
+    parts: Parts
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each job: `start_s` and `end_s` of its last run (NaN: none), attempts that failed for memory.
+
+    `first_start_s` is that of its first run. `moments` are the changes over time, `runs` all runs in the order of their
+    starts.
+    """
+
+    jobs: Workload
+    total: Amounts
+    until_s: float
+    outcome: Ints
+    start_s: Floats
+    first_start_s: Floats
+    end_s: Floats
+    failures: Ints
+    granted: Ints
+    moments: list[Moment]
+    runs: list[Run]
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """A simulation in one line. Times in seconds; shares of the cluster over the whole time, 0..1.
+
+    `deployed` counts jobs that started at all; `completion` is finished / (finished + queued), `finished_of_all` the
+    share of all that came, running ones included.
+    """
+
+    jobs: int
+    deployed: int
+    finished: int
+    queued: int
+    running: int
+    failures: int
+    missed_deadlines: int
+    completion: float
+    finished_of_all: float
+    mean_wait_s: float
+    longest_wait_s: float
+    bounded_slowdown: float
+    mean_run_s: float
+    cpu_allocated: float
+    gpu_allocated: float
+    mem_allocated: float
+    cpu_used: float
+    gpu_used: float
+    mem_used: float
+
+
+def figures(results: Results) -> Figures:
+    """Return the figures of a simulation; waits are those of jobs that started, until their first start."""
+    outcome = results.outcome
+    came = outcome != Outcome.ABSENT
+    started = ~numpy.isnan(results.first_start_s)
+    finished = outcome == Outcome.COMPLETED
+    waits_s = (results.first_start_s - results.jobs.submit_s)[started]
+    run_s = (results.end_s - results.start_s)[finished]
+    stayed_s = (results.end_s - results.jobs.submit_s)[finished]
+    queued = int((outcome == Outcome.WAITING).sum())
+    done = int(finished.sum())
+    late = finished & (results.end_s > results.jobs.deadline_s)
+    allocated, used = mean_shares(results)
+    return Figures(
+        jobs=int(came.sum()),
+        deployed=int(started.sum()),
+        finished=done,
+        queued=queued,
+        running=int((outcome == Outcome.RUNNING).sum()),
+        failures=int(results.failures.sum()),
+        missed_deadlines=int(late.sum()),
+        completion=done / max(1, done + queued),
+        finished_of_all=done / max(1, int(came.sum())),
+        mean_wait_s=_mean(waits_s),
+        longest_wait_s=float(waits_s.max(initial=0.0)),
+        bounded_slowdown=_mean(numpy.maximum(1.0, stayed_s / numpy.maximum(run_s, SHORT_S))),
+        mean_run_s=_mean(run_s),
+        cpu_allocated=allocated[0],
+        mem_allocated=allocated[1],
+        gpu_allocated=allocated[2],
+        cpu_used=used[0],
+        mem_used=used[1],
+        gpu_used=used[2],
+    )
+
+
+def mean_shares(results: Results) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return how much of the cluster was allocated, and really used, over the whole time (CPU, memory, GPU)."""
+    if not results.moments:
+        return (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+    at_s = numpy.array([moment.at_s for moment in results.moments] + [results.until_s])
+    spans_s = numpy.diff(at_s)
+    whole_s = max(results.until_s, 1e-9)
+    allocated = numpy.array([moment.allocated for moment in results.moments], dtype=numpy.float64)
+    used = numpy.array([moment.used for moment in results.moments], dtype=numpy.float64)
+    total = numpy.maximum(numpy.array(results.total, dtype=numpy.float64), 1.0)
+    return tuple((spans_s @ allocated / whole_s / total).tolist()), tuple(
+        (spans_s @ used / whole_s / total).tolist()
+    )
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if values.size else 0.0

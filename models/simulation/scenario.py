@@ -1,0 +1,151 @@
+"""A scenario file: nodes, a load, and what to try on them. Strict: an unknown key is an error that names it.
+
+Sizing is not part of it: a scenario's jobs get what they ask for, or a share of it (`granted_share`) to see what less
+would do.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy
+
+from accounting.errors import ConfigError, ModelError
+from models.scheduling.room import MILLI, Amounts, amounts_of
+from models.simulation.nodes import Cluster, Node, cluster_of
+from models.simulation.trace import read_trace
+from models.simulation.workload import Workload, poisson_arrivals, workload
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class JobKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A type of job of a made-up load: its weight in the mix, what it asks, what of that it uses, how long it runs.
+
+    Run times are exponential with this mean; limits are `limit_factor` times the run time.
+    """
+
+    name: str
+    cpus: float
+    mem_mib: int
+    mean_run_s: float
+    gpus: float = 0.0
+    weight: float = 1.0
+    used_cpu_share: float = 1.0
+    used_mem_share: float = 1.0
+    users: int = 1
+    limit_factor: float = 2.0
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where jobs come from: a trace (relative to the scenario's folder), or Poisson arrivals of kinds of jobs."""
+
+    trace: str = ""
+    jobs_per_hour: float = 0.0
+    hours: float = 0.0
+    kinds: list[JobKind] = []
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `rightsizer simulate` runs. `until_h` ends it early, 0: when everything has ended."""
+
+    nodes: list[Node]
+    load: Load
+    policies: tuple[str, ...] = ("fifo", "easy")
+    placement: str = "whole"
+    granted_share: float = 1.0
+    until_h: float = 0.0
+    seed: int = 1
+
+
+def read_scenario(file: Path) -> Scenario:
+    """Return a scenario; ConfigError where the file is none."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        return msgspec.convert(document, Scenario)
+    except FileNotFoundError:
+        raise ConfigError(f"there is no scenario {file}; `rightsizer simulate --help` shows one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} is not read: {error}") from None
+    except (msgspec.ValidationError, ModelError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def load_of(scenario: Scenario, folder: Path, seed: int) -> tuple[Workload, int]:
+    """Return the load of a scenario, and how many jobs of its trace are left out."""
+    load = scenario.load
+    if bool(load.trace) == bool(load.kinds):
+        raise ConfigError("a scenario's [load] needs either `trace` or [[load.kinds]]; give one of them")
+    if load.trace:
+        found = read_trace(folder / load.trace)
+        return found.jobs, found.left_out
+    return made_up(load, seed), 0
+
+
+def made_up(load: Load, seed: int) -> Workload:
+    """Return Poisson arrivals of a mix of kinds; the same seed gives the same jobs."""
+    for each in load.kinds:
+        if min(each.weight, each.mean_run_s, each.limit_factor, each.users) <= 0:
+            raise ConfigError(
+                f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0"
+            )
+        if not (each.used_cpu_share >= 0 and each.used_mem_share >= 0):
+            raise ConfigError(f"job kind {each.name}: what is used cannot be below 0")
+    draw = numpy.random.default_rng(seed)
+    submit_s = poisson_arrivals(load.jobs_per_hour, load.hours, draw)
+    if not submit_s.size:
+        raise ConfigError("no job arrives in this load; give more hours or jobs_per_hour")
+    weights = numpy.array([each.weight for each in load.kinds])
+    kind = draw.choice(len(load.kinds), len(submit_s), p=weights / weights.sum())
+    run_s = numpy.maximum(draw.exponential(numpy.array([each.mean_run_s for each in load.kinds])[kind]), 1.0)
+    asked = numpy.array([_units(each, 1.0, 1.0) for each in load.kinds])[kind]
+    used = numpy.array([_units(each, each.used_cpu_share, each.used_mem_share) for each in load.kinds])[kind]
+    first_user = numpy.cumsum([0, *(each.users for each in load.kinds)])
+    users = numpy.array([each.users for each in load.kinds])[kind]
+    return workload(
+        submit_s,
+        run_s,
+        asked,
+        used=used,
+        limit_s=run_s * numpy.array([each.limit_factor for each in load.kinds])[kind],
+        user=first_user[kind] + draw.integers(0, users),
+        kind=kind,
+    )
+
+
+def _units(kind: JobKind, cpu_share: float, mem_share: float) -> Amounts:
+    return (
+        round(kind.cpus * cpu_share * MILLI),
+        round(kind.mem_mib * mem_share),
+        round(kind.gpus * MILLI),
+    )
+
+
+def cluster(scenario: Scenario) -> Cluster:
+    """Return the cluster of a scenario."""
+    if not scenario.nodes:
+        raise ConfigError("a scenario needs [[nodes]]; give at least one")
+    return cluster_of(scenario.nodes)
+
+
+class ShareOfRequest:
+    """Grants every job the same share of the CPUs and memory it asks for: what less for all would do."""
+
+    def __init__(self, jobs: Workload, share: float) -> None:
+        if not 0 < share <= 1:
+            raise ConfigError(f"granted_share is {share}; give a share above 0, at most 1")
+        self._asked = [amounts_of(row) for row in jobs.asked]
+        self._share = share
+
+    def grant(self, number: int, now_s: float) -> Amounts:  # noqa: ARG002
+        """Return so much of CPUs and memory, and the GPUs as asked."""
+        cpu_milli, mem_mib, gpu_milli = self._asked[number]
+        return -int(-cpu_milli * self._share // 1), -int(-mem_mib * self._share // 1), gpu_milli
+
+    def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
+        """Learn nothing."""

@@ -1,0 +1,106 @@
+"""`rightsizer simulate`: what policies would make of a load, on a cluster that a file describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accounting.errors import RightsizerError
+from slurm_plugin.cli.output import format_option, note, print_rows
+
+if TYPE_CHECKING:
+    from models.simulation.results import Results
+
+
+@click.command("simulate")
+@click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
+)
+@click.option("--seed", type=int, help="Of a made-up load, instead of the scenario's.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw what was in use over time (PNG, SVG, PDF).",
+)
+@format_option
+def simulate(
+    scenario: Path, names: tuple[str, ...], seed: int | None, plot: Path | None, output_format: str
+) -> None:
+    """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
+
+    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count), [load] with a `trace` (SWF or CSV) or with
+    jobs_per_hour, hours and [[load.kinds]], and `policies`. docs/simulation.md describes it. Nothing outside is
+    touched or asked.
+
+    \b
+    Example:
+      rightsizer simulate cluster.toml
+      rightsizer simulate cluster.toml --policy easy --policy conservative --format json
+    """
+    from models.simulation.engine import Hooks
+    from models.simulation.engine import simulate as run
+    from models.simulation.hooks import slowed_by_cpus
+    from models.simulation.policies import policies
+    from models.simulation.scenario import ShareOfRequest, cluster, load_of, read_scenario
+
+    described = read_scenario(scenario)
+    chosen = policies(names or described.policies, described.placement)
+    jobs, left_out = load_of(described, scenario.parent, described.seed if seed is None else seed)
+    if left_out:
+        note(f"{left_out} jobs of the trace never ran and are left out")
+    machines = cluster(described)
+    until_s = described.until_h * 3600 or float("inf")
+    ran: dict[str, Results] = {}
+    for name, policy in chosen.items():
+        hooks = Hooks(sizing=ShareOfRequest(jobs, described.granted_share), run_time=slowed_by_cpus(jobs))
+        ran[name] = run(jobs, machines, policy, hooks, until_s)
+    if plot is not None:
+        draw(ran, plot)
+    print_rows(
+        [row_of(name, results) for name, results in ran.items()], output_format, f"{scenario.name}, simulated"
+    )
+
+
+def row_of(name: str, results: Results) -> dict[str, object]:
+    """Return the row of one policy."""
+    from models.simulation.results import Outcome, figures
+
+    found = figures(results)
+    return {
+        "policy": name,
+        "jobs": found.jobs,
+        "finished": found.finished,
+        "queued": found.queued,
+        "unfit": int((results.outcome == Outcome.UNFIT).sum()),
+        "failures": found.failures,
+        "late": found.missed_deadlines,
+        "completion %": round(100 * found.completion, 1),
+        "mean wait (s)": round(found.mean_wait_s, 1),
+        "longest wait (s)": round(found.longest_wait_s, 1),
+        "slowdown": round(found.bounded_slowdown, 2),
+        "CPU %": round(100 * found.cpu_allocated, 1),
+        "memory %": round(100 * found.mem_allocated, 1),
+        "GPU %": round(100 * found.gpu_allocated, 1),
+        "CPU busy %": round(100 * found.cpu_used, 1),
+        "memory busy %": round(100 * found.mem_used, 1),
+    }
+
+
+def draw(ran: dict[str, Results], file: Path) -> None:
+    """Draw utilisation over time, one line a policy; RightsizerError without matplotlib, or where it cannot write."""
+    try:
+        from slurm_plugin.cli.simulated_picture import draw_utilisation
+    except ImportError:
+        raise RightsizerError(
+            "--plot needs matplotlib; install the extra: pip install 'slurm-rightsizer[plots]'"
+        ) from None
+    try:
+        draw_utilisation(ran, file)
+    except (OSError, ValueError) as error:
+        raise RightsizerError(
+            f"{file} is not drawn: {error}; give a file ending in .png, .svg or .pdf"
+        ) from None
+    note(f"drawn: {file}")

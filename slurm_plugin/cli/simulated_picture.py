@@ -1,0 +1,36 @@
+"""What was in use over the time of a simulation, drawn. Needs matplotlib (the extra `plots`); it writes one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+import numpy
+
+from models.simulation.results import Results
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+ROWS = ("CPU", "memory", "GPU", "waiting jobs")
+
+
+def draw_utilisation(ran: Mapping[str, Results], file: Path) -> None:
+    """Draw what was allocated of each resource, in per cent, and how many jobs waited; one line a policy."""
+    figure, grid = pyplot.subplots(len(ROWS), 1, figsize=(9, 8), layout="constrained", sharex=True)
+    for name, results in ran.items():
+        hours = numpy.array([moment.at_s for moment in results.moments]) / 3600
+        allocated = numpy.array([moment.allocated for moment in results.moments], dtype=float).T
+        total = numpy.maximum(numpy.array(results.total, dtype=float), 1)[:, None]
+        waiting = numpy.array([moment.waiting for moment in results.moments])
+        for axes, values in zip(grid, (*(100 * allocated / total), waiting), strict=True):
+            axes.step(hours, values, where="post", label=name, linewidth=1)
+    for axes, label in zip(grid, ROWS, strict=True):
+        axes.set_ylabel(label if label == ROWS[-1] else f"{label} (%)")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(bottom=0)
+    grid[-1].set_xlabel("hours")
+    grid[0].legend(loc="upper right", frameon=False, ncols=len(ran))
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)

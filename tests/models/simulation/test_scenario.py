@@ -1,0 +1,146 @@
+"""Scenario files, traces, and what a shrunk request becomes in the paper's way to size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from accounting.errors import ConfigError, ModelError
+from models.demand.adaptive_scaling import Scaling
+from models.demand.importance import Floats
+from models.demand.resources import CORES, GPU_PCT, MEM_MIB
+from models.demand.strategy import TypeModel
+from models.simulation.adaptive import AdaptiveScaling
+from models.simulation.engine import simulate
+from models.simulation.policies import POLICIES, policies
+from models.simulation.scenario import cluster, load_of, read_scenario
+from models.simulation.trace import read_trace
+from models.simulation.workload import workload
+
+SCENARIO = """
+policies = ["fifo", "easy"]
+seed = 3
+[[nodes]]
+cpus = 16
+mem_mib = 65536
+count = 2
+[load]
+jobs_per_hour = 60
+hours = 4
+[[load.kinds]]
+name = "small"
+cpus = 2
+mem_mib = 4096
+mean_run_s = 600
+[[load.kinds]]
+name = "large"
+cpus = 12
+mem_mib = 32768
+mean_run_s = 1800
+weight = 0.5
+"""
+
+
+def scenario_file(folder: Path, text: str = SCENARIO) -> Path:
+    file = folder / "scenario.toml"
+    file.write_text(text)
+    return file
+
+
+def test_every_named_policy_finishes_a_made_up_load(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path))
+    jobs, _ = load_of(scenario, tmp_path, scenario.seed)
+    assert len(jobs) > 150
+    waits = {}
+    for name, policy in policies(POLICIES, "whole").items():
+        results = simulate(jobs, cluster(scenario), policy)
+        assert len(results.runs) == len(jobs)
+        waits[name] = float((results.start_s - jobs.submit_s).mean())
+    assert waits["easy"] < waits["fifo"]
+    assert waits["srtf"] < waits["fifo"]
+
+
+def test_a_seed_says_all_of_a_load(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path))
+    one, other, third = (load_of(scenario, tmp_path, seed)[0] for seed in (1, 1, 2))
+    assert (one.run_s == other.run_s).all()
+    assert len(one) != len(third) or (one.run_s != third.run_s).any()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("seed = 3", "sed = 3", "sed"),
+        ("cpus = 16", "cpu = 16", "cpu"),
+        ('name = "small"', "", "name"),
+        ("[load]", "[load", "not read"),
+    ],
+)
+def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        read_scenario(scenario_file(tmp_path, SCENARIO.replace(old, new)))
+
+
+def test_a_policy_that_there_is_not_is_named() -> None:
+    with pytest.raises(ModelError, match="no policy is called fif; there are fifo"):
+        policies(["fif"], "whole")
+    with pytest.raises(ModelError, match="no placement"):
+        policies(["fifo"], "somewhere")
+
+
+def test_a_trace_of_either_format_is_the_same_load(tmp_path: Path) -> None:
+    csv = tmp_path / "jobs.csv"
+    csv.write_text(
+        "submit_s,run_s,cpus,mem_mib,limit_s,user\n110,7,2,4,20,ann\n100,5,1,2,10,bob\n120,0,1,1,10,ann\n"
+    )
+    swf = tmp_path / "jobs.swf"
+    swf.write_text(
+        "; a comment\n"
+        "1 100 0 5 1 -1 -1 1 10 2048 1 1 1 1 1 1 -1 -1\n"
+        "2 110 0 7 2 -1 -1 2 20 2048 1 2 1 1 1 1 -1 -1\n"
+        "3 120 0 0 1 -1 -1 1 10 1024 1 2 1 1 1 1 -1 -1\n"
+    )
+    one, other = read_trace(csv), read_trace(swf)
+    assert (one.left_out, other.left_out) == (1, 1)
+    for name in ("submit_s", "run_s", "asked", "limit_s"):
+        assert (getattr(one.jobs, name) == getattr(other.jobs, name)).all(), name
+    assert one.jobs.submit_s.tolist() == [0, 10]
+    assert one.jobs.asked.tolist() == [[1000, 2, 0], [2000, 4, 0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "submit_s,run_s\n1,2\n", "submit_s,run_s,cpus\nx,2,1\n", "submit_s,run_s,cpus\n1,0,1\n"],
+)
+def test_a_file_that_is_no_trace_says_so(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text(text)
+    with pytest.raises(ModelError, match="is not read"):
+        read_trace(file)
+    with pytest.raises(ModelError, match="there is no file"):
+        read_trace(tmp_path / "none.csv")
+
+
+def test_algorithm_1_scales_what_run_time_does_not_depend_on() -> None:
+    """Run time is by GPU share here: it stays; cores and memory are halved, or kept above what was ever used."""
+
+    def predict(rows: Floats) -> Floats:
+        return 1000 / rows[:, 1]
+
+    model = TypeModel(
+        resources=(CORES, GPU_PCT, MEM_MIB),
+        predict=predict,
+        important=frozenset({GPU_PCT}),
+        lowest=numpy.array([1.0, 10.0, 100.0]),
+        typical=numpy.array([3.0, 30.0, 500.0]),
+        highest=numpy.array([5.0, 60.0, 900.0]),
+    )
+    load = workload([0, 0], [1, 1], [[7000, 1000, 500], [7000, 1000, 500]], kind=[0, 1])
+    printed, bounded = (
+        AdaptiveScaling(load, {0: model}, Scaling(), bounded=bound) for bound in (False, True)
+    )
+    assert printed.grant(0, 0) == (4000, 500, 500)
+    assert bounded.grant(0, 0) == (4000, 900, 500)
+    assert printed.grant(1, 0) == (7000, 1000, 500), "a kind without a model stays as asked"

@@ -1,0 +1,55 @@
+"""`rightsizer simulate` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models.simulation.test_scenario import SCENARIO
+from tests.slurm_plugin.conftest import Run, assert_one_line
+
+
+def test_it_prints_a_row_a_policy_and_draws(tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    file, picture = tmp_path / "s.toml", tmp_path / "s.png"
+    file.write_text(SCENARIO)
+    chosen = ("--policy", "fifo", "--policy", "conservative", "--plot", str(picture))
+    ran = run("simulate", str(file), *chosen, "--format", "json")
+    assert ran.code == 0, ran.err
+    rows = json.loads(ran.out)
+    assert [row["policy"] for row in rows] == ["fifo", "conservative"]
+    assert all(row["finished"] == row["jobs"] for row in rows)
+    assert rows[1]["mean wait (s)"] < rows[0]["mean wait (s)"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("granted_share = 0.5\n" + SCENARIO)
+    (row,) = json.loads(run("simulate", str(file), "--policy", "easy", "--format", "json").out)
+    assert row["failures"] == row["jobs"] == row["finished"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [
+        ("nonsense = 1\n" + SCENARIO, 2, "nonsense"),
+        (SCENARIO.replace('"easy"', '"easier"'), 1, "no policy is called easier"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: int, reason: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(text)
+    assert_one_line(run("simulate", str(file)), code, reason)
+
+
+def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:
+    page = Path(__file__).parents[2] / "docs" / "simulation.md"
+    example = [line[4:] for line in page.read_text().splitlines() if line.startswith("    ") or not line]
+    file = tmp_path / "s.toml"
+    file.write_text("\n".join(example))
+    rows = json.loads(run("simulate", str(file), "--format", "json").out)
+    assert [row["policy"] for row in rows] == ["fifo", "easy", "easy++", "drf"]
+    assert all(row["finished"] == row["jobs"] > 1000 for row in rows)
