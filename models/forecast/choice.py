@@ -1,0 +1,88 @@
+"""Which model forecasts a series, and how far it may be off: both by its errors in the backtest. Pure.
+
+Each series chooses at each band of leads: who is best an hour ahead is seldom best a day ahead. The error is the mean
+absolute error, as a ratio to that of seasonal naive at the same origins: it has no unit, and unlike a percentage it
+bears demand that is zero for days. Whoever does not beat seasonal naive there is not used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.forecast.backtest import Backtest
+from models.forecast.panel import LEAST_ORIGINS, Floats, Ints, bands
+
+
+@dataclass(frozen=True)
+class Choice:
+    """For each lead and series: the place of the chosen method, and its error over that of the floor.
+
+    `ratios` (methods × leads × series) are those of all methods; NaN where it was not tried often enough.
+    """
+
+    methods: Ints
+    ratios: Floats
+
+    @property
+    def chosen_ratios(self) -> Floats:
+        """The error of what was chosen over that of the floor: leads × series."""
+        return np.take_along_axis(self.ratios, self.methods[None], axis=0)[0]
+
+
+def choose(test: Backtest, known: int) -> Choice:
+    """Choose by what had come when so many steps were known."""
+    errors = np.abs(test.residuals(known))
+    band = bands(errors.shape[2])
+    of_band = np.stack([_ratios(errors[:, :, band == one]) for one in range(band[-1] + 1)], axis=1)
+    ratios = of_band[:, band]
+    # The floor is the first, and of equals the first is taken.
+    return Choice(np.where(np.isnan(ratios), np.inf, ratios).argmin(axis=0), ratios)
+
+
+def _ratios(errors: Floats) -> Floats:
+    """Return each method's error over the floor's in one band of leads (methods × origins × leads × series)."""
+    floor = errors[:1]
+    both = ~np.isnan(errors + floor)
+    enough = both.any(axis=2).sum(axis=1) >= LEAST_ORIGINS
+    ours, theirs = (np.where(both, one, 0.0).sum(axis=(1, 2)) for one in (errors, floor))
+    # A floor without an error cannot be beaten.
+    ratios = np.where(theirs > 0, ours / np.where(theirs > 0, theirs, 1.0), np.where(ours > 0, np.inf, 1.0))
+    ratios = np.where(enough, ratios, np.nan)
+    ratios[0] = 1.0
+    return ratios
+
+
+def forecasts_of(choice: Choice, forecasts: Floats) -> Floats:
+    """Return the chosen method's forecasts (leads × series) of those of all (methods × leads × series)."""
+    return np.take_along_axis(forecasts, choice.methods[None], axis=0)[0]
+
+
+def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[Floats, Floats]:
+    """Return how far below and above its forecast a value lies with chance `level`: two of leads × series.
+
+    They are quantiles of the chosen method's own residuals in that band of leads, rounded outwards as split conformal
+    prediction has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none.
+    """
+    residuals = test.residuals(known)
+    band = bands(residuals.shape[2])
+    low, high = np.zeros(choice.methods.shape), np.zeros(choice.methods.shape)
+    for lead, series in np.ndindex(*choice.methods.shape):
+        together = band == band[lead]
+        if lead and band[lead - 1] == band[lead]:
+            low[lead, series], high[lead, series] = low[lead - 1, series], high[lead - 1, series]
+            continue
+        found = residuals[choice.methods[lead, series]][:, together, series].ravel()
+        low[lead, series], high[lead, series] = _ends(np.sort(found[~np.isnan(found)]), level)
+    return low, high
+
+
+def _ends(residuals: Floats, level: float) -> tuple[float, float]:
+    """Return the two ends of the middle `level` of sorted residuals."""
+    count = len(residuals)
+    if not count:
+        return 0.0, 0.0
+    place = min(count, math.ceil((count + 1) * (1 + level) / 2)) - 1
+    return float(residuals[count - 1 - place]), float(residuals[place])
