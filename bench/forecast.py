@@ -42,7 +42,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
     parser.add_argument("--what", choices=list(COLUMN), default="gpus")
-    parser.add_argument("--show", choices=("errors", "goals", "choice"), help="one table; else all, of json and csv errors")
+    parser.add_argument(
+        "--show", choices=("errors", "goals", "choice"), help="one table; else all, of json and csv errors"
+    )
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     files = sorted(Path(arguments.traces or ".").glob("queue/helios_earth_*.csv.gz"))
@@ -127,7 +129,9 @@ class Judged:
             where = f"{lead} h ahead"
             rows.append(goal("mean ratio of the chosen", where, float(ratios.mean()), 1.0, at_most=True))
             rows.append(goal("its worst series", where, float(ratios.max()), 1.0, at_most=True))
-            rows.append(goal("coverage", where, float(self.covered(lead).mean()), LEVEL - 0.05, at_most=False))
+            rows.append(
+                goal("coverage", where, float(self.covered(lead).mean()), LEVEL - 0.05, at_most=False)
+            )
         return rows
 
     def choice_rows(self) -> list[dict[str, object]]:

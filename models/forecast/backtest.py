@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.forecast.methods import Method
+from models.forecast.methods import Method, forecast_all
 from models.forecast.panel import Floats, Ints, Panel, Task
 
 
@@ -38,23 +38,18 @@ def backtest(
     refit_every: int,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Backtest:
-    """Forecast at every origin, with models that are fitted anew every so many steps. `tell` takes the share done.
-
-    A model that needs more steps than are known at an origin, or a library that is not there, forecasts NaN there.
-    """
-    blocks = _blocks(origins, refit_every)
-    forecasts = np.full((len(methods), len(origins), task.horizon, len(panel.names)), np.nan)
-    done = 0
-    for number, method in enumerate(methods):
-        for begin, end in blocks:
-            first = int(origins[begin])
-            if not method.missing and first >= method.least_steps(task):
-                predict = method.fit(panel.known(first), task)
-                found = predict(panel.known(int(origins[end - 1])), origins[begin:end])
-                forecasts[number, begin:end] = np.maximum(found, 0.0)
-            done += 1
-            tell(done / (len(methods) * len(blocks)))
-    return Backtest(tuple(one.name for one in methods), origins, forecasts, _came(panel, origins, task.horizon))
+    """Forecast at every origin, with models that are fitted anew every so many steps. `tell` takes the share done."""
+    blocks, forecasts = _blocks(origins, refit_every), []
+    for number, (begin, end) in enumerate(blocks, start=1):
+        past, panel_then = panel.known(int(origins[begin])), panel.known(int(origins[end - 1]))
+        forecasts.append(forecast_all(methods, past, panel_then, origins[begin:end], task))
+        tell(number / len(blocks))
+    return Backtest(
+        methods=tuple(one.name for one in methods),
+        origins=origins,
+        forecasts=np.concatenate(forecasts, axis=1),
+        came=_came(panel, origins, task.horizon),
+    )
 
 
 def _blocks(origins: Ints, refit_every: int) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Gradient-boosted trees over what was: one model of all series and leads, by XGBoost. Pure.
 
 A row is an origin, a lead and a series. It holds how far what was known before, and running means, lie from the last
-value, in the series' own unit (its standard deviation), and where in day and week the target lies; the trees learn how
-far the target lies from the last value, by absolute error. So a few series of a few weeks make enough rows, and a
+value, in the unit of that series and lead (its mean absolute move over it), and where in day and week the target lies; the
+trees learn how far the target lies from the last value, by absolute error. So a few series of a few weeks make enough rows, and a
 series that is new to the model is no stranger to it.
 """
 
@@ -20,13 +20,15 @@ SETTINGS: Mapping[str, str | int | float] = {
     "objective": "reg:absoluteerror",
     "tree_method": "hist",
     "max_depth": 5,
-    "eta": 0.08,
+    "eta": 0.05,
+    "base_score": 0.0,
     "min_child_weight": 30,
     "subsample": 0.7,
     "colsample_bytree": 0.7,
     "nthread": 1,
 }
-ROUNDS = 120
+ROUNDS, PATIENCE = 300, 15
+TRIAL_SHARE = 0.2
 MOST_ROWS = 80_000
 # Leads to learn from: more lie close together, and say the same.
 MOST_LEADS = 24
@@ -43,24 +45,45 @@ class _Rows:
 
 
 def boosted_lags(past: Panel, task: Task) -> Predict:
-    """Grow the trees on the steps that are known."""
-    spread = past.values.std(axis=0)
-    scale = np.where(spread > 0, spread, 1.0)
+    """Grow the trees on the steps that are known, in as many rounds as do best on the last fifth of them."""
+    scale = _usual_moves(past.values, task.horizon)
     rows = _training_rows(past, task)
     now = past.values[rows.origins - 1, rows.series]
-    target = (past.values[rows.origins + rows.leads - 1, rows.series] - now) / scale[rows.series]
-    matrix = xgboost.DMatrix(_features(past, rows, scale, task), label=target)
-    trees = xgboost.train({**SETTINGS, "seed": task.seed}, matrix, ROUNDS)
+    target = (past.values[rows.origins + rows.leads - 1, rows.series] - now) / scale[
+        rows.leads - 1, rows.series
+    ]
+    features = _features(past, rows, scale, task)
+    cut = int(len(past.values) * (1 - TRIAL_SHARE))
+    before, after = rows.origins + rows.leads <= cut, rows.origins >= cut
+    settings = {**SETTINGS, "seed": task.seed}
+    trial = xgboost.train(
+        settings,
+        xgboost.DMatrix(features[before], label=target[before]),
+        ROUNDS,
+        evals=[(xgboost.DMatrix(features[after], label=target[after]), "after")],
+        early_stopping_rounds=PATIENCE,
+        verbose_eval=False,
+    )
+    trees = xgboost.train(settings, xgboost.DMatrix(features, label=target), trial.best_iteration + 1)
 
     def predict(panel: Panel, origins: Ints) -> Floats:
         shape = (len(origins), task.horizon, panel.values.shape[1])
         at, lead, series = (places.ravel() for places in np.indices(shape))
         rows = _Rows(origins[at], lead + 1, series)
         moves = trees.inplace_predict(_features(panel, rows, scale, task)).astype(np.float64)
-        answers: Floats = (panel.values[rows.origins - 1, series] + moves * scale[series]).reshape(shape)
-        return answers
+        answers: Floats = panel.values[rows.origins - 1, series] + moves * scale[lead, series]
+        return answers.reshape(shape)
 
     return predict
+
+
+def _usual_moves(values: Floats, horizon: int) -> Floats:
+    """Return the mean absolute move of each series over each lead: leads × series, 1 where it never moved."""
+    moves = np.ones((horizon, values.shape[1]))
+    for lead in range(1, min(horizon, len(values) - 1) + 1):
+        move = np.abs(values[lead:] - values[:-lead]).mean(axis=0)
+        moves[lead - 1] = np.where(move > 0, move, 1.0)
+    return moves
 
 
 def _training_rows(past: Panel, task: Task) -> _Rows:
@@ -81,7 +104,7 @@ def _training_rows(past: Panel, task: Task) -> _Rows:
 def _features(panel: Panel, rows: _Rows, scale: Floats, task: Task) -> Floats:
     """Return what each row is forecast from: rows × features, NaN where the past is too short to tell."""
     last, series, season = rows.origins - 1, rows.series, task.season
-    unit, now = scale[series], panel.values[last, series]
+    unit, now = scale[rows.leads - 1, series], panel.values[last, series]
     sums = np.vstack([np.zeros((1, panel.values.shape[1])), panel.values.cumsum(axis=0)])
 
     def was(place: Ints) -> Floats:

@@ -2,7 +2,8 @@
 
 Each series chooses at each band of leads: who is best an hour ahead is seldom best a day ahead. The error is the mean
 absolute error, as a ratio to that of seasonal naive at the same origins: it has no unit, and unlike a percentage it
-bears demand that is zero for days. Whoever does not beat seasonal naive there is not used.
+bears demand that is zero for days. Whoever does not beat seasonal naive there, by a standard error at least, is not
+used; of the others the one whose gain less its standard error is largest.
 """
 
 from __future__ import annotations
@@ -35,24 +36,39 @@ class Choice:
 def choose(test: Backtest, known: int) -> Choice:
     """Choose by what had come when so many steps were known."""
     errors = np.abs(test.residuals(known))
+    every = int(test.origins[1] - test.origins[0]) if len(test.origins) > 1 else 1
     band = bands(errors.shape[2])
-    of_band = np.stack([_ratios(errors[:, :, band == one]) for one in range(band[-1] + 1)], axis=1)
-    ratios = of_band[:, band]
-    # The floor is the first, and of equals the first is taken.
-    return Choice(np.where(np.isnan(ratios), np.inf, ratios).argmin(axis=0), ratios)
+    judged = [
+        _judge(errors[:, :, band == one], int(np.flatnonzero(band == one)[-1]) + 1, every)
+        for one in range(band[-1] + 1)
+    ]
+    methods, ratios = (np.stack(parts, axis=-2)[..., band, :] for parts in zip(*judged, strict=True))
+    return Choice(methods, ratios)
 
 
-def _ratios(errors: Floats) -> Floats:
-    """Return each method's error over the floor's in one band of leads (methods × origins × leads × series)."""
-    floor = errors[:1]
-    both = ~np.isnan(errors + floor)
-    enough = both.any(axis=2).sum(axis=1) >= LEAST_ORIGINS
-    ours, theirs = (np.where(both, one, 0.0).sum(axis=(1, 2)) for one in (errors, floor))
+def _judge(errors: Floats, lead: int, every: int) -> tuple[Ints, Floats]:
+    """Return who is chosen in a band up to a lead (series), and all ratios (methods × series).
+
+    `errors` are methods × origins × leads × series, the origins so many steps apart. Errors of forecasts that overlap
+    are much the same, so that so many origins count as one each lead.
+    """
+    told = ~np.isnan(errors + errors[:1])
+    counts = told.sum(axis=2)
+    means = np.where(told, errors, 0.0).sum(axis=2) / np.maximum(counts, 1)
+    floors = np.where(told, errors[:1], 0.0).sum(axis=2) / np.maximum(counts, 1)
+    tried = (counts > 0).sum(axis=1)
+    ours, floor = (one.sum(axis=1) / np.maximum(tried, 1) for one in (means, floors))
     # A floor without an error cannot be beaten.
-    ratios = np.where(theirs > 0, ours / np.where(theirs > 0, theirs, 1.0), np.where(ours > 0, np.inf, 1.0))
-    ratios = np.where(enough, ratios, np.nan)
+    ratios = np.where(floor > 0, ours / np.where(floor > 0, floor, 1.0), np.where(ours > 0, np.inf, 1.0))
+    gain = np.where(counts > 0, means - floors - (ours - floor)[:, None], 0.0)
+    independent = np.maximum(tried * min(1.0, every / lead), 1.0)
+    doubt = np.sqrt((gain**2).sum(axis=1) / np.maximum(tried, 1) / independent)
+    enough = tried >= LEAST_ORIGINS
+    enough[0] = True
+    worth = np.where(enough, ours - floor + doubt, np.inf)
+    worth[0] = 0.0
     ratios[0] = 1.0
-    return ratios
+    return worth.argmin(axis=0), np.where(enough, ratios, np.nan)
 
 
 def forecasts_of(choice: Choice, forecasts: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""A forecast, whole: every model tried on the past, one chosen for each series and lead, intervals by its errors. Pure."""
+"""A forecast, whole: models tried on the past, one chosen for each series and lead, intervals by its errors. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from accounting.errors import SeriesError
 from models.forecast.backtest import backtest
 from models.forecast.choice import Choice, choose, forecasts_of, margins
-from models.forecast.methods import Method
+from models.forecast.methods import Method, forecast_all
 from models.forecast.panel import FIT_SEASONS, Floats, Ints, Panel, Task
 
 # Origins to try models from, and how often they are fitted anew meanwhile: more cost time and change little.
@@ -47,11 +48,8 @@ def forecast(
     origins = trial_origins(steps, task)
     test = backtest(panel, task, methods, origins, -(-(steps - int(origins[0])) // REFITS), tell)
     choice = choose(test, steps)
-    chosen = np.unique(choice.methods)
-    latest = np.full((len(methods), task.horizon, len(panel.names)), np.nan)
-    for number in chosen.tolist():
-        latest[number] = methods[number].fit(panel, task)(panel, np.array([steps]))[0]
-    value = np.maximum(forecasts_of(choice, latest), 0.0)
+    latest = forecast_all(_needed(methods, choice), panel, panel, np.array([steps]), task)[:, 0]
+    value = forecasts_of(choice, latest)
     low, high = margins(test, choice, steps, level)
     # An interval holds its forecast, also where all errors of the past had one sign.
     return Forecast(
@@ -61,6 +59,17 @@ def forecast(
         low=np.maximum(value + np.minimum(low, 0.0), 0.0),
         high=value + np.maximum(high, 0.0),
     )
+
+
+def _needed(methods: Sequence[Method], choice: Choice) -> Sequence[Method]:
+    """Return the models, without what it takes to fit those that nobody chose."""
+    chosen = {methods[number].name for number in np.unique(choice.methods).tolist()}
+    for method in methods:
+        if method.name in chosen:
+            chosen.update(method.mean_of)
+    return [
+        one if one.name in chosen else msgspec.structs.replace(one, fit=None, mean_of=()) for one in methods
+    ]
 
 
 def trial_origins(steps: int, task: Task) -> Ints:
@@ -79,7 +88,9 @@ def check(panel: Panel, task: Task) -> None:
     values = panel.values
     if not np.isfinite(values).all() or (values < 0).any():
         step, series = (int(place[0]) for place in np.nonzero(~(np.isfinite(values) & (values >= 0))))
-        raise SeriesError(f"{panel.names[series]} has no usable value at step {step}; mend or leave out that time")
+        raise SeriesError(
+            f"{panel.names[series]} has no usable value at step {step}; mend or leave out that time"
+        )
     if len(values) < task.least_steps:
         raise SeriesError(
             f"{len(values)} steps of {_span(panel.step_s)} are known ({_span(len(values) * panel.step_s)}), and to "

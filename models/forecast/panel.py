@@ -40,6 +40,12 @@ class Panel:
         """Return the first so many steps."""
         return replace(self, values=self.values[:steps])
 
+    def latest(self, steps: int) -> Panel:
+        """Return the last so many steps."""
+        left_out = max(0, len(self.values) - steps)
+        start_s = self.start_s + left_out * self.step_s
+        return replace(self, values=self.values[left_out:], start_s=start_s)
+
     @property
     def end_s(self) -> int:
         """When the last step ends, in unix seconds."""
@@ -48,7 +54,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked: `horizon` steps ahead, of series whose season has `season` steps. The seed is for what is drawn."""
+    """What is asked: `horizon` steps ahead, of series whose season has `season` steps; what is drawn, from the seed."""
 
     horizon: int
     season: int

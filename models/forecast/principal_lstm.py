@@ -20,6 +20,7 @@ from models.forecast.panel import FIT_SEASONS, Floats, Ints, Panel, Predict, Tas
 INSTALL = "needs PyTorch: pip install 'slurm-rightsizer[lstm]'"
 HIDDEN, EPOCHS, BATCH = 32, 40, 64
 RATE, DECAY = 5e-3, 1e-4
+TRIAL_SHARE = 0.2
 # An eigenvalue is zero if it is so small a share of the largest.
 ZERO_SHARE = 1e-10
 
@@ -94,18 +95,27 @@ def _trained(components: Components, values: Floats, origins: Ints, task: Task) 
 
 
 def _descend(components: Components, values: Floats, origins: Ints, task: Task) -> Any:  # noqa: ANN401 (a module)
+    """Learn from the earlier windows, and keep the network that erred least on what came after them."""
     import torch
 
     windows = _windows(components, values, origins, FIT_SEASONS * task.season)
     came = values[origins[:, None] + np.arange(task.horizon)] - values[origins - 1][:, None]
     targets = torch.from_numpy((came / components.unit).astype(np.float32))
+    cut = int(len(origins) * (1 - TRIAL_SHARE))
+    learned = max(1, cut - task.horizon)  # what came of them was known before the windows they are tried on
     network = _network(components, task.horizon)
     descent = torch.optim.Adam(network.parameters(), lr=RATE, weight_decay=DECAY)
+    least, best = np.inf, network.state_dict()
     for _ in range(EPOCHS):
-        for batch in torch.randperm(len(windows)).split(BATCH):
+        with torch.no_grad():
+            error = float((network(windows[cut:]) - targets[cut:]).abs().mean())
+        if error < least:
+            least, best = error, {name: weight.clone() for name, weight in network.state_dict().items()}
+        for batch in torch.randperm(learned).split(BATCH):
             descent.zero_grad()
             (network(windows[batch]) - targets[batch]).abs().mean().backward()
             descent.step()
+    network.load_state_dict(best)
     return network.eval()
 
 

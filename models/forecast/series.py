@@ -1,8 +1,8 @@
 """A panel from a table of times and demand, such as a site's own meters write it as CSV. Pure.
 
 A row is a sample; samples within a step are averaged. A step without one is filled with the last value if no more than
-`MOST_GAP` lie together; before a longer gap the past is left out, and both are said. Times without a zone are UTC: local
-times would have an hour twice, and one missing, when the clocks change.
+`MOST_GAP` lie together; before a longer gap the past is left out, and both are said. Times without a zone are UTC:
+local times would have an hour twice, and one missing, when the clocks change.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
                 "(local times come twice when clocks are set back)"
             )
         values.append([_value(row[place], line) for place in places])
-    return Table(names, np.array(times, np.int64), np.array(values, np.float64).reshape(len(times), len(names)))
+    return Table(
+        names, np.array(times, np.int64), np.array(values, np.float64).reshape(len(times), len(names))
+    )
 
 
 def _time_s(text: str, line: int) -> int:
@@ -76,7 +78,9 @@ def _time_s(text: str, line: int) -> int:
             return int(text)
         time = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
-        raise SeriesError(f"line {line} of the CSV: {text!r} is no time; write 2026-01-31T13:00:00Z") from None
+        raise SeriesError(
+            f"line {line} of the CSV: {text!r} is no time; write 2026-01-31T13:00:00Z"
+        ) from None
     return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp())
 
 
@@ -105,7 +109,9 @@ def panel_of(table: Table, step_s: int) -> Read:
     values, begin, filled = _without_gaps(values)
     notes = [f"{filled} steps without a value were filled with the last one before them"] if filled else []
     if begin:
-        notes.append(f"the first {begin} of {steps} steps are left out: a gap of more than {MOST_GAP} follows")
+        notes.append(
+            f"the first {begin} of {steps} steps are left out: a gap of more than {MOST_GAP} follows"
+        )
     panel = Panel(table.names, values, (first + begin) * step_s, step_s)
     return Read(panel, tuple(notes))
 
