@@ -16,6 +16,7 @@ import argparse
 import gzip
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from bench.figures import goal
 from models.forecast.backtest import Backtest, backtest
 from models.forecast.choice import choose, forecasts_of, margins
-from models.forecast.methods import methods
+from models.forecast.methods import Method, methods
 from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
 from models.forecast.series import panel_of, read_table
 from slurm_plugin.cli.output import note, print_rows, progress_bar
@@ -53,7 +54,7 @@ def main() -> None:
     for method in methods():
         if method.missing:
             note(f"{method.name} {method.missing}")
-    judged = Judged(read_panel(files, arguments.what))
+    judged = Judged(read_panel(files, arguments.what), methods())
     tables = {"errors": judged.error_rows, "goals": judged.goal_rows, "choice": judged.choice_rows}
     everything = list(tables) if arguments.format == "table" else ["errors"]
     for name in [arguments.show] if arguments.show else everything:
@@ -81,12 +82,12 @@ def read_panel(files: list[Path], what: str) -> Panel:
 class Judged:
     """All forecasts of all origins, and those of who was chosen at each: origins × leads × series, two ends each."""
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: Panel, methods: Sequence[Method]) -> None:
         self.names = panel.names
         task = Task(horizon=max(LEADS), season=season_steps(STEP_S))
         origins = np.arange(FIRST_TRIAL, len(panel.values))
         with progress_bar("trying models") as progress:
-            self.test = backtest(panel, task, methods(), origins, REFIT_EVERY, progress)
+            self.test = backtest(panel, task, methods, origins, REFIT_EVERY, progress)
         self.of_judged = origins >= FIRST_JUDGED
         self.chosen, self.low, self.high, self.by = _chosen(self.test, self.of_judged)
         self.came = self.test.came[self.of_judged]

@@ -1,9 +1,9 @@
 """Gradient-boosted trees over what was: one model of all series and leads, by XGBoost. Pure.
 
 A row is an origin, a lead and a series. It holds how far what was known before, and running means, lie from the last
-value, in the unit of that series and lead (its mean absolute move over it), and where in day and week the target lies; the
-trees learn how far the target lies from the last value, by absolute error. So a few series of a few weeks make enough rows, and a
-series that is new to the model is no stranger to it.
+value, in the unit of that series and lead (its mean absolute move over it), and where in day and week the target lies;
+the trees learn how far the target lies from the last value, by absolute error. So a few series of a few weeks make
+enough rows.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Choice:
     @property
     def chosen_ratios(self) -> Floats:
         """The error of what was chosen over that of the floor: leads × series."""
-        return np.take_along_axis(self.ratios, self.methods[None], axis=0)[0]
+        return _taken(self.ratios, self)
 
 
 def choose(test: Backtest, known: int) -> Choice:
@@ -73,7 +73,12 @@ def _judge(errors: Floats, lead: int, every: int) -> tuple[Ints, Floats]:
 
 def forecasts_of(choice: Choice, forecasts: Floats) -> Floats:
     """Return the chosen method's forecasts (leads × series) of those of all (methods × leads × series)."""
-    return np.take_along_axis(forecasts, choice.methods[None], axis=0)[0]
+    return _taken(forecasts, choice)
+
+
+def _taken(figures: Floats, choice: Choice) -> Floats:
+    taken: Floats = np.take_along_axis(figures, choice.methods[None], axis=0)[0]
+    return taken
 
 
 def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[Floats, Floats]:

@@ -73,7 +73,8 @@ def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: 
 def _spans(attempts: pa.Table, what: What, by: By) -> _Spans:
     end_s = ints(attempts["end_s"])
     begin_s = _begins(attempts, end_s)
-    group, names = np.zeros(len(end_s), np.int64), ("all",)
+    names: tuple[str, ...] = ("all",)
+    group = np.zeros(len(end_s), np.int64)
     if by != "all":
         group, found = _codes(attempts[by])
         names = tuple(name or "(none)" for name in found)

@@ -13,7 +13,8 @@ def seasonal_naive(past: Panel, task: Task) -> Predict:  # noqa: ARG001 (nothing
     back = task.season * -(-leads // task.season)
 
     def predict(panel: Panel, origins: Ints) -> Floats:
-        return panel.values[origins[:, None] - 1 + leads - back]
+        values: Floats = panel.values[origins[:, None] - 1 + leads - back]
+        return values
 
     return predict
 

@@ -68,7 +68,8 @@ def principal_lstm(past: Panel, task: Task) -> Predict:
 
         with torch.no_grad():
             moves = network(_windows(components, panel.values, origins, window)).numpy()
-        return panel.values[origins - 1][:, None] + moves * components.unit
+        answers: Floats = panel.values[origins - 1][:, None] + moves * components.unit
+        return answers
 
     return predict
 
@@ -127,7 +128,7 @@ def _network(components: Components, horizon: int) -> Any:  # noqa: ANN401 (a mo
     count = components.turn.shape[1]
     back = torch.from_numpy((components.back / components.unit).astype(np.float32))
 
-    class Network(nn.Module):
+    class Network(nn.Module):  # type: ignore[misc]  # PyTorch may not be there
         def __init__(self) -> None:
             super().__init__()
             self.reads = nn.LSTM(count, HIDDEN, batch_first=True)

@@ -23,19 +23,12 @@ DAY_S = UNIT_S["d"]
 COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mib"}
 
 
-class Span(click.ParamType):
-    """A span of time such as 30m, 24h or 7d, in seconds."""
-
-    name = "SPAN"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it; a wrong use where it is none."""
-        if isinstance(value, int):
-            return value
-        read = re.fullmatch(r"(\d{1,6})([smhd])", str(value))
-        if not read or not int(read[1]):
-            self.fail(f"{value!r} is no span of time; write 30m, 24h or 7d", param, ctx)
-        return int(read[1]) * UNIT_S[read[2]]
+def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    """Return a span of time such as 30m, 24h or 7d in seconds; a wrong use where it is none."""
+    read = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
+    if not read:
+        raise click.BadParameter(f"{text!r} is no span of time; write 30m, 24h or 7d")
+    return int(read[1]) * UNIT_S[read[2]]
 
 
 class Past(NamedTuple):
@@ -50,12 +43,29 @@ class Past(NamedTuple):
 @click.option(
     "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
 )
-@click.option("--horizon", "horizon_s", type=Span(), default="24h", show_default=True, help="How far ahead.")
-@click.option("--step", "step_s", type=Span(), default="1h", show_default=True, help="Means over so long.")
+@click.option(
+    "--horizon",
+    "horizon_s",
+    callback=span_s,
+    metavar="SPAN",
+    default="24h",
+    show_default=True,
+    help="How far ahead.",
+)
+@click.option(
+    "--step",
+    "step_s",
+    callback=span_s,
+    metavar="SPAN",
+    default="1h",
+    show_default=True,
+    help="Means over so long.",
+)
 @click.option(
     "--history",
     "history_s",
-    type=Span(),
+    callback=span_s,
+    metavar="SPAN",
     default="60d",
     show_default=True,
     help="Learn from so much at most.",

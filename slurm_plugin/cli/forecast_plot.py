@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
+from numpy.typing import NDArray
 
 from accounting.errors import SeriesError
 from models.forecast.forecasting import Forecast
@@ -60,5 +60,5 @@ def _draw(axes: Axes, panel: Panel, found: Forecast, series: int) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _times(panel: Panel, steps: Ints) -> list[datetime]:
-    return [datetime.fromtimestamp(panel.start_s + int(step) * panel.step_s, timezone.utc) for step in steps]
+def _times(panel: Panel, steps: Ints) -> NDArray[np.datetime64]:
+    return (panel.start_s + steps * panel.step_s).astype("datetime64[s]")

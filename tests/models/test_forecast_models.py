@@ -13,7 +13,7 @@ from models.forecast.methods import Method, forecast_all, methods
 from models.forecast.naive import last_value, seasonal_naive
 from models.forecast.panel import Floats, Ints, Panel, Task, bands, season_steps
 from models.forecast.principal_lstm import is_installed, principal_components
-from models.forecast.smoothing import smoothing, states
+from models.forecast.smoothing import ALPHAS, GAMMAS, TRENDS, smoothing, states
 from tests.models.forecast_panels import drawn, panel, with_another_future
 
 TASK = Task(horizon=6, season=8, seed=3)
@@ -109,7 +109,6 @@ def test_smoothing_follows_its_recursion_step_by_step() -> None:
     # α 1, no trend, no season: the level is the last value. γ 0.3 with α 0.4 is reckoned by hand.
     known = panel([4.0, 8.0, 6.0, 10.0])
     after = dict(states(known.values, 2))
-    from models.forecast.smoothing import ALPHAS, GAMMAS, TRENDS
 
     def place(alpha: float, trend: int, gamma: float) -> int:
         return (ALPHAS.index(alpha) * len(TRENDS) + trend) * len(GAMMAS) + GAMMAS.index(gamma)
@@ -120,7 +119,7 @@ def test_smoothing_follows_its_recursion_step_by_step() -> None:
         error = value - level - season[step % 2]
         level += 0.4 * error
         season[step % 2] += 0.3 * 0.6 * error
-    whole = dict((steps, state.forecast(steps, 2)) for steps, state in states(known.values, 2))
+    whole = {steps: state.forecast(steps, 2) for steps, state in states(known.values, 2)}
     assert whole[4][:, place(0.4, 0, 0.3), 0] == pytest.approx([level + season[0], level + season[1]])
 
 

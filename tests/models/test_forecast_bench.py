@@ -1,0 +1,51 @@
+"""The benchmark of forecasts, on drawn series and on the traces where they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import forecast as bench
+from models.forecast.methods import methods
+from models.forecast.panel import Panel
+
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
+needs_traces = pytest.mark.skipif(
+    not list(TRACES.glob("queue/helios_earth_*.csv.gz")), reason="set RIGHTSIZER_TRACES to a folder of traces"
+)
+QUICK = [one for one in methods() if one.name in ("seasonal naive", "last value", "exponential smoothing")]
+
+
+def test_a_walk_is_followed_an_hour_ahead_and_its_intervals_hold() -> None:
+    walk = 500 + np.random.default_rng(0).normal(size=(480, 2)).cumsum(axis=0)
+    judged = bench.Judged(Panel(("a", "b"), walk, 0, 3600), QUICK)
+    rows = {(row["lead"], row["method"]): row for row in judged.error_rows()}
+    assert rows["1 h", "seasonal naive"]["mean"] == 1
+    assert rows["24 h", "last value"]["mean"] == 1  # a day before the target is now
+    assert float(str(rows["1 h", "chosen"]["mean"])) < 0.4
+    assert {row["where"]: row["met"] for row in judged.goal_rows() if row["goal"] == "coverage"}[
+        "1 h ahead"
+    ] == "yes"
+    for row in judged.choice_rows():
+        assert 0 <= int(str(row["a"])) <= 100
+
+
+@needs_traces
+def test_what_is_chosen_is_no_worse_on_average_than_seasonal_naive() -> None:
+    files = sorted(TRACES.glob("queue/helios_earth_*.csv.gz"))
+    judged = bench.Judged(bench.read_panel(files, "gpus"), QUICK)
+    assert len(judged.names) == 8
+    goals = {(row["goal"], row["where"]): row["met"] for row in judged.goal_rows()}
+    for ahead in ("1 h ahead", "24 h ahead"):
+        assert goals["mean ratio of the chosen", ahead] == "yes"
+        assert goals["coverage", ahead] == "yes"
+
+
+def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path)])
+    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
+        bench.main()
