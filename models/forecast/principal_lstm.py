@@ -2,9 +2,10 @@
 
 The history of all demanders is a matrix x_i(j), demander i at time j. Its covariance has eigenvalues; the eigenvectors
 of those that are not zero turn the demanders into components, an LSTM (gates f, i, c, o as usual) reads the components
-of the last two seasons, and its answer is turned back into each demander's volume. Three things the patent leaves open:
+of the last steps, and its answer is turned back into each demander's volume. Four things the patent leaves open:
 components are divided by the root of their eigenvalue, so that all are of one size to the network; it learns how far
-each future step lies from the last one known; and its loss is the absolute error in each demander's own unit.
+each future step lies from the last one known; its loss is the absolute error in each demander's own unit; and it stops
+where the latest fifth of the past is told no better.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy as np
 from models.forecast.panel import FIT_SEASONS, Floats, Ints, Panel, Predict, Task
 
 INSTALL = "needs PyTorch: pip install 'slurm-rightsizer[lstm]'"
-HIDDEN, EPOCHS, BATCH = 32, 40, 64
+HIDDEN, EPOCHS, PATIENCE, BATCH = 32, 40, 8, 64
+# It reads two seasons, but no more steps than this; and of a long past an epoch reads a part that is drawn.
+LONGEST_WINDOW, MOST_WINDOWS = 96, 1024
 RATE, DECAY = 5e-3, 1e-4
 TRIAL_SHARE = 0.2
 # An eigenvalue is zero if it is so small a share of the largest.
@@ -32,7 +35,11 @@ def is_installed() -> bool:
 
 def least_steps(task: Task) -> int:
     """Return how many steps it takes: windows of the past, each with what came of it, for one batch."""
-    return FIT_SEASONS * task.season + task.horizon + BATCH
+    return _window(task) + task.horizon + BATCH
+
+
+def _window(task: Task) -> int:
+    return min(FIT_SEASONS * task.season, LONGEST_WINDOW)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ def principal_components(values: Floats) -> Components:
 
 def principal_lstm(past: Panel, task: Task) -> Predict:
     """Train the network on the steps that are known. The same steps and seed give the same network."""
-    window = FIT_SEASONS * task.season
+    window = _window(task)
     components = principal_components(past.values)
     if not components.turn.shape[1]:  # all are constant, and stay so
         return lambda panel, origins: np.repeat(panel.values[origins - 1][:, None], task.horizon, axis=1)
@@ -99,20 +106,24 @@ def _descend(components: Components, values: Floats, origins: Ints, task: Task) 
     """Learn from the earlier windows, and keep the network that erred least on what came after them."""
     import torch
 
-    windows = _windows(components, values, origins, FIT_SEASONS * task.season)
+    windows = _windows(components, values, origins, _window(task))
     came = values[origins[:, None] + np.arange(task.horizon)] - values[origins - 1][:, None]
     targets = torch.from_numpy((came / components.unit).astype(np.float32))
     cut = int(len(origins) * (1 - TRIAL_SHARE))
     learned = max(1, cut - task.horizon)  # what came of them was known before the windows they are tried on
     network = _network(components, task.horizon)
     descent = torch.optim.Adam(network.parameters(), lr=RATE, weight_decay=DECAY)
-    least, best = np.inf, network.state_dict()
+    least, best, since = np.inf, network.state_dict(), 0
     for _ in range(EPOCHS):
         with torch.no_grad():
             error = float((network(windows[cut:]) - targets[cut:]).abs().mean())
+        since += 1
         if error < least:
-            least, best = error, {name: weight.clone() for name, weight in network.state_dict().items()}
-        for batch in torch.randperm(learned).split(BATCH):
+            least, since = error, 0
+            best = {name: weight.clone() for name, weight in network.state_dict().items()}
+        if since > PATIENCE:
+            break
+        for batch in torch.randperm(learned)[:MOST_WINDOWS].split(BATCH):
             descent.zero_grad()
             (network(windows[batch]) - targets[batch]).abs().mean().backward()
             descent.step()

@@ -16,10 +16,11 @@ from slurm_plugin.config import load_config
 if TYPE_CHECKING:
     from models.forecast.demand import By, What
     from models.forecast.forecasting import Forecast
-    from models.forecast.panel import Panel
+    from models.forecast.panel import Panel, Task
 
 UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 DAY_S = UNIT_S["d"]
+MOST_STEPS = 2000
 COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mib"}
 
 
@@ -112,7 +113,7 @@ def forecast(
     Example:
       rightsizer forecast --by partition --what gpus --horizon 24h --plot gpus.png
     """
-    from models.forecast.panel import season_steps
+    from models.forecast.panel import Task, season_steps
 
     if DAY_S % step_s and step_s % DAY_S:
         raise click.UsageError("--step must divide a day, or be whole days: 5m, 1h, 6h, 1d")
@@ -125,9 +126,9 @@ def forecast(
         if csv_file
         else from_store(config_file, cast("What", what), cast("By", by), step_s, top)
     )
-    panel = past.panel.latest(max(1, history_s // step_s))
-    ahead = past.left_out + horizon_s // step_s
-    found = forecast_panel(panel, ahead, season_steps(step_s), seed, level)
+    task = Task(past.left_out + horizon_s // step_s, season_steps(step_s), seed)
+    panel = past.panel.latest(learned_steps(task, history_s // step_s))
+    found = forecast_panel(panel, task, level)
     unit = "value" if csv_file else COLUMN[what]
     print_rows(rows_of(panel, found, past.left_out, unit), output_format)
     for line in choice_lines(panel, found, past.left_out):
@@ -182,14 +183,18 @@ def from_store(config_file: str | None, what: What, by: By, step_s: int, top: in
     return Past(demand.panel, demand.left_out)
 
 
-def forecast_panel(panel: Panel, ahead: int, season: int, seed: int, level: float) -> Forecast:
-    """Return the forecast of so many steps, and say which models cannot run here."""
+def learned_steps(task: Task, history: int) -> int:
+    """Return how many steps of the past to learn from: no more than take minutes, and no fewer than are needed."""
+    return max(task.least_steps, min(history, max(MOST_STEPS, 2 * task.least_steps)))
+
+
+def forecast_panel(panel: Panel, task: Task, level: float) -> Forecast:
+    """Return the forecast, and say which models cannot run here."""
     from models.forecast.forecasting import forecast as forecast_all_of
     from models.forecast.methods import methods
-    from models.forecast.panel import Task
 
     with progress_bar("trying models") as progress:
-        found = forecast_all_of(panel, Task(ahead, season, seed), methods(), level, progress)
+        found = forecast_all_of(panel, task, methods(), level, progress)
     for method in methods():
         if method.missing:
             note(f"{method.name} is left out: it {method.missing}")
