@@ -106,14 +106,22 @@ def panel_of(table: Table, step_s: int) -> Read:
     if steps > 100 * len(table.times_s) + 1000:
         raise SeriesError("the CSV's times lie too far apart for this --step; are they unix seconds?")
     values = np.column_stack([_means(column, place - first, steps) for column in table.values.T])
-    values, begin, filled = _without_gaps(values)
-    notes = [f"{filled} steps without a value were filled with the last one before them"] if filled else []
+    is_whole = _is_whole(table.times_s, (first + steps) * step_s)
+    values, begin, filled = _without_gaps(values if is_whole else values[:-1])
+    notes = [] if is_whole else ["the last step is left out: it is not over by the last row"]
+    notes += [f"{filled} steps without a value were filled with the last one before them"] if filled else []
     if begin:
         notes.append(
             f"the first {begin} of {steps} steps are left out: a gap of more than {MOST_GAP} follows"
         )
     panel = Panel(table.names, values, (first + begin) * step_s, step_s)
     return Read(panel, tuple(notes))
+
+
+def _is_whole(times_s: Ints, end_s: int) -> bool:
+    """Whether the last sample, which speaks for the usual time between two, reaches to the end of the last step."""
+    usual_s = float(np.median(np.diff(times_s))) if len(times_s) > 1 else np.inf
+    return float(times_s[-1]) + usual_s >= end_s
 
 
 def _means(column: Floats, place: Ints, steps: int) -> Floats:

@@ -36,6 +36,7 @@ def plot(panel: Panel, found: Forecast, unit: str, level: float, file: Path) -> 
         _draw(axes, panel, found, series)
         axes.set_title(panel.names[series], loc="left", fontsize=10)
         axes.set_ylabel(unit)
+    grid[-1, 0].set_xlabel("UTC")
     figure.suptitle(f"Demand: the past, the forecast, and where it lies with {level:.0%} chance", fontsize=11)
     figure.autofmt_xdate()
     try:

@@ -29,7 +29,7 @@ def test_samples_within_a_step_are_averaged() -> None:
             csv(
                 "2023-11-14T00:00:00Z,1,10",
                 "2023-11-14T01:30:00+01:00,3,",
-                "2023-11-14 01:10,5,30",
+                "2023-11-14 01:30,5,30",
                 header="t,a,b",
             )
         ),
@@ -66,6 +66,14 @@ def test_before_a_long_gap_the_past_is_left_out() -> None:
     assert read.panel.values[:, 0].tolist() == [8, 9]
     assert read.panel.start_s == T0 + 3600 * (2 + MOST_GAP + 1)
     assert "the first 6 of 8 steps are left out" in read.notes[-1]
+
+
+def test_a_last_step_that_is_not_over_is_left_out() -> None:
+    read = panel_of(read_table(csv(*(f"{T0 + 600 * sample},{sample}" for sample in range(15)))), 3600)
+    assert read.panel.values[:, 0].tolist() == [2.5, 8.5]
+    assert read.notes == ("the last step is left out: it is not over by the last row",)
+    whole = panel_of(read_table(csv(*(f"{T0 + 600 * sample},{sample}" for sample in range(18)))), 3600)
+    assert whole.panel.values[:, 0].tolist() == [2.5, 8.5, 14.5]
 
 
 def test_rows_that_are_missing_are_a_gap_too() -> None:
