@@ -29,7 +29,7 @@ from models.forecast.choice import choose, forecasts_of, margins
 from models.forecast.methods import Method, methods
 from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
 from models.forecast.series import panel_of, read_table
-from slurm_plugin.cli.output import note, print_rows, progress_bar
+from slurm_plugin.cli.output import print_rows, progress_bar
 
 STEP_S = 3600
 LEADS = (1, 24)
@@ -54,9 +54,6 @@ def main() -> None:
     files = sorted(Path(arguments.traces or ".").glob("queue/helios_earth_*.csv.gz"))
     if not files:
         sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds queue/helios_earth_*.csv.gz")
-    for method in methods():
-        if method.missing:
-            note(f"{method.name} {method.missing}")
     judged = Judged(read_panel(files, arguments.what), methods(), arguments.seed)
     tables = {"errors": judged.error_rows, "goals": judged.goal_rows, "choice": judged.choice_rows}
     everything = list(tables) if arguments.format == "table" else ["errors"]
@@ -87,6 +84,7 @@ class Judged:
 
     def __init__(self, panel: Panel, methods: Sequence[Method], seed: int = 0) -> None:
         self.names = panel.names
+        self.missing = {method.name: method.missing for method in methods if method.missing}
         task = Task(horizon=max(LEADS), season=season_steps(STEP_S), seed=seed)
         origins = np.arange(FIRST_TRIAL, len(panel.values))
         with progress_bar("trying models") as progress:
@@ -119,7 +117,10 @@ class Judged:
         for lead in LEADS:
             errors = self.errors(lead)
             floor = errors[self.test.methods[0]]
-            rows += [_row(lead, name, 100 * error / floor, self.names) for name, error in errors.items()]
+            share = 100 / np.where(floor > 0, floor, np.nan)
+            for name, error in errors.items():
+                words = f"{name} {self.missing[name]}" if name in self.missing else name
+                rows.append(_row(lead, words, share * error, self.names))
             rows.append(_row(lead, "its mean absolute error itself", floor, self.names))
             rows.append(
                 _row(lead, f"chosen: came within {LEVEL:.0%}, %", 100 * self.covered(lead), self.names)
@@ -177,13 +178,13 @@ def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floa
 
 
 def _row(lead: int, name: str, figures: Floats, names: tuple[str, ...]) -> dict[str, object]:
-    positive = figures[figures > 0]
-    row: dict[str, object] = {"lead": f"{lead} h", "method": name}
-    row |= {series: round(float(figure), 3) for series, figure in zip(names, figures, strict=True)}
-    return row | {
-        "mean": round(float(figures.mean()), 3),
-        "geometric": round(float(np.exp(np.log(positive).mean())), 3) if len(positive) else None,
+    """Return a row of figures and their means; none of those that are not known."""
+    geometric = np.exp(np.log(figures).mean()) if (figures > 0).all() else np.nan
+    columns = {**dict(zip(names, figures, strict=True)), "mean": figures.mean(), "geometric": geometric}
+    told = {
+        column: None if np.isnan(figure) else round(float(figure), 3) for column, figure in columns.items()
     }
+    return {"lead": f"{lead} h", "method": name, **told}
 
 
 if __name__ == "__main__":

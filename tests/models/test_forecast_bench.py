@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bench import forecast as bench
-from models.forecast.methods import methods
+from models.forecast.methods import Method, methods
+from models.forecast.naive import seasonal_naive
 from models.forecast.panel import Panel
 
 TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
@@ -34,6 +35,13 @@ def test_a_walk_is_followed_an_hour_ahead_and_its_intervals_hold() -> None:
     }["1 h ahead"] == "yes"
     for row in judged.choice_rows():
         assert 0 <= int(str(row["a"])) <= 100
+
+
+def test_the_row_of_a_model_that_cannot_run_says_what_to_install() -> None:
+    absent = Method(name="PCA+LSTM", fit=seasonal_naive, missing="needs PyTorch")
+    judged = bench.Judged(Panel(("a",), np.arange(400.0)[:, None] % 23, 0, 3600), [*QUICK, absent])
+    rows = {row["method"]: row for row in judged.error_rows()}
+    assert rows["PCA+LSTM needs PyTorch"]["a"] is None
 
 
 @needs_traces

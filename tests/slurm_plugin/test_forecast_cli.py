@@ -159,3 +159,10 @@ def test_a_model_whose_library_is_not_there_is_named(
     ran = run("forecast", "--from-csv", str(swing), *SHORT)
     assert ran.code == 0, ran.err
     assert "PCA+LSTM is left out: it needs PyTorch: pip install 'slurm-rightsizer[lstm]'" in ran.err
+
+
+@pytest.mark.usefixtures("site")
+def test_a_table_shows_names_with_brackets_as_they_are(run: Run, swing: Path) -> None:
+    swing.write_text(swing.read_text().replace("gpus", "node[lstm]"))
+    ran = run("forecast", "--from-csv", str(swing), *SHORT)
+    assert "node[lstm]" in ran.out
