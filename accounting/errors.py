@@ -3,6 +3,7 @@
     RightsizerError            one line: what is wrong and what to do next (exit code 1)
     ├── ConfigError            the configuration cannot be used (exit code 2)
     ├── DumpError              a file cannot be read as a table of Slurm's jobs
+    ├── SeriesError            a series of demand cannot be read, or is too short to forecast
     ├── StoreError             the accounting store cannot be used
     ├── SlurmError             a Slurm command is missing, failed or answered rubbish
     ├── ModelError             no model, or one that is damaged
@@ -27,6 +28,10 @@ class ConfigError(RightsizerError):
 
 class DumpError(RightsizerError):
     """A file cannot be read as a table of Slurm's jobs."""
+
+
+class SeriesError(RightsizerError):
+    """A series of demand cannot be read, or is too short to forecast."""
 
 
 class StoreError(RightsizerError):

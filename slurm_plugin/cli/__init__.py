@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "slurm_plugin.cli.evaluate:evaluate",
     "explain": "slurm_plugin.cli.explain:explain",
     "export": "slurm_plugin.cli.export:export",
+    "forecast": "slurm_plugin.cli.forecast:forecast",
     "ingest": "slurm_plugin.cli.ingest:ingest",
     "models": "slurm_plugin.cli.registry:models",
     "predict": "slurm_plugin.cli.predict:predict",

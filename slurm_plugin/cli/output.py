@@ -73,7 +73,9 @@ def _print_table(rows: Sequence[Row], title: str) -> None:
     for row in rows:
         table.add_row(*(cell(value) for value in row.values()))
     # A pipe has no width: give rows their full length there instead of wrapping them at 80.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    # Names are what they are: «fit[1-3]» is no style of rich's.
+    width = None if sys.stdout.isatty() else 200
+    Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table)
 
 
 def cell(value: object) -> str:

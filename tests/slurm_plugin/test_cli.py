@@ -52,6 +52,7 @@ EVERYDAY = [
     ["rollback"],
     ["predict", "x.sh"],
     ["ingest"],
+    ["forecast"],
     ["report", "waste"],
     ["report", "quality"],
     ["export", "--to", "x.csv"],

@@ -1,0 +1,153 @@
+"""Demand over time from attempts at running jobs: what waited or ran, step by step. Pure.
+
+An attempt is demand from its submission, or from the end of the attempt before it, until it ends: of one job, and of
+the cores, GPUs and memory that it was given, or had asked for where it never started. The store holds attempts that
+have ended. So it tells of all demand from the first end in it on; but of what waited and ran an hour before the last
+end only that which was over within the hour. The latest steps, of which too little is known so soon, are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.errors import SeriesError
+from accounting.frames import floats, ints
+from models.forecast.panel import Floats, Ints, Panel
+
+What = Literal["jobs", "cores", "gpus", "memory"]
+By = Literal["all", "partition", "account"]
+
+_FIGURE = {"cores": "cpus", "gpus": "gpus", "memory": "mem_mib"}
+COLUMNS = (
+    "cluster", "job_id", "submit_s", "start_s", "end_s", "partition", "account", "req_cpus", "req_gpus", "req_mem_mib",
+    "alloc_cpus", "alloc_gpus", "alloc_mem_mib",
+)  # fmt: skip
+OTHERS = "(others)"
+# A step is used if so much of its demand has ended, by the usual length of jobs, and so is in the store.
+KNOWN_SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A panel of demand (jobs, cores, GPUs or MiB), and how many steps after it were left out, up to the last end."""
+
+    panel: Panel
+    left_out: int
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """What asks for how much, from when until when (unix seconds), of which group."""
+
+    begin_s: Ints
+    end_s: Ints
+    amount: Floats
+    group: Ints
+    names: tuple[str, ...]
+
+
+def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: int) -> Demand:
+    """Return the demand of attempts with COLUMNS, by group the largest first; the rest together as «(others)».
+
+    SeriesError where there is none.
+    """
+    spans = _spans(attempts, what, by)
+    if not spans.amount.sum():
+        raise SeriesError(
+            f"the store holds no demand of {what}; run `rightsizer ingest`, or choose another --what"
+        )
+    first = -(-int(spans.end_s.min()) // step_s)
+    last = int(spans.end_s.max()) // step_s
+    left_out = _unknown_steps(spans, step_s, last - first)
+    edges = np.arange(first, last - left_out + 1) * step_s
+    held = np.column_stack([_means(spans, spans.group == group, edges) for group in range(len(spans.names))])
+    names, values = _largest(spans.names, held, most_groups)
+    return Demand(Panel(names, values, first * step_s, step_s), left_out)
+
+
+def _spans(attempts: pa.Table, what: What, by: By) -> _Spans:
+    end_s = ints(attempts["end_s"])
+    begin_s = _begins(attempts, end_s)
+    names: tuple[str, ...] = ("all",)
+    group = np.zeros(len(end_s), np.int64)
+    if by != "all":
+        group, found = _codes(attempts[by])
+        names = tuple(name or "(none)" for name in found)
+    kept = end_s > begin_s
+    amount = _amounts(attempts, what)
+    return _Spans(begin_s[kept], end_s[kept], amount[kept], group[kept], names)
+
+
+def _codes(texts: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """Return each text by its place in a list of different ones."""
+    encoded = pc.dictionary_encode(pc.fill_null(texts.cast(pa.string()), "")).combine_chunks()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _begins(attempts: pa.Table, end_s: Ints) -> Ints:
+    """Return when each attempt began to ask: a job that is queued again asks once at a time."""
+    clusters = _codes(attempts["cluster"])[0]
+    begin_s, job_id = ints(attempts["submit_s"]).copy(), ints(attempts["job_id"])
+    order = np.lexsort((end_s, job_id, clusters))
+    again = np.flatnonzero((np.diff(job_id[order]) == 0) & (np.diff(clusters[order]) == 0))
+    before, after = order[again], order[again + 1]
+    begin_s[after] = np.maximum(begin_s[after], end_s[before])
+    return begin_s
+
+
+def _amounts(attempts: pa.Table, what: What) -> Floats:
+    """Return what each attempt was given, or what it asked for where it was given nothing; 0 where neither is known."""
+    if what == "jobs":
+        return np.ones(attempts.num_rows)
+    figure = _FIGURE[what]
+    given, asked = floats(attempts[f"alloc_{figure}"]), floats(attempts[f"req_{figure}"])
+    never_started = ints(attempts["start_s"]) <= 0
+    return np.nan_to_num(np.where(never_started | np.isnan(given), asked, given))
+
+
+def _unknown_steps(spans: _Spans, step_s: int, steps: int) -> int:
+    """Return how many of the latest steps to leave out: those of which too much may not have ended yet.
+
+    At any time of a span, what is left of it is any share of its length. So of all demand, that which ends within L
+    is Σ amount·min(L, length) / Σ amount·length.
+    """
+    length_s = spans.end_s - spans.begin_s
+    total = float((spans.amount * length_s).sum())
+    for left_out in range(steps):
+        known = float((spans.amount * np.minimum(length_s, left_out * step_s)).sum())
+        if known >= KNOWN_SHARE * total:
+            return left_out
+    return steps
+
+
+def _means(spans: _Spans, of_group: np.ndarray, edges: Ints) -> Floats:
+    """Return the mean demand between each two edges: exact, by the integral of all spans up to each edge."""
+    amount = spans.amount[of_group]
+    held = _integral(spans.begin_s[of_group], amount, edges) - _integral(spans.end_s[of_group], amount, edges)
+    means: Floats = np.maximum(np.diff(held) / np.diff(edges), 0.0)
+    return np.round(means, 6)
+
+
+def _integral(times_s: Ints, amount: Floats, edges: Ints) -> Floats:
+    """Return Σ amount·(edge − time) over the times before each edge."""
+    order = np.argsort(times_s, kind="stable")
+    since = times_s[order] - edges[0]
+    amounts = np.concatenate([[0.0], amount[order].cumsum()])
+    moments = np.concatenate([[0.0], (amount[order] * since).cumsum()])
+    place = np.searchsorted(times_s[order], edges)
+    integral: Floats = amounts[place] * (edges - edges[0]) - moments[place]
+    return integral
+
+
+def _largest(names: tuple[str, ...], held: Floats, most: int) -> tuple[tuple[str, ...], Floats]:
+    order = np.argsort(-held.sum(axis=0), kind="stable")
+    order = order[held[:, order].any(axis=0)]
+    if len(order) <= most:
+        return tuple(names[place] for place in order), held[:, order]
+    kept, rest = order[:most], held[:, order[most:]].sum(axis=1)
+    return (*(names[place] for place in kept), OTHERS), np.column_stack([held[:, kept], rest])

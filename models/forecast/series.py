@@ -1,0 +1,146 @@
+"""A panel from a table of times and demand, such as a site's own meters write it as CSV. Pure.
+
+A row is a sample; samples within a step are averaged. A step without one is filled with the last value if no more than
+`MOST_GAP` lie together; before a longer gap the past is left out, and both are said. Times without a zone are UTC:
+local times would have an hour twice, and one missing, when the clocks change.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import numpy as np
+
+from accounting.errors import SeriesError
+from models.forecast.panel import Floats, Ints, Panel
+
+MOST_GAP = 3
+
+
+@dataclass(frozen=True)
+class Table:
+    """Samples as they were read: when (unix seconds, ascending), and the value of each series; NaN = none."""
+
+    names: tuple[str, ...]
+    times_s: Ints
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Read:
+    """A panel, and what somebody should know of how it came to be."""
+
+    panel: Panel
+    notes: tuple[str, ...]
+
+
+def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
+    """Read CSV: a header, of which the first column is the time (ISO 8601 or unix seconds); the others are series.
+
+    With `columns` those alone. SeriesError says which line cannot be used.
+    """
+    rows = csv.reader(lines)
+    header = next(rows, [])
+    if len(header) < 2:
+        raise SeriesError("the CSV needs a header: a column of times, then one for each series")
+    unknown = [name for name in columns if name not in header[1:]]
+    if unknown:
+        raise SeriesError(f"the CSV has no column {unknown[0]}; it has {', '.join(header[1:])}")
+    names = tuple(columns) or tuple(header[1:])
+    if len(set(header)) < len(header):
+        raise SeriesError("two columns of the CSV have the same name; rename one")
+    places = [header.index(name) for name in names]
+    times: list[int] = []
+    values: list[list[float]] = []
+    for line, row in enumerate(rows, start=2):
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise SeriesError(f"line {line} of the CSV has {len(row)} fields, its header {len(header)}")
+        times.append(_time_s(row[0], line))
+        if len(times) > 1 and times[-1] <= times[-2]:
+            raise SeriesError(
+                f"line {line} of the CSV is not later than the one before it; sort it, and write times in UTC "
+                "(local times come twice when clocks are set back)"
+            )
+        values.append([_value(row[place], line) for place in places])
+    return Table(
+        names, np.array(times, np.int64), np.array(values, np.float64).reshape(len(times), len(names))
+    )
+
+
+def _time_s(text: str, line: int) -> int:
+    try:
+        if text.strip().lstrip("-").isdigit():
+            return int(text)
+        time = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        raise SeriesError(
+            f"line {line} of the CSV: {text!r} is no time; write 2026-01-31T13:00:00Z"
+        ) from None
+    return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp())
+
+
+def _value(text: str, line: int) -> float:
+    """Return a value; NaN where there is none."""
+    if text.strip().lower() in ("", "nan", "na", "null"):
+        return float("nan")
+    try:
+        value = float(text)
+    except ValueError:
+        raise SeriesError(f"line {line} of the CSV: {text!r} is no number") from None
+    if not 0 <= value < float("inf"):
+        raise SeriesError(f"line {line} of the CSV: {text} is no demand; it must be 0 or more")
+    return value
+
+
+def panel_of(table: Table, step_s: int) -> Read:
+    """Return the means over each whole step, without gaps."""
+    if not len(table.times_s):
+        raise SeriesError("the CSV holds no rows beside its header")
+    place = table.times_s // step_s
+    first, steps = int(place[0]), int(place[-1] - place[0]) + 1
+    if steps > 100 * len(table.times_s) + 1000:
+        raise SeriesError("the CSV's times lie too far apart for this --step; are they unix seconds?")
+    values = np.column_stack([_means(column, place - first, steps) for column in table.values.T])
+    is_whole = _is_whole(table.times_s, (first + steps) * step_s)
+    values, begin, filled = _without_gaps(values if is_whole else values[:-1])
+    notes = [] if is_whole else ["the last step is left out: it is not over by the last row"]
+    notes += [f"{filled} steps without a value were filled with the last one before them"] if filled else []
+    if begin:
+        notes.append(
+            f"the first {begin} of {steps} steps are left out: a gap of more than {MOST_GAP} follows"
+        )
+    panel = Panel(table.names, values, (first + begin) * step_s, step_s)
+    return Read(panel, tuple(notes))
+
+
+def _is_whole(times_s: Ints, end_s: int) -> bool:
+    """Whether the last sample, which speaks for the usual time between two, reaches to the end of the last step."""
+    usual_s = float(np.median(np.diff(times_s))) if len(times_s) > 1 else np.inf
+    return float(times_s[-1]) + usual_s >= end_s
+
+
+def _means(column: Floats, place: Ints, steps: int) -> Floats:
+    there = ~np.isnan(column)
+    counts = np.bincount(place[there], minlength=steps)
+    sums = np.bincount(place[there], weights=column[there], minlength=steps)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _without_gaps(values: Floats) -> tuple[Floats, int, int]:
+    """Return what follows the last long gap, where that ends, and how many steps were filled."""
+    missing = np.isnan(values)
+    run, begin = np.zeros(values.shape[1], np.int64), 0
+    for step, none in enumerate(missing):
+        run = np.where(none, run + 1, 0)
+        if (run > MOST_GAP).any() or (step == begin and none.any()):
+            begin = step + 1
+            run[:] = 0
+    kept, filled = values[begin:].copy(), int(missing[begin:].any(axis=1).sum())
+    for step in range(1, len(kept)):
+        kept[step] = np.where(np.isnan(kept[step]), kept[step - 1], kept[step])
+    return kept, begin, filled

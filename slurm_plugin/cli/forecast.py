@@ -1,0 +1,234 @@
+"""`rightsizer forecast`: the demand of the next hours or days, from the store or from a CSV."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import click
+
+from accounting.errors import RightsizerError, SeriesError
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.config import load_config
+
+if TYPE_CHECKING:
+    from models.forecast.demand import By, What
+    from models.forecast.forecasting import Forecast
+    from models.forecast.panel import Panel, Task
+
+UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DAY_S = UNIT_S["d"]
+MOST_STEPS = 2000
+COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mib"}
+
+
+def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    """Return a span of time such as 30m, 24h or 7d in seconds; a wrong use where it is none."""
+    read = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
+    if not read:
+        raise click.BadParameter(f"{text!r} is no span of time; write 30m, 24h or 7d")
+    return int(read[1]) * UNIT_S[read[2]]
+
+
+class Past(NamedTuple):
+    """What is forecast from: a panel, and how many steps after it are not to be shown, since they are past."""
+
+    panel: Panel
+    left_out: int
+
+
+@click.command("forecast")
+@click.option("--by", type=click.Choice(["all", "partition", "account"]), default="all", show_default=True)
+@click.option(
+    "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
+)
+@click.option(
+    "--horizon",
+    "horizon_s",
+    callback=span_s,
+    metavar="SPAN",
+    default="24h",
+    show_default=True,
+    help="How far ahead.",
+)
+@click.option(
+    "--step",
+    "step_s",
+    callback=span_s,
+    metavar="SPAN",
+    default="1h",
+    show_default=True,
+    help="Means over so long.",
+)
+@click.option(
+    "--history",
+    "history_s",
+    callback=span_s,
+    metavar="SPAN",
+    default="60d",
+    show_default=True,
+    help="Learn from so much at most.",
+)
+@click.option(
+    "--level",
+    type=click.FloatRange(0.5, 0.99),
+    default=0.9,
+    show_default=True,
+    help="The chance that a value lies within its interval.",
+)
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="So many groups alone.")
+@click.option(
+    "--from-csv",
+    "csv_file",
+    type=click.Path(path_type=Path),
+    help="Instead of the store: a column of times, then one for each series.",
+)
+@click.option("--plot", "plot_file", type=click.Path(path_type=Path), help="Draw it too (PNG, SVG or PDF).")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what models draw.")
+@config_option
+@format_option
+def forecast(
+    by: str,
+    what: str,
+    horizon_s: int,
+    step_s: int,
+    history_s: int,
+    level: float,
+    top: int,
+    csv_file: Path | None,
+    plot_file: Path | None,
+    seed: int,
+    config_file: str | None,
+    output_format: str,
+) -> None:
+    """Forecast what will be asked for: jobs, cores, GPUs or memory (MiB) that wait or run, as means over each step.
+
+    Every model is tried from many times of the past, and each series takes at each distance the one that was best
+    there. None is used that does not beat seasonal naive, which says what was a day before (a week, with steps of a
+    day). The ends of an interval are those of the errors made then.
+
+    \b
+    Example:
+      rightsizer forecast --by partition --what gpus --horizon 24h --plot gpus.png
+    """
+    from models.forecast.panel import Task, season_steps
+
+    if DAY_S % step_s and step_s % DAY_S:
+        raise click.UsageError("--step must divide a day, or be whole days: 5m, 1h, 6h, 1d")
+    if horizon_s % step_s:
+        raise click.UsageError("--horizon must be whole steps of --step")
+    if plot_file:
+        check_plots()
+    past = (
+        from_csv(csv_file, step_s)
+        if csv_file
+        else from_store(config_file, cast("What", what), cast("By", by), step_s, top)
+    )
+    task = Task(past.left_out + horizon_s // step_s, season_steps(step_s), seed)
+    panel = past.panel.latest(learned_steps(task, history_s // step_s))
+    found = forecast_panel(panel, task, level)
+    unit = "value" if csv_file else COLUMN[what]
+    print_rows(rows_of(panel, found, past.left_out, unit), output_format)
+    for line in choice_lines(panel, found, past.left_out):
+        note(line)
+    if plot_file:
+        from slurm_plugin.cli.forecast_plot import plot
+
+        note(f"wrote {plot(panel, found, unit, level, plot_file)}")
+
+
+def check_plots() -> None:
+    """End here, before anything is computed, where there is nothing to plot with."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise RightsizerError(
+            "--plot needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'"
+        ) from None
+
+
+def from_csv(file: Path, step_s: int) -> Past:
+    """Return what a CSV holds, and say what was filled or left out."""
+    from models.forecast.series import panel_of, read_table
+
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            read = panel_of(read_table(lines), step_s)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SeriesError(f"cannot read {file}: {error}; give a CSV of times and demand") from None
+    for line in read.notes:
+        note(line)
+    return Past(read.panel, 0)
+
+
+def from_store(config_file: str | None, what: What, by: By, step_s: int, top: int) -> Past:
+    """Return the demand that the configured store tells of, and say how much of its end was left out."""
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempt_columns
+    from models.forecast.demand import COLUMNS, KNOWN_SHARE, demand_of
+
+    engine = open_store(load_config(config_file).store.url)
+    try:
+        attempts = read_attempt_columns(engine, COLUMNS)
+    finally:
+        engine.dispose()
+    demand = demand_of(attempts, what, by, step_s, top)
+    if demand.left_out:
+        note(
+            f"the last {demand.left_out} steps of the store are forecast too: of what waited and ran then, less than "
+            f"{KNOWN_SHARE:.0%} is likely to have ended, and jobs are stored when they have"
+        )
+    return Past(demand.panel, demand.left_out)
+
+
+def learned_steps(task: Task, history: int) -> int:
+    """Return how many steps of the past to learn from: no more than take minutes, and no fewer than are needed."""
+    return max(task.least_steps, min(history, max(MOST_STEPS, 2 * task.least_steps)))
+
+
+def forecast_panel(panel: Panel, task: Task, level: float) -> Forecast:
+    """Return the forecast, and say which models cannot run here."""
+    from models.forecast.forecasting import forecast as forecast_all_of
+    from models.forecast.methods import methods
+
+    with progress_bar("trying models") as progress:
+        found = forecast_all_of(panel, task, methods(), level, progress)
+    for method in methods():
+        if method.missing:
+            note(f"{method.name} is left out: it {method.missing}")
+    return found
+
+
+def rows_of(panel: Panel, found: Forecast, left_out: int, unit: str) -> list[dict[str, object]]:
+    """Return a row for each series and step ahead."""
+    return [
+        {
+            "series": name,
+            "time": _time(panel.end_s + lead * panel.step_s),
+            unit: round(float(found.value[lead, series]), 2),
+            "low": round(float(found.low[lead, series]), 2),
+            "high": round(float(found.high[lead, series]), 2),
+            "model": found.method(lead, series),
+        }
+        for series, name in enumerate(panel.names)
+        for lead in range(left_out, len(found.value))
+    ]
+
+
+def choice_lines(panel: Panel, found: Forecast, left_out: int) -> list[str]:
+    """Return a line for each series: its models, and their error in the past over seasonal naive's."""
+    lines = []
+    for series, name in enumerate(panel.names):
+        told: dict[str, list[float]] = {}
+        for lead in range(left_out, len(found.value)):
+            ratio = float(found.choice.chosen_ratios[lead, series])
+            told.setdefault(found.method(lead, series), []).append(ratio)
+        words = (f"{model} {sum(ratios) / len(ratios):.2f}" for model, ratios in told.items())
+        lines.append(f"{name}: error on the past over that of seasonal naive: {', '.join(words)}")
+    return lines
+
+
+def _time(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, timezone.utc).strftime("%Y-%m-%dT%H:%MZ")

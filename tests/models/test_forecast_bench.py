@@ -1,0 +1,61 @@
+"""The benchmark of forecasts, on drawn series and on the traces where they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import forecast as bench
+from models.forecast.methods import Method, methods
+from models.forecast.naive import seasonal_naive
+from models.forecast.panel import Panel
+
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
+needs_traces = pytest.mark.skipif(
+    not list(TRACES.glob("queue/helios_earth_*.csv.gz")), reason="set RIGHTSIZER_TRACES to a folder of traces"
+)
+QUICK = [one for one in methods() if one.name in ("seasonal naive", "last value", "exponential smoothing")]
+
+
+def test_a_walk_is_followed_an_hour_ahead_and_its_intervals_hold() -> None:
+    walk = 500 + np.random.default_rng(0).normal(size=(480, 2)).cumsum(axis=0)
+    judged = bench.Judged(Panel(("a", "b"), walk, 0, 3600), QUICK)
+    rows = {(row["lead"], row["method"]): row for row in judged.error_rows()}
+    assert rows["1 h", "seasonal naive"]["mean"] == 100
+    assert rows["24 h", "last value"]["mean"] == 100  # a day before the target is now
+    assert float(str(rows["1 h", "chosen"]["mean"])) < 40
+    assert {
+        row["where"]: row["met"]
+        for row in judged.goal_rows()
+        if row["goal"] == "came within its interval (%)"
+    }["1 h ahead"] == "yes"
+    for row in judged.choice_rows():
+        assert 0 <= int(str(row["a"])) <= 100
+
+
+def test_the_row_of_a_model_that_cannot_run_says_what_to_install() -> None:
+    absent = Method(name="PCA+LSTM", fit=seasonal_naive, missing="needs PyTorch")
+    judged = bench.Judged(Panel(("a",), np.arange(400.0)[:, None] % 23, 0, 3600), [*QUICK, absent])
+    rows = {row["method"]: row for row in judged.error_rows()}
+    assert rows["PCA+LSTM needs PyTorch"]["a"] is None
+
+
+@needs_traces
+def test_what_is_chosen_is_no_worse_on_average_than_seasonal_naive() -> None:
+    files = sorted(TRACES.glob("queue/helios_earth_*.csv.gz"))
+    judged = bench.Judged(bench.read_panel(files, "gpus"), QUICK)
+    assert len(judged.names) == 8
+    goals = {(row["goal"], row["where"]): row["met"] for row in judged.goal_rows()}
+    for ahead in ("1 h ahead", "24 h ahead"):
+        assert goals["the chosen, in % of seasonal naive", ahead] == "yes"
+        assert goals["came within its interval (%)", ahead] == "yes"
+
+
+def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path)])
+    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
+        bench.main()

@@ -1,0 +1,126 @@
+"""Demand over time from attempts, by hand and against counting second by second."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import SeriesError
+from models.forecast.demand import COLUMNS, OTHERS, By, What, demand_of
+
+STEP_S = 100
+
+
+def attempts(*rows: dict[str, object]) -> pa.Table:
+    """Attempts of one core each; the first two columns number the jobs."""
+    plain = {
+        "cluster": "alpha",
+        "partition": "main",
+        "account": "phys",
+        "req_cpus": 1,
+        "req_gpus": None,
+        "req_mem_mib": 100,
+        "alloc_cpus": None,
+        "alloc_gpus": None,
+        "alloc_mem_mib": None,
+    }
+    filled = [{"job_id": number, **plain, **row} for number, row in enumerate(rows)]
+    texts = ("cluster", "partition", "account")
+    return pa.table(
+        {
+            name: pa.array([row[name] for row in filled], pa.string() if name in texts else pa.int64())
+            for name in COLUMNS
+        }
+    )
+
+
+def job(submit_s: int, end_s: int, **others: object) -> dict[str, object]:
+    return {"submit_s": submit_s, "start_s": submit_s, "end_s": end_s, **others}
+
+
+# Ends early and late, of no account: they only say from when until when the store tells.
+FIRST, LAST = job(0, 1, req_cpus=0), job(1000, 1001, req_cpus=0)
+
+
+def demand(
+    *rows: dict[str, object], what: What = "cores", by: By = "all", most: int = 9
+) -> tuple[tuple[str, ...], list[list[float]]]:
+    found = demand_of(attempts(FIRST, *rows, LAST), what, by, STEP_S, most)
+    return found.panel.names, found.panel.values.T.tolist()
+
+
+def short(begin_s: int, end_s: int, **others: object) -> list[dict[str, object]]:
+    """The same demand by jobs of ten seconds, so that nothing of the end is left out but a step."""
+    return [job(second, second + 10, **others) for second in range(begin_s, end_s, 10)]
+
+
+def test_jobs_count_from_submission_to_their_end_and_in_parts_of_a_step() -> None:
+    _, [found] = demand(*short(150, 420))
+    assert found == [0.5, 1, 1, 0.2, 0, 0, 0, 0]  # from the step after the first end to that before the last
+
+
+@pytest.mark.parametrize(("what", "is_"), [("jobs", 1.0), ("cores", 4.0), ("gpus", 2.0), ("memory", 50.0)])
+def test_what_was_given_counts(what: What, is_: float) -> None:
+    given_ = {"req_cpus": 8, "alloc_cpus": 4, "req_gpus": 2, "req_mem_mib": 90, "alloc_mem_mib": 50}
+    _, [found] = demand(*short(200, 300, **given_), what=what)
+    assert found[1] == is_
+
+
+def test_who_never_started_asked_for_what_he_asked() -> None:
+    _, [found] = demand(*short(200, 300, start_s=0, req_cpus=8, alloc_cpus=0))
+    assert found[1] == 8
+
+
+def test_a_job_that_is_queued_again_asks_once_at_a_time() -> None:
+    first = [{**row, "job_id": 1000 + number} for number, row in enumerate(short(200, 300))]
+    again = [{**row, "submit_s": row["submit_s"], "end_s": int(str(row["end_s"])) + 5} for row in first]
+    _, [found] = demand(*first, *again)
+    assert found[1] == pytest.approx(1.0 + 0.5 - 0.05)
+
+
+def test_groups_are_the_largest_and_the_others() -> None:
+    rows = [
+        *short(100, 300, partition="b", req_cpus=5),
+        *short(100, 200, partition="c"),
+        *short(100, 300, partition=""),
+    ]
+    names, found = demand(*rows, by="partition", most=1)
+    assert names == ("b", OTHERS)
+    assert [one[:2] for one in found] == [[5, 5], [2, 1]]
+    assert demand(*rows, by="partition")[0] == ("b", "(none)", "c")
+    assert demand(*rows, by="account")[0] == ("phys",)
+
+
+def test_the_latest_steps_are_left_out_where_jobs_are_long() -> None:
+    long = [job(begin_s, begin_s + 400) for begin_s in range(0, 4000, 50)]
+    found = demand_of(attempts(*long), "jobs", "all", STEP_S, 9)
+    # Within 400 s all that was there has ended; within 300 s three quarters. The means are those of a full day.
+    assert found.left_out == 4
+    assert found.panel.values[:, 0] == pytest.approx(8.0)
+    assert found.panel.end_s + 4 * STEP_S == 4300
+
+
+def test_no_demand_is_said() -> None:
+    with pytest.raises(SeriesError, match="no demand of gpus"):
+        demand(*short(100, 200), what="gpus")
+    with pytest.raises(SeriesError, match="no demand of jobs; run `rightsizer ingest`"):
+        demand_of(attempts(), "jobs", "all", STEP_S, 9)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 900), st.integers(1, 30), st.integers(0, 5)), min_size=1, max_size=40
+    ).filter(lambda rows: any(amount for _, _, amount in rows))
+)
+def test_means_are_those_of_counting_each_second(rows: list[tuple[int, int, int]]) -> None:
+    jobs = [job(begin_s, begin_s + seconds, req_cpus=amount) for begin_s, seconds, amount in rows]
+    found = demand_of(attempts(FIRST, *jobs, LAST), "cores", "all", STEP_S, 9).panel
+    seconds = np.zeros(2000)
+    for begin_s, length_s, amount in rows:
+        seconds[begin_s : begin_s + length_s] += amount
+    steps = seconds[found.start_s : found.end_s].reshape(-1, STEP_S).mean(axis=1)
+    told = found.values.sum(axis=1) if found.names else np.zeros(len(steps))
+    assert told == pytest.approx(steps, abs=1e-5)

@@ -1,0 +1,125 @@
+"""Panels from a table of times, good and bad."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.errors import SeriesError
+from models.forecast.series import MOST_GAP, panel_of, read_table
+
+T0 = 1_699_920_000
+
+
+def csv(*rows: str, header: str = "time,gpus") -> io.StringIO:
+    return io.StringIO("\n".join([header, *rows]) + "\n")
+
+
+def hourly(*values: str) -> io.StringIO:
+    return csv(*(f"{T0 + 3600 * hour},{value}" for hour, value in enumerate(values)))
+
+
+def test_samples_within_a_step_are_averaged() -> None:
+    read = panel_of(
+        read_table(
+            csv(
+                "2023-11-14T00:00:00Z,1,10",
+                "2023-11-14T01:30:00+01:00,3,",
+                "2023-11-14 01:30,5,30",
+                header="t,a,b",
+            )
+        ),
+        3600,
+    )
+    assert read.panel.names == ("a", "b")
+    assert read.panel.start_s == T0
+    assert read.panel.values.tolist() == [[2, 10], [5, 30]]
+    assert read.notes == ()
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.integers(0, 10**6))
+def test_what_is_on_the_grid_stays_as_it_is(values: list[float], hour: int) -> None:
+    lines = csv(*(f"{3600 * (hour + number)},{value!r}" for number, value in enumerate(values)))
+    read = panel_of(read_table(lines), 3600)
+    assert read.panel.values[:, 0].tolist() == values
+    assert read.panel.start_s == 3600 * hour
+
+
+def test_columns_are_chosen_by_name() -> None:
+    assert read_table(csv("0,1,2", header="t,a,b"), ("b",)).values.tolist() == [[2]]
+    with pytest.raises(SeriesError, match="no column c; it has a, b"):
+        read_table(csv("0,1,2", header="t,a,b"), ("c",))
+
+
+def test_a_short_gap_is_filled_with_what_was_before_it_never_with_what_came_after() -> None:
+    read = panel_of(read_table(hourly("4", "", "nan", "NA", "8")), 3600)
+    assert read.panel.values[:, 0].tolist() == [4, 4, 4, 4, 8]
+    assert read.notes == ("3 steps without a value were filled with the last one before them",)
+
+
+def test_before_a_long_gap_the_past_is_left_out() -> None:
+    read = panel_of(read_table(hourly("4", "4", *[""] * (MOST_GAP + 1), "8", "9")), 3600)
+    assert read.panel.values[:, 0].tolist() == [8, 9]
+    assert read.panel.start_s == T0 + 3600 * (2 + MOST_GAP + 1)
+    assert "the first 6 of 8 steps are left out" in read.notes[-1]
+
+
+def test_a_last_step_that_is_not_over_is_left_out() -> None:
+    read = panel_of(read_table(csv(*(f"{T0 + 600 * sample},{sample}" for sample in range(15)))), 3600)
+    assert read.panel.values[:, 0].tolist() == [2.5, 8.5]
+    assert read.notes == ("the last step is left out: it is not over by the last row",)
+    whole = panel_of(read_table(csv(*(f"{T0 + 600 * sample},{sample}" for sample in range(18)))), 3600)
+    assert whole.panel.values[:, 0].tolist() == [2.5, 8.5, 14.5]
+
+
+def test_rows_that_are_missing_are_a_gap_too() -> None:
+    read = panel_of(read_table(csv(f"{T0},1", f"{T0 + 7200},3")), 3600)
+    assert read.panel.values[:, 0].tolist() == [1, 1, 3]
+
+
+def test_a_series_that_begins_later_shortens_all() -> None:
+    rows = [f"{T0 + 3600 * hour},{hour},{'' if hour < 2 else 5}" for hour in range(4)]
+    read = panel_of(read_table(csv(*rows, header="t,a,b")), 3600)
+    assert read.panel.values.tolist() == [[2, 5], [3, 5]]
+
+
+def test_nothing_but_gaps_leaves_nothing() -> None:
+    read = panel_of(read_table(hourly("", "", "")), 3600)
+    assert read.panel.values.shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (io.StringIO(""), "needs a header"),
+        (csv(header="time"), "needs a header"),
+        (csv("0,1,2", header="t,a,a"), "same name"),
+        (csv("0,1,2"), "line 2 of the CSV has 3 fields, its header 2"),
+        (csv("yesterday,1"), "'yesterday' is no time"),
+        (csv("0,many"), "line 2 .* 'many' is no number"),
+        (csv("0,-1"), "-1 is no demand"),
+        (csv("0,inf"), "inf is no demand"),
+        (csv("3600,1", "3600,2"), "line 3 .* not later .* UTC"),
+        (csv("2023-10-29T02:30,1", "2023-10-29T02:00,2"), "line 3 .* clocks are set back"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_line(lines: io.StringIO, said: str) -> None:
+    with pytest.raises(SeriesError, match=said):
+        read_table(lines)
+
+
+def test_times_that_are_no_seconds_and_no_rows_are_refused() -> None:
+    with pytest.raises(SeriesError, match="too far apart"):
+        panel_of(read_table(csv("1699920000,1", "1699920000000,2")), 3600)
+    with pytest.raises(SeriesError, match="no rows"):
+        panel_of(read_table(csv()), 3600)
+
+
+def test_clocks_that_go_forward_leave_a_gap_of_one_step() -> None:
+    rows = [f"2023-03-26T0{hour}:00,{hour}" for hour in (0, 1, 3, 4)]
+    read = panel_of(read_table(csv(*rows)), 3600)
+    assert np.array_equal(read.panel.values[:, 0], [0, 1, 1, 3, 4])

@@ -1,0 +1,168 @@
+"""`rightsizer forecast`, from a store and from a CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from accounting.records import Attempt
+from accounting.store.database import open_store
+from accounting.store.records import write_attempts
+from tests.builders import attempt
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run, assert_one_line
+
+DAY_S, HOUR_S = 86_400, 3600
+T0 = 1_699_920_000  # a midnight, UTC
+SHORT = ("--step", "6h", "--horizon", "12h")
+
+
+def day_and_night(days: int) -> list[Attempt]:
+    """Each hour a job of main; from six till noon three more, of gpu."""
+    return [
+        attempt(
+            job_id=10 * hour + number,
+            submit_s=T0 + HOUR_S * hour,
+            start_s=T0 + HOUR_S * hour,
+            elapsed_s=HOUR_S,
+            partition="gpu" if number else "main",
+            alloc_gpus=2 if number else None,
+            token=False,
+        )
+        for hour in range(24 * days)
+        for number in range(4 if 6 <= hour % 24 < 12 else 1)
+    ]
+
+
+def store(site: Site, attempts: list[Attempt]) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, attempts)
+    engine.dispose()
+
+
+def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:
+    store(site, day_and_night(14))
+    ran = run("forecast", *SHORT, "--by", "partition", "--what", "jobs", "--format", "json")
+    assert ran.code == 0, ran.err
+    rows = {(row["series"], row["time"]): row for row in json.loads(ran.out)}
+    # The last step of six hours is left out, for an hour of it need not have ended, and is not shown.
+    assert "the last 1 steps of the store are forecast too" in ran.err
+    assert list(rows) == [
+        (name, time) for name in ("main", "gpu") for time in ("2023-11-28T00:00Z", "2023-11-28T06:00Z")
+    ]
+    assert [row["jobs"] for row in rows.values()] == [1, 1, 0, 3]
+    for row in rows.values():
+        assert row["low"] <= row["jobs"] <= row["high"]
+        assert row["model"] == "seasonal naive"
+    assert "main: error on the past over that of seasonal naive: seasonal naive 1.00" in ran.err
+
+
+@pytest.mark.parametrize(("what", "is_"), [("cores", 8), ("gpus", 0), ("memory", 8000)])
+def test_what_is_counted_has_its_unit_in_the_name(what: str, is_: float, run: Run, site: Site) -> None:
+    store(site, day_and_night(14))
+    ran = run("forecast", *SHORT, "--what", what, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+    column = {"memory": "memory_mib"}.get(what, what)
+    assert list(rows[0]) == ["series", "time", column, "low", "high", "model"]
+    assert float(rows[0][column]) == is_
+
+
+def test_too_little_says_how_much_is_there_and_how_much_is_needed(run: Run, site: Site) -> None:
+    store(site, day_and_night(3))
+    ran = run("forecast", "--format", "json")
+    assert (ran.code, ran.out) == (1, "")
+    assert "steps of 1 h are known (2.9 days)" in ran.err
+    assert "takes 96 (4 days); ingest more of the past, or ask for a shorter --horizon" in ran.err
+
+
+def test_an_empty_store_and_none_at_all_say_what_to_do(run: Run, site: Site) -> None:
+    assert_one_line(run("forecast"), 1, "no store at .*; run `rightsizer ingest` first")
+    open_store(site.config.store.url, create=True).dispose()
+    assert_one_line(run("forecast"), 1, "no demand of cores; run `rightsizer ingest`")
+
+
+@pytest.fixture
+def swing(tmp_path: Path) -> Path:
+    """A CSV of twelve days that swing with the day."""
+    file = tmp_path / "demand.csv"
+    rows = (f"{T0 + HOUR_S * hour},{50 + 20 * math.sin(math.tau * hour / 24):.3f}" for hour in range(24 * 12))
+    file.write_text("time,gpus\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.mark.usefixtures("site")
+def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    drawn = tmp_path / "demand.png"
+    ran = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(drawn), "--format", "json")
+    assert ran.code == 0, ran.err
+    first = json.loads(ran.out)[0]
+    mean = sum(50 + 20 * math.sin(math.tau * hour / 24) for hour in range(6)) / 6
+    assert (first["series"], first["time"]) == ("gpus", "2023-11-26T00:00Z")
+    assert first["value"] == pytest.approx(mean, abs=0.01)
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+    failed = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "demand.nonsense"))
+    assert failed.code == 1
+    assert "cannot write the plot" in failed.err
+
+
+@pytest.mark.usefixtures("site")
+def test_gaps_in_a_csv_are_said(run: Run, swing: Path) -> None:
+    lines = swing.read_text().splitlines()
+    swing.write_text("\n".join([*lines[:20], *lines[60:]]) + "\n")
+    ran = run("forecast", "--from-csv", str(swing), *SHORT)
+    assert ran.code == 0, ran.err
+    assert "steps are left out: a gap of more than 3 follows" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--step", "7h"], "must divide a day"),
+        (["--step", "6h", "--horizon", "13h"], "whole steps"),
+        (["--horizon", "soon"], "'soon' is no span of time; write 30m, 24h or 7d"),
+        (["--horizon", "0h"], "no span of time"),
+        (["--level", "1"], "0.5<=x<=0.99"),
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_a_wrong_use_is_said(arguments: list[str], said: str, run: Run) -> None:
+    ran = run("forecast", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+@pytest.mark.usefixtures("site")
+def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
+    assert_one_line(run("forecast", "--from-csv", str(tmp_path / "none.csv")), 1, "cannot read .*none.csv")
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert_one_line(run("forecast", "--from-csv", str(binary)), 1, "cannot read .*binary.csv")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_model_whose_library_is_not_there_is_named(
+    run: Run, swing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    ran = run("forecast", "--from-csv", str(swing), *SHORT)
+    assert ran.code == 0, ran.err
+    assert "PCA+LSTM is left out: it needs PyTorch: pip install 'slurm-rightsizer[lstm]'" in ran.err
+
+
+@pytest.mark.usefixtures("site")
+def test_a_table_shows_names_with_brackets_as_they_are(run: Run, swing: Path) -> None:
+    swing.write_text(swing.read_text().replace("gpus", "node[lstm]"))
+    ran = run("forecast", "--from-csv", str(swing), *SHORT)
+    assert "node[lstm]" in ran.out
