@@ -1,0 +1,1 @@
+"""Who is served when, and by whom: pure policies, which production and the simulator share."""
