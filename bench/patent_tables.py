@@ -12,22 +12,24 @@ from models.scheduling.slice_plan import SlicePlan
 SLICES_S = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
 
-class Planned(msgspec.Struct, frozen=True):
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """A day to plan: what was planned of it from the days before, and how long one supplier really needs."""
 
     day: Day
     planned_s: Floats
-    by_mean_s: Floats
+    by_volume_s: Floats
+    own_mean_s: Floats
     real_s: Floats
     plan: SlicePlan
 
 
 def map_rows(days: list[Planned]) -> list[dict[str, object]]:
-    """Return how wrong planned durations of later days are: by the map, and by the mean duration of a volume of one."""
+    """Return how wrong planned durations are: by the map, by a mean for each GPU asked, by each consumer's own mean."""
     real_s = numpy.concatenate([planned.real_s for planned in days])
     ways = {
         "map of volumes to durations": numpy.concatenate([planned.planned_s for planned in days]),
-        "mean duration × volume": numpy.concatenate([planned.by_mean_s for planned in days]),
+        "mean duration × volume": numpy.concatenate([planned.by_volume_s for planned in days]),
+        "consumer's own mean, no volume": numpy.concatenate([planned.own_mean_s for planned in days]),
     }
     return [
         {

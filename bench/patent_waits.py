@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
+import numpy.typing as npt
 
 from bench.figures import goal
 from bench.patent_loads import DAY_S, PHILLY, Day, philly_days, seeded_days
@@ -34,7 +35,7 @@ from models.scheduling.time_slices import choose_slice
 from slurm_plugin.cli.output import note, print_rows
 
 TAUGHT_DAYS = 7
-WHOLE_S = 1e9
+HOUR_S, WHOLE_S = 3600.0, 1e9
 HEAPS = 20
 SHOWN = ("waits", "goals", "map", "candidates", "each", "choices")
 
@@ -96,9 +97,20 @@ def planned_days(days: list[Day], suppliers: int, seed: int) -> Iterator[Planned
         volumes = numpy.concatenate([past.volumes for past in days[:number]])
         durations_s = numpy.concatenate([past.gpu_s for past in days[:number]]) / gpus
         planned_s = fit_duration_map(volumes, durations_s).durations_of(day.volumes)
-        by_mean_s = day.volumes * (durations_s.sum() / volumes.sum())
-        chosen = plan(day.volumes, planned_s, supply, generator)
-        yield Planned(day, planned_s, by_mean_s, day.gpu_s / gpus, chosen)
+        names = numpy.concatenate([past.consumers for past in days[:number]])
+        yield Planned(
+            day=day,
+            planned_s=planned_s,
+            by_volume_s=day.volumes * (durations_s.sum() / volumes.sum()),
+            own_mean_s=numpy.array([_own_mean(durations_s, names == name) for name in day.consumers]),
+            real_s=day.gpu_s / gpus,
+            plan=plan(day.volumes, planned_s, supply, generator),
+        )
+
+
+def _own_mean(durations_s: Floats, own: npt.NDArray[numpy.bool_]) -> float:
+    """Return the mean of a consumer's own durations, that of all where it has none."""
+    return float(durations_s[own].mean() if own.any() else durations_s.mean())
 
 
 def _came(planned: Planned) -> Order:
@@ -121,7 +133,10 @@ METHODS: dict[str, Method] = {
     "heap, whole": lambda planned, one: (_heap(planned, one), WHOLE_S),
     "FIFO, slice of least sum": lambda planned, _: _least_sum(_came(planned), planned.planned_s),
     PATENT: lambda planned, one: _least_sum(_heap(planned, one), planned.planned_s),
+    "… of own mean durations": lambda planned, one: _least_sum(_heap(planned, one), planned.own_mean_s),
     "… if durations were known": lambda planned, one: _least_sum(_heap(planned, one), planned.real_s),
+    "FIFO, an hour's slice": lambda planned, _: (_came(planned), HOUR_S),
+    "heap, an hour's slice": lambda planned, one: (_heap(planned, one), HOUR_S),
     "heap and slice by performance": lambda planned, _: (
         numpy.array(planned.plan.chosen.order),
         planned.plan.chosen.cost.slice_s,
@@ -151,7 +166,7 @@ def wait_rows(days: list[Planned], suppliers: int, seed: int) -> list[dict[str, 
 def waits_of_day(planned: Planned, order: Order, slice_s: float, suppliers: int) -> dict[str, float]:
     """Return the hours waited under an order and a slice; small is the half with the least GPUs asked, or GPU time."""
     record = serve(planned.real_s, order, slice_s, range(suppliers))
-    waits_h, first_h = record.waits_s / 3600, record.first_start_s / 3600
+    waits_h, first_h = record.waits_s / HOUR_S, record.first_start_s / HOUR_S
     few = planned.day.volumes <= numpy.median(planned.day.volumes)
     short = planned.real_s <= numpy.median(planned.real_s)
     return {

@@ -28,6 +28,11 @@ def heap_preorder(volumes: Sequence[float] | Floats, generator: numpy.random.Gen
     return numpy.array([shuffled[heap[node][1]] for node in preorder(len(heap))], dtype=numpy.int64)
 
 
+def heap_places(volumes: Sequence[float] | Floats, generator: numpy.random.Generator) -> tuple[int, ...]:
+    """Return the place of each demander (0: served first), in the order in which the volumes were given."""
+    return tuple(numpy.argsort(heap_preorder(volumes, generator)).tolist())
+
+
 def preorder(count: int) -> list[int]:
     """Return the nodes of a heap of `count` in pre-order: each, then all on its left, then all on its right."""
     order: list[int] = []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ScheduleError
-from models.scheduling.heap_order import heap_preorder, preorder
+from models.scheduling.heap_order import heap_places, heap_preorder, preorder
 
 volumes_of_demanders = st.lists(st.floats(0, 1e12) | st.sampled_from([0.0, 1.0, 2.0]), max_size=60)
 seeds = st.integers(0, 2**32 - 1)
@@ -38,6 +38,13 @@ def test_each_comes_once_and_before_its_children_which_are_no_larger(volumes: li
 def test_it_is_the_same_from_the_same_generator(volumes: list[float], seed: int) -> None:
     one, other = (heap_preorder(volumes, numpy.random.default_rng(seed)) for _ in range(2))
     assert one.tolist() == other.tolist()
+
+
+@given(volumes_of_demanders, seeds)
+def test_places_tell_the_same_order(volumes: list[float], seed: int) -> None:
+    order = heap_preorder(volumes, numpy.random.default_rng(seed))
+    places = heap_places(volumes, numpy.random.default_rng(seed))
+    assert [places[demander] for demander in order] == list(range(len(volumes)))
 
 
 def test_small_ones_come_among_large_ones() -> None:
