@@ -46,6 +46,7 @@ bench: setup
 	$(BIN)/python -m bench.ingest_rate
 	$(BIN)/python -m bench.reingest
 	$(BIN)/python -m bench.training
+	$(BIN)/python -m bench.patent_waits
 	@if [ -n "$$RIGHTSIZER_TRACES" ]; then $(BIN)/python -m bench.memory_sizing --warm 4 && $(BIN)/python -m bench.calibration; else echo 'RIGHTSIZER_TRACES is not set: sizing on public traces is skipped'; fi
 
 faults: setup
