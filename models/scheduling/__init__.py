@@ -1,1 +1,1 @@
-"""Who is served when, and by whom: pure policies, which production and the simulator share."""
+"""In which order jobs start, where, and what may pass what: pure policies that a simulator and production share."""

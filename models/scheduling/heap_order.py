@@ -8,11 +8,14 @@ ones; the largest is always first. Knows volumes alone: neither deadlines nor wh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy
 
 from models.scheduling.checks import Floats, Order, amounts_of
+
+Item = TypeVar("Item")
 
 
 def heap_preorder(volumes: Sequence[float] | Floats, generator: numpy.random.Generator) -> Order:
@@ -28,9 +31,19 @@ def heap_preorder(volumes: Sequence[float] | Floats, generator: numpy.random.Gen
     return numpy.array([shuffled[heap[node][1]] for node in preorder(len(heap))], dtype=numpy.int64)
 
 
-def heap_places(volumes: Sequence[float] | Floats, generator: numpy.random.Generator) -> tuple[int, ...]:
-    """Return the place of each demander (0: served first), in the order in which the volumes were given."""
-    return tuple(numpy.argsort(heap_preorder(volumes, generator)).tolist())
+def heap_arrangement(
+    volume_of: Callable[[Item], float], generator: numpy.random.Generator
+) -> Callable[[Sequence[Item]], tuple[int, ...]]:
+    """Return what arranges a queue: whoever waits, as they stand, to the place of each (0: served first).
+
+    Each call draws another random order, so that who was unlucky once need not be so again.
+    """
+
+    def arrange(queue: Sequence[Item]) -> tuple[int, ...]:
+        order = heap_preorder([volume_of(item) for item in queue], generator)
+        return tuple(numpy.argsort(order).tolist())
+
+    return arrange
 
 
 def preorder(count: int) -> list[int]:

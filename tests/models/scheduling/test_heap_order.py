@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ScheduleError
-from models.scheduling.heap_order import heap_places, heap_preorder, preorder
+from models.scheduling.heap_order import heap_arrangement, heap_preorder, preorder
 
 volumes_of_demanders = st.lists(st.floats(0, 1e12) | st.sampled_from([0.0, 1.0, 2.0]), max_size=60)
 seeds = st.integers(0, 2**32 - 1)
@@ -41,10 +41,16 @@ def test_it_is_the_same_from_the_same_generator(volumes: list[float], seed: int)
 
 
 @given(volumes_of_demanders, seeds)
-def test_places_tell_the_same_order(volumes: list[float], seed: int) -> None:
+def test_a_queue_is_arranged_in_the_same_order(volumes: list[float], seed: int) -> None:
     order = heap_preorder(volumes, numpy.random.default_rng(seed))
-    places = heap_places(volumes, numpy.random.default_rng(seed))
+    queue = [(f"job {number}", volume) for number, volume in enumerate(volumes)]
+    places = heap_arrangement(lambda job: job[1], numpy.random.default_rng(seed))(queue)
     assert [places[demander] for demander in order] == list(range(len(volumes)))
+
+
+def test_a_queue_is_arranged_anew_by_each_call() -> None:
+    arrange = heap_arrangement(float, numpy.random.default_rng(1))
+    assert len({arrange(range(20)) for _ in range(5)}) == 5
 
 
 def test_small_ones_come_among_large_ones() -> None:
