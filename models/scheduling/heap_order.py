@@ -32,16 +32,24 @@ def heap_preorder(volumes: Sequence[float] | Floats, generator: numpy.random.Gen
 
 
 def heap_arrangement(
-    volume_of: Callable[[Item], float], generator: numpy.random.Generator
+    volume_of: Callable[[Item], float], window_of: Callable[[Item], int], generator: numpy.random.Generator
 ) -> Callable[[Sequence[Item]], tuple[int, ...]]:
     """Return what arranges a queue: whoever waits, as they stand, to the place of each (0: served first).
 
-    Each call draws another random order, so that who was unlucky once need not be so again.
+    Whoever came in an earlier window is served before those of a later one; the heap orders each window. With one
+    window for all, the largest that comes is always first, and small ones may wait for ever. Each call draws anew.
     """
 
     def arrange(queue: Sequence[Item]) -> tuple[int, ...]:
-        order = heap_preorder([volume_of(item) for item in queue], generator)
-        return tuple(numpy.argsort(order).tolist())
+        windows: dict[int, list[int]] = {}
+        for number, item in enumerate(queue):
+            windows.setdefault(window_of(item), []).append(number)
+        order: list[int] = []
+        for window in sorted(windows):
+            members = windows[window]
+            volumes = [volume_of(queue[number]) for number in members]
+            order += [members[rank] for rank in heap_preorder(volumes, generator)]
+        return tuple(numpy.argsort(numpy.array(order, dtype=numpy.int64)).tolist())
 
     return arrange
 

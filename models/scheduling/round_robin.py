@@ -22,7 +22,7 @@ from models.scheduling.checks import Floats, Order, amounts_of, order_of
 from models.scheduling.time_slices import turns_of
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """One turn: rounds are counted from 1, demanders and suppliers from 0."""
 
     round_number: int

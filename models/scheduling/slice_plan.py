@@ -47,14 +47,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     order: tuple[int, ...]
     cost: SliceCost
-    record: ScheduleRecord
     performance: Performance
 
 
 class SlicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The candidate to use, the reason in words, and all that were tried, the patent's first choice first."""
+    """The candidate to use, its record, the reason in words, and all that were tried, the slice of least sum first."""
 
     chosen: Candidate
+    record: ScheduleRecord
     reason: str
     tried: tuple[Candidate, ...]
 
@@ -69,18 +69,22 @@ def plan(
     orders = [heap_preorder(volumes, generator) for _ in range(supply.orders)]
     sequence = supplier_sequence(supply.suppliers, generator)
 
+    def record_of(order: Sequence[int] | Order, cost: SliceCost) -> ScheduleRecord:
+        return serve(durations_s, order, cost.slice_s, sequence, supply.window_s)
+
     def candidate(order: Order, cost: SliceCost) -> Candidate:
-        record = serve(durations_s, order, cost.slice_s, sequence, supply.window_s)
-        performance = measure(volumes, durations_s, record)
-        return Candidate(order=tuple(order.tolist()), cost=cost, record=record, performance=performance)
+        performance = measure(volumes, durations_s, record_of(order, cost))
+        return Candidate(order=tuple(order.tolist()), cost=cost, performance=performance)
 
     first = candidate(orders[0], choose_slice(durations_s, orders[0], supply.slices_s, supply.turn_s))
     if first.performance.meets_demand:
         reason = (
-            "supply meets demand; of the candidate slices this one has the least turns and mean wait "
+            "it serves all that is planned; of the candidate slices it has the least turns and mean wait "
             f"({first.cost.turns} turns, {first.cost.mean_wait_s:.0f} s)"
         )
-        return SlicePlan(chosen=first, reason=reason, tried=(first,))
+        return SlicePlan(
+            chosen=first, record=record_of(first.order, first.cost), reason=reason, tried=(first,)
+        )
     others = [
         candidate(order, cost_of(durations_s, order, slice_s, supply.turn_s))
         for order in orders
@@ -89,7 +93,9 @@ def plan(
     ]
     tried = (first, *others)
     chosen = best_of(tried)
-    return SlicePlan(chosen=chosen, reason=_reason(chosen, tried), tried=tried)
+    # Served once more, since the records of all candidates together may be large.
+    record = record_of(chosen.order, chosen.cost)
+    return SlicePlan(chosen=chosen, record=record, reason=_reason(chosen, tried), tried=tried)
 
 
 def best_of(candidates: Sequence[Candidate]) -> Candidate:
@@ -105,8 +111,8 @@ def _reason(chosen: Candidate, tried: Sequence[Candidate]) -> str:
     blocking = [one.performance.blocking_rate for one in tried]
     least_variance = min(one.performance.unused_variance for one in tried)
     told = (
-        f"supply does not meet demand; of {len(tried)} candidates this one blocks least "
-        f"({performance.blocking_rate:.1%} of the planned volume; the most is {max(blocking):.1%})"
+        f"the slice of least turns and mean wait would block {blocking[0]:.1%} of the planned volume; of {len(tried)} "
+        f"candidates this one blocks least ({performance.blocking_rate:.1%}; the most is {max(blocking):.1%})"
     )
     equals = sum(rate <= performance.blocking_rate + SAME_SHARE for rate in blocking)
     if equals > 1:

@@ -42,12 +42,13 @@ class SliceCost(msgspec.Struct, frozen=True, kw_only=True):
 def turns_of(durations_s: Sequence[float] | Floats, slice_s: float) -> Counts:
     """Return k_i, the turns of each demander: k_i · t_0 ≥ T_i > (k_i − 1) · t_0, and 0 where there is nothing to do."""
     durations = amounts_of("planned durations", durations_s)
-    rounds = numpy.ceil(durations / above_0("the slice in seconds", slice_s))
-    if rounds.sum() > MOST_TURNS:
-        raise ScheduleError(
-            f"slices of {slice_s:g} s make {rounds.sum():.3g} turns; give a slice of at least "
-            f"{durations.sum() / MOST_TURNS:.3g} s, for {MOST_TURNS:,} turns at most"
-        )
+    with numpy.errstate(over="ignore"):
+        rounds = numpy.ceil(durations / above_0("the slice in seconds", slice_s))
+        if rounds.sum() > MOST_TURNS:
+            raise ScheduleError(
+                f"slices of {slice_s:g} s make {rounds.sum():.3g} turns, more than {MOST_TURNS:,}; "
+                f"give longer ones, such as {2 * durations.sum() / MOST_TURNS:.3g} s"
+            )
     # A quotient that was rounded may lie on the other side of a whole number.
     rounds -= (rounds - 1) * slice_s >= durations
     rounds = numpy.maximum(rounds, 0)

@@ -59,7 +59,7 @@ def test_tables_of_plans_by_hand() -> None:
     rows = each_rows([planned])
     assert len(rows) == len(planned.plan.tried)
     assert [row["chosen"] for row in rows].count("yes") == 1
-    assert "blocks least (14.3% of the planned volume" in str(choice_rows([planned])[0]["why"])
+    assert "blocks least (14.3%; the most is" in str(choice_rows([planned])[0]["why"])
 
 
 def test_days_are_planned_by_what_came_before_alone() -> None:

@@ -40,17 +40,47 @@ def test_it_is_the_same_from_the_same_generator(volumes: list[float], seed: int)
     assert one.tolist() == other.tolist()
 
 
+Job = tuple[str, float, int]
+
+
+def volume_of(job: Job) -> float:
+    return job[1]
+
+
+def window_of(job: Job) -> int:
+    return job[2]
+
+
+def one_window(_: Job) -> int:
+    return 0
+
+
 @given(volumes_of_demanders, seeds)
-def test_a_queue_is_arranged_in_the_same_order(volumes: list[float], seed: int) -> None:
+def test_a_queue_of_one_window_is_arranged_in_the_same_order(volumes: list[float], seed: int) -> None:
     order = heap_preorder(volumes, numpy.random.default_rng(seed))
-    queue = [(f"job {number}", volume) for number, volume in enumerate(volumes)]
-    places = heap_arrangement(lambda job: job[1], numpy.random.default_rng(seed))(queue)
+    queue = [(f"job {number}", volume, number) for number, volume in enumerate(volumes)]
+    places = heap_arrangement(volume_of, one_window, numpy.random.default_rng(seed))(queue)
     assert [places[demander] for demander in order] == list(range(len(volumes)))
 
 
+@given(st.lists(st.tuples(st.just("job"), st.floats(0, 1e6), st.integers(-3, 3)), max_size=40), seeds)
+def test_nobody_is_passed_by_a_later_window_and_the_largest_of_each_comes_first(
+    queue: list[Job], seed: int
+) -> None:
+    places = heap_arrangement(volume_of, window_of, numpy.random.default_rng(seed))(queue)
+    assert sorted(places) == list(range(len(queue)))
+    by_place = [job for _, job in sorted(zip(places, queue, strict=True))]
+    windows = [window_of(job) for job in by_place]
+    assert windows == sorted(windows)
+    for window in set(windows):
+        of_window = [volume_of(job) for job in by_place if window_of(job) == window]
+        assert of_window[0] == max(of_window)
+
+
 def test_a_queue_is_arranged_anew_by_each_call() -> None:
-    arrange = heap_arrangement(float, numpy.random.default_rng(1))
-    assert len({arrange(range(20)) for _ in range(5)}) == 5
+    queue = [("job", float(number), 0) for number in range(20)]
+    arrange = heap_arrangement(volume_of, window_of, numpy.random.default_rng(1))
+    assert len({arrange(queue) for _ in range(5)}) == 5
 
 
 def test_small_ones_come_among_large_ones() -> None:

@@ -47,7 +47,6 @@ def judged(blocking: float, variance: float, cost_s: float = 1.0) -> Candidate:
     return Candidate(
         order=(0,),
         cost=SliceCost(slice_s=1, turns=1, mean_wait_s=0, cost_s=cost_s),
-        record=serve([1], [0], 1, [0]),
         performance=Performance(blocking_rate=blocking, unused_variance=variance),
     )
 
@@ -72,19 +71,20 @@ def test_where_supply_meets_demand_the_patents_first_choice_is_used() -> None:
     assert planned.tried == (planned.chosen,)
     assert planned.chosen.cost == choose_slice(durations, planned.chosen.order, (1, 5, 20, 100))
     assert planned.reason.startswith(
-        "supply meets demand; of the candidate slices this one has the least turns"
+        "it serves all that is planned; of the candidate slices it has the least turns"
     )
 
 
 def test_where_it_does_not_the_candidate_of_least_blocking_is_used() -> None:
     planned = plan([10, 3, 2, 9, 1], [100.0, 30, 20, 5, 5], supply(60), numpy.random.default_rng(1))
     assert len(planned.tried) == 16
+    assert measure([10, 3, 2, 9, 1], [100.0, 30, 20, 5, 5], planned.record) == planned.chosen.performance
     rates = [one.performance.blocking_rate for one in planned.tried]
     assert planned.chosen.performance.blocking_rate == pytest.approx(min(rates))
     assert min(rates) < max(rates)
     assert planned.reason.startswith(
-        f"supply does not meet demand; of 16 candidates this one blocks least ({min(rates):.1%} of the planned volume; "
-        f"the most is {max(rates):.1%})"
+        f"the slice of least turns and mean wait would block {rates[0]:.1%} of the planned volume; of 16 candidates this "
+        f"one blocks least ({min(rates):.1%}; the most is {max(rates):.1%})"
     )
     variance = planned.chosen.performance.unused_variance
     assert f"its variance is {variance:.2f}, " in planned.reason

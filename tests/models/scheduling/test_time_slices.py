@@ -128,7 +128,8 @@ def test_nobody_needs_nothing() -> None:
         ([1.0, 2.0], [0, 0], 1.0, "name each number below 2 once"),
         ([1.0, 2.0], [0], 1.0, "name each number below 2 once"),
         ([-1.0], [0], 1.0, "planned durations must be"),
-        ([1e9], [0], 1.0, "a slice of at least 1e\\+03 s"),
+        ([1e9], [0], 1.0, "1e\\+09 turns, more than 1,000,000; give longer ones, such as 2e\\+03 s"),
+        ([1e300], [0], 1e-300, "inf turns"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(
