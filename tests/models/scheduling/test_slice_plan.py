@@ -83,8 +83,8 @@ def test_where_it_does_not_the_candidate_of_least_blocking_is_used() -> None:
     assert planned.chosen.performance.blocking_rate == pytest.approx(min(rates))
     assert min(rates) < max(rates)
     assert planned.reason.startswith(
-        f"the slice of least turns and mean wait would block {rates[0]:.1%} of the planned volume; of 16 candidates this "
-        f"one blocks least ({min(rates):.1%}; the most is {max(rates):.1%})"
+        f"the slice of least turns and mean wait would block {rates[0]:.1%} of the planned volume; of 16 candidates "
+        f"this one blocks least ({min(rates):.1%}; the most is {max(rates):.1%})"
     )
     variance = planned.chosen.performance.unused_variance
     assert f"its variance is {variance:.2f}, " in planned.reason
