@@ -7,6 +7,7 @@
     ├── StoreError             the accounting store cannot be used
     ├── SlurmError             a Slurm command is missing, failed or answered rubbish
     ├── ModelError             no model, or one that is damaged
+    ├── ScheduleError          no schedule can be made of what was given
     ├── ServiceError           the service cannot start
     └── SandboxError           the private cluster cannot be started or used
 
@@ -44,6 +45,10 @@ class SlurmError(RightsizerError):
 
 class ModelError(RightsizerError):
     """There is no model, or the one there is cannot be trusted."""
+
+
+class ScheduleError(RightsizerError):
+    """No schedule can be made of what was given."""
 
 
 class ServiceError(RightsizerError):
