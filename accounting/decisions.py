@@ -37,6 +37,7 @@ class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
     cores_margin: float
     min_evidence: int
     most_failures: float
+    most_slowdown: float = 0.0
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,8 +10,16 @@ import msgspec
 from bench.paper_load import ALIKE
 
 LOADS = (10, 20, 30, 40, 50, 60, 70)
-Way = Literal["as asked", "Algorithm 1", "Algorithm 1, bounded", "rightsizer"]
-WAYS: tuple[Way, ...] = ("as asked", "Algorithm 1", "Algorithm 1, bounded", "rightsizer")
+Way = Literal["as asked", "Algorithm 1", "Algorithm 1, bounded", "rightsizer", "rightsizer, slower"]
+WAYS: tuple[Way, ...] = (
+    "as asked",
+    "Algorithm 1",
+    "Algorithm 1, bounded",
+    "rightsizer",
+    "rightsizer, slower",
+)
+# `policy.most_slowdown` of the last.
+BORNE_SLOWDOWN = 0.2
 Premise = Literal["as the paper", "work stays"]
 PREMISES: tuple[Premise, ...] = ("as the paper", "work stays")
 MAIN_MIX, MOST_LOAD = "5:15:15:65", 70

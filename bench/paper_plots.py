@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy
 from matplotlib.lines import Line2D
 
 from bench.panels import finish_panel, panels, save
-from bench.paper_cases import MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, of_way
-from bench.paper_load import ALIKE, MIXES
+from bench.paper_cases import MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured, Way, of_way
+from bench.paper_load import ALIKE, HOUR_S, MIXES
+from models.simulation.results import Outcome, Results
 
-COLOURS = ("#888888", "#4477aa", "#66ccee", "#ee6677")
+COLOURS = ("#888888", "#4477aa", "#66ccee", "#ee6677", "#aa3377")
 MADE_UP = "load made up from published averages"
 Cases = Mapping[Case, Measured]
 
@@ -74,8 +76,35 @@ def draw_orders(cases: Cases, file: Path) -> Path:
                 )
                 for order in orders
             ]
-            axes.bar([at + 0.2 * place for at in range(len(orders))], values, width=0.18, color=colour)
-        axes.set_xticks([at + 0.3 for at in range(len(orders))], [order.upper() for order in orders])
+            axes.bar([at + 0.17 * place for at in range(len(orders))], values, width=0.15, color=colour)
+        axes.set_xticks([at + 0.34 for at in range(len(orders))], [order.upper() for order in orders])
         finish_panel(axes)
     grid[0][0].set_ylabel("%")
     return save(figure, f"Experiment 3 at {MOST_LOAD} jobs an hour ({MADE_UP})", legend(), file)
+
+
+def draw_over_time(ran: Mapping[Way, Results], folder: Path) -> Path:
+    """Draw what was allocated, and the completion rate, from hour to hour of one load, a line for each way."""
+    names = ("CPU", "memory", "GPU")
+    figure, grid = panels(1, (*names, "completion"), "hours")
+    for (way, results), colour in zip(ran.items(), COLOURS, strict=True):
+        hours = [moment.at_s / HOUR_S for moment in results.moments]
+        for part, axes in enumerate(grid[0][: len(names)]):
+            shares = [100 * moment.allocated[part] / results.total[part] for moment in results.moments]
+            axes.plot(hours, shares, color=colour, drawstyle="steps-post", label=way)
+        grid[0][len(names)].plot(hours, completion_over_time(results), color=colour, drawstyle="steps-post")
+    for axes in grid[0]:
+        finish_panel(axes)
+    grid[0][0].set_ylabel("%")
+    title = f"{MOST_LOAD} jobs an hour, FIFO, {PREMISES[1]} ({MADE_UP})"
+    return save(figure, title, legend(), folder / "experiment_1_over_time.png")
+
+
+def completion_over_time(results: Results) -> list[float]:
+    """Return for each moment what had finished, in per cent of that and of what waited."""
+    ends_s = numpy.sort(results.end_s[results.outcome == Outcome.COMPLETED])
+    finished = [int(numpy.searchsorted(ends_s, moment.at_s, side="right")) for moment in results.moments]
+    return [
+        100 * done / max(1, done + moment.waiting)
+        for done, moment in zip(finished, results.moments, strict=True)
+    ]

@@ -15,14 +15,17 @@ from models.simulation.workload import Workload
 from slurm_plugin.cli.sizing import online_grant
 from slurm_plugin.config import Config
 
+# The paper knows no time limits.
+NO_LIMIT_S = 365 * 86400
+
 
 class OwnSizing:
     """What the service would grant by its defaults, on what had ended before; `past` are jobs of before."""
 
-    def __init__(self, jobs: Workload, past: Workload) -> None:
+    def __init__(self, jobs: Workload, past: Workload, most_slowdown: float = 0.0) -> None:
         config = Config()
         self._jobs = jobs
-        self._learner = Learner(ChainSettings(), config.models.recent_jobs)
+        self._learner = Learner(ChainSettings(most_slowdown=most_slowdown), config.models.recent_jobs)
         self._grant = online_grant(config)
         self._decided: dict[int, OnlineJob] = {}
         latest_s = float((past.submit_s + past.run_s).max())
@@ -60,6 +63,7 @@ def online_job(
         job_name=KINDS[jobs.kind[number]].name,
         cpus_per_task=asked_cpu // MILLI,
         mem_per_node_mib=asked_mem,
+        wall_s=NO_LIMIT_S,
     )
     past = PastJob(
         end_s=int(end_s),

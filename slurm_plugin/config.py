@@ -168,10 +168,12 @@ class Inputs(Section, frozen=True, kw_only=True):
 class Policy(Section, frozen=True, kw_only=True):
     """How far a request may be cut, whatever is predicted.
 
-    `most_failures` is the share of all jobs that may get less than they need.
+    `most_failures` is the share of all jobs that may get less than they need, `most_slowdown` by which share of its run
+    a job may be expected to run longer for want of CPUs.
     """
 
     most_failures: FailureShare = 0.01
+    most_slowdown: Share = 0.0
     memory_margin: Margin = 0.01
     memory_floor_mib: Count = 128
     memory_step_mib: Count = 32

@@ -23,7 +23,7 @@ from models.features import FEATURES, features
 TOLD_FEATURES = 5
 TOLD_JOBS = 3
 
-StepName = Literal["highest", "streak", "spread", "growth", "threads", "margin", "whole", "busy"]
+StepName = Literal["highest", "streak", "spread", "growth", "threads", "margin", "whole", "slowdown", "busy"]
 # Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled.
 Silence = Literal["", "no model", "not calibrated", "not settled"]
 # From the values of FEATURES to what each adds to the logarithm of growth, with the base after the last.
@@ -33,8 +33,8 @@ Contributions = Callable[[Sequence[float]], tuple[float, ...]]
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
-    Of streak and spread the lower counts; growth, threads and whole are there where they lower the bound. `upper` is
-    None where there is no bound: nothing was asked for.
+    Of streak and spread the lower counts; growth, threads and whole are there where they lower the bound, slowdown
+    where the site bears that less is granted. `upper` is None where there is no bound: nothing was asked for.
     """
 
     name: StepName
@@ -138,7 +138,7 @@ def explain_dimension(
 
 
 def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastUse) -> tuple[Step, ...]:
-    """Return the chain's steps; the last one is the prediction."""
+    """Return the chain's steps; the last one is the prediction, or below it what is granted."""
     settings = predictor.settings
     stages = demand_stages(
         dimension, predictor.growth.get(dimension), settings.margin(dimension), settings.most_failures
@@ -163,6 +163,10 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     steps.append(Step(name="margin", upper=told["margin"], counts=True))
     if told["whole"] < told["margin"]:
         steps.append(Step(name="whole", upper=told["whole"], counts=True))
+    if dimension == "cores":
+        fewest = predictor.fewest_cpus(sight, stages["whole"](sight))
+        if fewest is not None and fewest < told["whole"]:
+            steps.append(Step(name="slowdown", upper=fewest, counts=True))
     return tuple(steps)
 
 

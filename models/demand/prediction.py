@@ -8,6 +8,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain
+from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.evidence import Learned, PastJob
 from models.families import Family
 from models.history import History
@@ -19,13 +20,15 @@ LEAST_METERED = 5
 class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the site wants of predictions: margins as fractions, and from how many jobs on to believe one.
 
-    `most_failures` is the share of all jobs that may get less than they need.
+    `most_failures` is the share of all jobs that may get less than they need, `most_slowdown` by which share of its run
+    a job may be expected to run longer for want of CPUs.
     """
 
     memory_margin: float = 0.01
     cores_margin: float = 0.01
     min_evidence: int = 1
     most_failures: float = 0.01
+    most_slowdown: float = 0.0
 
     @property
     def enough_metered(self) -> int:
@@ -40,7 +43,8 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What a job will need, in the units of Estimate; None where there is not enough evidence.
 
-    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were.
+    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were. `fewest_cpus` a task are
+    below what it needs, and slow it by no more than the site bears; None where the site bears nothing.
     """
 
     model: str
@@ -48,6 +52,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     jobs_seen: int
     memory: Estimate | None = None
     cores: Estimate | None = None
+    fewest_cpus: float | None = None
     gpus: Estimate | None = None
     gpu_source: str = ""
 
@@ -83,15 +88,28 @@ class Predictor:
             return Prediction(model=self.model, basis="no finished job like it is known", jobs_seen=0)
         evidence = sight.evidence
         seen = len(evidence.jobs)
+        cores = self._cores(sight)
         return Prediction(
             model=self.model,
             basis=f"{seen} earlier {evidence.describe()}",
             jobs_seen=seen,
             memory=self._memory(sight),
-            cores=self._cores(sight),
+            cores=cores,
+            fewest_cpus=self.fewest_cpus(sight, cores),
             gpus=self._gpus(sight),
             gpu_source="+".join(sorted({job.gpu_source for job in evidence.jobs if job.gpu_source})),
         )
+
+    def fewest_cpus(self, sight: Sight, cores: Estimate | None) -> float | None:
+        """Return what a job may get of the CPUs it needs, a task, where the site bears that jobs run longer."""
+        bears, limit_s = self.settings.most_slowdown, sight.request.wall_s
+        if cores is None or not bears or not limit_s:
+            return None
+        wall = self._wall(sight)
+        if wall is None:
+            return None
+        in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
+        return fewest_cpus(sight.evidence.jobs, cores.upper, bears, in_time)
 
     def wall_time(self, request: JobRequest) -> Estimate | None:
         """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""

@@ -29,6 +29,7 @@ STEPS: dict[StepName, str] = {
     "threads": "they keep one core busy and no more",
     "margin": "with the site's margin: the prediction",
     "whole": "hardly more than a whole number: the prediction",
+    "slowdown": "with which they run longer by no more than the site bears: what is granted",
     "busy": "the most that one of the metered {basis} kept busy, {jobs} of them since",
 }
 SILENCES: dict[Silence, str] = {

@@ -175,6 +175,7 @@ def chain_settings_of(config: Config) -> ChainSettings:
         cores_margin=config.policy.cores_margin,
         min_evidence=config.models.min_evidence,
         most_failures=config.policy.most_failures,
+        most_slowdown=config.policy.most_slowdown,
     )
 
 
@@ -185,6 +186,7 @@ def recorded_settings(settings: ChainSettings) -> PredictedUnder:
         cores_margin=settings.cores_margin,
         min_evidence=settings.min_evidence,
         most_failures=settings.most_failures,
+        most_slowdown=settings.most_slowdown,
     )
 
 

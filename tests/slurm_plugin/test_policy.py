@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,9 @@ LIMITS = Limits(memory_floor_mib=128, memory_step_mib=32, min_saving=0.1, def_me
 
 
 def prediction(**uppers: float | None) -> Prediction:
-    estimates = {name: None if upper is None else Estimate(upper, upper, 9) for name, upper in uppers.items()}
+    estimates: dict[str, Any] = {
+        name: None if upper is None else Estimate(upper, upper, 9) for name, upper in uppers.items()
+    }
     return Prediction(model="m", basis="9 earlier jobs", jobs_seen=9, gpu_source="nvml", **estimates)
 
 
@@ -254,6 +257,16 @@ def test_headroom_least_share_and_floors_hold() -> None:
     assert half == Grant(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=2)
     floors = size(asked, predicted, limits(min_cpus_per_task=4, min_gpus=3, memory_floor_mib=4096)).grant
     assert floors == Grant(cpus_per_task=4, mem_per_node_mib=4096, gpus_per_node=3)
+
+
+def test_a_site_that_bears_it_grants_fewer_cpus_than_are_needed_and_says_so() -> None:
+    slow = msgspec.structs.replace(prediction(cores=7.5), fewest_cpus=6.0)
+    sized = size(request(cpus_per_task=16), slow, LIMITS)
+    assert sized.grant.cpus_per_task == 6
+    [cores] = [one for one in sized.reasons if one.dimension == "cores"]
+    assert (cores.predicted, cores.granted) == (7.5, 6)
+    assert cores.reason == "9 earlier jobs, slowed as far as the site bears"
+    assert size(request(cpus_per_task=16), prediction(cores=7.5), LIMITS).grant.cpus_per_task == 8
 
 
 def test_cpus_are_rounded_up_to_whole_cores() -> None:
