@@ -64,9 +64,6 @@ class Server:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        # Not by PyMySQL yet: it leaves a socket open that finds no server.
-        if self.kind == MARIADB and not (self.folder / "pid").exists():
-            return False
         engine = create_engine(self.url(self.admin))
         try:
             with engine.connect():
@@ -85,7 +82,6 @@ class Server:
         self.process.send_signal(number)
         self.process.wait(PATIENCE_S)
         self.process = None
-        (self.folder / "pid").unlink(missing_ok=True)
 
     def new_database(self) -> str:
         """Make an empty database and return its URL."""

@@ -78,7 +78,7 @@ def jobs_of(shell: "Shell", said: str) -> list[list[str]]:
     rows = [line.split("|") for line in shell.run(*argv).splitlines()]
     for job, *_ in rows:
         shell.wait_ended(int(job))
-    assert shell.run("squeue", "--noheader", f"--name={name[0]}").strip() == ""
+    assert shell.run("squeue", "--noheader", "--states=PENDING,RUNNING", f"--name={name[0]}").strip() == ""
     return [line.split("|") for line in shell.run(*argv).splitlines()]
 
 
