@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from bench.paper_cases import Case
+from bench.paper_cases import BORNE_SLOWDOWN, Case, Way
 from bench.paper_experiments import Past, earlier_jobs, once
 from bench.paper_load import HABITS, HOUR_S, KINDS, MIXES, paper_cluster, paper_load
 from bench.simulation_load import even_cluster, made_up_load
@@ -36,15 +36,17 @@ def test_the_cluster_is_the_published_one() -> None:
     assert mem_mib * 1024**2 == pytest.approx(2e12, rel=0.001)
 
 
-def test_our_own_predictor_learns_and_deploys_more_than_as_asked() -> None:
+def test_our_own_predictor_learns_and_deploys_more_than_as_asked_most_where_jobs_may_be_slowed() -> None:
     past = Past({habits: earlier_jobs(habits) for habits in HABITS[:1]}, {})
-    asked, ours = (
-        once(Case(load=70, way=way, premise="work stays"), past, seed=0) for way in ("as asked", "rightsizer")
-    )
-    assert ours.cpu_asked < asked.cpu_asked == 1
-    assert ours.deployed > asked.deployed
+    ways: tuple[Way, ...] = ("as asked", "rightsizer", "rightsizer, slower")
+    asked, ours, slower = (once(Case(load=70, way=way, premise="work stays"), past, seed=0) for way in ways)
+    assert slower.cpu_asked < ours.cpu_asked < asked.cpu_asked == 1
+    assert slower.deployed > ours.deployed > asked.deployed
+    assert slower.completion > ours.completion > asked.completion
     assert ours.stretch < 1.02
-    assert ours.failures < 0.02
+    # Some keep more busy than they did so far, and two of each family's jobs are pretended.
+    assert ours.stretch < slower.stretch < 1 + BORNE_SLOWDOWN
+    assert max(ours.failures, slower.failures) < 0.02
 
 
 def test_the_rate_bench_tells_results_apart() -> None:
