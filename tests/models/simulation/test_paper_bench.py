@@ -44,7 +44,7 @@ def test_our_own_predictor_learns_and_deploys_more_than_as_asked_most_where_jobs
     assert slower.deployed > ours.deployed > asked.deployed
     assert slower.completion > ours.completion > asked.completion
     assert ours.stretch < 1.02
-    # Some keep more busy than they did so far, and two of each family's jobs are pretended.
+    # CPUs are whole: most get more than the bound would let them.
     assert ours.stretch < slower.stretch < 1 + BORNE_SLOWDOWN
     assert max(ours.failures, slower.failures) < 0.02
 
