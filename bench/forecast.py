@@ -64,7 +64,7 @@ def main() -> None:
 TITLES = {
     "errors": "Mean absolute error in % of that of seasonal naive, from every hour of the last 17 days",
     "goals": "Goals",
-    "choice": "How often who was chosen, in %",
+    "choice": "How much each counts in what is chosen, in %, mean of all origins",
 }
 
 
@@ -90,7 +90,7 @@ class Judged:
         with progress_bar("trying models") as progress:
             self.test = backtest(panel, task, methods, origins, REFIT_EVERY, progress)
         self.of_judged = origins >= FIRST_JUDGED
-        self.chosen, self.low, self.high, self.by = _chosen(self.test, self.of_judged)
+        self.chosen, self.low, self.high, self.weights = _chosen(self.test, self.of_judged)
         self.came = self.test.came[self.of_judged]
 
     def errors(self, lead: int) -> dict[str, Floats]:
@@ -150,11 +150,11 @@ class Judged:
         return rows
 
     def choice_rows(self) -> list[dict[str, object]]:
-        """Return a row for each lead and method: how often it was chosen."""
+        """Return a row for each lead and method: how much it counted, mean of all origins."""
         return [
             {"lead": f"{lead} h", "method": name}
             | {
-                series: round(100 * float((self.by[:, lead - 1, place] == number).mean()))
+                series: round(100 * float(self.weights[:, number, lead - 1, place].mean()))
                 for place, series in enumerate(self.names)
             }
             for lead in LEADS
@@ -163,8 +163,8 @@ class Judged:
 
 
 def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floats, np.ndarray]:
-    """Return forecasts, ends of intervals and places of who was chosen at each origin, by what was known there."""
-    value, low, high, by = [], [], [], []
+    """Return what was chosen at each origin, ends of intervals, and weights, by what was known there."""
+    value, low, high, weights = [], [], [], []
     for place in np.flatnonzero(of_judged):
         known = int(test.origins[place])
         choice = choose(test, known)
@@ -173,8 +173,8 @@ def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floa
         value.append(forecast)
         low.append(np.maximum(forecast + np.minimum(below, 0), 0))
         high.append(forecast + np.maximum(above, 0))
-        by.append(choice.methods)
-    return np.array(value), np.array(low), np.array(high), np.array(by)
+        weights.append(choice.weights)
+    return np.array(value), np.array(low), np.array(high), np.array(weights)
 
 
 def _row(lead: int, name: str, figures: Floats, names: tuple[str, ...]) -> dict[str, object]:
