@@ -25,7 +25,7 @@ import numpy as np
 
 from bench.figures import goal
 from models.forecast.backtest import Backtest, backtest
-from models.forecast.choice import choose, forecasts_of, margins
+from models.forecast.choice import Choice, choose, forecasts_of, margins
 from models.forecast.methods import Method, methods
 from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
 from models.forecast.series import panel_of, read_table
@@ -90,7 +90,7 @@ class Judged:
         with progress_bar("trying models") as progress:
             self.test = backtest(panel, task, methods, origins, REFIT_EVERY, progress)
         self.of_judged = origins >= FIRST_JUDGED
-        self.chosen, self.low, self.high, self.weights = _chosen(self.test, self.of_judged)
+        self.chosen, self.low, self.high, self.counts = _chosen(self.test, self.of_judged)
         self.came = self.test.came[self.of_judged]
 
     def errors(self, lead: int) -> dict[str, Floats]:
@@ -154,7 +154,7 @@ class Judged:
         return [
             {"lead": f"{lead} h", "method": name}
             | {
-                series: round(100 * float(self.weights[:, number, lead - 1, place].mean()))
+                series: round(100 * float(self.counts[:, number, lead - 1, place].mean()))
                 for place, series in enumerate(self.names)
             }
             for lead in LEADS
@@ -163,8 +163,8 @@ class Judged:
 
 
 def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floats, np.ndarray]:
-    """Return what was chosen at each origin, ends of intervals, and weights, by what was known there."""
-    value, low, high, weights = [], [], [], []
+    """Return what was chosen at each origin by what was known there, ends of its interval, and who counted."""
+    value, low, high, counts = [], [], [], []
     for place in np.flatnonzero(of_judged):
         known = int(test.origins[place])
         choice = choose(test, known)
@@ -173,8 +173,16 @@ def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floa
         value.append(forecast)
         low.append(np.maximum(forecast + np.minimum(below, 0), 0))
         high.append(forecast + np.maximum(above, 0))
-        weights.append(choice.weights)
-    return np.array(value), np.array(low), np.array(high), np.array(weights)
+        counts.append(_counts(choice, len(test.methods)))
+    return np.array(value), np.array(low), np.array(high), np.array(counts)
+
+
+def _counts(choice: Choice, methods: int) -> Floats:
+    """Return how much each method counts: methods × leads × series, 1 together."""
+    counts = np.zeros((methods, *choice.methods.shape))
+    np.put_along_axis(counts, choice.methods[None], choice.weights[None], axis=0)
+    counts[0] = 1 - counts[1:].sum(axis=0)
+    return counts
 
 
 def _row(lead: int, name: str, figures: Floats, names: tuple[str, ...]) -> dict[str, object]:

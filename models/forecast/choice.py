@@ -1,10 +1,11 @@
-"""How much each model counts in the forecast of a series, and how far that may be off: by errors in the backtest. Pure.
+"""Which model forecasts a series, how much it counts, and how far it may be off: by its errors in the backtest. Pure.
 
-Each series decides at each lead: who is best an hour ahead is seldom best a day ahead, and what a day ahead beats
-seasonal naive is not what beats it a few hours before. The error is the mean absolute error, as a ratio to that of
-seasonal naive at the same origins: it has no unit, and unlike a percentage it bears demand that is zero for days.
-Whoever does not beat seasonal naive there is not used. Who does counts by how sure that is: a lead that may be chance
-moves the forecast little, and a weighted mean of forecasts errs no more than they do in that mean.
+Each series chooses at each lead: who is best an hour ahead is seldom best a day ahead, and what beats seasonal naive
+some hours ahead need not beat it a day ahead. The error is the mean absolute error, as a ratio to that of seasonal
+naive at the same origins: it has no unit, and unlike a percentage it bears demand that is zero for days. Whoever does
+not beat seasonal naive there is not used; of the others the one whose gain less its standard error is largest. It is
+averaged with seasonal naive, and counts by how sure it is that there is a lead at all: one that may be chance moves the
+forecast little, and a weighted mean of two forecasts errs no more than they do in that mean.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.forecast.backtest import Backtest
-from models.forecast.panel import LEAST_ORIGINS, Floats
+from models.forecast.panel import LEAST_ORIGINS, Floats, Ints
 
-# Who counts for less is left out, and need not be fitted.
+# A model that would count for less is not used.
 LEAST_WEIGHT = 0.01
-# Odds of e to the power of this are as good as certain.
-_CERTAIN = 50.0
+# A lead that never varies is taken to be so many standard deviations, and so large odds to be beyond doubt.
+_MOST_DEVIATIONS, _BEYOND_DOUBT = 1e6, 100.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """For each lead and series: how much each method counts, the errors of all, and that of what they say together.
+    """For each lead and series: the place of the chosen method, and how much it counts; the rest is the floor's.
 
-    `weights` (methods × leads × series) add up to 1. `ratios` (the same shape) are errors over that of the floor, NaN
-    where a method was not tried often enough; `chosen_ratios` (leads × series) is that of the weighted mean.
+    `ratios` (methods × leads × series) are the errors of all methods over those of the floor; NaN where it was not
+    tried often enough. `chosen_ratios` (leads × series) are those of the chosen one and the floor as they count.
     """
 
+    methods: Ints
     weights: Floats
     ratios: Floats
     chosen_ratios: Floats
@@ -40,37 +42,41 @@ def choose(test: Backtest, known: int) -> Choice:
     """Choose by what had come when so many steps were known."""
     residuals = test.residuals(known)
     errors = np.abs(residuals)
-    weights = _weights(errors, _independent_share(test))
-    together = np.abs(_weighed(weights[:, None], residuals))
-    return Choice(weights, _ratios(errors), _ratios(np.stack([errors[0], together]))[1])
+    methods, weights = _chosen(errors, _independent_share(test))
+    together = np.abs(_together(methods, weights, residuals))
+    return Choice(methods, weights, _ratios(errors), _ratios(np.stack([errors[0], together]))[1])
 
 
-def _weights(errors: Floats, share: Floats) -> Floats:
-    """Return how much each method counts (methods × leads × series) by errors of methods × origins × leads × series.
+def _chosen(errors: Floats, share: Floats) -> tuple[Ints, Floats]:
+    """Return who is chosen and how much it counts (leads × series) by errors of methods × origins × leads × series.
 
     Of n gains on the floor with mean m > 0 and variance v, (1 + m²/v)^(n/2) is how many times likelier they are if the
-    lead is real than if there is none (the likelihood ratio behind Student's t). What it exceeds 1 by is a method's
-    weight; the floor has 1 for each method that was tried, so that without evidence it is alone. Origins count as the
-    `share` (leads) of one that is independent.
+    lead is real than if there is none (the likelihood ratio behind Student's t). What it exceeds 1 by, as a mean of
+    all methods that were tried, since the best of many is ahead by chance too, is the odds on the chosen one. Origins
+    count as the `share` (leads) of one that is independent.
     """
-    mean, variance, tried = _gains(errors)
-    is_ahead = (mean > 0) & (tried >= LEAST_ORIGINS)
-    with np.errstate(divide="ignore"):
-        odds = np.log1p(np.divide(mean**2, variance, where=is_ahead, out=np.zeros_like(mean)))
-    weights: Floats = np.expm1(np.minimum(tried * share[:, None] / 2 * odds, _CERTAIN))
-    weights[0] = np.maximum((tried[1:] >= LEAST_ORIGINS).sum(axis=0), 1)
-    weights = np.where(weights >= LEAST_WEIGHT * weights.sum(axis=0), weights, 0.0)
-    return weights / weights.sum(axis=0)
+    mean, deviation, tried = _gains(errors)
+    independent = np.maximum(tried * share[:, None], 1.0)
+    enough = tried >= LEAST_ORIGINS
+    is_ahead = enough & (mean > 0)
+    deviations = np.zeros_like(mean)
+    np.divide(mean, np.maximum(deviation, mean / _MOST_DEVIATIONS), where=is_ahead, out=deviations)
+    evidence = np.minimum(independent / 2 * np.log1p(deviations**2), _BEYOND_DOUBT)
+    odds = np.expm1(evidence).sum(axis=0) / np.maximum(enough[1:].sum(axis=0), 1)
+    weights = odds / (1 + odds)
+    worth = np.where(is_ahead, mean - deviation / np.sqrt(independent), -np.inf)
+    used = weights >= LEAST_WEIGHT
+    return np.where(used, worth.argmax(axis=0), 0), np.where(used, weights, 0.0)
 
 
 def _gains(errors: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean and variance of what each method errs less than the floor, and of how many origins."""
+    """Return what each method errs less than the floor: mean, standard deviation, and of how many origins."""
     gains = errors[:1] - errors
     told = ~np.isnan(gains)
     tried = told.sum(axis=1).astype(np.float64)
     mean = np.where(told, gains, 0.0).sum(axis=1) / np.maximum(tried, 1)
     away = np.where(told, gains - mean[:, None], 0.0)
-    return mean, (away**2).sum(axis=1) / np.maximum(tried, 1), tried
+    return mean, np.sqrt((away**2).sum(axis=1) / np.maximum(tried, 1)), tried
 
 
 def _ratios(errors: Floats) -> Floats:
@@ -86,23 +92,24 @@ def _ratios(errors: Floats) -> Floats:
 
 def forecasts_of(choice: Choice, forecasts: Floats) -> Floats:
     """Return what is forecast (leads × series) of what all methods say (methods × leads × series)."""
-    return _weighed(choice.weights, forecasts)
+    return _together(choice.methods, choice.weights, forecasts)
 
 
-def _weighed(weights: Floats, figures: Floats) -> Floats:
-    """Return the weighted mean over methods; NaN where one that counts says nothing."""
-    mean: Floats = np.where(weights > 0, weights * figures, 0.0).sum(axis=0)
-    return mean
+def _together(methods: Ints, weights: Floats, figures: Floats) -> Floats:
+    """Return the figures of the chosen one and the floor as they count: … × leads × series, of those of all methods."""
+    ours = np.take_along_axis(figures, methods[(None,) * (figures.ndim - 2)], axis=0)[0]
+    together: Floats = weights * ours + (1 - weights) * figures[0]
+    return together
 
 
 def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[Floats, Floats]:
     """Return how far below and above its forecast a value lies with chance `level`: two of leads × series.
 
-    They are quantiles of the residuals of the weighted mean at that lead, rounded outwards as split conformal prediction
-    has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. n are those that
+    They are quantiles of the residuals of what was chosen at that lead, rounded outwards as split conformal prediction
+    has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. n is how many
     count as independent: errors a day ahead last for a day, and hundreds of them may tell of a dozen days.
     """
-    residuals = _weighed(choice.weights[:, None], test.residuals(known))
+    residuals = _together(choice.methods, choice.weights, test.residuals(known))
     low, high = np.zeros(residuals.shape[1:]), np.zeros(residuals.shape[1:])
     share = _independent_share(test)
     for lead, series in np.ndindex(*low.shape):

@@ -1,4 +1,4 @@
-"""A forecast, whole: models tried on the past, weighed for each series and lead, intervals by their errors. Pure."""
+"""A forecast, whole: models tried on the past, one chosen for each series and lead, intervals by its errors. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Forecast:
     high: Floats
 
     def method(self, lead: int, series: int) -> str:
-        """Return who counts most in the forecast of a series at the lead of that place (0: one step ahead)."""
-        return self.methods[int(self.choice.weights[:, lead, series].argmax())]
+        """Return who forecasts a series at the lead of that place (0: one step ahead)."""
+        return self.methods[int(self.choice.methods[lead, series])]
 
 
 def forecast(
@@ -62,9 +62,8 @@ def forecast(
 
 
 def _needed(methods: Sequence[Method], choice: Choice) -> Sequence[Method]:
-    """Return the models, without what it takes to fit those that count nowhere."""
-    counts = (choice.weights > 0).any(axis=(1, 2))
-    chosen = {method.name for method, does in zip(methods, counts, strict=True) if does}
+    """Return the floor and the models that were chosen, without what it takes to fit the others."""
+    chosen = {methods[number].name for number in {0, *np.unique(choice.methods).tolist()}}
     for method in methods:
         if method.name in chosen:
             chosen.update(method.mean_of)
