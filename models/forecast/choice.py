@@ -18,8 +18,10 @@ import numpy as np
 from models.forecast.backtest import Backtest
 from models.forecast.panel import LEAST_ORIGINS, Floats, Ints
 
-# A model that would count for less is not used.
-LEAST_WEIGHT = 0.01
+# A model that would count for less moves nothing that is worth to fit it.
+LEAST_WEIGHT = 0.1
+# How long a far miss lasts, in leads: of a walk, misses of 90 % count as one each 0.54 leads, errors as one each.
+_MISS_LEADS = 0.5
 # A lead that never varies is taken to be so many standard deviations, and so large odds to be beyond doubt.
 _MOST_DEVIATIONS, _BEYOND_DOUBT = 1e6, 100.0
 
@@ -107,11 +109,11 @@ def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[F
 
     They are quantiles of the residuals of what was chosen at that lead, rounded outwards as split conformal prediction
     has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. n is how many
-    count as independent: errors a day ahead last for a day, and hundreds of them may tell of a dozen days.
+    count as independent: what misses a day ahead does so for hours, and hundreds of residuals may tell of a few dozen.
     """
     residuals = _together(choice.methods, choice.weights, test.residuals(known))
     low, high = np.zeros(residuals.shape[1:]), np.zeros(residuals.shape[1:])
-    share = _independent_share(test)
+    share = _independent_share(test, _MISS_LEADS)
     for lead, series in np.ndindex(*low.shape):
         found = residuals[:, lead, series]
         found = np.sort(found[~np.isnan(found)])
@@ -119,10 +121,10 @@ def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[F
     return low, high
 
 
-def _independent_share(test: Backtest) -> Floats:
-    """Return as how many of an origin each counts, lead by lead: forecasts that overlap err much the same."""
+def _independent_share(test: Backtest, lasts_leads: float = 1.0) -> Floats:
+    """Return as how much of an independent origin each counts at each lead: forecasts that overlap err alike."""
     every = int(test.origins[1] - test.origins[0]) if len(test.origins) > 1 else 1
-    share: Floats = np.minimum(1.0, every / np.arange(1, test.came.shape[1] + 1))
+    share: Floats = np.minimum(1.0, every / (lasts_leads * np.arange(1, test.came.shape[1] + 1)))
     return share
 
 

@@ -34,6 +34,10 @@ class Forecast:
         """Return who forecasts a series at the lead of that place (0: one step ahead)."""
         return self.methods[int(self.choice.methods[lead, series])]
 
+    def weight(self, lead: int, series: int) -> float:
+        """Return how much that model counts; the rest is the floor's, which by itself counts whole."""
+        return float(self.choice.weights[lead, series]) if self.choice.methods[lead, series] else 1.0
+
 
 def forecast(
     panel: Panel,
@@ -92,14 +96,18 @@ def check(panel: Panel, task: Task) -> None:
             f"{panel.names[series]} has no usable value at step {step}; mend or leave out that time"
         )
     if len(values) < task.least_steps:
+        step, known, needed = (
+            span_text(count * panel.step_s) for count in (1, len(values), task.least_steps)
+        )
         raise SeriesError(
-            f"{len(values)} steps of {_span(panel.step_s)} are known ({_span(len(values) * panel.step_s)}), and to "
-            f"forecast {task.horizon} ahead takes {task.least_steps} ({_span(task.least_steps * panel.step_s)}); "
+            f"{len(values)} steps of {step} are known ({known}), and to forecast {task.horizon} ahead takes "
+            f"{task.least_steps} ({needed}); "
             "ingest more of the past, or ask for a shorter --horizon or --step"
         )
 
 
-def _span(seconds: int) -> str:
+def span_text(seconds: int) -> str:
+    """Return a span of time in words: «3.3 days»."""
     for unit, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= (2 if name == "days" else 1) * unit:
             return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"
