@@ -96,11 +96,11 @@ def check(panel: Panel, task: Task) -> None:
             f"{panel.names[series]} has no usable value at step {step}; mend or leave out that time"
         )
     if len(values) < task.least_steps:
-        step, known, needed = (
+        each, known, needed = (
             span_text(count * panel.step_s) for count in (1, len(values), task.least_steps)
         )
         raise SeriesError(
-            f"{len(values)} steps of {step} are known ({known}), and to forecast {task.horizon} ahead takes "
+            f"{len(values)} steps of {each} are known ({known}), and to forecast {task.horizon} ahead takes "
             f"{task.least_steps} ({needed}); "
             "ingest more of the past, or ask for a shorter --horizon or --step"
         )
