@@ -5,7 +5,8 @@
 
 Hourly means of what ran and waited in May 2020 ($RIGHTSIZER_TRACES, queue/helios_earth_*.csv.gz). The origin rolls
 hour by hour over the last seventeen days; models are fitted anew every other day, on what is known then, and who
-forecasts each series is chosen anew at every origin by errors that are known there (models/forecast/choice.py).
+forecasts each series, and how much it counts beside seasonal naive, is chosen anew at every origin by errors that are
+known there (models/forecast/choice.py).
 
 Errors are mean absolute errors, in % of that of seasonal naive (the same hour a day before) at the same origins: a
 series of 0.1 GPUs in the mean counts as much as one of 200, and WMAPE would divide by hardly anything. Nothing beats
