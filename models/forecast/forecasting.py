@@ -88,7 +88,7 @@ def trial_origins(steps: int, task: Task) -> Ints:
 def check(panel: Panel, task: Task) -> None:
     """Raise SeriesError, saying what is there and what is needed, where a panel cannot be forecast."""
     if not panel.names or not panel.values.size:
-        raise SeriesError("there is no demand to forecast; ingest more of the past, or choose another --by")
+        raise SeriesError("there is no demand to forecast; give more of the past, or choose another --by")
     values = panel.values
     if not np.isfinite(values).all() or (values < 0).any():
         step, series = (int(place[0]) for place in np.nonzero(~(np.isfinite(values) & (values >= 0))))
@@ -102,7 +102,7 @@ def check(panel: Panel, task: Task) -> None:
         raise SeriesError(
             f"{len(values)} steps of {each} are known ({known}), and to forecast {task.horizon} ahead takes "
             f"{task.least_steps} ({needed}); "
-            "ingest more of the past, or ask for a shorter --horizon or --step"
+            "give more of the past (`rightsizer ingest`, a longer CSV), or ask for a shorter --horizon or --step"
         )
 
 

@@ -224,24 +224,25 @@ def rows_of(panel: Panel, found: Forecast, left_out: int, unit: str) -> list[dic
 
 def choice_lines(panel: Panel, found: Forecast, left_out: int) -> list[str]:
     """Return a line for each series: its models, at how many steps, and the error that was made there in the past."""
-    lines = []
-    steps = len(found.value) - left_out
-    for series, name in enumerate(panel.names):
-        told: dict[str, list[float]] = {}
-        for lead in range(left_out, len(found.value)):
-            ratio = float(found.choice.chosen_ratios[lead, series])
-            told.setdefault(found.method(lead, series), []).append(ratio)
-        words = (_words(model, ratios, steps, found.methods[0]) for model, ratios in told.items())
-        lines.append(f"{name}: {'; '.join(words)}")
-    return lines
+    return [
+        f"{name}: {_models(found, range(left_out, len(found.value)), series)}"
+        for series, name in enumerate(panel.names)
+    ]
 
 
-def _words(model: str, ratios: list[float], steps: int, floor: str) -> str:
-    where = f"at all {steps} steps" if len(ratios) == steps else f"at {len(ratios)} of {steps} steps"
-    if model == floor:
-        return f"{model} {where}: nothing beat it surely enough"
-    error = sum(ratios) / len(ratios)
-    return f"{model} {where}: erred {error:.0%} as much as {floor} on the past"
+def _models(found: Forecast, leads: range, series: int) -> str:
+    """Return the models of a series in words, those of most steps first."""
+    floor, told = found.methods[0], dict[str, list[float]]()
+    for lead in leads:
+        ratio = float(found.choice.chosen_ratios[lead, series])
+        told.setdefault(found.method(lead, series), []).append(ratio)
+    if list(told) == [floor]:
+        return f"{floor} at all {len(leads)} steps: nothing beat it surely enough"
+    words = [
+        f"{model} at {len(ratios)}" + (f" ({sum(ratios) / len(ratios):.0%})" if model != floor else "")
+        for model, ratios in sorted(told.items(), key=lambda one: -len(one[1]))
+    ]
+    return f"of {len(leads)} steps {', '.join(words)} (%: its error on the past over that of {floor})"
 
 
 def _time(time_s: int) -> str:

@@ -79,7 +79,7 @@ def test_too_little_says_how_much_is_there_and_how_much_is_needed(run: Run, site
     ran = run("forecast", "--format", "json")
     assert (ran.code, ran.out) == (1, "")
     assert "steps of 1 h are known (2.9 days)" in ran.err
-    assert "takes 96 (4 days); ingest more of the past, or ask for a shorter --horizon" in ran.err
+    assert "takes 96 (4 days); give more of the past" in ran.err
 
 
 def test_an_empty_store_and_none_at_all_say_what_to_do(run: Run, site: Site) -> None:
@@ -114,6 +114,7 @@ def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> N
     assert (first["series"], first["time"]) == ("gpus", "2023-11-26T00:00Z")
     assert first["value"] == pytest.approx(mean, abs=0.01)
     assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert "gpus: of 2 steps" in ran.err or "gpus: seasonal naive at all 2 steps" in ran.err
     failed = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "demand.nonsense"))
     assert failed.code == 1
     assert "cannot write the plot" in failed.err
