@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.forecast.backtest import Backtest
-from models.forecast.panel import LEAST_ORIGINS, Floats, Ints
+from models.forecast.panel import LEAST_ORIGINS, Floats, Ints, bands
 
 # A model that would count for less moves nothing that is worth to fit it.
 LEAST_WEIGHT = 0.1
@@ -107,17 +107,19 @@ def _together(methods: Ints, weights: Floats, figures: Floats) -> Floats:
 def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[Floats, Floats]:
     """Return how far below and above its forecast a value lies with chance `level`: two of leads × series.
 
-    They are quantiles of the residuals of what was chosen at that lead, rounded outwards as split conformal prediction
-    has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. n is how many
-    count as independent: what misses a day ahead does so for hours, and hundreds of residuals may tell of a few dozen.
+    They are quantiles of the residuals of what was chosen in that band of leads, rounded outwards as split conformal
+    prediction has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. So
+    many count as are independent: what misses a day ahead does so for hours, and thousands may tell of a few dozen.
     """
     residuals = _together(choice.methods, choice.weights, test.residuals(known))
+    band, share = bands(residuals.shape[1]), _independent_share(test, _MISS_LEADS)
     low, high = np.zeros(residuals.shape[1:]), np.zeros(residuals.shape[1:])
-    share = _independent_share(test, _MISS_LEADS)
-    for lead, series in np.ndindex(*low.shape):
-        found = residuals[:, lead, series]
-        found = np.sort(found[~np.isnan(found)])
-        low[lead, series], high[lead, series] = _ends(found, float(share[lead]), level)
+    for one, series in np.ndindex(int(band[-1]) + 1, residuals.shape[2]):
+        of_band = band == one
+        found = residuals[:, of_band, series].ravel()
+        each = float(share[of_band][-1]) / of_band.sum()
+        ends = _ends(np.sort(found[~np.isnan(found)]), each, level)
+        low[of_band, series], high[of_band, series] = ends
     return low, high
 
 
