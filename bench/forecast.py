@@ -5,7 +5,8 @@
 
 Hourly means of what ran and waited in May 2020 ($RIGHTSIZER_TRACES, queue/helios_earth_*.csv.gz). The origin rolls
 hour by hour over the last seventeen days; models are fitted anew every other day, on what is known then, and who
-forecasts each series is chosen anew at every origin by errors that are known there (models/forecast/choice.py).
+forecasts each series, and how much it counts beside seasonal naive, is chosen anew at every origin by errors that are
+known there (models/forecast/choice.py).
 
 Errors are mean absolute errors, in % of that of seasonal naive (the same hour a day before) at the same origins: a
 series of 0.1 GPUs in the mean counts as much as one of 200, and WMAPE would divide by hardly anything. Nothing beats
@@ -25,7 +26,7 @@ import numpy as np
 
 from bench.figures import goal
 from models.forecast.backtest import Backtest, backtest
-from models.forecast.choice import choose, forecasts_of, margins
+from models.forecast.choice import Choice, choose, forecasts_of, margins
 from models.forecast.methods import Method, methods
 from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
 from models.forecast.series import panel_of, read_table
@@ -64,7 +65,7 @@ def main() -> None:
 TITLES = {
     "errors": "Mean absolute error in % of that of seasonal naive, from every hour of the last 17 days",
     "goals": "Goals",
-    "choice": "How often who was chosen, in %",
+    "choice": "How much each counts in what is chosen, in %, mean of all origins",
 }
 
 
@@ -90,7 +91,7 @@ class Judged:
         with progress_bar("trying models") as progress:
             self.test = backtest(panel, task, methods, origins, REFIT_EVERY, progress)
         self.of_judged = origins >= FIRST_JUDGED
-        self.chosen, self.low, self.high, self.by = _chosen(self.test, self.of_judged)
+        self.chosen, self.low, self.high, self.counts = _chosen(self.test, self.of_judged)
         self.came = self.test.came[self.of_judged]
 
     def errors(self, lead: int) -> dict[str, Floats]:
@@ -150,11 +151,11 @@ class Judged:
         return rows
 
     def choice_rows(self) -> list[dict[str, object]]:
-        """Return a row for each lead and method: how often it was chosen."""
+        """Return a row for each lead and method: how much it counted, mean of all origins."""
         return [
             {"lead": f"{lead} h", "method": name}
             | {
-                series: round(100 * float((self.by[:, lead - 1, place] == number).mean()))
+                series: round(100 * float(self.counts[:, number, lead - 1, place].mean()))
                 for place, series in enumerate(self.names)
             }
             for lead in LEADS
@@ -163,8 +164,8 @@ class Judged:
 
 
 def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floats, np.ndarray]:
-    """Return forecasts, ends of intervals and places of who was chosen at each origin, by what was known there."""
-    value, low, high, by = [], [], [], []
+    """Return what was chosen at each origin by what was known there, ends of its interval, and who counted."""
+    value, low, high, counts = [], [], [], []
     for place in np.flatnonzero(of_judged):
         known = int(test.origins[place])
         choice = choose(test, known)
@@ -173,8 +174,16 @@ def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floa
         value.append(forecast)
         low.append(np.maximum(forecast + np.minimum(below, 0), 0))
         high.append(forecast + np.maximum(above, 0))
-        by.append(choice.methods)
-    return np.array(value), np.array(low), np.array(high), np.array(by)
+        counts.append(_counts(choice, len(test.methods)))
+    return np.array(value), np.array(low), np.array(high), np.array(counts)
+
+
+def _counts(choice: Choice, methods: int) -> Floats:
+    """Return how much each method counts: methods × leads × series, 1 together."""
+    counts = np.zeros((methods, *choice.methods.shape))
+    np.put_along_axis(counts, choice.methods[None], choice.weights[None], axis=0)
+    counts[0] = 1 - counts[1:].sum(axis=0)
+    return counts
 
 
 def _row(lead: int, name: str, figures: Floats, names: tuple[str, ...]) -> dict[str, object]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import msgspec
 import numpy
 
 from bench.patent_loads import DAY_S, Day
 from models.scheduling.checks import Floats
-from models.scheduling.slice_plan import SlicePlan
+from models.scheduling.slice_plan import SAME_SHARE, Candidate, SlicePlan
 
+SERVES_ALL = "it serves all that is planned, with the least turns and mean wait"
+LEAST_BLOCKING = "it blocks less than any other candidate"
+LEAST_VARIANCE = "none blocks less; of those that block as little it has the least variance"
+REASONS = (SERVES_ALL, LEAST_BLOCKING, LEAST_VARIANCE)
 SLICES_S = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
 
@@ -98,3 +105,45 @@ def choice_rows(days: list[Planned]) -> list[dict[str, object]]:
         }
         for planned in days
     ]
+
+
+def reason_rows(days: list[Planned]) -> list[dict[str, object]]:
+    """Return a row a reason: on how many days it decided, for which slices, and what was gained by it."""
+    rows: list[dict[str, object]] = []
+    for why in REASONS:
+        plans = [planned.plan for planned in days if reason_of(planned.plan) == why]
+        if not plans:
+            continue
+        slices = Counter(int(one.chosen.cost.slice_s) for one in plans)
+        first, used = (
+            [each.performance for each in one] for one in zip(*map(_first_and_used, plans), strict=True)
+        )
+        rows.append(
+            {
+                "why it is used": why,
+                "days": len(plans),
+                "slices (s)": ", ".join(f"{slice_s:,} on {slices[slice_s]}" for slice_s in sorted(slices)),
+                "blocking %": _mean_percent(one.blocking_rate for one in used),
+                "of least sum %": _mean_percent(one.blocking_rate for one in first),
+                "variance": round(float(numpy.mean([one.unused_variance for one in used])), 3),
+                "of least sum": round(float(numpy.mean([one.unused_variance for one in first])), 3),
+            }
+        )
+    return rows
+
+
+def reason_of(plan: SlicePlan) -> str:
+    """Return which of the REASONS decided."""
+    if len(plan.tried) == 1:
+        return SERVES_ALL
+    least = plan.chosen.performance.blocking_rate + SAME_SHARE
+    equals = sum(one.performance.blocking_rate <= least for one in plan.tried)
+    return LEAST_VARIANCE if equals > 1 else LEAST_BLOCKING
+
+
+def _first_and_used(plan: SlicePlan) -> tuple[Candidate, Candidate]:
+    return plan.tried[0], plan.chosen
+
+
+def _mean_percent(shares: Iterable[float]) -> float:
+    return round(100 * float(numpy.mean(list(shares))), 2)

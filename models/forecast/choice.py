@@ -1,9 +1,11 @@
-"""Which model forecasts a series, and how far it may be off: both by its errors in the backtest. Pure.
+"""Which model forecasts a series, how much it counts, and how far it may be off: by its errors in the backtest. Pure.
 
-Each series chooses at each band of leads: who is best an hour ahead is seldom best a day ahead. The error is the mean
-absolute error, as a ratio to that of seasonal naive at the same origins: it has no unit, and unlike a percentage it
-bears demand that is zero for days. Whoever does not beat seasonal naive there, by a standard error at least, is not
-used; of the others the one whose gain less its standard error is largest.
+Each series chooses at each lead: who is best an hour ahead is seldom best a day ahead, and what beats seasonal naive
+some hours ahead need not beat it a day ahead. The error is the mean absolute error, as a ratio to that of seasonal
+naive at the same origins: it has no unit, and unlike a percentage it bears demand that is zero for days. Whoever does
+not beat seasonal naive there is not used; of the others the one whose gain less its standard error is largest. It is
+averaged with seasonal naive, and counts by how sure it is that there is a lead at all: one that may be chance moves the
+forecast little, and a weighted mean of two forecasts errs no more than they do in that mean.
 """
 
 from __future__ import annotations
@@ -16,94 +18,122 @@ import numpy as np
 from models.forecast.backtest import Backtest
 from models.forecast.panel import LEAST_ORIGINS, Floats, Ints, bands
 
+# A model that would count for less moves nothing that is worth to fit it.
+LEAST_WEIGHT = 0.1
+# How long a far miss lasts, in leads: of a walk, misses of 90 % count as one each 0.54 leads, errors as one each.
+_MISS_LEADS = 0.5
+# A lead that never varies is taken to be so many standard deviations, and so large odds to be beyond doubt.
+_MOST_DEVIATIONS, _BEYOND_DOUBT = 1e6, 100.0
+
 
 @dataclass(frozen=True)
 class Choice:
-    """For each lead and series: the place of the chosen method, and its error over that of the floor.
+    """For each lead and series: the place of the chosen method, and how much it counts; the rest is the floor's.
 
-    `ratios` (methods × leads × series) are those of all methods; NaN where it was not tried often enough.
+    `ratios` (methods × leads × series) are the errors of all methods over those of the floor; NaN where it was not
+    tried often enough. `chosen_ratios` (leads × series) are those of the chosen one and the floor as they count.
     """
 
     methods: Ints
+    weights: Floats
     ratios: Floats
-
-    @property
-    def chosen_ratios(self) -> Floats:
-        """The error of what was chosen over that of the floor: leads × series."""
-        return _taken(self.ratios, self)
+    chosen_ratios: Floats
 
 
 def choose(test: Backtest, known: int) -> Choice:
     """Choose by what had come when so many steps were known."""
-    errors = np.abs(test.residuals(known))
-    every = int(test.origins[1] - test.origins[0]) if len(test.origins) > 1 else 1
-    band = bands(errors.shape[2])
-    judged = [
-        _judge(errors[:, :, band == one], int(np.flatnonzero(band == one)[-1]) + 1, every)
-        for one in range(band[-1] + 1)
-    ]
-    methods, ratios = (np.stack(parts, axis=-2)[..., band, :] for parts in zip(*judged, strict=True))
-    return Choice(methods, ratios)
+    residuals = test.residuals(known)
+    errors = np.abs(residuals)
+    methods, weights = _chosen(errors, _independent_share(test))
+    together = np.abs(_together(methods, weights, residuals))
+    return Choice(methods, weights, _ratios(errors), _ratios(np.stack([errors[0], together]))[1])
 
 
-def _judge(errors: Floats, lead: int, every: int) -> tuple[Ints, Floats]:
-    """Return who is chosen in a band up to a lead (series), and all ratios (methods × series).
+def _chosen(errors: Floats, share: Floats) -> tuple[Ints, Floats]:
+    """Return who is chosen and how much it counts (leads × series) by errors of methods × origins × leads × series.
 
-    `errors` are methods × origins × leads × series, the origins so many steps apart. Errors of forecasts that overlap
-    are much the same, so that so many origins count as one each lead.
+    Of n gains on the floor with mean m > 0 and variance v, (1 + m²/v)^(n/2) is how many times likelier they are if the
+    lead is real than if there is none (the likelihood ratio behind Student's t). What it exceeds 1 by, as a mean of
+    all methods that were tried, since the best of many is ahead by chance too, is the odds on the chosen one. Origins
+    count as the `share` (leads) of one that is independent.
     """
+    mean, deviation, tried = _gains(errors)
+    independent = np.maximum(tried * share[:, None], 1.0)
+    enough = tried >= LEAST_ORIGINS
+    is_ahead = enough & (mean > 0)
+    deviations = np.zeros_like(mean)
+    np.divide(mean, np.maximum(deviation, mean / _MOST_DEVIATIONS), where=is_ahead, out=deviations)
+    evidence = np.minimum(independent / 2 * np.log1p(deviations**2), _BEYOND_DOUBT)
+    odds = np.expm1(evidence).sum(axis=0) / np.maximum(enough[1:].sum(axis=0), 1)
+    weights = odds / (1 + odds)
+    worth = np.where(is_ahead, mean - deviation / np.sqrt(independent), -np.inf)
+    used = weights >= LEAST_WEIGHT
+    return np.where(used, worth.argmax(axis=0), 0), np.where(used, weights, 0.0)
+
+
+def _gains(errors: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return what each method errs less than the floor: mean, standard deviation, and of how many origins."""
+    gains = errors[:1] - errors
+    told = ~np.isnan(gains)
+    tried = told.sum(axis=1).astype(np.float64)
+    mean = np.where(told, gains, 0.0).sum(axis=1) / np.maximum(tried, 1)
+    away = np.where(told, gains - mean[:, None], 0.0)
+    return mean, np.sqrt((away**2).sum(axis=1) / np.maximum(tried, 1)), tried
+
+
+def _ratios(errors: Floats) -> Floats:
+    """Return mean errors over those of the floor at the same origins; 1 for the floor, NaN where too few were tried."""
     told = ~np.isnan(errors + errors[:1])
-    counts = told.sum(axis=2)
-    means = np.where(told, errors, 0.0).sum(axis=2) / np.maximum(counts, 1)
-    floors = np.where(told, errors[:1], 0.0).sum(axis=2) / np.maximum(counts, 1)
-    tried = (counts > 0).sum(axis=1)
-    ours, floor = (one.sum(axis=1) / np.maximum(tried, 1) for one in (means, floors))
+    ours, floor = (np.where(told, one, 0.0).sum(axis=1) for one in (errors, errors[:1]))
     # A floor without an error cannot be beaten.
     ratios = np.where(floor > 0, ours / np.where(floor > 0, floor, 1.0), np.where(ours > 0, np.inf, 1.0))
-    gain = np.where(counts > 0, means - floors - (ours - floor)[:, None], 0.0)
-    independent = np.maximum(tried * min(1.0, every / lead), 1.0)
-    doubt = np.sqrt((gain**2).sum(axis=1) / np.maximum(tried, 1) / independent)
-    enough = tried >= LEAST_ORIGINS
-    enough[0] = True
-    worth = np.where(enough, ours - floor + doubt, np.inf)
-    worth[0] = 0.0
+    ratios = np.where(told.sum(axis=1) >= LEAST_ORIGINS, ratios, np.nan)
     ratios[0] = 1.0
-    return worth.argmin(axis=0), np.where(enough, ratios, np.nan)
+    return ratios
 
 
 def forecasts_of(choice: Choice, forecasts: Floats) -> Floats:
-    """Return the chosen method's forecasts (leads × series) of those of all (methods × leads × series)."""
-    return _taken(forecasts, choice)
+    """Return what is forecast (leads × series) of what all methods say (methods × leads × series)."""
+    return _together(choice.methods, choice.weights, forecasts)
 
 
-def _taken(figures: Floats, choice: Choice) -> Floats:
-    taken: Floats = np.take_along_axis(figures, choice.methods[None], axis=0)[0]
-    return taken
+def _together(methods: Ints, weights: Floats, figures: Floats) -> Floats:
+    """Return the figures of the chosen one and the floor as they count: … × leads × series, of those of all methods."""
+    ours = np.take_along_axis(figures, methods[(None,) * (figures.ndim - 2)], axis=0)[0]
+    together: Floats = weights * ours + (1 - weights) * figures[0]
+    return together
 
 
 def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[Floats, Floats]:
     """Return how far below and above its forecast a value lies with chance `level`: two of leads × series.
 
-    They are quantiles of the chosen method's own residuals in that band of leads, rounded outwards as split conformal
-    prediction has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none.
+    They are quantiles of the residuals of what was chosen in that band of leads, rounded outwards as split conformal
+    prediction has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. So
+    many count as are independent: what misses a day ahead does so for hours, and thousands may tell of a few dozen.
     """
-    residuals = test.residuals(known)
-    band = bands(residuals.shape[2])
-    low, high = np.zeros(choice.methods.shape), np.zeros(choice.methods.shape)
-    for lead, series in np.ndindex(*choice.methods.shape):
-        together = band == band[lead]
-        if lead and band[lead - 1] == band[lead]:
-            low[lead, series], high[lead, series] = low[lead - 1, series], high[lead - 1, series]
-            continue
-        found = residuals[choice.methods[lead, series]][:, together, series].ravel()
-        low[lead, series], high[lead, series] = _ends(np.sort(found[~np.isnan(found)]), level)
+    residuals = _together(choice.methods, choice.weights, test.residuals(known))
+    band, share = bands(residuals.shape[1]), _independent_share(test, _MISS_LEADS)
+    low, high = np.zeros(residuals.shape[1:]), np.zeros(residuals.shape[1:])
+    for one, series in np.ndindex(int(band[-1]) + 1, residuals.shape[2]):
+        of_band = band == one
+        found = residuals[:, of_band, series].ravel()
+        each = float(share[of_band][-1]) / of_band.sum()
+        ends = _ends(np.sort(found[~np.isnan(found)]), each, level)
+        low[of_band, series], high[of_band, series] = ends
     return low, high
 
 
-def _ends(residuals: Floats, level: float) -> tuple[float, float]:
-    """Return the two ends of the middle `level` of sorted residuals."""
+def _independent_share(test: Backtest, lasts_leads: float = 1.0) -> Floats:
+    """Return as how much of an independent origin each counts at each lead: forecasts that overlap err alike."""
+    every = int(test.origins[1] - test.origins[0]) if len(test.origins) > 1 else 1
+    share: Floats = np.minimum(1.0, every / (lasts_leads * np.arange(1, test.came.shape[1] + 1)))
+    return share
+
+
+def _ends(residuals: Floats, share: float, level: float) -> tuple[float, float]:
+    """Return the two ends of the middle `level` of sorted residuals, of which each counts as so much of one."""
     count = len(residuals)
     if not count:
         return 0.0, 0.0
-    place = min(count, math.ceil((count + 1) * (1 + level) / 2)) - 1
+    place = min(count, math.ceil((count + 1 / share) * (1 + level) / 2)) - 1
     return float(residuals[count - 1 - place]), float(residuals[place])

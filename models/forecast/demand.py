@@ -58,8 +58,11 @@ def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: 
     """
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
+        if not attempts.num_rows:
+            raise SeriesError("the store holds no job that has ended; run `rightsizer ingest` first")
         raise SeriesError(
-            f"the store holds no demand of {what}; run `rightsizer ingest`, or choose another --what"
+            f"none of the {attempts.num_rows} attempts in the store was given or asked for {what} for any time; "
+            "choose another --what"
         )
     first = -(-int(spans.end_s.min()) // step_s)
     last = int(spans.end_s.max()) // step_s

@@ -34,6 +34,10 @@ class Forecast:
         """Return who forecasts a series at the lead of that place (0: one step ahead)."""
         return self.methods[int(self.choice.methods[lead, series])]
 
+    def weight(self, lead: int, series: int) -> float:
+        """Return how much that model counts; the rest is the floor's, which by itself counts whole."""
+        return float(self.choice.weights[lead, series]) if self.choice.methods[lead, series] else 1.0
+
 
 def forecast(
     panel: Panel,
@@ -62,8 +66,8 @@ def forecast(
 
 
 def _needed(methods: Sequence[Method], choice: Choice) -> Sequence[Method]:
-    """Return the models, without what it takes to fit those that nobody chose."""
-    chosen = {methods[number].name for number in np.unique(choice.methods).tolist()}
+    """Return the floor and the models that were chosen, without what it takes to fit the others."""
+    chosen = {methods[number].name for number in {0, *np.unique(choice.methods).tolist()}}
     for method in methods:
         if method.name in chosen:
             chosen.update(method.mean_of)
@@ -84,7 +88,7 @@ def trial_origins(steps: int, task: Task) -> Ints:
 def check(panel: Panel, task: Task) -> None:
     """Raise SeriesError, saying what is there and what is needed, where a panel cannot be forecast."""
     if not panel.names or not panel.values.size:
-        raise SeriesError("there is no demand to forecast; ingest more of the past, or choose another --by")
+        raise SeriesError("there is no demand to forecast; give more of the past, or choose another --by")
     values = panel.values
     if not np.isfinite(values).all() or (values < 0).any():
         step, series = (int(place[0]) for place in np.nonzero(~(np.isfinite(values) & (values >= 0))))
@@ -92,14 +96,18 @@ def check(panel: Panel, task: Task) -> None:
             f"{panel.names[series]} has no usable value at step {step}; mend or leave out that time"
         )
     if len(values) < task.least_steps:
+        each, known, needed = (
+            span_text(count * panel.step_s) for count in (1, len(values), task.least_steps)
+        )
         raise SeriesError(
-            f"{len(values)} steps of {_span(panel.step_s)} are known ({_span(len(values) * panel.step_s)}), and to "
-            f"forecast {task.horizon} ahead takes {task.least_steps} ({_span(task.least_steps * panel.step_s)}); "
-            "ingest more of the past, or ask for a shorter --horizon or --step"
+            f"{len(values)} steps of {each} are known ({known}), and to forecast {task.horizon} ahead takes "
+            f"{task.least_steps} ({needed}); "
+            "give more of the past (`rightsizer ingest`, a longer CSV), or ask for a shorter --horizon or --step"
         )
 
 
-def _span(seconds: int) -> str:
+def span_text(seconds: int) -> str:
+    """Return a span of time in words: «3.3 days»."""
     for unit, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= (2 if name == "days" else 1) * unit:
             return f"{seconds / unit:.1f}".removesuffix(".0") + f" {name}"

@@ -77,7 +77,7 @@ def season_steps(step_s: int) -> int:
 
 
 def bands(horizon: int) -> Ints:
-    """Return the band of each lead from 1 on (0, 1, 1, 2, 2, 2, 2, 3, …): leads that are judged together.
+    """Return the band of each lead from 1 on (0, 1, 1, 2, 2, 2, 2, 3, …): leads whose errors are taken together.
 
     Errors change with the logarithm of the lead, so that each band is twice as wide as that before it.
     """

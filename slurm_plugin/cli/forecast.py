@@ -106,8 +106,9 @@ def forecast(
     """Forecast what will be asked for: jobs, cores, GPUs or memory (MiB) that wait or run, as means over each step.
 
     Every model is tried from many times of the past, and each series takes at each distance the one that was best
-    there. None is used that does not beat seasonal naive, which says what was a day before (a week, with steps of a
-    day). The ends of an interval are those of the errors made then.
+    there. It counts by how sure that is (column «weight»), and seasonal naive for the rest: what was a day before (a
+    week, with steps of a day). None is used that does not beat that. The ends of an interval are those of the errors
+    made then.
 
     \b
     Example:
@@ -157,7 +158,8 @@ def from_csv(file: Path, step_s: int) -> Past:
         with file.open(encoding="utf-8", newline="") as lines:
             read = panel_of(read_table(lines), step_s)
     except (OSError, UnicodeDecodeError) as error:
-        raise SeriesError(f"cannot read {file}: {error}; give a CSV of times and demand") from None
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise SeriesError(f"cannot read {file}: {why}; give a CSV of times and demand") from None
     for line in read.notes:
         note(line)
     return Past(read.panel, 0)
@@ -168,6 +170,7 @@ def from_store(config_file: str | None, what: What, by: By, step_s: int, top: in
     from accounting.store.database import open_store
     from accounting.store.records import read_attempt_columns
     from models.forecast.demand import COLUMNS, KNOWN_SHARE, demand_of
+    from models.forecast.forecasting import span_text
 
     engine = open_store(load_config(config_file).store.url)
     try:
@@ -176,9 +179,10 @@ def from_store(config_file: str | None, what: What, by: By, step_s: int, top: in
         engine.dispose()
     demand = demand_of(attempts, what, by, step_s, top)
     if demand.left_out:
+        span = span_text(demand.left_out * step_s)
         note(
-            f"the last {demand.left_out} steps of the store are forecast too: of what waited and ran then, less than "
-            f"{KNOWN_SHARE:.0%} is likely to have ended, and jobs are stored when they have"
+            f"what the store knows of its last {span} is forecast anew, and not shown: less than {KNOWN_SHARE:.0%} of "
+            "what waited and ran then is likely to have ended, and jobs are stored when they have"
         )
     return Past(demand.panel, demand.left_out)
 
@@ -211,6 +215,7 @@ def rows_of(panel: Panel, found: Forecast, left_out: int, unit: str) -> list[dic
             "low": round(float(found.low[lead, series]), 2),
             "high": round(float(found.high[lead, series]), 2),
             "model": found.method(lead, series),
+            "weight": round(found.weight(lead, series), 2),
         }
         for series, name in enumerate(panel.names)
         for lead in range(left_out, len(found.value))
@@ -218,16 +223,26 @@ def rows_of(panel: Panel, found: Forecast, left_out: int, unit: str) -> list[dic
 
 
 def choice_lines(panel: Panel, found: Forecast, left_out: int) -> list[str]:
-    """Return a line for each series: its models, and their error in the past over seasonal naive's."""
-    lines = []
-    for series, name in enumerate(panel.names):
-        told: dict[str, list[float]] = {}
-        for lead in range(left_out, len(found.value)):
-            ratio = float(found.choice.chosen_ratios[lead, series])
-            told.setdefault(found.method(lead, series), []).append(ratio)
-        words = (f"{model} {sum(ratios) / len(ratios):.2f}" for model, ratios in told.items())
-        lines.append(f"{name}: error on the past over that of seasonal naive: {', '.join(words)}")
-    return lines
+    """Return a line for each series: its models, at how many steps, and the error that was made there in the past."""
+    return [
+        f"{name}: {_models(found, range(left_out, len(found.value)), series)}"
+        for series, name in enumerate(panel.names)
+    ]
+
+
+def _models(found: Forecast, leads: range, series: int) -> str:
+    """Return the models of a series in words, those of most steps first."""
+    floor, told = found.methods[0], dict[str, list[float]]()
+    for lead in leads:
+        ratio = float(found.choice.chosen_ratios[lead, series])
+        told.setdefault(found.method(lead, series), []).append(ratio)
+    if list(told) == [floor]:
+        return f"{floor} at all {len(leads)} steps: nothing beat it surely enough"
+    words = [
+        f"{model} at {len(ratios)}" + (f" ({sum(ratios) / len(ratios):.0%})" if model != floor else "")
+        for model, ratios in sorted(told.items(), key=lambda one: -len(one[1]))
+    ]
+    return f"of {len(leads)} steps {', '.join(words)} (%: its error on the past over that of {floor})"
 
 
 def _time(time_s: int) -> str:

@@ -33,8 +33,10 @@ def test_a_walk_is_followed_an_hour_ahead_and_its_intervals_hold() -> None:
         for row in judged.goal_rows()
         if row["goal"] == "came within its interval (%)"
     }["1 h ahead"] == "yes"
-    for row in judged.choice_rows():
-        assert 0 <= int(str(row["a"])) <= 100
+    for lead in ("1 h", "24 h"):
+        counts = [int(str(row["a"])) for row in judged.choice_rows() if row["lead"] == lead]
+        assert min(counts) >= 0
+        assert sum(counts) == pytest.approx(100, abs=2)
 
 
 def test_the_row_of_a_model_that_cannot_run_says_what_to_install() -> None:
@@ -45,14 +47,13 @@ def test_the_row_of_a_model_that_cannot_run_says_what_to_install() -> None:
 
 
 @needs_traces
-def test_what_is_chosen_is_no_worse_on_average_than_seasonal_naive() -> None:
+def test_what_is_chosen_is_no_worse_than_seasonal_naive_on_any_cluster() -> None:
     files = sorted(TRACES.glob("queue/helios_earth_*.csv.gz"))
-    judged = bench.Judged(bench.read_panel(files, "gpus"), QUICK)
+    always_there = [one for one in methods() if one.name != "PCA+LSTM"]
+    judged = bench.Judged(bench.read_panel(files, "gpus"), always_there)
     assert len(judged.names) == 8
-    goals = {(row["goal"], row["where"]): row["met"] for row in judged.goal_rows()}
-    for ahead in ("1 h ahead", "24 h ahead"):
-        assert goals["the chosen, in % of seasonal naive", ahead] == "yes"
-        assert goals["came within its interval (%)", ahead] == "yes"
+    for row in judged.goal_rows():
+        assert row["met"] == "yes", row
 
 
 def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

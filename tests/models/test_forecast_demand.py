@@ -104,9 +104,9 @@ def test_the_latest_steps_are_left_out_where_jobs_are_long() -> None:
 
 
 def test_no_demand_is_said() -> None:
-    with pytest.raises(SeriesError, match="no demand of gpus"):
+    with pytest.raises(SeriesError, match="none of the 12 attempts in the store was given or asked for gpus"):
         demand(*short(100, 200), what="gpus")
-    with pytest.raises(SeriesError, match="no demand of jobs; run `rightsizer ingest`"):
+    with pytest.raises(SeriesError, match="no job that has ended; run `rightsizer ingest`"):
         demand_of(attempts(), "jobs", "all", STEP_S, 9)
 
 

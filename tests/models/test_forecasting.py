@@ -39,13 +39,55 @@ def test_who_errs_least_is_chosen_and_the_floor_of_equals() -> None:
     assert choose(trial([0.0, 1.0]), 60).ratios[1].tolist() == [[np.inf]]
 
 
-def test_a_gain_within_its_standard_error_is_no_gain() -> None:
-    test = trial([4.0, 4.0])
-    errors = np.where(np.arange(60) < 31, 2.0, 6.0)[:, None, None]  # better on average, by hardly anything
-    test.forecasts[1] = 100.0 + errors
-    found = choose(test, 60)
-    assert found.ratios[1, 0, 0] < 1
-    assert found.methods.tolist() == [[0]]
+def drawn_errors(spreads: list[float], seed: int, horizon: int = 1, series: int = 200) -> Backtest:
+    """A backtest of many series, where the errors of each method are drawn, all for themselves, with that spread."""
+    draw, origins = np.random.default_rng(seed), 200
+    came = np.full((origins, horizon, series), 100.0)
+    forecasts = np.stack([came + spread * draw.normal(size=came.shape) for spread in spreads])
+    return Backtest(
+        tuple(f"m{number}" for number in range(len(spreads))), np.arange(origins), forecasts, came
+    )
+
+
+@pytest.mark.parametrize("challengers", [1, 5])
+def test_seasonal_naive_stays_where_the_lead_of_others_is_noise(challengers: int) -> None:
+    found = choose(drawn_errors([1.0] * (1 + challengers), seed=challengers), 200)
+    # The best of five is ahead of it nearly everywhere: a choice by the least error would hardly ever keep it.
+    assert (found.weights == 0).mean() > 0.5
+    assert found.weights.mean() < 0.2
+    assert (found.weights > 0.9).mean() < 0.05
+
+
+def test_a_challenger_whose_lead_is_real_is_taken() -> None:
+    found = choose(drawn_errors([1.0, 1.0, 0.6, 1.0], seed=0), 200)
+    assert (found.methods == 2).all()
+    assert found.weights.min() > 0.9
+    assert found.chosen_ratios.mean() == pytest.approx(0.6, abs=0.05)
+
+
+def test_the_same_lead_counts_for_less_where_forecasts_overlap() -> None:
+    found = choose(drawn_errors([1.0, 0.8], seed=0, horizon=24), 200)
+    assert found.weights[0].mean() > 0.8
+    assert found.weights[23].mean() < 0.3
+
+
+def test_whoever_does_not_beat_seasonal_naive_is_not_used() -> None:
+    test = drawn_errors([1.0, 1.0, 1.0], seed=3)
+    found = choose(test, 200)
+    ahead = np.take_along_axis(found.ratios, found.methods[None], axis=0)[0] < 1
+    assert ahead[found.methods > 0].all()
+
+
+def test_what_is_chosen_lies_between_its_model_and_seasonal_naive() -> None:
+    test = drawn_errors([1.0, 0.9], seed=0)
+    found, latest = choose(test, 200), np.stack([np.zeros((1, 200)), np.ones((1, 200))])
+    assert ((found.weights > 0) & (found.weights < 1)).any()
+    assert np.array_equal(forecasts_of(found, latest), found.weights)
+    floor = np.abs(test.came - test.forecasts[0]).mean(axis=0)
+    together = np.abs(test.came - [forecasts_of(found, one) for one in test.forecasts.swapaxes(0, 1)])
+    assert found.chosen_ratios == pytest.approx(together.mean(axis=0) / floor)
+    between = found.weights * found.ratios[1] + 1 - found.weights
+    assert (found.chosen_ratios <= between + 1e-9).all()
 
 
 def test_who_was_tried_seldom_is_not_chosen() -> None:
@@ -63,7 +105,7 @@ def test_the_choice_knows_nothing_of_what_comes_after(seed: int) -> None:
     for one in (whole, with_another_future(whole, known, seed)):
         test = backtest(one, TASK, NAIVE, origins, 500)
         choice = choose(test, known)
-        found.append((choice.methods, choice.ratios, *margins(test, choice, known, 0.8)))
+        found.append((choice.methods, choice.weights, choice.ratios, *margins(test, choice, known, 0.8)))
     for one, other in zip(*found, strict=True):
         assert np.array_equal(one, other, equal_nan=True)
 
@@ -100,6 +142,19 @@ def test_intervals_hold_as_much_as_they_say(seed: int, level: float) -> None:
     came = test.came[later]
     held = ((value + low <= came) & (came <= value + high)).mean()
     assert level - 0.07 < held < level + 0.07
+
+
+def test_intervals_hold_where_misses_last() -> None:
+    # A walk a day ahead: of 300 residuals only a dozen or two tell something of their own.
+    walks = 1000 + np.random.default_rng(0).normal(size=(420, 60)).cumsum(axis=0)
+    test = backtest(panel(walks), Task(24, 8), NAIVE, np.arange(50, 390), 2000)
+    choice = choose(test, 360)
+    low, high = margins(test, choice, 360, 0.9)
+    later = test.origins == 360
+    value = forecasts_of(choice, test.forecasts[:, later][:, 0])
+    held = ((value + low <= test.came[later][0]) & (test.came[later][0] <= value + high)).mean(axis=1)
+    assert held.shape == (24,)
+    assert 0.85 < held.mean() < 0.96
 
 
 def test_a_whole_forecast_beats_the_floor_where_there_is_more_to_know() -> None:

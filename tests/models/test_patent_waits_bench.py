@@ -4,13 +4,26 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy
 import pytest
 
 from bench import patent_waits
 from bench.patent_loads import DAY_S, LEAST_CONSUMERS, PHILLY, Day, philly_days, seeded_days
-from bench.patent_tables import Planned, candidate_rows, choice_rows, each_rows, map_rows
+from bench.patent_tables import (
+    LEAST_BLOCKING,
+    LEAST_VARIANCE,
+    SERVES_ALL,
+    Planned,
+    candidate_rows,
+    choice_rows,
+    each_rows,
+    map_rows,
+    reason_of,
+    reason_rows,
+)
 from bench.patent_waits import goals, planned_days, wait_rows, waits_of_day
+from models.scheduling.performance import Performance
 from models.scheduling.slice_plan import Supply, plan
 
 TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
@@ -60,6 +73,24 @@ def test_tables_of_plans_by_hand() -> None:
     assert len(rows) == len(planned.plan.tried)
     assert [row["chosen"] for row in rows].count("yes") == 1
     assert "blocks least (14.3%; the most is" in str(choice_rows([planned])[0]["why"])
+
+
+def test_reasons_of_plans_by_hand() -> None:
+    # Of eight heaps six have the last consumer last, and block its 2 of 14; a window of a day serves all.
+    short, supply = a_day(), Supply(suppliers=1, window_s=DAY_S, slices_s=(3600,))
+    served = plan(short.day.volumes, short.planned_s, supply, numpy.random.default_rng(1))
+    long = msgspec.structs.replace(short, plan=served)
+    rows = reason_rows([long, short, long])
+    assert [(row["why it is used"], row["days"], row["slices (s)"], row["blocking %"]) for row in rows] == [
+        (SERVES_ALL, 2, "3,600 on 2", 0),
+        (LEAST_VARIANCE, 1, "3,600 on 1", 14.29),
+    ]
+    best, *others = short.plan.tried
+    blocked = msgspec.structs.replace(
+        others[0], performance=Performance(blocking_rate=0.5, unused_variance=0)
+    )
+    alone = msgspec.structs.replace(short.plan, chosen=best, tried=(blocked, best))
+    assert reason_of(alone) == LEAST_BLOCKING
 
 
 def test_days_are_planned_by_what_came_before_alone() -> None:

@@ -53,15 +53,15 @@ def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:
     assert ran.code == 0, ran.err
     rows = {(row["series"], row["time"]): row for row in json.loads(ran.out)}
     # The last step of six hours is left out, for an hour of it need not have ended, and is not shown.
-    assert "the last 1 steps of the store are forecast too" in ran.err
+    assert "what the store knows of its last 6 h is forecast anew, and not shown" in ran.err
     assert list(rows) == [
         (name, time) for name in ("main", "gpu") for time in ("2023-11-28T00:00Z", "2023-11-28T06:00Z")
     ]
     assert [row["jobs"] for row in rows.values()] == [1, 1, 0, 3]
     for row in rows.values():
         assert row["low"] <= row["jobs"] <= row["high"]
-        assert row["model"] == "seasonal naive"
-    assert "main: error on the past over that of seasonal naive: seasonal naive 1.00" in ran.err
+        assert (row["model"], row["weight"]) == ("seasonal naive", 1)
+    assert "main: seasonal naive at all 2 steps" in ran.err
 
 
 @pytest.mark.parametrize(("what", "is_"), [("cores", 8), ("gpus", 0), ("memory", 8000)])
@@ -70,7 +70,7 @@ def test_what_is_counted_has_its_unit_in_the_name(what: str, is_: float, run: Ru
     ran = run("forecast", *SHORT, "--what", what, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(ran.out)))
     column = {"memory": "memory_mib"}.get(what, what)
-    assert list(rows[0]) == ["series", "time", column, "low", "high", "model"]
+    assert list(rows[0]) == ["series", "time", column, "low", "high", "model", "weight"]
     assert float(rows[0][column]) == is_
 
 
@@ -79,13 +79,19 @@ def test_too_little_says_how_much_is_there_and_how_much_is_needed(run: Run, site
     ran = run("forecast", "--format", "json")
     assert (ran.code, ran.out) == (1, "")
     assert "steps of 1 h are known (2.9 days)" in ran.err
-    assert "takes 96 (4 days); ingest more of the past, or ask for a shorter --horizon" in ran.err
+    assert "takes 96 (4 days); give more of the past" in ran.err
 
 
 def test_an_empty_store_and_none_at_all_say_what_to_do(run: Run, site: Site) -> None:
     assert_one_line(run("forecast"), 1, "no store at .*; run `rightsizer ingest` first")
     open_store(site.config.store.url, create=True).dispose()
-    assert_one_line(run("forecast"), 1, "no demand of cores; run `rightsizer ingest`")
+    assert_one_line(run("forecast"), 1, "no job that has ended; run `rightsizer ingest`")
+
+
+def test_demand_of_what_no_job_has_is_said(run: Run, site: Site) -> None:
+    store(site, [attempt(job_id=job, token=False) for job in range(1, 6)])
+    said = "none of the 5 attempts in the store was given or asked for gpus for any time; choose another"
+    assert_one_line(run("forecast", "--what", "gpus"), 1, said)
 
 
 @pytest.fixture
@@ -108,6 +114,7 @@ def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> N
     assert (first["series"], first["time"]) == ("gpus", "2023-11-26T00:00Z")
     assert first["value"] == pytest.approx(mean, abs=0.01)
     assert drawn.read_bytes().startswith(b"\x89PNG")
+    assert "gpus: of 2 steps" in ran.err or "gpus: seasonal naive at all 2 steps" in ran.err
     failed = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "demand.nonsense"))
     assert failed.code == 1
     assert "cannot write the plot" in failed.err
@@ -141,10 +148,16 @@ def test_a_wrong_use_is_said(arguments: list[str], said: str, run: Run) -> None:
 
 @pytest.mark.usefixtures("site")
 def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
-    assert_one_line(run("forecast", "--from-csv", str(tmp_path / "none.csv")), 1, "cannot read .*none.csv")
+    assert_one_line(
+        run("forecast", "--from-csv", str(tmp_path / "none.csv")),
+        1,
+        "cannot read .*none.csv: No such file or directory; give a CSV",
+    )
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
-    assert_one_line(run("forecast", "--from-csv", str(binary)), 1, "cannot read .*binary.csv")
+    assert_one_line(
+        run("forecast", "--from-csv", str(binary)), 1, "cannot read .*binary.csv: it is no text; give a CSV"
+    )
 
 
 @pytest.mark.usefixtures("site")
