@@ -1,0 +1,18 @@
+"""Spans of time as options of commands give them."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+DAY_S = UNIT_S["d"]
+
+
+def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    """Return a span of time such as 30m, 24h or 7d in seconds; a wrong use where it is none."""
+    read = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
+    if not read:
+        raise click.BadParameter(f"{text!r} is no span of time; write 30m, 24h or 7d")
+    return int(read[1]) * UNIT_S[read[2]]
