@@ -154,8 +154,8 @@ def follow(
         if is_end:
             learner.ended(jobs[index])
         else:
-            learner.refit()
             learner.decided(jobs[index])
+    # What is known of a job when it is decided rests on no model.
     learner.refit()
 
 
