@@ -114,15 +114,13 @@ def read_attempts(
 ) -> list[Attempt]:
     """Return attempts in the order of their submission: all, or those that all the conditions given hold for."""
     table = schema.attempts.c
-    conditions = (
-        (job_id, table.job_id == job_id),
-        (submitted_from_s, table.submit_s >= submitted_from_s),
-        (submitted_before_s, table.submit_s < submitted_before_s),
-        (cluster, table.cluster == cluster),
-        (partition, table.partition == partition),
-    )
-    given = (condition for value, condition in conditions if value is not None)
-    query = select(schema.attempts).where(*given).order_by(table.submit_s, table.job_id)
+    query = select(schema.attempts).order_by(table.submit_s, table.job_id)
+    if submitted_from_s is not None:
+        query = query.where(table.submit_s >= submitted_from_s)
+    if submitted_before_s is not None:
+        query = query.where(table.submit_s < submitted_before_s)
+    same = {table.job_id: job_id, table.cluster: cluster, table.partition: partition}
+    query = query.where(*(column == value for column, value in same.items() if value is not None))
     with engine.connect() as connection:
         return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
 

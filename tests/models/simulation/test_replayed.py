@@ -220,7 +220,10 @@ def test_figures_of_one_recorded_job_by_hand() -> None:
     cluster = nodes((16, 16_000, 0))
     row = compare(found, recorded(found, cluster), SITE)
     cost = energy_of(one, (), SITE)
-    assert row == Comparison(
+    told = msgspec.structs.replace(row, energy_kwh=0.0, carbon_kg=0.0)
+    assert row.energy_kwh == pytest.approx(cost.energy_j / 3.6e6)
+    assert row.carbon_kg == pytest.approx(cost.carbon_kg)
+    assert told == Comparison(
         jobs=1,
         resized=0,
         mean_wait_s=600,
@@ -236,9 +239,9 @@ def test_figures_of_one_recorded_job_by_hand() -> None:
         busy=(0.0625, 0.125, 0),
         unused_core_h=3.0,
         unused_gib_h=4000 / 1024 / 2,
-        energy_kwh=pytest.approx(cost.energy_j / 3.6e6),
-        carbon_kg=pytest.approx(cost.carbon_kg),
-        makespan_h=pytest.approx(2400 / HOUR_S),
+        energy_kwh=0,
+        carbon_kg=0,
+        makespan_h=2400 / HOUR_S,
     )
 
 
