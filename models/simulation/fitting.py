@@ -12,6 +12,7 @@ from models.scheduling.placement import WHOLE, Placement, place_spread, spread_l
 from models.scheduling.room import MILLI, Ints, Room, amounts_of
 from models.simulation.nodes import Cluster
 from models.simulation.past import Past
+from models.simulation.results import Results
 from models.simulation.workload import Flags, Workload
 
 WORDS = ("CPUs", "MiB of memory", "GPUs")
@@ -50,6 +51,16 @@ def why_unfit(past: Past, cluster: Cluster, cannot: Flags) -> str:
     if (cannot & ~lone).any():
         said.append(f"{(cannot & ~lone).sum():,} of several nodes ask for more than all nodes together have")
     return f"{cannot.sum():,} of {len(cannot):,} jobs do not fit these nodes: {'; '.join(said)}"
+
+
+def held_beyond(real: Results) -> list[str]:
+    """Return what was really held at once of each resource that these nodes have less of, in words."""
+    held = numpy.array([moment.allocated for moment in real.moments]).max(axis=0).tolist()
+    return [
+        f"{most // unit:,} {word}, where they have {total // unit:,}"
+        for most, total, word, unit in zip(held, real.total, WORDS, UNITS, strict=True)
+        if most > total
+    ]
 
 
 def placement_of(past: Past, cluster: Cluster) -> Placement:

@@ -14,7 +14,7 @@ from slurm_plugin.cli.drawing import check_plots, draw
 from slurm_plugin.cli.machines import HOW, machines, nodes_option
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.replay_past import Window, read_past
-from slurm_plugin.cli.replay_rows import grounds, row_of, transposed, window_in_words
+from slurm_plugin.cli.replay_rows import doubts, grounds, row_of, transposed, window_in_words
 from slurm_plugin.cli.sizing import enforced_grant
 from slurm_plugin.cli.spans import span_s
 from slurm_plugin.config import Config, load_config
@@ -176,5 +176,5 @@ def show(past: Past, rows: Sequence[Row], site: EnergySite, output_format: str) 
         print_rows(transposed([row.name for row in rows], found), output_format, window_in_words(past))
     else:
         print_rows(found, output_format)
-    for line in grounds(past):
+    for line in (*grounds(past), *doubts(rows[0].results)):
         note(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,8 +38,9 @@ def read_past(config: Config, window: Window) -> Past:
     engine = open_store(config.store.url)
     try:
         with engine.connect() as connection:
-            cluster, last_s = one_cluster(submissions(connection), window.cluster)
-            since_s, until_s = bounds(window, last_s)
+            submitted = submissions(connection)
+            cluster = one_cluster(submitted, window.cluster)
+            since_s, until_s = bounds(window, *submitted[cluster])
             direct = read_direct_jobs(connection, cluster, since_s)
         attempts = read_attempts(
             engine,
@@ -53,8 +54,8 @@ def read_past(config: Config, window: Window) -> Past:
     return past_of(attempts, since_s, until_s, left_alone(direct))
 
 
-def one_cluster(submitted: dict[str, tuple[int, int]], wanted: str | None) -> tuple[str, int]:
-    """Return the cluster that is meant, and when its last job was submitted."""
+def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
+    """Return the cluster that is meant, of those in the store."""
     if not submitted:
         raise RightsizerError("the store holds no attempts; run `rightsizer ingest` first")
     if wanted is None and len(submitted) > 1:
@@ -64,13 +65,14 @@ def one_cluster(submitted: dict[str, tuple[int, int]], wanted: str | None) -> tu
     cluster = wanted or next(iter(submitted))
     if cluster not in submitted:
         raise RightsizerError(f"the store has no cluster {cluster}; it has {', '.join(submitted)}")
-    return cluster, submitted[cluster][1]
+    return cluster
 
 
-def bounds(window: Window, last_s: int) -> tuple[int, int]:
-    """Return the first second of a window and the one after it."""
+def bounds(window: Window, first_s: int, last_s: int) -> tuple[int, int]:
+    """Return the first second of a window and the one after it, given the first and last submission in the store."""
     until_s = last_s + 1 if window.until is None else int(window.until.timestamp())
-    since_s = until_s - LAST_DAYS * DAY_S if window.since is None else int(window.since.timestamp())
+    last_days_s = max(min(first_s, until_s - 1), until_s - LAST_DAYS * DAY_S)
+    since_s = last_days_s if window.since is None else int(window.since.timestamp())
     if since_s >= until_s:
         raise RightsizerError(
             f"nothing lies between {datetime.fromtimestamp(since_s).astimezone():%Y-%m-%dT%H:%M:%S} and "

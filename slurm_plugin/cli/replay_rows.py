@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from models.simulation.past import Past
     from models.simulation.replayed import Comparison
+    from models.simulation.results import Results
 
 RESOURCES = ("CPU", "memory", "GPU")
 NAMES = ("policy", "sizing")
@@ -76,3 +77,15 @@ def grounds(past: Past) -> Iterator[str]:
         "were away"
     )
     yield "energy is estimated by the site's table, of what jobs held: no meter saw the simulated ones"
+
+
+def doubts(real: Results) -> Iterator[str]:
+    """Yield why these nodes cannot be those that the jobs ran on, where that shows."""
+    from models.simulation.fitting import held_beyond
+
+    beyond = held_beyond(real)
+    if beyond:
+        yield (
+            f"these nodes are fewer than the jobs ran on: really held at once were up to {'; '.join(beyond)}; waits "
+            "«as asked» are those of a smaller cluster"
+        )

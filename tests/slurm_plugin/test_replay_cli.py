@@ -102,6 +102,15 @@ def test_by_default_the_last_thirty_days_of_the_store_count(run: Run, site: Site
     assert "learned from 1 jobs" in ran.err
 
 
+def test_a_store_of_less_begins_with_its_first_job(run: Run, site: Site) -> None:
+    store(site, stream(11))
+    # Each holds 8 of 80 CPUs for ten minutes, the first from 300 s on, and the window ends with the last one's coming.
+    ran = run("replay", "--nodes", "5x16:16000", *JSON)
+    held_s = sum(max(0, 601 - (60 * number + 300)) for number in range(11))
+    expected = 100 * 8 * held_s / (601 * 80)
+    assert json.loads(ran.out)[0]["CPU allocated %"] == pytest.approx(expected, abs=0.051)
+
+
 def test_who_opted_out_and_who_was_no_batch_job_stays_as_asked(run: Run, site: Site) -> None:
     mine, opted = stream(30), stream(40, comment="rightsize=off")[30:]
     store(site, [*mine, *opted], direct=5)
@@ -177,6 +186,13 @@ def test_jobs_that_do_not_fit_are_an_error_unless_they_are_left_out(run: Run, si
     nothing = run("replay", "--nodes", "1x1:100", "--leave-out")
     assert (nothing.code, nothing.out) == (1, "")
     assert "and no other came in that time" in nothing.err
+
+
+def test_nodes_that_are_too_few_for_what_really_ran_are_doubted(run: Run, site: Site) -> None:
+    store(site, stream(20))
+    said = "these nodes are fewer than the jobs ran on: really held at once were up to 80 CPUs, where they have 16"
+    assert said in run("replay", *SMALL, *JSON).err
+    assert "fewer" not in run("replay", "--nodes", "5x16:16000", *JSON).err
 
 
 def test_what_is_wrong_is_one_line(run: Run, site: Site) -> None:
