@@ -11,7 +11,7 @@ import click
 from accounting.errors import SeriesError
 from slurm_plugin.cli.drawing import check_plots
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
-from slurm_plugin.cli.spans import DAY_S, span_s
+from slurm_plugin.cli.spans import DAY_S, span_option
 from slurm_plugin.config import load_config
 
 if TYPE_CHECKING:
@@ -35,33 +35,9 @@ class Past(NamedTuple):
 @click.option(
     "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
 )
-@click.option(
-    "--horizon",
-    "horizon_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="24h",
-    show_default=True,
-    help="How far ahead.",
-)
-@click.option(
-    "--step",
-    "step_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="1h",
-    show_default=True,
-    help="Means over so long.",
-)
-@click.option(
-    "--history",
-    "history_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="60d",
-    show_default=True,
-    help="Learn from so much at most.",
-)
+@span_option("horizon", "24h", "How far ahead.")
+@span_option("step", "1h", "Means over so long.")
+@span_option("history", "60d", "Learn from so much at most.")
 @click.option(
     "--level",
     type=click.FloatRange(0.5, 0.99),

@@ -16,7 +16,7 @@ from slurm_plugin.cli.output import config_option, format_option, note, print_ro
 from slurm_plugin.cli.replay_past import Window, read_past
 from slurm_plugin.cli.replay_rows import doubts, grounds, row_of, transposed, window_in_words
 from slurm_plugin.cli.sizing import enforced_grant
-from slurm_plugin.cli.spans import span_s
+from slurm_plugin.cli.spans import span_option
 from slurm_plugin.config import Config, load_config
 from slurm_plugin.energy_site import energy_site
 
@@ -56,15 +56,7 @@ class Row(NamedTuple):
 @click.option("--until", type=TIME, help="Jobs submitted before this local time; else up to the last one.")
 @click.option("--cluster", help="Of this cluster; needed where the store has several.")
 @click.option("--partition", help="Jobs of this partition alone (and the live cluster's nodes in it).")
-@click.option(
-    "--history",
-    "history_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="60d",
-    show_default=True,
-    help="Learn beforehand from so much before the window.",
-)
+@span_option("history", "60d", "Learn beforehand from so much before the window.")
 @click.option(
     "--nodes",
     multiple=True,

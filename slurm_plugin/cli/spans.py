@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -16,3 +18,16 @@ def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> i
     if not read:
         raise click.BadParameter(f"{text!r} is no span of time; write 30m, 24h or 7d")
     return int(read[1]) * UNIT_S[read[2]]
+
+
+def span_option(name: str, default: str, says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option whose value is a span of time; it comes as `<name>_s`, in seconds."""
+    return click.option(
+        f"--{name}",
+        f"{name}_s",
+        callback=span_s,
+        metavar="SPAN",
+        default=default,
+        show_default=True,
+        help=says,
+    )
