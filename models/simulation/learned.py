@@ -96,6 +96,7 @@ def as_run(past: PastJob, granted: Amounts, *, end_s: float, wall_s: float, enou
         cores_per_task=None
         if past.cores_per_task is None
         else min(past.cores_per_task, cpu_milli / MILLI / past.num_tasks),
+        gpus=None if past.gpus is None else min(past.gpus, gpu_milli // MILLI),
         given_cpus=cpu_milli // MILLI,
         given_gpus=None if past.given_gpus is None else gpu_milli // MILLI,
     )

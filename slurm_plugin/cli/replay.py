@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,11 +22,11 @@ from slurm_plugin.config import Config, load_config
 from slurm_plugin.energy_site import energy_site
 
 if TYPE_CHECKING:
-    from accounting.energy import EnergySite
     from models.simulation.engine import Policy
     from models.simulation.hooks import Sizing
     from models.simulation.nodes import Cluster
     from models.simulation.past import Past
+    from models.simulation.replayed import Comparison
     from models.simulation.results import Results
 
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
@@ -34,11 +35,11 @@ RECORDED, AS_ASKED, ENFORCED = "recorded", "as asked", "rightsizer"
 
 
 class Row(NamedTuple):
-    """What is compared: a policy, how jobs were sized under it, and what came of it."""
+    """What is compared: a policy ('' for what was recorded), how jobs were sized under it, and what came of it."""
 
     policy: str
     sizing: str
-    results: Results
+    found: Comparison
 
     @property
     def name(self) -> str:
@@ -98,6 +99,7 @@ def replay(
       rightsizer replay --since 2026-01-01 --until 2026-02-01 --nodes 100x64:257000 --nodes 8x64:515000:4
     """
     from models.simulation.policies import policies
+    from models.simulation.replayed import compare, recorded
 
     config = load_config(config_file)
     site = energy_site(config.energy)
@@ -107,10 +109,19 @@ def replay(
     past = read_past(config, Window(since, until, history_s, cluster, partition))
     where = machines(nodes, scenario, partition)
     past = fitted(past, where, leave_out=leave_out)
-    rows = list(compared(past, where, config, chosen))
+    real = recorded(past, where)
+    rows: list[Row] = []
+    drawn: dict[str, Results] = {}
+    for policy, sizing, results in chain([("", RECORDED, real)], ran(past, where, config, chosen)):
+        rows.append(Row(policy, sizing, compare(past, results, site)))
+        # Moment by moment they are large: they are kept for a picture alone.
+        if plot is not None:
+            drawn[rows[-1].name] = results
     if plot is not None:
-        draw({row.name: row.results for row in rows}, plot)
-    show(past, rows, site, output_format)
+        draw(drawn, plot)
+    show(past, rows, output_format)
+    for line in (*grounds(past), *doubts(real)):
+        note(line)
 
 
 def fitted(past: Past, cluster: Cluster, *, leave_out: bool) -> Past:
@@ -129,12 +140,13 @@ def fitted(past: Past, cluster: Cluster, *, leave_out: bool) -> Past:
     return without(past, cannot)
 
 
-def compared(past: Past, cluster: Cluster, config: Config, chosen: Mapping[str, Policy]) -> Iterator[Row]:
-    """Yield what was recorded, and for each policy what comes of the jobs as asked and with the service."""
+def ran(
+    past: Past, cluster: Cluster, config: Config, chosen: Mapping[str, Policy]
+) -> Iterator[tuple[str, str, Results]]:
+    """Yield policy, sizing and results: for each policy of the jobs as asked and with the service."""
     from models.simulation.hooks import AsAsked, Told
-    from models.simulation.replayed import recorded, replay
+    from models.simulation.replayed import replay
 
-    yield Row("", RECORDED, recorded(past, cluster))
     ways: dict[str, Callable[[], Sizing]] = {
         AS_ASKED: lambda: AsAsked(past.jobs),
         ENFORCED: lambda: learned(past, config),
@@ -144,7 +156,7 @@ def compared(past: Past, cluster: Cluster, config: Config, chosen: Mapping[str, 
             way = made()
             with progress_bar(f"{name}, {sizing}") as progress:
                 results = replay(past, cluster, policy, Told(way, past.jobs, progress))
-            yield Row(name, sizing, results)
+            yield name, sizing, results
 
 
 def learned(past: Past, config: Config) -> Sizing:
@@ -159,14 +171,10 @@ def learned(past: Past, config: Config) -> Sizing:
     return LearnedSizing(past.jobs, past.cases, learner, enforced_grant(config), past.keeps, past.since_s)
 
 
-def show(past: Past, rows: Sequence[Row], site: EnergySite, output_format: str) -> None:
-    """Print the figures of all rows, and what they rest on."""
-    from models.simulation.replayed import compare
-
-    found = [row_of(row.policy, row.sizing, compare(past, row.results, site)) for row in rows]
+def show(past: Past, rows: Sequence[Row], output_format: str) -> None:
+    """Print the figures of all rows."""
+    found = [row_of(row.policy, row.sizing, row.found) for row in rows]
     if output_format == "table":
         print_rows(transposed([row.name for row in rows], found), output_format, window_in_words(past))
     else:
         print_rows(found, output_format)
-    for line in (*grounds(past), *doubts(rows[0].results)):
-        note(line)

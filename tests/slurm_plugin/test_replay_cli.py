@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ import pytest
 from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import write_attempts
+from bench import replay_rate
 from tests.builders import DAY_S, T0, attempt, executable, step
 from tests.conftest import Site
 from tests.models.simulation.test_scenario import SCENARIO
 from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.stores import write_steps
 
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
+DUMP = TRACES / "slurm" / "mit_supercloud_slurmdbd.csv.gz"
 SMALL = ("--nodes", "1x16:16000")
 JSON = ("--format", "json")
 
@@ -225,3 +230,32 @@ def test_it_is_drawn(run: Run, site: Site, tmp_path: Path) -> None:
     assert "</svg>" in picture.read_text()
     refused = run("replay", *SMALL, "--plot", str(tmp_path / "r.nonsense"))
     assert "is not drawn" in refused.err
+
+
+def test_the_benchmark_counts_every_step(site: Site) -> None:
+    replay_rate.fill(site.config, 400)
+    rows = replay_rate.measure(site.config, 300, 100, 4)
+    assert [(row["step"], row["jobs"]) for row in rows] == [
+        ("read", 400),
+        ("as asked", 300),
+        ("learn from before", 100),
+        ("with the service", 300),
+    ]
+
+
+@pytest.mark.skipif(not DUMP.exists(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+@pytest.mark.usefixtures("site")
+def test_a_real_cluster_that_measured_nothing_is_promised_nothing(run: Run) -> None:
+    assert run("ingest", "--from-file", str(DUMP), "--zone", "UTC").code == 0
+    ran = run("replay", "--nodes", "700x48:386000", *JSON)
+    assert ran.code == 1
+    assert re.search(
+        r"5 of 5,5\d\d jobs do not fit these nodes: 5 of several nodes ask for more than all", ran.err
+    )
+    ran = run("replay", "--nodes", "700x48:386000", "--leave-out", *JSON)
+    recorded, asked, served = json.loads(ran.out)
+    assert {**served, "sizing": ""} == {**asked, "sizing": ""}
+    # A part of that cluster's jobs, alone on all its nodes: they had waited for others.
+    assert (asked["mean wait (s)"], recorded["mean wait (s)"] > 1000) == (0, True)
+    assert asked["completed"] == recorded["completed"] > 3000
+    assert re.search(r"5,\d\d\d jobs: CPU use was not measured; that stays as asked", ran.err)

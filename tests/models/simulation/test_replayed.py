@@ -149,6 +149,16 @@ def test_fewer_cores_than_its_tasks_keep_busy_make_a_job_longer() -> None:
     assert results.end_s[-1] - results.start_s[-1] == pytest.approx(min(600 * 8 / cpus, HOUR_S))
 
 
+def test_gpus_that_stay_idle_are_not_granted_again() -> None:
+    found = past(stream(60, req_gpus=4, alloc_gpus=4, gpus=1))
+    results = replay(found, nodes((800, 800_000, 400)), POLICIES["easy"], learned(found))
+    assert results.granted[0, 2] == 4000
+    assert results.granted[-1, 2] == 1000
+    assert results.end_s[-1] - results.start_s[-1] == 600
+    row = compare(found, results, SITE)
+    assert row.allocated[2] < compare(found, recorded(found, nodes((800, 800_000, 400))), SITE).allocated[2]
+
+
 def test_what_had_ended_before_the_window_teaches() -> None:
     attempts = stream(60)
     late = past(attempts, since_s=T0 + 59 * 60)
