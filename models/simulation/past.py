@@ -28,7 +28,7 @@ NOT_ENDED = "had not ended"
 NEVER_STARTED = "never started"
 NOTHING_HELD = "held nothing that accounting knows"
 NOT_MEASURED = ("CPU use was not measured", "memory was not measured", "GPU use was not measured")
-WHOLE_NODES = "held more CPUs than they asked for, as whole nodes"
+WHOLE_NODES = "held more CPUs than they asked for, as whole nodes,"
 # What a figure of memory must be to say how much a job needs: none of the others shows more than a lower bound.
 MEASURED = ("exact", "sampled", "contaminated")
 OUT_OF_MEMORY, COMPLETED, TIMEOUT = "out_of_memory", "completed", "timeout"
@@ -85,15 +85,14 @@ def past_of(
     rows: list[_Row] = []
     before: list[OnlineJob] = []
     for attempt, arrival_s in arrivals(attempts):
-        reason = why_left_out(attempt)
-        if arrival_s >= until_s:
+        reason, counted = why_left_out(attempt), since_s <= arrival_s < until_s
+        if arrival_s >= until_s or (reason and not counted):
             continue
-        if not reason and attempt.row.end_s <= since_s:
+        if reason:
+            left_out[reason] += 1
+        elif not counted and attempt.row.end_s <= since_s:
             before.append(_case(attempt, f"before {len(before)}"))
-        elif reason:
-            left_out[reason] += arrival_s >= since_s
         else:
-            counted = arrival_s >= since_s
             reasons, keeps = what_stays(attempt, left_alone(attempt)) if counted else ((), ALL_KEPT)
             kept.update(reasons)
             rows.append(_row(attempt, arrival_s, since_s, keeps, counted=counted))

@@ -19,7 +19,6 @@ from slurm_plugin.cli.replay_rows import doubts, grounds, row_of, transposed, wi
 from slurm_plugin.cli.sizing import enforced_grant
 from slurm_plugin.cli.spans import span_option
 from slurm_plugin.config import Config, load_config
-from slurm_plugin.energy_site import energy_site
 
 if TYPE_CHECKING:
     from models.simulation.engine import Policy
@@ -100,6 +99,7 @@ def replay(
     """
     from models.simulation.policies import policies
     from models.simulation.replayed import compare, recorded
+    from slurm_plugin.energy_site import energy_site
 
     config = load_config(config_file)
     site = energy_site(config.energy)

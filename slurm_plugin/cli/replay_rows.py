@@ -62,16 +62,20 @@ def window_in_words(past: Past) -> str:
 
 def grounds(past: Past) -> Iterator[str]:
     """Yield a line for each thing that the figures rest on."""
+    from models.simulation.past import NOT_MEASURED
+
     earlier = int((~past.counted).sum())
     yield (
         f"learned from {len(past.before):,} jobs that had ended before; {earlier:,} that still waited or ran then are "
         "simulated too, as asked, and not counted"
     )
     for reason, jobs in sorted(past.left_out.items()):
-        if jobs:
-            yield f"{jobs:,} jobs {reason} and are left out"
+        yield f"{jobs:,} jobs {reason} and are left out"
     for reason, jobs in sorted(past.kept.items()):
-        yield f"{jobs:,} jobs: {reason}; that stays as asked, and counts as used"
+        if reason in NOT_MEASURED:
+            yield f"{jobs:,} jobs: {reason}; it stays as asked, and counts as used"
+        else:
+            yield f"{jobs:,} jobs {reason} and stay as asked"
     yield (
         "«recorded» also waited for what is not simulated: priorities, limits, dependencies, reservations, nodes that "
         "were away"

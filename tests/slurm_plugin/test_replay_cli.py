@@ -120,8 +120,8 @@ def test_who_opted_out_and_who_was_no_batch_job_stays_as_asked(run: Run, site: S
     mine, opted = stream(30), stream(40, comment="rightsize=off")[30:]
     store(site, [*mine, *opted], direct=5)
     ran = run("replay", *SMALL, *JSON)
-    assert "5 jobs: were not batch jobs; that stays as asked" in ran.err
-    assert "10 jobs: were opted out by their comment; that stays as asked" in ran.err
+    assert "5 jobs were not batch jobs and stay as asked" in ran.err
+    assert "10 jobs were opted out by their comment and stay as asked" in ran.err
     assert 0 < json.loads(ran.out)[2]["resized"] <= 25
 
 
@@ -258,4 +258,4 @@ def test_a_real_cluster_that_measured_nothing_is_promised_nothing(run: Run) -> N
     # A part of that cluster's jobs, alone on all its nodes: they had waited for others.
     assert (asked["mean wait (s)"], recorded["mean wait (s)"] > 1000) == (0, True)
     assert asked["completed"] == recorded["completed"] > 3000
-    assert re.search(r"5,\d\d\d jobs: CPU use was not measured; that stays as asked", ran.err)
+    assert re.search(r"5,\d\d\d jobs: CPU use was not measured; it stays as asked", ran.err)
