@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import numpy
 
-from models.scheduling.placement import WHOLE, Placement, place_spread, spread_larger
+from models.scheduling.placement import WHOLE, Placement, place_spread, place_whole, spread_larger
 from models.scheduling.room import MILLI, Ints, Room, amounts_of
 from models.simulation.nodes import Cluster
 from models.simulation.past import Past
@@ -17,6 +17,8 @@ from models.simulation.workload import Flags, Workload
 
 WORDS = ("CPUs", "MiB of memory", "GPUs")
 UNITS = (MILLI, 1, MILLI)
+# Of a Past, what has a row for each job.
+COLUMNS = ("counted", "keeps", "busiest", "nodes", "start_s", "end_s", "held")
 
 
 def unfit(past: Past, cluster: Cluster) -> Flags:
@@ -24,16 +26,16 @@ def unfit(past: Past, cluster: Cluster) -> Flags:
     empty = Room.of(cluster.capacity)
     shapes = numpy.column_stack([past.jobs.asked, past.nodes > 1])
     different, which = numpy.unique(shapes, axis=0, return_inverse=True)
-    cannot = numpy.array([not _fits(empty, shape) for shape in different], dtype=numpy.bool_)
+    cannot = numpy.array(
+        [not _fits(empty, shape[:3], spans=bool(shape[3])) for shape in different], dtype=numpy.bool_
+    )
     found: Flags = cannot[which.reshape(-1)]
     return found
 
 
-def _fits(empty: Room, shape: Ints) -> bool:
-    demand = amounts_of(shape[:3])
-    if shape[3]:
-        return place_spread(empty, demand) is not None
-    return bool((empty.free >= shape[:3, None]).all(axis=0).any())
+def _fits(empty: Room, asked: Ints, *, spans: bool) -> bool:
+    place = place_spread if spans else place_whole
+    return place(empty, amounts_of(asked)) is not None
 
 
 def why_unfit(past: Past, cluster: Cluster, cannot: Flags) -> str:
@@ -67,15 +69,14 @@ def placement_of(past: Past, cluster: Cluster) -> Placement:
     """Return how jobs are placed: on one node each, but for those that no node holds."""
     empty = Room.of(cluster.capacity)
     different = numpy.unique(past.jobs.asked, axis=0)
-    whole = all(_fits(empty, numpy.append(shape, 0)) for shape in different)
-    return WHOLE if whole else spread_larger(empty)
+    return WHOLE if all(_fits(empty, asked, spans=False) for asked in different) else spread_larger(empty)
 
 
 def without(past: Past, rows: Flags) -> Past:
     """Return a past without some of its jobs."""
     left = ~rows
     columns = {name: getattr(past.jobs, name)[left] for name in Workload.__struct_fields__}
-    own = {name: getattr(past, name)[left] for name in ROW_COLUMNS}
+    own = {name: getattr(past, name)[left] for name in COLUMNS}
     numbers = numpy.flatnonzero(left).tolist()
     return msgspec.structs.replace(
         past,
@@ -84,6 +85,3 @@ def without(past: Past, rows: Flags) -> Past:
         outcome=tuple(past.outcome[number] for number in numbers),
         **own,
     )
-
-
-ROW_COLUMNS = ("counted", "keeps", "busiest", "nodes", "start_s", "end_s", "held")

@@ -101,8 +101,8 @@ def past_of(
             f"no job that ran came in that time ({sum(left_out.values())} did not run); ingest more of the past, "
             "or give another --since and --until"
         )
-    # What ran at the first moment comes first, in the order of its starts; sorting is stable.
-    rows.sort(key=lambda row: (row.submit_s, 0 if row.counted else row.attempt.row.start_s - since_s - 1e12))
+    # What was there at the first moment comes first, in the order of its starts; sorting is stable.
+    rows.sort(key=lambda row: (row.submit_s, row.counted, 0 if row.counted else row.attempt.row.start_s))
     return _columns(rows, before, since_s, until_s, left_out, kept)
 
 
