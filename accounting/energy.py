@@ -19,10 +19,12 @@ site's PUE, for cooling and the like, comes on top in `facility_j` and in carbon
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeVar
 
 import msgspec
+from numpy import float64
+from numpy.typing import NDArray
 
 from accounting.carbon import CarbonIntensity
 from accounting.records import Attempt, GpuUse
@@ -37,7 +39,8 @@ MIG_SLICES = 7
 KEPT = ("completed", "unfinished")
 
 EnergyQuality = Literal["measured", "partly", "estimated"]
-Key = TypeVar("Key", bound=Hashable)
+# A figure, or a column of them.
+Amount = TypeVar("Amount", float, NDArray[float64])
 
 
 class EnergySite(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +110,21 @@ class _Part(msgspec.Struct, frozen=True):
         return _Part(energy_j, energy_j * share, 0.0, frozenset({source}))
 
 
+def cores_w(busy: Amount, idle: Amount, site: EnergySite) -> Amount:
+    """Return what so many busy and so many idle cores draw, in watts."""
+    return (busy + idle * site.core_idle_share) * site.watts_per_core
+
+
+def memory_w(held_mib: Amount, site: EnergySite) -> Amount:
+    """Return what so much memory draws, in watts: the same whether it is used or not."""
+    return held_mib * (site.watts_per_gib / MIB_PER_GIB)
+
+
+def gpus_w(busy: Amount, idle: Amount, site: EnergySite) -> Amount:
+    """Return what so many busy and so many idle GPUs draw, in watts."""
+    return (busy + idle * site.gpu_idle_share) * site.watts_per_gpu
+
+
 def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> Energy:
     """Return what an attempt cost; `gpu_use` is that of its GPUs, over the attempt."""
     row = attempt.row
@@ -151,17 +169,15 @@ def _cores(attempt: Attempt, wall_s: float, site: EnergySite) -> _Part:
     held = attempt.row.alloc_cpus or 0
     # Unknown use counts as busy: so Green Algorithms does, and nothing is called unused that was not seen idle.
     busy = held if attempt.use.cores is None else min(float(held), max(0.0, attempt.use.cores))
-    idle_j = (held - busy) * site.watts_per_core * site.core_idle_share * wall_s
-    return _estimate(busy * site.watts_per_core * wall_s + idle_j, idle_j)
+    idle = held - busy
+    return _estimate(cores_w(busy, idle, site) * wall_s, cores_w(0.0, idle, site) * wall_s)
 
 
 def _memory(attempt: Attempt, wall_s: float, site: EnergySite) -> _Part:
-    # Memory draws the same whether it is used or not.
     held_mib = float(attempt.row.alloc_mem_mib or 0)
     peak_mib = attempt.use.peak_mem_mib
     unused_mib = 0.0 if peak_mib is None else max(0.0, held_mib - peak_mib)
-    joules_per_mib = site.watts_per_gib / MIB_PER_GIB * wall_s
-    return _estimate(held_mib * joules_per_mib, unused_mib * joules_per_mib)
+    return _estimate(memory_w(held_mib, site) * wall_s, memory_w(unused_mib, site) * wall_s)
 
 
 def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: EnergySite) -> _Part:
@@ -173,9 +189,9 @@ def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: Ener
     if not metered:
         # Nobody watched: as many as Slurm saw busy, else all.
         busy = unmetered if attempt.use.gpus is None else min(unmetered, attempt.use.gpus)
-        parts.append(_estimate(busy * site.watts_per_gpu * wall_s, 0.0))
+        parts.append(_estimate(gpus_w(busy, 0.0, site) * wall_s, 0.0))
         unmetered -= busy
-    idle_j = unmetered * site.watts_per_gpu * site.gpu_idle_share * wall_s
+    idle_j = gpus_w(0.0, unmetered, site) * wall_s
     return sum(parts, start=_estimate(idle_j, idle_j))
 
 

@@ -33,7 +33,7 @@ from bench.paper_load import (
     paper_load,
     past_jobs,
 )
-from bench.paper_sizing import OwnSizing
+from bench.paper_sizing import own_sizing
 from models.demand.adaptive_scaling import Scaling
 from models.demand.run_time import Jobs
 from models.demand.strategy import TypeModel, type_model
@@ -195,7 +195,7 @@ def sizing_of(case: Case, load: Workload, past: Past) -> Sizing | None:
     """Return what decides grants."""
     if case.way in ("rightsizer", "rightsizer, slower"):
         bears = 0.0 if case.way == "rightsizer" else BORNE_SLOWDOWN
-        return OwnSizing(load, past.jobs[case.habits], bears)
+        return own_sizing(load, past.jobs[case.habits], bears)
     if case.way == "as asked":
         return None
     return AdaptiveScaling(load, past.kinds, Scaling(), bounded=case.way == "Algorithm 1, bounded")

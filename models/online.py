@@ -134,5 +134,30 @@ def size_online(
         yield job, granted, reason
 
 
+def follow(
+    jobs: Sequence[OnlineJob],
+    learner: Learner,
+    until_s: float,
+    told: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Let a learner live through jobs as they came and ended before a moment; sizes none of them.
+
+    As above, a job that ends in the very second of another's submission is not known to it. `told` hears of the share
+    that is done.
+    """
+    submits = [(job.submit_s, 0, index) for index, job in enumerate(jobs)]
+    ends = [(job.end_s, 1, index) for index, job in enumerate(jobs)]
+    for number, (moment_s, is_end, index) in enumerate(sorted(submits + ends)):
+        told(number / (2 * len(jobs)))
+        if moment_s >= until_s:
+            break
+        if is_end:
+            learner.ended(jobs[index])
+        else:
+            learner.decided(jobs[index])
+    # What is known of a job when it is decided rests on no model.
+    learner.refit()
+
+
 def _moment(job: OnlineJob, decide_at: DecideAt) -> float:
     return job.submit_s if decide_at == "submit" else job.start_s

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, Engine, Table, func, select, tuple_
+from sqlalchemy import Connection, Engine, Table, case, func, select, tuple_
 
 from accounting.decisions import Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
@@ -105,16 +105,44 @@ def _decision_row(decision: Decision) -> Row:
 
 
 def read_attempts(
-    engine: Engine, job_id: int | None = None, submitted_from_s: int | None = None
+    engine: Engine,
+    job_id: int | None = None,
+    submitted_from_s: int | None = None,
+    submitted_before_s: int | None = None,
+    cluster: str | None = None,
+    partition: str | None = None,
 ) -> list[Attempt]:
-    """Return all attempts, those of one job, or those submitted from a time on, in the order of their submission."""
-    query = select(schema.attempts).order_by(schema.attempts.c.submit_s, schema.attempts.c.job_id)
+    """Return attempts in the order of their submission: all, or those that all the conditions given hold for."""
+    table = schema.attempts.c
+    query = select(schema.attempts).order_by(table.submit_s, table.job_id)
     if submitted_from_s is not None:
-        query = query.where(schema.attempts.c.submit_s >= submitted_from_s)
-    if job_id is not None:
-        query = query.where(schema.attempts.c.job_id == job_id)
+        query = query.where(table.submit_s >= submitted_from_s)
+    if submitted_before_s is not None:
+        query = query.where(table.submit_s < submitted_before_s)
+    same = {table.job_id: job_id, table.cluster: cluster, table.partition: partition}
+    query = query.where(*(column == value for column, value in same.items() if value is not None))
     with engine.connect() as connection:
         return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
+
+
+def submissions(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Return when the first and the last attempt of each cluster were submitted (unix seconds), by cluster."""
+    table = schema.attempts.c
+    query = select(table.cluster, func.min(table.submit_s), func.max(table.submit_s)).group_by(table.cluster)
+    return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
+
+
+def read_direct_jobs(connection: Connection, cluster: str, submitted_from_s: int) -> set[tuple[int, int]]:
+    """Return job ids and submit times of a cluster's attempts that have steps, none of them a batch job's."""
+    table = schema.steps.c
+    batch = func.sum(case((table.step_id == "batch", 1), else_=0))
+    query = (
+        select(table.job_id, table.submit_s)
+        .where(table.cluster == cluster, table.submit_s >= submitted_from_s)
+        .group_by(table.job_id, table.submit_s)
+        .having(batch == 0)
+    )
+    return {(int(row.job_id), int(row.submit_s)) for row in connection.execute(query)}
 
 
 def read_attempt_columns(engine: Engine, names: Sequence[str]) -> pa.Table:

@@ -66,6 +66,21 @@ def place_spread(room: Room, demand: Amounts) -> Parts | None:
     return tuple(parts)
 
 
+def spread_larger(empty: Room) -> Placement:
+    """Return the way to place where only what no single node of an empty cluster holds goes on several.
+
+    So a job of one node waits for one, as in Slurm, and one of many nodes needs not all of it in one place.
+    """
+    alone: dict[Amounts, bool] = {}
+
+    def place(room: Room, demand: Amounts) -> Parts | None:
+        if demand not in alone:
+            alone[demand] = place_whole(empty, demand) is not None
+        return place_whole(room, demand) if alone[demand] else place_spread(room, demand)
+
+    return Placement(place, spans=True)
+
+
 def _between(demand: Amounts, first: int, end: int) -> Amounts:
     """Return the part of a demand between two thousandths; all parts together are the demand, to the unit."""
     cpu_milli, mem_mib, gpu_milli = (amount * end // MILLI - amount * first // MILLI for amount in demand)

@@ -33,6 +33,26 @@ class AsAsked:
         """Learn nothing."""
 
 
+class Told:
+    """Another sizing; `told` hears of the share of the jobs that came so far."""
+
+    def __init__(self, sizing: Sizing, jobs: Workload, told: Callable[[float], None]) -> None:
+        self._sizing = sizing
+        self._jobs = len(jobs)
+        self._told = told
+        self._came = 0
+
+    def grant(self, number: int, now_s: float) -> Amounts:
+        """Return what the other one says."""
+        self._came += 1
+        self._told(self._came / self._jobs)
+        return self._sizing.grant(number, now_s)
+
+    def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
+        """Let the other one learn."""
+        self._sizing.ended(number, now_s, start_s, granted, enough=enough)
+
+
 # A job's number and what it is granted to how long it runs (seconds) on a node of speed 1.
 RunTime = Callable[[int, Amounts], float]
 

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy
+import numpy.typing as npt
 
 from accounting.errors import ModelError
 from models.scheduling.room import RESOURCES, Floats, Ints
+
+Flags = npt.NDArray[numpy.bool_]
 
 RESOURCE_ROWS = len(RESOURCES)
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "models": "slurm_plugin.cli.registry:models",
     "predict": "slurm_plugin.cli.predict:predict",
     "promote": "slurm_plugin.cli.registry:promote",
+    "replay": "slurm_plugin.cli.replay:replay",
     "report": "slurm_plugin.cli.report:report_group",
     "rollback": "slurm_plugin.cli.registry:rollback",
     "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
-from accounting.errors import RightsizerError, SeriesError
+from accounting.errors import SeriesError
+from slurm_plugin.cli.drawing import check_plots
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.spans import DAY_S, span_option
 from slurm_plugin.config import load_config
 
 if TYPE_CHECKING:
@@ -18,18 +19,8 @@ if TYPE_CHECKING:
     from models.forecast.forecasting import Forecast
     from models.forecast.panel import Panel, Task
 
-UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-DAY_S = UNIT_S["d"]
 MOST_STEPS = 2000
 COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mib"}
-
-
-def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    """Return a span of time such as 30m, 24h or 7d in seconds; a wrong use where it is none."""
-    read = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
-    if not read:
-        raise click.BadParameter(f"{text!r} is no span of time; write 30m, 24h or 7d")
-    return int(read[1]) * UNIT_S[read[2]]
 
 
 class Past(NamedTuple):
@@ -44,33 +35,9 @@ class Past(NamedTuple):
 @click.option(
     "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
 )
-@click.option(
-    "--horizon",
-    "horizon_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="24h",
-    show_default=True,
-    help="How far ahead.",
-)
-@click.option(
-    "--step",
-    "step_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="1h",
-    show_default=True,
-    help="Means over so long.",
-)
-@click.option(
-    "--history",
-    "history_s",
-    callback=span_s,
-    metavar="SPAN",
-    default="60d",
-    show_default=True,
-    help="Learn from so much at most.",
-)
+@span_option("horizon", "24h", "How far ahead.")
+@span_option("step", "1h", "Means over so long.")
+@span_option("history", "60d", "Learn from so much at most.")
 @click.option(
     "--level",
     type=click.FloatRange(0.5, 0.99),
@@ -138,16 +105,6 @@ def forecast(
         from slurm_plugin.cli.forecast_plot import plot
 
         note(f"wrote {plot(panel, found, unit, level, plot_file)}")
-
-
-def check_plots() -> None:
-    """End here, before anything is computed, where there is nothing to plot with."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise RightsizerError(
-            "--plot needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'"
-        ) from None
 
 
 def from_csv(file: Path, step_s: int) -> Past:

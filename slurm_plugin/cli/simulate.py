@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accounting.errors import RightsizerError
+from slurm_plugin.cli.drawing import check_plots, draw
 from slurm_plugin.cli.output import format_option, note, print_rows
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def simulate(
     from models.simulation.policies import policies
     from models.simulation.scenario import ShareOfRequest, cluster, load_of, read_scenario
 
+    if plot is not None:
+        check_plots()
     described = read_scenario(scenario)
     chosen = policies(names or described.policies, described.placement)
     jobs, left_out = load_of(described, scenario.parent, described.seed if seed is None else seed)
@@ -87,20 +89,3 @@ def row_of(name: str, results: Results) -> dict[str, object]:
         "CPU busy %": round(100 * found.cpu_used, 1),
         "memory busy %": round(100 * found.mem_used, 1),
     }
-
-
-def draw(ran: dict[str, Results], file: Path) -> None:
-    """Draw utilisation over time, one line a policy; RightsizerError without matplotlib, or where it cannot write."""
-    try:
-        from slurm_plugin.cli.simulated_picture import draw_utilisation
-    except ImportError:
-        raise RightsizerError(
-            "--plot needs matplotlib; install the extra: pip install 'slurm-rightsizer[plots]'"
-        ) from None
-    try:
-        draw_utilisation(ran, file)
-    except (OSError, ValueError) as error:
-        raise RightsizerError(
-            f"{file} is not drawn: {error}; give a file ending in .png, .svg or .pdf"
-        ) from None
-    note(f"drawn: {file}")

@@ -13,21 +13,27 @@ from models.simulation.results import Results
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-ROWS = ("CPU", "memory", "GPU", "waiting jobs")
+RESOURCES = ("CPU", "memory", "GPU")
+WAITING = "waiting jobs"
 
 
 def draw_utilisation(ran: Mapping[str, Results], file: Path) -> None:
-    """Draw what was allocated of each resource, in per cent, and how many jobs waited; one line a policy."""
-    figure, grid = pyplot.subplots(len(ROWS), 1, figsize=(9, 8), layout="constrained", sharex=True)
+    """Draw what was allocated of each resource there is, in per cent, and how many jobs waited; one line a name."""
+    there = [any(amounts) for amounts in zip(*(results.total for results in ran.values()), strict=True)]
+    rows = [*(name for name, is_there in zip(RESOURCES, there, strict=True) if is_there), WAITING]
+    figure, grid = pyplot.subplots(
+        len(rows), 1, figsize=(9, 2 * len(rows)), layout="constrained", sharex=True
+    )
     for name, results in ran.items():
         hours = numpy.array([moment.at_s for moment in results.moments]) / 3600
         allocated = numpy.array([moment.allocated for moment in results.moments], dtype=float).T
         total = numpy.maximum(numpy.array(results.total, dtype=float), 1)[:, None]
+        shares = (100 * allocated / total)[there]
         waiting = numpy.array([moment.waiting for moment in results.moments])
-        for axes, values in zip(grid, (*(100 * allocated / total), waiting), strict=True):
+        for axes, values in zip(grid, (*shares, waiting), strict=True):
             axes.step(hours, values, where="post", label=name, linewidth=1)
-    for axes, label in zip(grid, ROWS, strict=True):
-        axes.set_ylabel(label if label == ROWS[-1] else f"{label} (%)")
+    for axes, label in zip(grid, rows, strict=True):
+        axes.set_ylabel(label if label == WAITING else f"{label} (%)")
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylim(bottom=0)
     grid[-1].set_xlabel("hours")

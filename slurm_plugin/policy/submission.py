@@ -125,9 +125,14 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     return kept
 
 
+def opts_out(comment: str) -> bool:
+    """Whether a job's comment says that it is to be left as it is."""
+    return bool(_OPT_OUT.search(comment))
+
+
 def why_left_alone(submission: Submission, request: JobRequest, kept: dict[Dimension, str]) -> str | None:
     """Return the reason code for not touching a submission at all; None where some of it may be sized."""
-    if _OPT_OUT.search(submission.comment):
+    if opts_out(submission.comment):
         return OPTED_OUT
     asked = [dimension for dimension, is_asked in asked_dimensions(request).items() if is_asked]
     if not asked:

@@ -47,7 +47,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: in
 
 def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:
     page = Path(__file__).parents[2] / "docs" / "simulation.md"
-    example = [line[4:] for line in page.read_text().splitlines() if line.startswith("    ") or not line]
+    top, _ = page.read_text().split("\nInstead of kinds", 1)
+    example = [line[4:] for line in top.splitlines() if line.startswith("    ") or not line]
     file = tmp_path / "s.toml"
     file.write_text("\n".join(example))
     rows = json.loads(run("simulate", str(file), "--format", "json").out)

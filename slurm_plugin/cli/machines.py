@@ -1,0 +1,70 @@
+"""The nodes that a past is replayed on: as given, from a scenario, or the live cluster's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accounting.errors import RightsizerError, SlurmError
+from slurm_plugin.cli.output import note
+
+if TYPE_CHECKING:
+    from models.simulation.nodes import Cluster, Node
+
+HOW = "give the nodes that these jobs ran on with --nodes COUNTxCPUS:MEM_MIB[:GPUS] or --scenario FILE"
+_NODES = re.compile(r"([1-9]\d{0,6})x(\d{1,6}):(\d{1,10})(?::(\d{1,4}))?")
+
+
+def nodes_option(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[int, int, int, int], ...]:
+    """Return (count, CPUs, MiB, GPUs) of each `COUNTxCPUS:MEM_MIB[:GPUS]`; a wrong use where one is none."""
+    found = []
+    for text in texts:
+        read = _NODES.fullmatch(text)
+        if not read:
+            raise click.BadParameter(
+                f"{text!r} describes no nodes; write COUNTxCPUS:MEM_MIB[:GPUS], such as 20x64:257000:4"
+            )
+        count, cpus, mem_mib, gpus = (int(part or 0) for part in read.groups())
+        found.append((count, cpus, mem_mib, gpus))
+    return tuple(found)
+
+
+def machines(
+    given: tuple[tuple[int, int, int, int], ...], scenario: Path | None, partition: str | None
+) -> Cluster:
+    """Return the nodes given, else the scenario's, else those of the live cluster (of the partition, if one is named).
+
+    RightsizerError where none can be had.
+    """
+    from models.simulation.nodes import Node, cluster_of
+    from models.simulation.scenario import cluster, read_scenario
+
+    if given and scenario is not None:
+        raise click.UsageError("give either --nodes or --scenario")
+    if given:
+        return cluster_of(
+            [Node(count=count, cpus=cpus, mem_mib=mem, gpus=gpus) for count, cpus, mem, gpus in given]
+        )
+    if scenario is not None:
+        return cluster(read_scenario(scenario))
+    return cluster_of(_live(partition))
+
+
+def _live(partition: str | None) -> list[Node]:
+    from slurm_plugin.slurm.nodes import read_nodes
+
+    try:
+        found = read_nodes(partition)
+    except SlurmError as error:
+        raise RightsizerError(f"no nodes to replay on: {error}; or {HOW}") from None
+    if not found.nodes:
+        of = f"partition {partition}" if partition else "cluster"
+        raise RightsizerError(f"scontrol knows no node of this {of}; {HOW}")
+    if found.away:
+        note(f"{found.away} nodes are down or drained just now; they count as if they were not")
+    return list(found.nodes)

@@ -1,0 +1,58 @@
+"""The nodes of the cluster as it is now: what each has to give to jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from accounting.tres import parse_tres
+from accounting.units import whole
+from models.simulation.nodes import Node
+from slurm_plugin.slurm.command import run
+
+# Of a node's states, of which it may have several: it is not there yet, or gives nothing to jobs at the moment.
+NOT_THERE = frozenset({"FUTURE"})
+AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING"})
+# What Slurm puts behind a state: not answering, powering up and the like.
+MARKS = "*~#!%$@^-"
+
+
+class Machines(msgspec.Struct, frozen=True):
+    """Nodes, those alike together, and how many of them are down or drained just now."""
+
+    nodes: tuple[Node, ...]
+    away: int
+
+
+def read_nodes(partition: str | None = None) -> Machines:
+    """Return the cluster's nodes, or a partition's; SlurmError where scontrol does not answer."""
+    return parse_nodes(run("scontrol", "--oneliner", "show", "node"), partition)
+
+
+def parse_nodes(text: str, partition: str | None = None) -> Machines:
+    """Read `scontrol --oneliner show node`; what a node keeps for the system is not for jobs.
+
+    A node that is away counts: jobs of before may have run on it.
+    """
+    alike = Counter[Node]()
+    away = 0
+    for line in text.splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        states = {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
+        is_meant = partition is None or partition in words.get("Partitions", "").split(",")
+        if "NodeName" in words and is_meant and not states & NOT_THERE:
+            alike[_node(words)] += 1
+            away += bool(states & AWAY)
+    return Machines(tuple(msgspec.structs.replace(node, count=count) for node, count in alike.items()), away)
+
+
+def _node(words: dict[str, str]) -> Node:
+    tres = parse_tres(words.get("CfgTRES", ""))
+    cpus = tres.cpus or whole(words.get("CPUTot")) or 0
+    mem_mib = whole(words.get("RealMemory")) or tres.mem_mib or 0
+    return Node(
+        cpus=min(cpus, whole(words.get("CPUEfctv")) or cpus),
+        mem_mib=max(0, mem_mib - (whole(words.get("MemSpecLimit")) or 0)),
+        gpus=tres.gpus or 0,
+    )
