@@ -19,6 +19,7 @@ from slurm_plugin.policy.facts import Minimum
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.slurm.limits import read_qos_minimums
+from slurm_plugin.slurm.nodes import parse_nodes
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 if TYPE_CHECKING:
@@ -246,6 +247,24 @@ def test_ingesting_twice_adds_nothing_the_second_time(site: Site) -> None:
     second = json.loads(site.shell.run("rightsizer", "ingest", "--format", "json"))
     assert next(row["new"] for row in first if row["what"] == "attempts") >= 1
     assert [(row["new"], row["changed"]) for row in second] == [(0, 0)] * len(second)
+
+
+def test_what_ran_is_replayed_on_the_cluster_s_own_nodes(site: Site) -> None:
+    # Its family's past had ended when it came.
+    site.run("single")
+    site.shell.run("rightsizer", "ingest")
+    shown = site.shell.run("scontrol", "--oneliner", "show", "node")
+    fields = re.findall(r"CPUTot=(\d+).*?RealMemory=(\d+)", shown)
+    gpus = re.findall(r"Gres=gpu:(\d+)", shown)
+    has = [(int(cpus), int(mem), int(gpu)) for (cpus, mem), gpu in zip(fields, gpus, strict=True)]
+    assert len(has) == 4
+    found = parse_nodes(shown)
+    assert [(one.cpus, one.mem_mib, one.gpus) for one in found.nodes for _ in range(one.count)] == has
+    recorded, asked, ours = json.loads(site.shell.run("rightsizer", "replay", "--format", "json"))
+    assert [recorded["sizing"], asked["sizing"], ours["sizing"]] == ["recorded", "as asked", "rightsizer"]
+    assert recorded["jobs"] == asked["jobs"] == ours["jobs"] >= HISTORY_JOBS * len(FAMILIES)
+    assert recorded["completed"] == asked["completed"] == ours["completed"]
+    assert ours["resized"] > asked["resized"] == 0
 
 
 def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
