@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
 )
-@click.option("--seed", type=int, help="Of a made-up load, instead of the scenario's.")
+@click.option("--seed", type=int, help="Of a made-up load and of `heap`, instead of the scenario's.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -47,8 +47,9 @@ def simulate(
     from models.simulation.scenario import ShareOfRequest, cluster, load_of, read_scenario
 
     described = read_scenario(scenario)
-    chosen = policies(names or described.policies, described.placement)
-    jobs, left_out = load_of(described, scenario.parent, described.seed if seed is None else seed)
+    seed = described.seed if seed is None else seed
+    chosen = policies(names or described.policies, described.placement, seed)
+    jobs, left_out = load_of(described, scenario.parent, seed)
     if left_out:
         note(f"{left_out} jobs of the trace never ran and are left out")
     machines = cluster(described)

@@ -273,7 +273,7 @@ def test_an_arrangement_of_the_queue_is_followed() -> None:
         return list(range(len(queue)))[::-1]
 
     load = workload([0, 1, 2, 3], [10, 1, 1, 1], [[4000, 0, 0]] * 4)
-    policy = Policy(ordering=Ordering(key=by_submit, arrange=last_first))
+    policy = Policy(ordering=Ordering(key=by_submit, arrangement=lambda _: last_first))
     results = simulate(load, even_cluster(1, cpus=4), policy)
     assert results.runs[0].number == 0
     assert sorted(results.start_s.tolist()) == [0, 10, 11, 12]

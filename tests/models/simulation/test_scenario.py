@@ -62,6 +62,28 @@ def test_every_named_policy_finishes_a_made_up_load(tmp_path: Path) -> None:
     assert waits["srtf"] < waits["fifo"]
 
 
+def test_small_jobs_wait_less_in_the_heap_than_largest_first(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path, SCENARIO.replace("= 60\n", "= 180\n")))
+    jobs, _ = load_of(scenario, tmp_path, scenario.seed)
+    small = jobs.kind == 0
+    waits_s = {}
+    for order, policy in policies(["largest", "heap"], "whole", scenario.seed).items():
+        wait_s = simulate(jobs, cluster(scenario), policy).start_s - jobs.submit_s
+        waits_s[order] = float(wait_s[small].mean())
+    assert waits_s["heap"] < waits_s["largest"] / 2
+
+
+def test_a_heap_is_drawn_from_the_seed(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path, SCENARIO.replace("= 60\n", "= 180\n")))
+    jobs, _ = load_of(scenario, tmp_path, scenario.seed)
+    one, other, third = (
+        simulate(jobs, cluster(scenario), policies(["heap"], "whole", seed)["heap"]).runs
+        for seed in (1, 1, 2)
+    )
+    assert one == other
+    assert one != third
+
+
 def test_a_seed_says_all_of_a_load(tmp_path: Path) -> None:
     scenario = read_scenario(scenario_file(tmp_path))
     one, other, third = (load_of(scenario, tmp_path, seed)[0] for seed in (1, 1, 2))
