@@ -7,25 +7,49 @@ when it is expected to; others may pass it where that does not delay it. Conserv
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy
 
 from models.scheduling.placement import Place, Placement
-from models.scheduling.room import Amounts, Parts, Room
+from models.scheduling.room import Amounts, Parts, Room, amounts_of, exceeds
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """The moment at which the first job is to start (seconds), and what is free then beside it."""
+    """The moment at which the first job is to start (seconds), its parts, and what is free then beside it.
+
+    `alone` says that one job's end makes the room, so that no other node has room for it by then.
+    """
 
     start_s: float
+    parts: Parts
     beside: Room
+    alone: bool
+
+    def holds(self, ending: Ending, end_s: float) -> bool:
+        """Whether it holds if a running job ends at another time (seconds); `beside` is kept true.
+
+        Working it out anew would come to the same where this says so, and is what most of EASY would cost.
+        """
+        if not self.alone or len(ending.parts) > 1:
+            return False
+        ((node, _),), ((own, demand),) = ending.parts, self.parts
+        before, after = ending.end_s <= self.start_s, end_s <= self.start_s
+        if node == own:
+            return False
+        if after and not before:
+            self.beside.give(ending.parts)
+        if before and not after:
+            self.beside.take(ending.parts)
+        return exceeds(demand, amounts_of(self.beside.free[:, node]))
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False):
-    """A running job: when it is expected to end (seconds), and what it gives back."""
+class Ending(NamedTuple):
+    """A running job: when it is expected to end (seconds), which it is, and what it gives back."""
 
     end_s: float
+    number: int
     parts: Parts
 
 
@@ -43,28 +67,39 @@ def promise(room: Room, endings: Iterable[Ending], demand: Amounts, placement: P
     """
     # Free amounts of the nodes that something ended on, as plain numbers: most of what EASY costs is this loop.
     freed: dict[int, list[int]] = {}
+    spans = placement.spans
     sums = list(placement.reach(room))
     columns: list[list[int]] = room.free.T.tolist()
     need_cpu, need_mem, need_gpu = demand
     parts: Parts | None = None
-    at_s = 0.0
-    for ending in endings:
-        if parts is not None and ending.end_s > at_s:
-            break
-        at_s = ending.end_s
-        for node, (cpu_milli, mem_mib, gpu_milli) in ending.parts:
-            free = freed[node] = columns[node]
-            for bound in (free, sums) if placement.spans else (free,):
+    later = room
+    at_s, alone = -1.0, False
+    for end_s, _, given in endings:
+        if parts is not None:
+            if end_s > at_s:
+                break
+            alone = False
+            later.give(given)
+            continue
+        alone = end_s > at_s and not spans
+        at_s = end_s
+        for node, (cpu_milli, mem_mib, gpu_milli) in given:
+            bound = freed[node] = columns[node]
+            bound[0] += cpu_milli
+            bound[1] += mem_mib
+            bound[2] += gpu_milli
+            if spans:
+                bound = sums
                 bound[0] += cpu_milli
                 bound[1] += mem_mib
                 bound[2] += gpu_milli
-        if parts is None and need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]:
-            parts = placement.place(_with(room, freed), demand)
+        if need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]:
+            later = _with(room, freed)
+            parts = placement.place(later, demand)
     if parts is None:
         return None
-    later = _with(room, freed)
     later.take(parts)
-    return Promise(at_s, later)
+    return Promise(at_s, parts, later, alone)
 
 
 def _with(room: Room, freed: dict[int, list[int]]) -> Room:

@@ -13,6 +13,7 @@ from accounting.errors import ModelError
 
 Ints = npt.NDArray[numpy.int64]
 Floats = npt.NDArray[numpy.float64]
+Mask = npt.NDArray[numpy.bool_]
 # CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000).
 Amounts = tuple[int, int, int]
 # A job on its nodes: which node, and how much of it.

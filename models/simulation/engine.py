@@ -165,10 +165,10 @@ class Simulation:
         if self.arrange is not None and state.arrived:
             places = self.arrange([state.waiting[number] for number in state.queue.ints[NUMBER].tolist()])
             state.queue.rearrange(numpy.asarray(places, dtype=numpy.int64))
-        if state.waiting and (state.released or state.arrived):
+        if state.waiting and (state.released or state.stale or state.arrived):
             self.round(state, self.now_s)
             state.queue.looked_at()
-            state.released = False
+            state.released = state.stale = False
         state.arrived = False
         self._note()
 
@@ -207,7 +207,7 @@ class Simulation:
 
     def _end(self, number: int) -> None:
         fate = self.fates.pop(number)
-        running = self.state.end(number, self.user[number], fate.granted)
+        running = self.state.end(number, self.user[number], fate.granted, self.now_s)
         self._account(number, fate.granted, -1)
         self.end_s[number], self.outcome[number] = self.now_s, fate.outcome
         self.guess.ended(self.user[number], self.now_s - running.start_s)

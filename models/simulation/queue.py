@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy
-import numpy.typing as npt
 
-from models.scheduling.room import Amounts, Floats, Ints
+from models.scheduling.room import Amounts, Floats, Ints, Mask
 
 # Rows of integers of a job; `FRESH` is 1 until a round has looked at it.
 NUMBER, CPU, MEM, GPU, FRESH = range(5)
 KEY, RUN = range(2)
 FIRST_SIZE = 256
-
-Mask = npt.NDArray[numpy.bool_]
 
 
 class Queue:
