@@ -6,7 +6,7 @@ when it is expected to; others may pass it where that does not delay it. Conserv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -53,17 +53,35 @@ class Ending(NamedTuple):
     parts: Parts
 
 
+class Claim(NamedTuple):
+    """What of a room a job may use where nodes are down or reserved for a time (availability.py).
+
+    `lasting` leaves what it would have from a moment (seconds) until its limit, `open` what is for its user.
+    """
+
+    lasting: Callable[[Room, float], Room]
+    open: Callable[[Room], Room]
+
+
 class Wish(msgspec.Struct, frozen=True, gc=False):
-    """A waiting job: what it needs, and how long it is expected to run (seconds)."""
+    """A waiting job: what it needs, how long it is expected to run (seconds), and what it may use, None: all."""
 
     demand: Amounts
     run_s: float
+    claim: Claim | None = None
 
 
-def promise(room: Room, endings: Iterable[Ending], demand: Amounts, placement: Placement) -> Promise | None:
+def promise(
+    room: Room,
+    endings: Iterable[Ending],
+    demand: Amounts,
+    placement: Placement,
+    claim: Claim | None = None,
+) -> Promise | None:
     """Return the reservation of a job that does not fit now; None where it would not fit even on what all leave.
 
-    `endings` come in the order of their ends. What ends in one moment is given back together.
+    `endings` come in the order of their ends. What ends in one moment is given back together. A window that begins is
+    an ending that gives back less than nothing.
     """
     # Free amounts of the nodes that something ended on, as plain numbers: most of what EASY costs is this loop.
     freed: dict[int, list[int]] = {}
@@ -95,11 +113,14 @@ def promise(room: Room, endings: Iterable[Ending], demand: Amounts, placement: P
                 bound[2] += gpu_milli
         if need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]:
             later = _with(room, freed)
-            parts = placement.place(later, demand)
+            usable = later if claim is None else claim.open(claim.lasting(later, at_s))
+            parts = placement.place(usable, demand)
     if parts is None:
         return None
+    if claim is not None:
+        later = claim.lasting(later, at_s)
     later.take(parts)
-    return Promise(at_s, parts, later, alone)
+    return Promise(at_s, parts, later, alone and claim is None)
 
 
 def _with(room: Room, freed: dict[int, list[int]]) -> Room:
@@ -110,14 +131,15 @@ def _with(room: Room, freed: dict[int, list[int]]) -> Room:
 
 
 def plan(
-    now_s: float, room: Room, endings: Sequence[Ending], wishes: Sequence[Wish], place: Place
+    now_s: float, room: Room, endings: Iterable[Ending], wishes: Sequence[Wish], place: Place
 ) -> list[tuple[float, Parts] | None]:
     """Return when and where each job would start, each at its earliest beside those before it; None: never.
 
-    Conservative backfill (Mu'alem, Feitelson, TPDS 2001), planned anew in the queue's order. It costs jobs × jobs.
+    `endings` as of `promise`. Conservative backfill (Mu'alem, Feitelson, TPDS 2001), planned anew in the queue's order.
+    It costs jobs × jobs.
     """
     times, rooms = [now_s], [room.copy()]
-    for ending in sorted(endings, key=lambda ending: ending.end_s):
+    for ending in endings:
         if ending.end_s > times[-1]:
             times.append(ending.end_s)
             rooms.append(rooms[-1].copy())
@@ -137,6 +159,8 @@ def _fit(times: list[float], rooms: list[Room], wish: Wish, place: Place) -> tup
         common = span[0]
         for other in span[1:]:
             common = common.within(other)
+        if wish.claim is not None:
+            common = wish.claim.open(wish.claim.lasting(common, start_s))
         parts = place(common, wish.demand)
         if parts is not None:
             _split(times, rooms, end_s)

@@ -23,7 +23,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A waiting job as an ordering sees it. Times are seconds; `number` tells jobs apart in the order they came.
 
     `predicted_s` is what someone expects it to run; `remaining_s` what it has still to run, which only a simulator
-    knows for certain; `deadline_s` is infinite where it has none. `total` is what the whole cluster has.
+    knows for certain; `limit_s` the longest it may run; `deadline_s` is infinite where it has none.
+    `total` is what the whole cluster has.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     total: Amounts
     predicted_s: float
     remaining_s: float
+    limit_s: float
     deadline_s: float = math.inf
 
 

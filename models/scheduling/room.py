@@ -73,6 +73,10 @@ class Room:
                     f"node {node} is too full for {parts}; a policy placed a job where it does not fit"
                 )
 
+    def holds(self, parts: Parts) -> bool:
+        """Whether a job's parts could be taken."""
+        return not any(exceeds(amounts, amounts_of(self.free[:, node])) for node, amounts in parts)
+
     def give(self, parts: Parts) -> None:
         """Give a job's parts back."""
         for node, amounts in parts:

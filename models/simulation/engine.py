@@ -15,6 +15,7 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
+from models.scheduling.availability import Availability, group_masks
 from models.scheduling.ordering import FIFO, Ordering, Waiting
 from models.scheduling.placement import WHOLE, Placement
 from models.scheduling.room import Amounts, Parts, Room, amounts_of
@@ -90,9 +91,14 @@ class Simulation:
         arrangement = policy.ordering.arrangement
         self.arrange = arrangement(policy.seed) if arrangement else None
         self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
-        self.room = Room.of(cluster.capacity)
-        self.empty = self.room.copy()
-        self.state = State(self.room, policy.ordering, policy.placement, self._started)
+        self.room = Room(cluster.capacity.copy(), cluster.total)
+        # A reserved part is not for everybody, and no larger than its node.
+        self.empty = Room(cluster.capacity * (numpy.arange(len(cluster.speeds)) < cluster.own), cluster.total)
+        masks, self.group_of = group_masks(cluster.only_for)
+        windows = (
+            Availability(cluster.capacity, cluster.total, cluster.windows, masks) if cluster.windows else None
+        )
+        self.state = State(self.room, policy.ordering, policy.placement, self._started, windows)
         self.events: list[tuple[float, int, int]] = []
         self.now_s = 0.0
         self.submit_s, self.limit_s = jobs.submit_s.tolist(), jobs.limit_s.tolist()
@@ -118,12 +124,16 @@ class Simulation:
         while True:
             arrival_s = self.submit_s[came] if came < jobs else endless
             now_s = min(arrival_s, self.events[0][0] if self.events else endless)
+            if now_s < endless or self.state.waiting:
+                now_s = min(now_s, self.state.changes_at_s)
             if now_s == endless or now_s > until_s:
                 break
             self.now_s = now_s
             while self.events and self.events[0][0] == now_s:
                 _, kind, number = heapq.heappop(self.events)
                 self._end(number) if kind == END else self._outrun(number)
+            if self.state.changes_at_s <= now_s:
+                self.state.pass_to(now_s)
             while came < jobs and self.submit_s[came] == now_s:
                 self._arrive(came)
                 came += 1
@@ -156,8 +166,10 @@ class Simulation:
                 total=self.room.total,
                 predicted_s=self.predicted_s[number],
                 remaining_s=min(self.run_time(number, granted), limit_s),
+                limit_s=limit_s,
                 deadline_s=self.deadline_s[number],
-            )
+            ),
+            self.group_of.get(self.user[number], 0),
         )
 
     def _schedule(self) -> None:
@@ -188,7 +200,7 @@ class Simulation:
         if self.first_start_s[number] != self.first_start_s[number]:  # not a number: it never started before
             self.first_start_s[number] = self.now_s
         expected_s = self.now_s + self.predicted_s[number]
-        self.state.run(number, Running(self.now_s, parts, expected_s))
+        self.state.run(number, Running(self.now_s, parts, expected_s, self.now_s + limit_s))
         heapq.heappush(self.events, (end_s, END, number))
         if expected_s < end_s:
             heapq.heappush(self.events, (expected_s, OUTRUN, number))

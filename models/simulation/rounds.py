@@ -27,27 +27,28 @@ Round = Callable[[State, float], None]
 FEW = 3
 
 
-def strict(state: State, now_s: float) -> None:  # noqa: ARG001
+def strict(state: State, now_s: float) -> None:
     """Start jobs in order until one does not fit."""
-    while start_first(state):
+    while start_first(state, now_s):
         pass
 
 
-def start_first(state: State) -> bool:
+def start_first(state: State, now_s: float) -> bool:
     """Start the first job if it fits."""
     queue = state.queue
     if not len(queue):
         return False
-    parts = state.place(state.room, queue.demand(0))
+    parts = state.place(state.usable(state.kind(queue, 0, now_s)), queue.demand(0))
     if parts is None:
         return False
     state.start(queue, 0, parts)
     return True
 
 
-def greedy(state: State, now_s: float) -> None:  # noqa: ARG001
+def greedy(state: State, now_s: float) -> None:
     """Start every job that fits, in order."""
-    sweep(state, to_look_at(state, 0, anew=state.released), None)
+    hits = to_look_at(state, 0, anew=state.released)
+    sweep(state, hits, state.kinds(state.queue, hits, now_s))
 
 
 def easy(state: State, now_s: float) -> None:
@@ -55,18 +56,19 @@ def easy(state: State, now_s: float) -> None:
     queue = state.queue
     renewed = state.stale or state.promise_of != queue.number(0)
     if renewed:
-        while start_first(state):
+        while start_first(state, now_s):
             pass
         if not len(queue):
             return
-        found = promise(state.room, state.endings, queue.demand(0), state.placement)
+        claim = state.claim(queue, 0)
+        found = promise(state.room, state.changes(), queue.demand(0), state.placement, claim)
         state.promised(queue.number(0), found)
     if state.promise is None:
         return
     hits = to_look_at(state, 1, anew=renewed or state.released)
     # A job that ends by then may use all that is free now; a longer one only what is free then, too.
     long: Mask = now_s + queue.run_s[hits] > state.promise.start_s
-    sweep(state, hits, long)
+    sweep(state, hits, state.kinds(queue, hits, now_s) + BESIDE * long)
 
 
 def to_look_at(state: State, first: int, *, anew: bool) -> Ints:
@@ -77,10 +79,9 @@ def to_look_at(state: State, first: int, *, anew: bool) -> Ints:
     return found.nonzero()[0]
 
 
-def sweep(state: State, hits: Ints, long: Mask | None) -> None:
-    """Start the jobs at these positions that fit, in order; `long` ones only beside the promise, too."""
+def sweep(state: State, hits: Ints, kinds: Ints) -> None:
+    """Start the jobs at these positions that fit in what their kinds may use, in order."""
     queue = state.queue
-    kinds = numpy.zeros(len(hits), dtype=numpy.int64) if long is None else long.astype(numpy.int64)
     tries = fitting(state, Tries(hits, queue.ints[CPU : GPU + 1, hits], kinds))
     started, at = 0, 0
     while at < len(tries.positions):
@@ -90,7 +91,7 @@ def sweep(state: State, hits: Ints, long: Mask | None) -> None:
             # It fitted before others started; so did those behind it, of which few may be left.
             tries, at = fitting(state, tries.behind(at)), 0
             continue
-        state.start(queue, int(tries.positions[at]) - started, parts, beside=kind == BESIDE)
+        state.start(queue, int(tries.positions[at]) - started, parts, beside=kind % 2 == BESIDE)
         started += 1
         at += 1
 
@@ -117,25 +118,33 @@ def fitting(state: State, tries: Tries) -> Tries:
         return tries
     # No job has more than what is free now.
     tries = tries.of(state.placement.fits(state.room, tries.demands))
-    for kind in numpy.bincount(tries.kinds)[BESIDE:].nonzero()[0].tolist():
-        alike = tries.kinds == kind + BESIDE
-        fit = ~alike
-        fit[alike] = state.placement.fits(state.usable(kind + BESIDE), tries.demands[:, alike])
-        tries = tries.of(fit)
+    for kind in numpy.bincount(tries.kinds).nonzero()[0].tolist():
+        usable = state.usable(kind)
+        if usable is not state.room:
+            alike = tries.kinds == kind
+            fit = ~alike
+            fit[alike] = state.placement.fits(usable, tries.demands[:, alike])
+            tries = tries.of(fit)
     return tries
 
 
 def conservative(state: State, now_s: float) -> None:
     """Plan all jobs, each at its earliest beside those before it; start those whose moment is now."""
     queue = state.queue
-    wishes = [Wish(queue.demand(at), float(queue.run_s[at])) for at in range(len(queue))]
-    planned = plan(now_s, state.room, state.endings, wishes, state.place)
+    wishes = [
+        Wish(queue.demand(at), float(queue.run_s[at]), state.claim(queue, at)) for at in range(len(queue))
+    ]
+    planned = plan(now_s, state.room, state.changes(), wishes, state.place)
     due = [(at, found[1]) for at, found in enumerate(planned) if found is not None and found[0] == now_s]
-    for started, (at, parts) in enumerate(due):
-        state.start(queue, at - started, parts)
+    started = 0
+    for at, parts in due:
+        # A plan by guesses knows of windows and of one job's limit, not of all limits together.
+        if state.usable(state.kind(queue, at - started, now_s)).holds(parts):
+            state.start(queue, at - started, parts)
+            started += 1
 
 
-def fair(state: State, now_s: float) -> None:  # noqa: ARG001
+def fair(state: State, now_s: float) -> None:
     """Start the first job of the user with the least dominant share, again and again; a user whose job waits is out."""
     if state.released:
         state.ready |= state.blocked
@@ -146,7 +155,7 @@ def fair(state: State, now_s: float) -> None:  # noqa: ARG001
     while heap:
         _, _, user = heapq.heappop(heap)
         lane = state.lanes[user]
-        parts = state.place(state.room, lane.demand(0))
+        parts = state.place(state.usable(state.kind(lane, 0, now_s)), lane.demand(0))
         if parts is None:
             state.blocked.add(user)
             continue

@@ -32,8 +32,8 @@ def simulate(
     """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
 
     SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count), [load] with a `trace` (SWF or CSV) or with
-    jobs_per_hour, hours and [[load.kinds]], and `policies`. docs/simulation.md describes it. Nothing outside is
-    touched or asked.
+    jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it. Nothing
+    outside is touched or asked.
 
     \b
     Example:
@@ -49,10 +49,10 @@ def simulate(
     described = read_scenario(scenario)
     seed = described.seed if seed is None else seed
     chosen = policies(names or described.policies, described.placement, seed)
-    jobs, left_out = load_of(described, scenario.parent, seed)
+    jobs, left_out, users = load_of(described, scenario.parent, seed)
     if left_out:
         note(f"{left_out} jobs of the trace never ran and are left out")
-    machines = cluster(described)
+    machines = cluster(described, users)
     until_s = described.until_h * 3600 or float("inf")
     ran: dict[str, Results] = {}
     for name, policy in chosen.items():
