@@ -41,12 +41,17 @@ class Shortage(NamedTuple):
 
 
 class Availability:
-    """Windows and who may use which node (users × nodes, by group of users), over the time of a simulation."""
+    """The windows that are still to come or to end, and who may use which node; `only_for` as of `group_masks`."""
 
     def __init__(
-        self, capacity: Ints, total: Amounts, windows: Sequence[Window], allowed: Sequence[Mask]
+        self,
+        capacity: Ints,
+        total: Amounts,
+        windows: Sequence[Window],
+        only_for: Sequence[frozenset[int] | None],
     ) -> None:
-        self._open = [Room(capacity * mask, total) for mask in allowed]
+        masks, self.group_of = group_masks(only_for)
+        self._open = [Room(capacity * mask, total) for mask in masks]
         self.coming = changes_of(windows)
         self.ahead: list[Shortage] = []
         for at_s in sorted({window.from_s for window in windows}):

@@ -15,7 +15,6 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.scheduling.availability import Availability, group_masks
 from models.scheduling.ordering import FIFO, Ordering, Waiting
 from models.scheduling.placement import WHOLE, Placement
 from models.scheduling.room import Amounts, Parts, Room, amounts_of
@@ -92,12 +91,9 @@ class Simulation:
         self.arrange = arrangement(policy.seed) if arrangement else None
         self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
         self.room = Room(cluster.capacity.copy(), cluster.total)
-        # A reserved part is not for everybody, and no larger than its node.
-        self.empty = Room(cluster.capacity * (numpy.arange(len(cluster.speeds)) < cluster.own), cluster.total)
-        masks, self.group_of = group_masks(cluster.only_for)
-        windows = (
-            Availability(cluster.capacity, cluster.total, cluster.windows, masks) if cluster.windows else None
-        )
+        # A part that is reserved is no larger than its node.
+        self.empty = Room(cluster.capacity[:, : cluster.own], cluster.total)
+        windows = cluster.availability()
         self.state = State(self.room, policy.ordering, policy.placement, self._started, windows)
         self.events: list[tuple[float, int, int]] = []
         self.now_s = 0.0
@@ -168,8 +164,7 @@ class Simulation:
                 remaining_s=min(self.run_time(number, granted), limit_s),
                 limit_s=limit_s,
                 deadline_s=self.deadline_s[number],
-            ),
-            self.group_of.get(self.user[number], 0),
+            )
         )
 
     def _schedule(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.scheduling.availability import Window
+from models.scheduling.availability import Availability, Window
 from models.scheduling.room import MILLI, Amounts, Ints, amounts_of
 
 HOUR_S = 3600.0
@@ -99,6 +99,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> Amounts:
         """What all nodes have."""
         return amounts_of(self.capacity[:, : self.own].sum(axis=1))
+
+    def availability(self) -> Availability | None:
+        """Return the windows for a simulation to go by; None where there are none."""
+        if not self.windows:
+            return None
+        return Availability(self.capacity, self.total, self.windows, self.only_for)
 
 
 def check_hours(what: str, hours: Hours) -> None:

@@ -97,7 +97,7 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
 
 
 class Tries(NamedTuple):
-    """Waiting jobs that may start: positions, demands (resources × jobs), in which of the state's rooms."""
+    """Waiting jobs that may start: positions, demands (resources × jobs), kinds (of state.py)."""
 
     positions: Ints
     demands: Ints

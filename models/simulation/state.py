@@ -76,14 +76,15 @@ class State:
         self.promise: Promise | None = None
         self._usable: dict[int, Room] = {}
 
-    def enqueue(self, job: Waiting, group: int) -> None:
-        """Let a job of a group of users wait."""
+    def enqueue(self, job: Waiting) -> None:
+        """Let a job wait."""
         self.waiting[job.number] = job
         queue = self.queue
         if self.ordering.fair:
             queue = self.lanes.setdefault(job.user, Queue())
             if job.user not in self.blocked:
                 self.ready.add(job.user)
+        group = self.windows.group_of.get(job.user, 0) if self.windows else 0
         queue.add(job, self.ordering.key(job), group)
         self.arrived = True
 
@@ -130,6 +131,8 @@ class State:
             self.released |= self.windows.pass_to(now_s, self.room)
             self._usable.clear()
             self.stale = True
+            if not self.windows.coming:
+                self.windows = None
 
     def start(self, queue: Queue, position: int, parts: Parts, *, beside: bool = False) -> None:
         """Start a waiting job here, `beside` the promise if it outlasts that."""
