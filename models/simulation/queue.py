@@ -72,8 +72,10 @@ class Queue:
 
     def remove(self, position: int) -> None:
         """Take a job out."""
-        place = self._begin + position
-        if position == 0:
+        begin, place = self._begin, self._begin + position
+        if position < len(self) // 2:
+            self._ints[:, begin + 1 : place + 1] = self._ints[:, begin:place]
+            self._floats[:, begin + 1 : place + 1] = self._floats[:, begin:place]
             self._begin += 1
             return
         self._ints[:, place : self._end - 1] = self._ints[:, place + 1 : self._end]

@@ -109,7 +109,8 @@ class Tries(NamedTuple):
 
     def of(self, mask: Mask) -> Tries:
         """Return those of a mask."""
-        return Tries(self.positions[mask], self.demands[:, mask], self.kinds[mask])
+        left = mask.nonzero()[0]
+        return Tries(self.positions.take(left), self.demands.take(left, axis=1), self.kinds.take(left))
 
 
 def fitting(state: State, tries: Tries) -> Tries:
@@ -118,6 +119,8 @@ def fitting(state: State, tries: Tries) -> Tries:
         return tries
     # No job has more than what is free now.
     tries = tries.of(state.placement.fits(state.room, tries.demands))
+    if len(tries.positions) <= FEW:
+        return tries
     for kind in numpy.bincount(tries.kinds).nonzero()[0].tolist():
         usable = state.usable(kind)
         if usable is not state.room:
