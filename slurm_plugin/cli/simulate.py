@@ -31,9 +31,9 @@ def simulate(
 ) -> None:
     """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
 
-    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count), [load] with a `trace` (SWF or CSV) or with
-    jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it. Nothing
-    outside is touched or asked.
+    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count, down), [load] with a `trace` (SWF or CSV) or
+    with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it.
+    Nothing outside is touched or asked.
 
     \b
     Example:
