@@ -38,6 +38,8 @@ OTHERS = {
     "EASY++": Policy(start="easy", guess=LastTwo),
 }
 JOB_SWEEP, NODE_SWEEP = (10_000, 30_000, 100_000), (8, 32, 128, 512)
+# Other simulators of queues, in jobs a second: measured by us once, on other machines and loads, so of its order only.
+PEERS = {"AccaSim, EASY (20,000 jobs)": 20_000 / 8.8, "Alibaba's PAI simulator, FIFO to DRF": (480 + 740) / 2}
 # On a larger cluster as many jobs would be over before a queue forms.
 JOBS_A_NODE = 300
 Row = dict[str, object]
@@ -59,6 +61,7 @@ def main() -> None:
     ]
     if arguments.format == "table":
         print_rows(goals(rows, arguments.jobs), "table", "Goals")
+        print_rows(against_peers(rows), "table", "Jobs a second, over those of others")
     print_rows(rows, arguments.format, "A simulated load, by policy")
     if arguments.sweep or arguments.plots:
         swept = sweep(arguments.pressure)
@@ -83,6 +86,7 @@ def measure(name: str, policy: Policy, jobs: int, nodes: int, pressure: float, *
         "jobs": jobs,
         "nodes": nodes,
         "CPU s": round(took_s, 2),
+        "jobs/s": round(jobs / took_s),
         "µs/job": round(took_s / jobs * 1e6, 1),
         "/ bare loop": round(took_s / floor_s, 1),
         "most waiting": max(moment.waiting for moment in results.moments),
@@ -128,6 +132,15 @@ def goals(rows: Sequence[Row], jobs: int) -> list[Row]:
             for row in named
         ),
         goal("policies with two runs alike", "all", alike, len(rows), at_most=False),
+    ]
+
+
+def against_peers(rows: Sequence[Row]) -> list[Row]:
+    """Return how many times as many jobs a second each policy takes as other simulators."""
+    return [
+        {"simulator": name, "jobs/s": round(rate)}
+        | {str(row["policy"]): round(float(str(row["jobs/s"])) / rate, 1) for row in rows}
+        for name, rate in PEERS.items()
     ]
 
 

@@ -6,65 +6,121 @@ when it is expected to; others may pass it where that does not delay it. Conserv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy
 
 from models.scheduling.placement import Place, Placement
-from models.scheduling.room import Amounts, Parts, Room
+from models.scheduling.room import Amounts, Parts, Room, amounts_of, exceeds
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """The moment at which the first job is to start (seconds), and what is free then beside it."""
+    """The moment at which the first job is to start (seconds), its parts, and what is free then beside it.
+
+    `alone` says that one job's end makes the room, so that no other node has room for it by then.
+    """
 
     start_s: float
+    parts: Parts
     beside: Room
+    alone: bool
+
+    def holds(self, ending: Ending, end_s: float) -> bool:
+        """Whether it holds if a running job ends at another time (seconds); `beside` is kept true.
+
+        Working it out anew would come to the same where this says so, and is what most of EASY would cost.
+        """
+        if not self.alone or len(ending.parts) > 1:
+            return False
+        ((node, _),), ((own, demand),) = ending.parts, self.parts
+        before, after = ending.end_s <= self.start_s, end_s <= self.start_s
+        if node == own:
+            return False
+        if after and not before:
+            self.beside.give(ending.parts)
+        if before and not after:
+            self.beside.take(ending.parts)
+        return exceeds(demand, amounts_of(self.beside.free[:, node]))
 
 
-class Ending(msgspec.Struct, frozen=True, gc=False):
-    """A running job: when it is expected to end (seconds), and what it gives back."""
+class Ending(NamedTuple):
+    """A running job: when it is expected to end (seconds), which it is, and what it gives back."""
 
     end_s: float
+    number: int
     parts: Parts
 
 
+class Claim(NamedTuple):
+    """What of a room a job may use where nodes are down or reserved for a time (availability.py).
+
+    `lasting` leaves what it would have from a moment (seconds) until its limit, `open` what is for its user.
+    """
+
+    lasting: Callable[[Room, float], Room]
+    open: Callable[[Room], Room]
+
+
 class Wish(msgspec.Struct, frozen=True, gc=False):
-    """A waiting job: what it needs, and how long it is expected to run (seconds)."""
+    """A waiting job: what it needs, how long it is expected to run (seconds), and what it may use, None: all."""
 
     demand: Amounts
     run_s: float
+    claim: Claim | None = None
 
 
-def promise(room: Room, endings: Iterable[Ending], demand: Amounts, placement: Placement) -> Promise | None:
+def promise(
+    room: Room,
+    endings: Iterable[Ending],
+    demand: Amounts,
+    placement: Placement,
+    claim: Claim | None = None,
+) -> Promise | None:
     """Return the reservation of a job that does not fit now; None where it would not fit even on what all leave.
 
-    `endings` come in the order of their ends. What ends in one moment is given back together.
+    `endings` come in the order of their ends. What ends in one moment is given back together. A window that begins is
+    an ending that gives back less than nothing.
     """
     # Free amounts of the nodes that something ended on, as plain numbers: most of what EASY costs is this loop.
     freed: dict[int, list[int]] = {}
+    spans = placement.spans
     sums = list(placement.reach(room))
     columns: list[list[int]] = room.free.T.tolist()
     need_cpu, need_mem, need_gpu = demand
     parts: Parts | None = None
-    at_s = 0.0
-    for ending in endings:
-        if parts is not None and ending.end_s > at_s:
-            break
-        at_s = ending.end_s
-        for node, (cpu_milli, mem_mib, gpu_milli) in ending.parts:
-            free = freed[node] = columns[node]
-            for bound in (free, sums) if placement.spans else (free,):
+    later = room
+    at_s, alone = -1.0, False
+    for end_s, _, given in endings:
+        if parts is not None:
+            if end_s > at_s:
+                break
+            alone = False
+            later.give(given)
+            continue
+        alone = end_s > at_s and not spans
+        at_s = end_s
+        for node, (cpu_milli, mem_mib, gpu_milli) in given:
+            bound = freed[node] = columns[node]
+            bound[0] += cpu_milli
+            bound[1] += mem_mib
+            bound[2] += gpu_milli
+            if spans:
+                bound = sums
                 bound[0] += cpu_milli
                 bound[1] += mem_mib
                 bound[2] += gpu_milli
-        if parts is None and need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]:
-            parts = placement.place(_with(room, freed), demand)
+        if need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]:
+            later = _with(room, freed)
+            usable = later if claim is None else claim.open(claim.lasting(later, at_s))
+            parts = placement.place(usable, demand)
     if parts is None:
         return None
-    later = _with(room, freed)
+    if claim is not None:
+        later = claim.lasting(later, at_s)
     later.take(parts)
-    return Promise(at_s, later)
+    return Promise(at_s, parts, later, alone and claim is None)
 
 
 def _with(room: Room, freed: dict[int, list[int]]) -> Room:
@@ -75,14 +131,15 @@ def _with(room: Room, freed: dict[int, list[int]]) -> Room:
 
 
 def plan(
-    now_s: float, room: Room, endings: Sequence[Ending], wishes: Sequence[Wish], place: Place
+    now_s: float, room: Room, endings: Iterable[Ending], wishes: Sequence[Wish], place: Place
 ) -> list[tuple[float, Parts] | None]:
     """Return when and where each job would start, each at its earliest beside those before it; None: never.
 
-    Conservative backfill (Mu'alem, Feitelson, TPDS 2001), planned anew in the queue's order. It costs jobs × jobs.
+    `endings` as of `promise`. Conservative backfill (Mu'alem, Feitelson, TPDS 2001), planned anew in the queue's order.
+    It costs jobs × jobs.
     """
     times, rooms = [now_s], [room.copy()]
-    for ending in sorted(endings, key=lambda ending: ending.end_s):
+    for ending in endings:
         if ending.end_s > times[-1]:
             times.append(ending.end_s)
             rooms.append(rooms[-1].copy())
@@ -102,6 +159,8 @@ def _fit(times: list[float], rooms: list[Room], wish: Wish, place: Place) -> tup
         common = span[0]
         for other in span[1:]:
             common = common.within(other)
+        if wish.claim is not None:
+            common = wish.claim.open(wish.claim.lasting(common, start_s))
         parts = place(common, wish.demand)
         if parts is not None:
             _split(times, rooms, end_s)

@@ -10,36 +10,46 @@ import math
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy
 
+from models.scheduling.heap_order import heap_arrangement
 from models.scheduling.room import Amounts
+
+# Jobs of a later hour do not pass those of an earlier one in the heap's order; else small ones might wait for ever.
+HEAP_WINDOW_S = 3600.0
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A waiting job as an ordering sees it. Times are seconds; `number` tells jobs apart in the order they came.
 
     `predicted_s` is what someone expects it to run; `remaining_s` what it has still to run, which only a simulator
-    knows for certain; `deadline_s` is infinite where it has none.
+    knows for certain; `limit_s` the longest it may run; `deadline_s` is infinite where it has none.
+    `total` is what the whole cluster has.
     """
 
     number: int
     submit_s: float
     user: int
     demand: Amounts
+    total: Amounts
     predicted_s: float
     remaining_s: float
+    limit_s: float
     deadline_s: float = math.inf
 
 
 Key = Callable[[Waiting], float]
 # The queue as it stands to places in it (0: first), one a job, in the order given.
 Arrange = Callable[[Sequence[Waiting]], Sequence[int]]
+# From a seed to what arranges one queue: each simulation has its own, so that two are alike.
+Arrangement = Callable[[int], Arrange]
 
 
 class Ordering(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue is ordered: by `key`, or anew by `arrange` whenever jobs came, or `fair` between users."""
+    """How a queue is ordered: by `key`, by an `arrangement` made anew whenever jobs came, or `fair` between users."""
 
     key: Key
-    arrange: Arrange | None = None
+    arrangement: Arrangement | None = None
     fair: bool = False
 
 
@@ -68,11 +78,32 @@ def dominant_share(used: Amounts, total: Amounts) -> float:
     return max((part / whole for part, whole in zip(used, total, strict=True) if whole), default=0.0)
 
 
+def by_size(job: Waiting) -> float:
+    """Largest first, by the largest share of any resource of the cluster."""
+    return -size_of(job)
+
+
+def size_of(job: Waiting) -> float:
+    """Return how much of the cluster a job needs: its dominant share."""
+    return dominant_share(job.demand, job.total)
+
+
+def heap(seed: int) -> Arrange:
+    """Return what orders the jobs of each hour by a max-heap of their sizes in pre-order (heap_order.py)."""
+    return heap_arrangement(size_of, _hour_of, numpy.random.default_rng(seed))
+
+
+def _hour_of(job: Waiting) -> int:
+    return int(job.submit_s // HEAP_WINDOW_S)
+
+
 FIFO = Ordering(key=by_submit)
 ORDERINGS: dict[str, Ordering] = {
     "fifo": FIFO,
     "srtf": Ordering(key=by_remaining),
     "sjf": Ordering(key=by_prediction),
     "edf": Ordering(key=by_deadline),
+    "largest": Ordering(key=by_size),
+    "heap": Ordering(key=by_submit, arrangement=heap),
     "drf": Ordering(key=by_submit, fair=True),
 }

@@ -12,9 +12,11 @@ from collections.abc import Callable
 import msgspec
 import numpy
 
-from models.scheduling.room import MILLI, Amounts, Parts, Room, amounts_of, exceeds
+from models.scheduling.room import MILLI, Amounts, Ints, Mask, Parts, Room, amounts_of, exceeds
 
 Place = Callable[[Room, Amounts], Parts | None]
+# Which of many demands (resources × jobs) could be placed, each by itself.
+Fits = Callable[[Room, Ints], Mask]
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -24,6 +26,7 @@ class Placement(msgspec.Struct, frozen=True):
     """
 
     place: Place
+    fits: Fits
     spans: bool = False
 
     def reach(self, room: Room) -> Amounts:
@@ -66,6 +69,28 @@ def place_spread(room: Room, demand: Amounts) -> Parts | None:
     return tuple(parts)
 
 
+def fits_whole(room: Room, demands: Ints) -> Mask:
+    """Return which demands some node holds whole."""
+    # What is too full for the least of them is left out: on a busy cluster all but one or two nodes.
+    cpu_milli, mem_mib, gpu_milli = amounts_of(demands.min(axis=1))
+    free = room.free
+    nodes = ((free[0] >= cpu_milli) & (free[1] >= mem_mib) & (free[2] >= gpu_milli)).nonzero()[0]
+    fit: Mask = numpy.zeros(demands.shape[1], dtype=numpy.bool_)
+    for cpu_milli, mem_mib, gpu_milli in free[:, nodes].T.tolist():
+        fit |= (demands[0] <= cpu_milli) & (demands[1] <= mem_mib) & (demands[2] <= gpu_milli)
+    return fit
+
+
+def fits_spread(room: Room, demands: Ints) -> Mask:
+    """Return which demands all nodes hold together, in thousandths of each."""
+    shares = numpy.full((room.free.shape[1], demands.shape[1]), MILLI)
+    for free, asked in zip(room.free, demands, strict=True):
+        wanted = asked > 0
+        shares[:, wanted] = numpy.minimum(shares[:, wanted], free[:, None] * MILLI // asked[wanted])
+    fit: Mask = shares.sum(axis=0) >= MILLI
+    return fit
+
+
 def spread_larger(empty: Room) -> Placement:
     """Return the way to place where only what no single node of an empty cluster holds goes on several.
 
@@ -78,7 +103,10 @@ def spread_larger(empty: Room) -> Placement:
             alone[demand] = place_whole(empty, demand) is not None
         return place_whole(room, demand) if alone[demand] else place_spread(room, demand)
 
-    return Placement(place, spans=True)
+    def fits(room: Room, demands: Ints) -> Mask:
+        return fits_whole(room, demands) | (fits_spread(room, demands) & ~fits_whole(empty, demands))
+
+    return Placement(place, fits, spans=True)
 
 
 def _between(demand: Amounts, first: int, end: int) -> Amounts:
@@ -87,6 +115,6 @@ def _between(demand: Amounts, first: int, end: int) -> Amounts:
     return cpu_milli, mem_mib, gpu_milli
 
 
-WHOLE = Placement(place_whole)
-SPREAD = Placement(place_spread, spans=True)
+WHOLE = Placement(place_whole, fits_whole)
+SPREAD = Placement(place_spread, fits_spread, spans=True)
 PLACEMENTS: dict[str, Placement] = {"whole": WHOLE, "spread": SPREAD}

@@ -13,6 +13,7 @@ from accounting.errors import ModelError
 
 Ints = npt.NDArray[numpy.int64]
 Floats = npt.NDArray[numpy.float64]
+Mask = npt.NDArray[numpy.bool_]
 # CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000).
 Amounts = tuple[int, int, int]
 # A job on its nodes: which node, and how much of it.
@@ -71,6 +72,10 @@ class Room:
                 raise ModelError(
                     f"node {node} is too full for {parts}; a policy placed a job where it does not fit"
                 )
+
+    def holds(self, parts: Parts) -> bool:
+        """Whether a job's parts could be taken."""
+        return not any(exceeds(amounts, amounts_of(self.free[:, node])) for node, amounts in parts)
 
     def give(self, parts: Parts) -> None:
         """Give a job's parts back."""

@@ -1,8 +1,9 @@
 """A load on a cluster under a policy, event by event; the same load, policy and hooks give the same result to the bit.
 
 Decides when jobs end, fail and come back; the order, the place and what may pass what are the policies'. Nothing here
-is drawn by chance: the load was, from its seed. A job that is granted less memory than its peak fails after a share of
-its run, and comes back at once with what it asked for first. What runs past its limit is ended there, as Slurm does.
+is drawn by chance: the load was, and an order may be, from their seeds. A job that is granted less memory than its peak
+fails after a share of its run, and comes back at once with what it asked for first. What runs past its limit is ended
+there, as Slurm does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from models.scheduling.room import Amounts, Parts, Room, amounts_of
 from models.scheduling.run_time_guess import ByLimit, RunTimeGuess, corrected_s
 from models.simulation.hooks import AsAsked, RunTime, Sizing, unchanged
 from models.simulation.nodes import Cluster
+from models.simulation.queue import NUMBER
 from models.simulation.results import Moment, Outcome, Results, Run
 from models.simulation.rounds import ROUNDS, fair
 from models.simulation.state import Running, State
@@ -33,12 +35,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How jobs come to start: their order, what one that waits holds up, where they go, how long they may run.
 
     `guess` makes what tells backfill how long jobs are expected to run. With a fair ordering `start` has no say.
+    `seed` is that of an ordering which draws.
     """
 
     ordering: Ordering = FIFO
     start: str = "strict"
     placement: Placement = WHOLE
     guess: Callable[[], RunTimeGuess] = ByLimit
+    seed: int = 1
 
     def __post_init__(self) -> None:
         """Refuse a rule that there is not."""
@@ -83,10 +87,14 @@ class Simulation:
         self.run_time = hooks.run_time or unchanged(jobs)
         self.failed_share, self.kills = hooks.failed_share, hooks.kills
         self.guess = policy.guess()
+        arrangement = policy.ordering.arrangement
+        self.arrange = arrangement(policy.seed) if arrangement else None
         self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
-        self.room = Room.of(cluster.capacity)
-        self.empty = self.room.copy()
-        self.state = State(self.room, policy.ordering, policy.placement, self._started)
+        self.room = Room(cluster.capacity.copy(), cluster.total)
+        # A part that is reserved is no larger than its node.
+        self.empty = Room(cluster.capacity[:, : cluster.own], cluster.total)
+        windows = cluster.availability()
+        self.state = State(self.room, policy.ordering, policy.placement, self._started, windows)
         self.events: list[tuple[float, int, int]] = []
         self.now_s = 0.0
         self.submit_s, self.limit_s = jobs.submit_s.tolist(), jobs.limit_s.tolist()
@@ -112,12 +120,16 @@ class Simulation:
         while True:
             arrival_s = self.submit_s[came] if came < jobs else endless
             now_s = min(arrival_s, self.events[0][0] if self.events else endless)
+            if now_s < endless or self.state.waiting:
+                now_s = min(now_s, self.state.changes_at_s)
             if now_s == endless or now_s > until_s:
                 break
             self.now_s = now_s
             while self.events and self.events[0][0] == now_s:
                 _, kind, number = heapq.heappop(self.events)
                 self._end(number) if kind == END else self._outrun(number)
+            if self.state.changes_at_s <= now_s:
+                self.state.pass_to(now_s)
             while came < jobs and self.submit_s[came] == now_s:
                 self._arrive(came)
                 came += 1
@@ -147,23 +159,23 @@ class Simulation:
                 submit_s=self.now_s,
                 user=self.user[number],
                 demand=granted,
+                total=self.room.total,
                 predicted_s=self.predicted_s[number],
                 remaining_s=min(self.run_time(number, granted), limit_s),
+                limit_s=limit_s,
                 deadline_s=self.deadline_s[number],
             )
         )
 
     def _schedule(self) -> None:
         state = self.state
-        if state.ordering.arrange is not None and state.arrived:
-            numbers = [state.queue.number(at) for at in range(len(state.queue))]
-            places = state.ordering.arrange([state.waiting[number] for number in numbers])
+        if self.arrange is not None and state.arrived:
+            places = self.arrange([state.waiting[number] for number in state.queue.ints[NUMBER].tolist()])
             state.queue.rearrange(numpy.asarray(places, dtype=numpy.int64))
-            state.released = True
-        if state.waiting and (state.released or state.arrived):
+        if state.waiting and (state.released or state.stale or state.arrived):
             self.round(state, self.now_s)
             state.queue.looked_at()
-            state.released = False
+            state.released = state.stale = False
         state.arrived = False
         self._note()
 
@@ -183,7 +195,7 @@ class Simulation:
         if self.first_start_s[number] != self.first_start_s[number]:  # not a number: it never started before
             self.first_start_s[number] = self.now_s
         expected_s = self.now_s + self.predicted_s[number]
-        self.state.run(number, Running(self.now_s, parts, expected_s))
+        self.state.run(number, Running(self.now_s, parts, expected_s, self.now_s + limit_s))
         heapq.heappush(self.events, (end_s, END, number))
         if expected_s < end_s:
             heapq.heappush(self.events, (expected_s, OUTRUN, number))
@@ -202,7 +214,7 @@ class Simulation:
 
     def _end(self, number: int) -> None:
         fate = self.fates.pop(number)
-        running = self.state.end(number, self.user[number], fate.granted)
+        running = self.state.end(number, self.user[number], fate.granted, self.now_s)
         self._account(number, fate.granted, -1)
         self.end_s[number], self.outcome[number] = self.now_s, fate.outcome
         self.guess.ended(self.user[number], self.now_s - running.start_s)

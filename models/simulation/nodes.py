@@ -1,18 +1,25 @@
-"""The cluster a simulation runs on: nodes of different size and speed. Pure."""
+"""The cluster a simulation runs on: nodes of different size and speed, and when they are there, for whom. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.scheduling.room import MILLI, Amounts, Ints
+from models.scheduling.availability import Availability, Window
+from models.scheduling.room import MILLI, Amounts, Ints, amounts_of
+
+HOUR_S = 3600.0
+# From and to, in hours after a simulation's start; what never comes back ends at infinity.
+Hours = tuple[float, float]
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node, or `count` alike. On a node of speed 2 a job runs half as long; on several, as long as on the slowest.
 
-    Availability over time and reservations are not simulated yet: they would be events that change a room's capacity.
+    `down` has the times at which it is not there, which are known beforehand.
     """
 
     cpus: float
@@ -20,6 +27,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     gpus: float = 0.0
     speed: float = 1.0
     count: int = 1
+    down: tuple[Hours, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no node."""
@@ -27,26 +35,137 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ModelError(
                 f"{self} is no node; give counts of at least 1, amounts of at least 0, a speed above 0"
             )
+        for hours in self.down:
+            check_hours("down", hours)
 
     @property
     def amounts(self) -> Amounts:
         """Its capacity in the units of a room."""
-        return round(self.cpus * MILLI), self.mem_mib, round(self.gpus * MILLI)
+        return _units(self.cpus, self.mem_mib, self.gpus)
+
+
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes that are held for a time: for users, or, as for maintenance, for nobody.
+
+    `nodes` are numbers in the order of the file, from 0. Of each node it holds these amounts, all of it where none is
+    given.
+    """
+
+    from_h: float
+    to_h: float
+    nodes: tuple[int, ...]
+    cpus: float = 0.0
+    mem_mib: int = 0
+    gpus: float = 0.0
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no reservation."""
+        check_hours("a reservation", (self.from_h, self.to_h))
+        if (
+            min(self.cpus, self.mem_mib, self.gpus) < 0
+            or not self.nodes
+            or len(set(self.nodes)) < len(self.nodes)
+        ):
+            raise ModelError(
+                f"{self} is no reservation; give each of its nodes once, and amounts of at least 0"
+            )
+
+    def amounts(self, capacity: Amounts) -> Amounts:
+        """Return what it holds of a node."""
+        held = _units(self.cpus, self.mem_mib, self.gpus)
+        return held if any(held) else capacity
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Capacity (resources × nodes) and the speed of each node."""
+    """Capacity (resources × nodes) and the speed of each node; what nodes lack at times; who may use each, None: all.
+
+    The first `own` columns are nodes. Behind them come parts of nodes that are reserved for users (availability.py);
+    `part_of` has the node of each.
+    """
 
     capacity: Ints
     speeds: tuple[float, ...]
+    windows: tuple[Window, ...] = ()
+    part_of: tuple[int, ...] = ()
+    only_for: tuple[frozenset[int] | None, ...] = ()
+
+    @property
+    def own(self) -> int:
+        """How many nodes there are."""
+        return len(self.speeds) - len(self.part_of)
+
+    @property
+    def total(self) -> Amounts:
+        """What all nodes have."""
+        return amounts_of(self.capacity[:, : self.own].sum(axis=1))
+
+    def availability(self) -> Availability | None:
+        """Return the windows for a simulation to go by; None where there are none."""
+        if not self.windows:
+            return None
+        return Availability(self.capacity, self.total, self.windows, self.only_for)
 
 
-def cluster_of(nodes: list[Node]) -> Cluster:
-    """Return the cluster of these nodes."""
+def check_hours(what: str, hours: Hours) -> None:
+    """Refuse hours that no time lies between."""
+    if not 0 <= hours[0] < hours[1]:
+        raise ModelError(f"{what} from {hours[0]:g} to {hours[1]:g} h is no time; give hours after the start")
+
+
+def cluster_of(
+    nodes: list[Node],
+    reservations: Sequence[Reservation] = (),
+    users: Mapping[str, frozenset[int]] | None = None,
+) -> Cluster:
+    """Return the cluster of these nodes; `users` says who is meant by the names of reservations."""
     each = [node for node in nodes for _ in range(node.count)]
     if not each:
         raise ModelError("a cluster needs at least one node")
+    columns = [node.amounts for node in each]
+    windows = [
+        _window(number, hours, node.amounts) for number, node in enumerate(each) for hours in node.down
+    ]
+    part_of: list[int] = []
+    only_for: list[frozenset[int] | None] = [None] * len(each)
+    for reservation in reservations:
+        holders = _holders(reservation, users or {})
+        for node in reservation.nodes:
+            if not 0 <= node < len(each):
+                raise ModelError(f"a reservation names node {node}; there are 0 to {len(each) - 1}")
+            amounts = reservation.amounts(each[node].amounts)
+            windows.append(_window(node, (reservation.from_h, reservation.to_h), amounts))
+            if holders:
+                windows += _absent(len(columns), reservation, amounts)
+                columns.append(amounts)
+                part_of.append(node)
+                only_for.append(holders)
     return Cluster(
-        capacity=numpy.array([node.amounts for node in each], dtype=numpy.int64).T.copy(),
-        speeds=tuple(node.speed for node in each),
+        capacity=numpy.array(columns, dtype=numpy.int64).T.copy(),
+        speeds=tuple(node.speed for node in each) + tuple(each[node].speed for node in part_of),
+        windows=tuple(windows),
+        part_of=tuple(part_of),
+        only_for=tuple(only_for),
     )
+
+
+def _holders(reservation: Reservation, users: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    for name in reservation.users:
+        if name not in users:
+            known = ", ".join(list(users)[:10])
+            raise ModelError(f"a reservation is for {name}, of whom no job comes; there are {known}")
+    return frozenset().union(*(users[name] for name in reservation.users))
+
+
+def _absent(column: int, reservation: Reservation, amounts: Amounts) -> list[Window]:
+    """Return the windows in which a reserved part is not there: before and after."""
+    before, after = (0.0, reservation.from_h), (reservation.to_h, float("inf"))
+    return [_window(column, hours, amounts) for hours in (before, after) if hours[0] < hours[1]]
+
+
+def _window(node: int, hours: Hours, amounts: Amounts) -> Window:
+    return Window(node=node, from_s=hours[0] * HOUR_S, to_s=hours[1] * HOUR_S, amounts=amounts)
+
+
+def _units(cpus: float, mem_mib: int, gpus: float) -> Amounts:
+    return round(cpus * MILLI), mem_mib, round(gpus * MILLI)

@@ -26,13 +26,13 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def policies(names: Iterable[str], placement: str) -> dict[str, Policy]:
-    """Return the policies of these names with a way to place; ModelError names those there are."""
+def policies(names: Iterable[str], placement: str, seed: int = 1) -> dict[str, Policy]:
+    """Return the policies of these names with a way to place, and a seed; ModelError names those there are."""
     if placement not in PLACEMENTS:
         raise ModelError(f"no placement is called {placement}; there are {', '.join(PLACEMENTS)}")
     found: dict[str, Policy] = {}
     for name in names:
         if name not in POLICIES:
             raise ModelError(f"no policy is called {name}; there are {', '.join(POLICIES)}")
-        found[name] = msgspec.structs.replace(POLICIES[name], placement=PLACEMENTS[placement])
+        found[name] = msgspec.structs.replace(POLICIES[name], placement=PLACEMENTS[placement], seed=seed)
     return found

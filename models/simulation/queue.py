@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import numpy
-import numpy.typing as npt
 
-from models.scheduling.room import Amounts, Floats, Ints
+from models.scheduling.ordering import Waiting
+from models.scheduling.room import Amounts, Floats, Ints, Mask
 
-# Rows of integers of a job; `FRESH` is 1 until a round has looked at it.
-NUMBER, CPU, MEM, GPU, FRESH = range(5)
-KEY, RUN = range(2)
+# Rows of integers of a job; `FRESH` is 1 until a round has looked at it, `GROUP` says what it may use.
+NUMBER, CPU, MEM, GPU, FRESH, GROUP = range(6)
+KEY, RUN, LIMIT = range(3)
 FIRST_SIZE = 256
-
-Mask = npt.NDArray[numpy.bool_]
 
 
 class Queue:
     """Jobs sorted by key, equal keys in the order they came; position 0 is the first."""
 
     def __init__(self) -> None:
-        self._ints: Ints = numpy.zeros((5, FIRST_SIZE), dtype=numpy.int64)
-        self._floats: Floats = numpy.zeros((2, FIRST_SIZE))
+        self._ints: Ints = numpy.zeros((6, FIRST_SIZE), dtype=numpy.int64)
+        self._floats: Floats = numpy.zeros((3, FIRST_SIZE))
         self._begin = self._end = 0
 
     def __len__(self) -> int:
@@ -36,8 +34,13 @@ class Queue:
         """Return how long each job is expected to run."""
         return self._floats[RUN, self._begin : self._end]
 
-    def add(self, number: int, key: float, demand: Amounts, run_s: float) -> None:
-        """Add a job behind all with the same key."""
+    @property
+    def limit_s(self) -> Floats:
+        """Return the longest each job may run."""
+        return self._floats[LIMIT, self._begin : self._end]
+
+    def add(self, job: Waiting, key: float, group: int) -> None:
+        """Add a job of a group of users behind all with the same key."""
         if self._end == self._ints.shape[1]:
             self._make_space()
         keys = self._floats[KEY, self._begin : self._end]
@@ -46,14 +49,14 @@ class Queue:
             place = self._begin + int(keys.searchsorted(key, side="right"))
             self._ints[:, place + 1 : self._end + 1] = self._ints[:, place : self._end]
             self._floats[:, place + 1 : self._end + 1] = self._floats[:, place : self._end]
-        self._ints[:, place] = (number, *demand, 1)
-        self._floats[:, place] = (key, run_s)
+        self._ints[:, place] = (job.number, *job.demand, 1, group)
+        self._floats[:, place] = (key, job.predicted_s, job.limit_s)
         self._end += 1
 
     def _make_space(self) -> None:
         jobs = len(self)
         size = max(FIRST_SIZE, 2 * jobs)
-        ints, floats = numpy.zeros((5, size), dtype=numpy.int64), numpy.zeros((2, size))
+        ints, floats = numpy.zeros((6, size), dtype=numpy.int64), numpy.zeros((3, size))
         ints[:, :jobs] = self.ints
         floats[:, :jobs] = self._floats[:, self._begin : self._end]
         self._ints, self._floats, self._begin, self._end = ints, floats, 0, jobs
@@ -69,8 +72,10 @@ class Queue:
 
     def remove(self, position: int) -> None:
         """Take a job out."""
-        place = self._begin + position
-        if position == 0:
+        begin, place = self._begin, self._begin + position
+        if position < len(self) // 2:
+            self._ints[:, begin + 1 : place + 1] = self._ints[:, begin:place]
+            self._floats[:, begin + 1 : place + 1] = self._floats[:, begin:place]
             self._begin += 1
             return
         self._ints[:, place : self._end - 1] = self._ints[:, place + 1 : self._end]

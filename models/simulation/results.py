@@ -37,7 +37,10 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """One run of a job: where, from when, and until when it would run (seconds)."""
+    """One run of a job: where, from when, and until when it would run (seconds).
+
+    Parts of nodes that are reserved count as nodes behind all others (Cluster.part_of).
+    """
 
     number: int
     start_s: float

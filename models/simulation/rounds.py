@@ -4,133 +4,150 @@
 the next round). `easy` and `conservative`: what would delay it. `fair` is DRF's: the user with the least comes first.
 
 A round costs the queue only where that can change something: after an arrival without a release, none but the new jobs
-are looked at; after a release, those that need no more than the emptiest node has, found in one look at the columns;
-where one job did not fit, none that needs as much is tried. EASY works its reservation out again only where something
-was given back or the first job is another.
+are looked at; after a release, those that some node holds, found in a few looks at the columns. EASY works its
+reservation out again only where the first job is another, or an end may have brought it forward.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy
 
 from models.scheduling.backfill import Wish, plan, promise
 from models.scheduling.ordering import dominant_share
-from models.scheduling.room import Amounts, Ints, Room
-from models.simulation.queue import CPU, FRESH, GPU, Mask
-from models.simulation.state import State
+from models.scheduling.room import Ints, Mask, amounts_of
+from models.simulation.queue import CPU, FRESH, GPU
+from models.simulation.state import BESIDE, State
 
 Round = Callable[[State, float], None]
-# How many of the demands that did not fit are remembered within a round.
-MOST_TOO_LARGE = 8
+# So many jobs are placed one by one; more are looked at together first.
+FEW = 3
 
 
-def strict(state: State, now_s: float) -> None:  # noqa: ARG001
+def strict(state: State, now_s: float) -> None:
     """Start jobs in order until one does not fit."""
-    while start_first(state):
+    while start_first(state, now_s):
         pass
 
 
-def start_first(state: State) -> bool:
+def start_first(state: State, now_s: float) -> bool:
     """Start the first job if it fits."""
     queue = state.queue
     if not len(queue):
         return False
-    parts = state.place(state.room, queue.demand(0))
+    parts = state.place(state.usable(state.kind(queue, 0, now_s)), queue.demand(0))
     if parts is None:
         return False
     state.start(queue, 0, parts)
     return True
 
 
-def greedy(state: State, now_s: float) -> None:  # noqa: ARG001
+def greedy(state: State, now_s: float) -> None:
     """Start every job that fits, in order."""
-    queue = state.queue
-    alive: Mask = numpy.ones(len(queue), dtype=numpy.bool_) if state.released else queue.ints[FRESH] == 1
-    sweep(state, alive, None, alive)
+    hits = to_look_at(state, 0, anew=state.released)
+    sweep(state, hits, state.kinds(state.queue, hits, now_s))
 
 
 def easy(state: State, now_s: float) -> None:
     """Start the first jobs while they fit; then those that do not delay the first one that does not."""
-    while start_first(state):
-        pass
     queue = state.queue
-    if not len(queue):
-        return
-    first = queue.number(0)
-    renewed = state.released or state.promise_of != first
+    renewed = state.stale or state.promise_of != queue.number(0)
     if renewed:
-        state.promise_of = first
-        state.promise = promise(state.room, state.endings(), queue.demand(0), state.placement)
+        while start_first(state, now_s):
+            pass
+        if not len(queue):
+            return
+        claim = state.claim(queue, 0)
+        found = promise(state.room, state.changes(), queue.demand(0), state.placement, claim)
+        state.promised(queue.number(0), found)
     if state.promise is None:
         return
-    alive: Mask = numpy.ones(len(queue), dtype=numpy.bool_) if renewed else queue.ints[FRESH] == 1
-    alive[0] = False
+    hits = to_look_at(state, 1, anew=renewed or state.released)
     # A job that ends by then may use all that is free now; a longer one only what is free then, too.
-    short: Mask = now_s + queue.run_s <= state.promise.start_s
-    sweep(state, alive, state.promise.beside, short)
+    long: Mask = now_s + queue.run_s[hits] > state.promise.start_s
+    sweep(state, hits, state.kinds(queue, hits, now_s) + BESIDE * long)
 
 
-def sweep(state: State, alive: Mask, beside: Room | None, short: Mask) -> None:
-    """Try the jobs of a mask in the queue's order; those that are not `short` only in what `beside` has, too."""
-    queue, place = state.queue, state.place
-    common = None if beside is None else state.room.within(beside)
-    hits = candidates(state, alive, short, common)
-    demands = queue.ints[CPU : GPU + 1, hits].T.tolist()
-    too_large: deque[tuple[Amounts, bool]] = deque(maxlen=MOST_TOO_LARGE)
-    started = 0
-    for position, (cpu_milli, mem_mib, gpu_milli), is_short in zip(
-        hits.tolist(), demands, short[hits].tolist(), strict=True
-    ):
-        demand = (cpu_milli, mem_mib, gpu_milli)
-        if is_hopeless(demand, is_short, too_large):
-            continue
-        anywhere = is_short or common is None
-        parts = place(state.room if anywhere or common is None else common, demand)
-        if parts is None:
-            too_large.append((demand, anywhere))
-            continue
-        state.start(queue, position - started, parts, None if anywhere else beside)
-        started += 1
-        common = None if beside is None else state.room.within(beside)
-
-
-def is_hopeless(demand: Amounts, is_short: bool, too_large: Iterable[tuple[Amounts, bool]]) -> bool:
-    """Whether as little of everything did not fit in this round; a longer job has no more room than a short one."""
-    for (cpu_milli, mem_mib, gpu_milli), was_short in too_large:
-        if (
-            (was_short or not is_short)
-            and cpu_milli <= demand[0]
-            and mem_mib <= demand[1]
-            and gpu_milli <= demand[2]
-        ):
-            return True
-    return False
-
-
-def candidates(state: State, alive: Mask, short: Mask, common: Room | None) -> Ints:
-    """Return the positions of jobs of a mask that may fit: no more is needed than can be had."""
+def to_look_at(state: State, first: int, *, anew: bool) -> Ints:
+    """Return the positions, from the first on, of new jobs, or of all that need no more than any node has."""
     queue = state.queue
-    within = queue.within(state.placement.reach(state.room)) & alive
-    if common is not None and within.any():
-        within &= short | queue.within(state.placement.reach(common))
-    return within.nonzero()[0]
+    found = queue.within(state.placement.reach(state.room)) if anew else queue.ints[FRESH] == 1
+    found[:first] = False
+    return found.nonzero()[0]
+
+
+def sweep(state: State, hits: Ints, kinds: Ints) -> None:
+    """Start the jobs at these positions that fit in what their kinds may use, in order."""
+    queue = state.queue
+    tries = fitting(state, Tries(hits, queue.ints[CPU : GPU + 1, hits], kinds))
+    started, at = 0, 0
+    while at < len(tries.positions):
+        kind = int(tries.kinds[at])
+        parts = state.place(state.usable(kind), amounts_of(tries.demands[:, at]))
+        if parts is None:
+            # It fitted before others started; so did those behind it, of which few may be left.
+            tries, at = fitting(state, tries.behind(at)), 0
+            continue
+        state.start(queue, int(tries.positions[at]) - started, parts, beside=kind % 2 == BESIDE)
+        started += 1
+        at += 1
+
+
+class Tries(NamedTuple):
+    """Waiting jobs that may start: positions, demands (resources × jobs), kinds (of state.py)."""
+
+    positions: Ints
+    demands: Ints
+    kinds: Ints
+
+    def behind(self, at: int) -> Tries:
+        """Return those behind one of them."""
+        return Tries(self.positions[at + 1 :], self.demands[:, at + 1 :], self.kinds[at + 1 :])
+
+    def of(self, mask: Mask) -> Tries:
+        """Return those of a mask."""
+        left = mask.nonzero()[0]
+        return Tries(self.positions.take(left), self.demands.take(left, axis=1), self.kinds.take(left))
+
+
+def fitting(state: State, tries: Tries) -> Tries:
+    """Return those that fit now; few are left to be placed one by one, which is cheaper."""
+    if len(tries.positions) <= FEW:
+        return tries
+    # No job has more than what is free now.
+    tries = tries.of(state.placement.fits(state.room, tries.demands))
+    if len(tries.positions) <= FEW:
+        return tries
+    for kind in numpy.bincount(tries.kinds).nonzero()[0].tolist():
+        usable = state.usable(kind)
+        if usable is not state.room:
+            alike = tries.kinds == kind
+            fit = ~alike
+            fit[alike] = state.placement.fits(usable, tries.demands[:, alike])
+            tries = tries.of(fit)
+    return tries
 
 
 def conservative(state: State, now_s: float) -> None:
     """Plan all jobs, each at its earliest beside those before it; start those whose moment is now."""
     queue = state.queue
-    wishes = [Wish(queue.demand(at), float(queue.run_s[at])) for at in range(len(queue))]
-    planned = plan(now_s, state.room, tuple(state.endings()), wishes, state.place)
+    wishes = [
+        Wish(queue.demand(at), float(queue.run_s[at]), state.claim(queue, at)) for at in range(len(queue))
+    ]
+    planned = plan(now_s, state.room, state.changes(), wishes, state.place)
     due = [(at, found[1]) for at, found in enumerate(planned) if found is not None and found[0] == now_s]
-    for started, (at, parts) in enumerate(due):
-        state.start(queue, at - started, parts)
+    started = 0
+    for at, parts in due:
+        # A plan by guesses knows of windows and of one job's limit, not of all limits together.
+        if state.usable(state.kind(queue, at - started, now_s)).holds(parts):
+            state.start(queue, at - started, parts)
+            started += 1
 
 
-def fair(state: State, now_s: float) -> None:  # noqa: ARG001
+def fair(state: State, now_s: float) -> None:
     """Start the first job of the user with the least dominant share, again and again; a user whose job waits is out."""
     if state.released:
         state.ready |= state.blocked
@@ -141,7 +158,7 @@ def fair(state: State, now_s: float) -> None:  # noqa: ARG001
     while heap:
         _, _, user = heapq.heappop(heap)
         lane = state.lanes[user]
-        parts = state.place(state.room, lane.demand(0))
+        parts = state.place(state.usable(state.kind(lane, 0, now_s)), lane.demand(0))
         if parts is None:
             state.blocked.add(user)
             continue

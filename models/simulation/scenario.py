@@ -7,14 +7,16 @@ would do.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy
 
 from accounting.errors import ConfigError, ModelError
 from models.scheduling.room import MILLI, Amounts, amounts_of
-from models.simulation.nodes import Cluster, Node, cluster_of
+from models.simulation.nodes import Cluster, Node, Reservation, cluster_of
 from models.simulation.trace import read_trace
 from models.simulation.workload import Workload, poisson_arrivals, workload
 
@@ -56,6 +58,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     nodes: list[Node]
     load: Load
+    reservations: list[Reservation] = []
     policies: tuple[str, ...] = ("fifo", "easy")
     placement: str = "whole"
     granted_share: float = 1.0
@@ -76,15 +79,29 @@ def read_scenario(file: Path) -> Scenario:
         raise ConfigError(f"{file}: {error}") from None
 
 
-def load_of(scenario: Scenario, folder: Path, seed: int) -> tuple[Workload, int]:
-    """Return the load of a scenario, and how many jobs of its trace are left out."""
+class Loaded(NamedTuple):
+    """A load, how many jobs of its trace are left out, and the numbers of its users by name, or by kind of job."""
+
+    jobs: Workload
+    left_out: int
+    users: Mapping[str, frozenset[int]]
+
+
+def load_of(scenario: Scenario, folder: Path, seed: int) -> Loaded:
+    """Return the load of a scenario."""
     load = scenario.load
     if bool(load.trace) == bool(load.kinds):
         raise ConfigError("a scenario's [load] needs either `trace` or [[load.kinds]]; give one of them")
     if load.trace:
         found = read_trace(folder / load.trace)
-        return found.jobs, found.left_out
-    return made_up(load, seed), 0
+        return Loaded(
+            found.jobs, found.left_out, {name: frozenset([user]) for name, user in found.users.items()}
+        )
+    ends = numpy.cumsum([each.users for each in load.kinds]).tolist()
+    users = {
+        each.name: frozenset(range(end - each.users, end)) for each, end in zip(load.kinds, ends, strict=True)
+    }
+    return Loaded(made_up(load, seed), 0, users)
 
 
 def made_up(load: Load, seed: int) -> Workload:
@@ -126,11 +143,11 @@ def _units(kind: JobKind, cpu_share: float, mem_share: float) -> Amounts:
     )
 
 
-def cluster(scenario: Scenario) -> Cluster:
-    """Return the cluster of a scenario."""
+def cluster(scenario: Scenario, users: Mapping[str, frozenset[int]] | None = None) -> Cluster:
+    """Return the cluster of a scenario; `users` as of its load, whom its reservations name."""
     if not scenario.nodes:
         raise ConfigError("a scenario needs [[nodes]]; give at least one")
-    return cluster_of(scenario.nodes)
+    return cluster_of(scenario.nodes, scenario.reservations, users)
 
 
 class ShareOfRequest:

@@ -5,34 +5,55 @@ It keeps the books and decides nothing.
 
 from __future__ import annotations
 
+import heapq
+import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import msgspec
+import numpy
 
-from models.scheduling.backfill import Ending, Promise
+from models.scheduling.availability import Availability
+from models.scheduling.backfill import Claim, Ending, Promise
 from models.scheduling.ordering import Ordering, Waiting
 from models.scheduling.placement import Placement
-from models.scheduling.room import Amounts, Parts, Room
-from models.simulation.queue import Queue
+from models.scheduling.room import Amounts, Ints, Parts, Room
+from models.simulation.queue import GROUP, Queue
+
+# Jobs of one kind may use the same: all that is free, or what is free beside the promise too. With windows there are
+# twice as many kinds for each group of users and each number of windows that may begin before the job has ended.
+NOW, BESIDE = range(2)
 
 
 class Running(msgspec.Struct, gc=False):
-    """A running job: when it started and where; when it is expected to end, and how often it outran that."""
+    """A running job: when it started and where; when it is expected to end, and how often it outran that.
+
+    `latest_s` is when its limit ends it.
+    """
 
     start_s: float
     parts: Parts
     expected_end_s: float
+    latest_s: float
     outrun: int = 0
 
 
 class State:
-    """The cluster between two events. `released` says that something was given back since the last round."""
+    """The cluster between two events. `released` says that something was given back since the last round.
+
+    `stale` says that what runs is expected to end at other times than the promise rests on.
+    """
 
     def __init__(
-        self, room: Room, ordering: Ordering, placement: Placement, started: Callable[[int, Parts], None]
+        self,
+        room: Room,
+        ordering: Ordering,
+        placement: Placement,
+        started: Callable[[int, Parts], None],
+        windows: Availability | None,
     ) -> None:
         self.room = room
+        self.windows = windows
         self.ordering = ordering
         self.placement = placement
         self.place = placement.place
@@ -41,15 +62,19 @@ class State:
         self.lanes: dict[int, Queue] = {}
         self.waiting: dict[int, Waiting] = {}
         self.running: dict[int, Running] = {}
-        self._ends: list[tuple[float, int]] = []
+        # What runs, in the order of its expected ends.
+        self.endings: list[Ending] = []
         self.user_used: dict[int, Amounts] = {}
         self.released = True
+        # The promise has to be worked out anew.
+        self.stale = True
         self.arrived = False
         # Users with waiting jobs: whose first one may fit, and whose does not until something is given back.
         self.ready: set[int] = set()
         self.blocked: set[int] = set()
         self.promise_of = -1
         self.promise: Promise | None = None
+        self._usable: dict[int, Room] = {}
 
     def enqueue(self, job: Waiting) -> None:
         """Let a job wait."""
@@ -59,16 +84,66 @@ class State:
             queue = self.lanes.setdefault(job.user, Queue())
             if job.user not in self.blocked:
                 self.ready.add(job.user)
-        queue.add(job.number, self.ordering.key(job), job.demand, job.predicted_s)
+        group = self.windows.group_of.get(job.user, 0) if self.windows else 0
+        queue.add(job, self.ordering.key(job), group)
         self.arrived = True
 
-    def start(self, queue: Queue, position: int, parts: Parts, room: Room | None = None) -> None:
-        """Start a waiting job here, and take its part of another room too."""
+    def kinds(self, queue: Queue, hits: Ints, now_s: float) -> Ints:
+        """Return the kind of each of these jobs, if it need not be beside the promise."""
+        if self.windows is None:
+            return numpy.zeros(len(hits), dtype=numpy.int64)
+        moments = numpy.array([shortage.at_s for shortage in self.windows.ahead])
+        passed = moments.searchsorted(now_s + queue.limit_s[hits])
+        kinds: Ints = 2 * (queue.ints[GROUP, hits] * (len(moments) + 1) + passed)
+        return kinds
+
+    def kind(self, queue: Queue, position: int, now_s: float) -> int:
+        """Return the kind of a job."""
+        return int(self.kinds(queue, numpy.array([position]), now_s)[0]) if self.windows else NOW
+
+    def usable(self, kind: int) -> Room:
+        """Return what of what is free now a kind of jobs may use."""
+        if kind == NOW and self.windows is None:
+            return self.room
+        if kind not in self._usable:
+            self._usable[kind] = self._bounded(kind)
+        return self._usable[kind]
+
+    def _bounded(self, kind: int) -> Room:
+        room = self.room
+        if kind % 2 == BESIDE and self.promise is not None:
+            room = room.within(self.promise.beside)
+        if self.windows is not None:
+            group, passed = divmod(kind // 2, len(self.windows.ahead) + 1)
+            for shortage in self.windows.ahead[:passed]:
+                room = room.within(shortage.room)
+            room = self.windows.open_to(room, group)
+        return room
+
+    @property
+    def changes_at_s(self) -> float:
+        """Return when the next window begins or ends; infinite: never."""
+        return self.windows.coming[0].end_s if self.windows and self.windows.coming else math.inf
+
+    def pass_to(self, now_s: float) -> None:
+        """Let the windows begin and end that do so by now."""
+        if self.windows is not None:
+            self.released |= self.windows.pass_to(now_s, self.room)
+            self._usable.clear()
+            self.stale = True
+            if not self.windows.coming:
+                self.windows = None
+
+    def start(self, queue: Queue, position: int, parts: Parts, *, beside: bool = False) -> None:
+        """Start a waiting job here, `beside` the promise if it outlasts that."""
         number = queue.number(position)
         queue.remove(position)
+        self._usable.clear()
         self.room.take(parts)
-        if room is not None:
-            room.take(parts)
+        if number == self.promise_of:
+            self.promised(-1, None)
+        elif beside and self.promise is not None:
+            self.promise.beside.take(parts)
         job = self.waiting.pop(number)
         self._use(job.user, job.demand, 1)
         self._started(number, parts)
@@ -76,28 +151,48 @@ class State:
     def run(self, number: int, running: Running) -> None:
         """Note that a job runs."""
         self.running[number] = running
-        insort(self._ends, (running.expected_end_s, number))
+        insort(self.endings, Ending(running.expected_end_s, number, running.parts))
+        if self.windows is not None:
+            self.windows.take(running.parts, running.latest_s)
 
     def expect(self, number: int, end_s: float) -> None:
         """Expect a running job to end at another time."""
         running = self.running[number]
-        self._forget_end(number, running.expected_end_s)
+        self._forget_end(number, running.expected_end_s, end_s)
         running.expected_end_s = end_s
         running.outrun += 1
-        insort(self._ends, (end_s, number))
-        self.released = True
+        insort(self.endings, Ending(end_s, number, running.parts))
 
-    def end(self, number: int, user: int, demand: Amounts) -> Running:
+    def end(self, number: int, user: int, demand: Amounts, now_s: float) -> Running:
         """Give back what a job had."""
         running = self.running.pop(number)
-        self._forget_end(number, running.expected_end_s)
+        self._forget_end(number, running.expected_end_s, now_s)
         self.room.give(running.parts)
+        if self.windows is not None:
+            self.windows.give(running.parts, running.latest_s)
         self._use(user, demand, -1)
         self.released = True
         return running
 
-    def _forget_end(self, number: int, end_s: float) -> None:
-        del self._ends[bisect_left(self._ends, (end_s, number))]
+    def changes(self) -> Iterable[Ending]:
+        """Return what runs, and windows, in the order in which they end, or begin."""
+        return self.endings if self.windows is None else heapq.merge(self.endings, self.windows.coming)
+
+    def claim(self, queue: Queue, position: int) -> Claim | None:
+        """Return what a job may use of rooms of the future, None: all."""
+        if self.windows is None:
+            return None
+        return self.windows.claim(float(queue.limit_s[position]), int(queue.ints[GROUP, position]))
+
+    def promised(self, number: int, promise: Promise | None) -> None:
+        """Note when the first job is to start."""
+        self.promise_of, self.promise = number, promise
+        self._usable.clear()
+
+    def _forget_end(self, number: int, expected_s: float, end_s: float) -> None:
+        ending = self.endings.pop(bisect_left(self.endings, (expected_s, number)))
+        self._usable.clear()
+        self.stale = self.stale or self.promise is None or not self.promise.holds(ending, end_s)
 
     def _use(self, user: int, demand: Amounts, sign: int) -> None:
         if self.ordering.fair:
@@ -107,8 +202,3 @@ class State:
                 used[1] + sign * demand[1],
                 used[2] + sign * demand[2],
             )
-
-    def endings(self) -> Iterator[Ending]:
-        """Yield what runs, in the order of its expected ends."""
-        for end_s, number in self._ends:
-            yield Ending(end_s, self.running[number].parts)

@@ -25,10 +25,11 @@ KIB_A_MIB = 1024
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A load, and how many of the file's jobs are not in it."""
+    """A load, how many of the file's jobs are not in it, and the number of each user that the file names."""
 
     jobs: Workload
     left_out: int
+    users: dict[str, int]
 
 
 def read_trace(file: Path) -> Trace:
@@ -60,6 +61,7 @@ def _of_swf(file: Path) -> Trace:
         numpy.stack([cpus * MILLI, mem_mib, numpy.zeros(len(cpus))], axis=1),
         limit_s=limit_s,
         user=columns[USER],
+        users={str(int(user)): int(user) for user in numpy.unique(columns[USER])},
     )
 
 
@@ -77,6 +79,7 @@ def _of_csv(file: Path) -> Trace:
 
     cpus, mem_mib, gpus = column("cpus", 0.0), column("mem_mib", 0.0), column("gpus", 0.0)
     used = [column("used_cpus", cpus), column("used_mem_mib", mem_mib), column("used_gpus", gpus)]
+    user, names = _codes(table, "user")
     return _trace(
         column("submit_s", numpy.nan),
         column("run_s", numpy.nan),
@@ -84,16 +87,18 @@ def _of_csv(file: Path) -> Trace:
         used=numpy.stack([used[0] * MILLI, used[1], used[2] * MILLI], axis=1),
         limit_s=column("limit_s", numpy.inf),
         deadline_s=column("deadline_s", numpy.inf),
-        user=_codes(table, "user"),
-        kind=_codes(table, "kind"),
+        user=user,
+        users={name: number for number, name in enumerate(names)},
+        kind=_codes(table, "kind")[0],
     )
 
 
-def _codes(table: pandas.DataFrame, name: str) -> Ints:
-    """Return a number for each different text of a column, in the order they come."""
+def _codes(table: pandas.DataFrame, name: str) -> tuple[Ints, list[str]]:
+    """Return a number for each different text of a column, in the order they come, and these texts."""
     if name not in table.columns:
-        return numpy.zeros(len(table), dtype=numpy.int64)
-    return numpy.asarray(pandas.factorize(table[name])[0], dtype=numpy.int64)
+        return numpy.zeros(len(table), dtype=numpy.int64), []
+    codes, texts = pandas.factorize(table[name])
+    return numpy.asarray(codes, dtype=numpy.int64), [str(text) for text in texts]
 
 
 def _trace(
@@ -103,6 +108,7 @@ def _trace(
     *,
     limit_s: Floats,
     user: Floats | Ints,
+    users: dict[str, int],
     used: Floats | None = None,
     deadline_s: Floats | None = None,
     kind: Ints | None = None,
@@ -132,4 +138,5 @@ def _trace(
             kind=None if kind is None else kind[order],
         ),
         int((~ran).sum()),
+        users,
     )

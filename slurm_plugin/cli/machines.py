@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from accounting.errors import RightsizerError, SlurmError
 from slurm_plugin.cli.output import note
@@ -51,7 +52,8 @@ def machines(
             [Node(count=count, cpus=cpus, mem_mib=mem, gpus=gpus) for count, cpus, mem, gpus in given]
         )
     if scenario is not None:
-        return cluster(read_scenario(scenario))
+        # Its reservations are of its own load.
+        return cluster(msgspec.structs.replace(read_scenario(scenario), reservations=[]))
     return cluster_of(_live(partition))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
 )
-@click.option("--seed", type=int, help="Of a made-up load, instead of the scenario's.")
+@click.option("--seed", type=int, help="Of a made-up load and of `heap`, instead of the scenario's.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -31,9 +31,9 @@ def simulate(
 ) -> None:
     """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
 
-    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count), [load] with a `trace` (SWF or CSV) or with
-    jobs_per_hour, hours and [[load.kinds]], and `policies`. docs/simulation.md describes it. Nothing outside is
-    touched or asked.
+    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count, down), [load] with a `trace` (SWF or CSV) or
+    with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it.
+    Nothing outside is touched or asked.
 
     \b
     Example:
@@ -49,11 +49,12 @@ def simulate(
     if plot is not None:
         check_plots()
     described = read_scenario(scenario)
-    chosen = policies(names or described.policies, described.placement)
-    jobs, left_out = load_of(described, scenario.parent, described.seed if seed is None else seed)
+    seed = described.seed if seed is None else seed
+    chosen = policies(names or described.policies, described.placement, seed)
+    jobs, left_out, users = load_of(described, scenario.parent, seed)
     if left_out:
         note(f"{left_out} jobs of the trace never ran and are left out")
-    machines = cluster(described)
+    machines = cluster(described, users)
     until_s = described.until_h * 3600 or float("inf")
     ran: dict[str, Results] = {}
     for name, policy in chosen.items():

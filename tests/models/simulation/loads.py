@@ -38,22 +38,26 @@ nodes_strategy = st.lists(
 )
 
 
-def load_of(jobs: list[Job]) -> Workload:
-    """Return the workload of drawn jobs."""
+def load_of(jobs: list[Job], unit_s: float = 1.0) -> Workload:
+    """Return the workload of drawn jobs, whose times are in this unit."""
     gaps, runs, spare, cpus, mem_mib, gpu_milli, users = zip(*jobs, strict=True)
-    run_s = numpy.array(runs, dtype=float)
+    run_s = numpy.array(runs) * unit_s
     return workload(
-        numpy.cumsum(gaps).astype(float),
+        numpy.cumsum(gaps) * unit_s,
         run_s,
         [[cpu * 1000, mem, gpu] for cpu, mem, gpu in zip(cpus, mem_mib, gpu_milli, strict=True)],
-        limit_s=run_s + numpy.array(spare),
+        limit_s=run_s + numpy.array(spare) * unit_s,
         user=users,
     )
 
 
 def most_held(results: Results, cluster: Cluster) -> bool:
-    """Whether no node ever held more than it has, worked out anew from the runs alone."""
+    """Whether no node ever held more than it has, worked out anew from the runs and windows alone."""
     changes: list[tuple[float, int, int, tuple[int, int, int]]] = []
+    for window in cluster.windows:
+        amounts = window.amounts
+        changes.append((window.from_s, 1, window.node, amounts))
+        changes.append((window.to_s, 0, window.node, (-amounts[0], -amounts[1], -amounts[2])))
     for run in results.runs:
         for node, amounts in run.parts:
             changes.append((run.start_s, 1, node, amounts))

@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import pandas
@@ -15,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
+from models.scheduling.backfill import Promise
 from models.scheduling.ordering import FIFO, ORDERINGS, Ordering, Waiting, by_submit
 from models.scheduling.placement import PLACEMENTS, WHOLE
-from models.scheduling.room import Amounts
-from models.scheduling.run_time_guess import LastTwo
+from models.scheduling.room import Amounts, Room, amounts_of
+from models.scheduling.run_time_guess import ByLimit, LastTwo
 from models.simulation.engine import Hooks, Policy, simulate
 from models.simulation.hooks import slowed_by_cpus
 from models.simulation.nodes import Node, cluster_of
@@ -123,6 +125,29 @@ def test_easy_starts_every_job_when_the_plain_one_does(jobs: list[Job], pool: in
         pool,
     )
     assert [None if math.isnan(start) else int(start) for start in results.start_s] == expected
+
+
+@pytest.mark.parametrize("guess", [ByLimit, LastTwo])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@given(jobs=jobs_strategy, nodes=nodes_strategy)
+@settings(deadline=None, max_examples=60)
+def test_a_promise_that_is_kept_is_as_one_worked_out_anew(
+    guess: type[ByLimit] | type[LastTwo], placement: str, jobs: list[Job], nodes: list[Node]
+) -> None:
+    policy = Policy(start="easy", guess=guess, placement=PLACEMENTS[placement])
+    kept = simulate(load_of(jobs), cluster_of(nodes), policy)
+    with mock.patch.object(Promise, "holds", return_value=False):
+        anew = simulate(load_of(jobs), cluster_of(nodes), policy)
+    assert kept.runs == anew.runs
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@given(jobs=jobs_strategy, nodes=nodes_strategy)
+@settings(deadline=None)
+def test_what_fits_is_what_can_be_placed(placement: str, jobs: list[Job], nodes: list[Node]) -> None:
+    room, asked = Room.of(cluster_of(nodes).capacity), load_of(jobs).asked
+    each = [PLACEMENTS[placement].place(room, amounts_of(row)) is not None for row in asked]
+    assert PLACEMENTS[placement].fits(room, asked.T).tolist() == each
 
 
 def test_easy_agrees_with_the_plain_one_on_a_long_load() -> None:
@@ -273,7 +298,7 @@ def test_an_arrangement_of_the_queue_is_followed() -> None:
         return list(range(len(queue)))[::-1]
 
     load = workload([0, 1, 2, 3], [10, 1, 1, 1], [[4000, 0, 0]] * 4)
-    policy = Policy(ordering=Ordering(key=by_submit, arrange=last_first))
+    policy = Policy(ordering=Ordering(key=by_submit, arrangement=lambda _: last_first))
     results = simulate(load, even_cluster(1, cpus=4), policy)
     assert results.runs[0].number == 0
     assert sorted(results.start_s.tolist()) == [0, 10, 11, 12]

@@ -51,7 +51,7 @@ def scenario_file(folder: Path, text: str = SCENARIO) -> Path:
 
 def test_every_named_policy_finishes_a_made_up_load(tmp_path: Path) -> None:
     scenario = read_scenario(scenario_file(tmp_path))
-    jobs, _ = load_of(scenario, tmp_path, scenario.seed)
+    jobs, _, _ = load_of(scenario, tmp_path, scenario.seed)
     assert len(jobs) > 150
     waits = {}
     for name, policy in policies(POLICIES, "whole").items():
@@ -62,6 +62,28 @@ def test_every_named_policy_finishes_a_made_up_load(tmp_path: Path) -> None:
     assert waits["srtf"] < waits["fifo"]
 
 
+def test_small_jobs_wait_less_in_the_heap_than_largest_first(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path, SCENARIO.replace("= 60\n", "= 180\n")))
+    jobs, _, _ = load_of(scenario, tmp_path, scenario.seed)
+    small = jobs.kind == 0
+    waits_s = {}
+    for order, policy in policies(["largest", "heap"], "whole", scenario.seed).items():
+        wait_s = simulate(jobs, cluster(scenario), policy).start_s - jobs.submit_s
+        waits_s[order] = float(wait_s[small].mean())
+    assert waits_s["heap"] < waits_s["largest"] / 2
+
+
+def test_a_heap_is_drawn_from_the_seed(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path, SCENARIO.replace("= 60\n", "= 180\n")))
+    jobs, _, _ = load_of(scenario, tmp_path, scenario.seed)
+    one, other, third = (
+        simulate(jobs, cluster(scenario), policies(["heap"], "whole", seed)["heap"]).runs
+        for seed in (1, 1, 2)
+    )
+    assert one == other
+    assert one != third
+
+
 def test_a_seed_says_all_of_a_load(tmp_path: Path) -> None:
     scenario = read_scenario(scenario_file(tmp_path))
     one, other, third = (load_of(scenario, tmp_path, seed)[0] for seed in (1, 1, 2))
@@ -69,9 +91,30 @@ def test_a_seed_says_all_of_a_load(tmp_path: Path) -> None:
     assert len(one) != len(third) or (one.run_s != third.run_s).any()
 
 
+RESERVATION = """
+[[reservations]]
+from_h = 1
+to_h = 3
+nodes = [1]
+users = ["NAME"]
+"""
+
+
+def test_a_reservation_names_a_kind_of_job_or_a_user_of_a_trace(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path, SCENARIO + RESERVATION.replace("NAME", "large")))
+    jobs, _, users = load_of(scenario, tmp_path, scenario.seed)
+    assert cluster(scenario, users).only_for == (None, None, frozenset(jobs.user[jobs.kind == 1].tolist()))
+    (tmp_path / "jobs.csv").write_text("submit_s,run_s,cpus,user\n1,0,2,eve\n2,7,2,ann\n3,5,1,bob\n")
+    traced = SCENARIO.split("[load]", maxsplit=1)[0] + '[load]\ntrace = "jobs.csv"\n' + RESERVATION
+    scenario = read_scenario(scenario_file(tmp_path, traced.replace("NAME", "bob")))
+    jobs, _, users = load_of(scenario, tmp_path, scenario.seed)
+    assert cluster(scenario, users).only_for[-1] == frozenset([int(jobs.user[1])])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
+        ("count = 2", "down = [[2, 1]]", "from 2 to 1 h is no time"),
         ("seed = 3", "sed = 3", "sed"),
         ("cpus = 16", "cpu = 16", "cpu"),
         ('name = "small"', "", "name"),

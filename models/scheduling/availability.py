@@ -1,0 +1,154 @@
+"""What of a cluster a job may use that could last until its limit, where nodes are down or reserved for a time. Pure.
+
+As Slurm does, nothing starts that could run into a window that is known beforehand. A part of a node that is reserved
+for users is a node of its own, which is there while the reservation holds, and only for them; the node itself lacks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy
+
+from accounting.errors import ModelError
+from models.scheduling.backfill import Claim, Ending
+from models.scheduling.room import Amounts, Ints, Mask, Parts, Room, amounts_of
+
+# Of one moment, what ends is given back before a window begins.
+GIVES, TAKES = -1, 1 << 60
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node lacks for a time (seconds)."""
+
+    node: int
+    from_s: float
+    to_s: float
+    amounts: Amounts
+
+
+class Shortage(NamedTuple):
+    """A moment at which windows begin, on which nodes, and what these have then beside all that may still run.
+
+    On other nodes `room` has all there is, so that it bounds nothing.
+    """
+
+    at_s: float
+    nodes: frozenset[int]
+    room: Room
+
+
+class Availability:
+    """The windows that are still to come or to end, and who may use which node; `only_for` as of `group_masks`."""
+
+    def __init__(
+        self,
+        capacity: Ints,
+        total: Amounts,
+        windows: Sequence[Window],
+        only_for: Sequence[frozenset[int] | None],
+    ) -> None:
+        masks, self.group_of = group_masks(only_for)
+        self._open = [Room(capacity * mask, total) for mask in masks]
+        self.coming = changes_of(windows)
+        self.ahead: list[Shortage] = []
+        for at_s in sorted({window.from_s for window in windows}):
+            self.ahead.append(shortage(at_s, capacity, total, windows))
+
+    def pass_to(self, now_s: float, room: Room) -> bool:
+        """Change a room by the windows that begin or end by now, and say whether any of it came back."""
+        came_back = False
+        while self.coming and self.coming[0].end_s <= now_s:
+            change = self.coming.pop(0)
+            came_back |= change.number == GIVES
+            if change.number == GIVES:
+                room.give(change.parts)
+            else:
+                room.take(tuple((node, _negative(amounts)) for node, amounts in change.parts))
+        while self.ahead and self.ahead[0].at_s <= now_s:
+            del self.ahead[0]
+        return came_back
+
+    def take(self, parts: Parts, latest_s: float) -> None:
+        """Note that a job may run there until then."""
+        for shortage in self.ahead:
+            if shortage.at_s >= latest_s:
+                break
+            shortage.room.take(tuple(part for part in parts if part[0] in shortage.nodes))
+
+    def give(self, parts: Parts, latest_s: float) -> None:
+        """Note that a job that might have run there until then has ended."""
+        for shortage in self.ahead:
+            if shortage.at_s >= latest_s:
+                break
+            shortage.room.give(tuple(part for part in parts if part[0] in shortage.nodes))
+
+    def lasting(self, room: Room, start_s: float, latest_s: float) -> Room:
+        """Return what of a room can be had from one moment until another."""
+        for shortage in self.ahead:
+            if shortage.at_s >= latest_s:
+                break
+            if shortage.at_s >= start_s:
+                room = room.within(shortage.room)
+        return room
+
+    def open_to(self, room: Room, group: int) -> Room:
+        """Return what of a room a group of users may use."""
+        return room.within(self._open[group]) if len(self._open) > 1 else room
+
+    def claim(self, limit_s: float, group: int) -> Claim:
+        """Return how a job of a group of users that may run so long sees rooms of the future."""
+        return Claim(
+            lambda room, start_s: self.lasting(room, start_s, start_s + limit_s),
+            lambda room: self.open_to(room, group),
+        )
+
+
+def changes_of(windows: Sequence[Window]) -> list[Ending]:
+    """Return what windows take and give back, in the order of time; what they take is negative."""
+    takes = [Ending(window.from_s, TAKES, ((window.node, _negative(window.amounts)),)) for window in windows]
+    gives = [
+        Ending(window.to_s, GIVES, ((window.node, window.amounts),))
+        for window in windows
+        if window.to_s < float("inf")
+    ]
+    return sorted(takes + gives)
+
+
+def shortage(at_s: float, capacity: Ints, total: Amounts, windows: Sequence[Window]) -> Shortage:
+    """Return what nodes have at the moment at which windows begin; ModelError where that is less than nothing."""
+    nodes = frozenset(window.node for window in windows if window.from_s == at_s)
+    free = capacity.copy()
+    for window in windows:
+        if window.node in nodes and window.from_s <= at_s < window.to_s:
+            free[:, window.node] -= window.amounts
+    for node in nodes:
+        if min(amounts_of(free[:, node])) < 0:
+            raise ModelError(
+                f"node {node} is down or reserved beyond what it has, {at_s / 3600:g} h after the start; "
+                "let its windows not overlap"
+            )
+    return Shortage(at_s, nodes, Room(free, total))
+
+
+def _negative(amounts: Amounts) -> Amounts:
+    return -amounts[0], -amounts[1], -amounts[2]
+
+
+def group_masks(only_for: Sequence[frozenset[int] | None]) -> tuple[list[Mask], dict[int, int]]:
+    """Return which nodes each group of users may use, and the group of each user who is not of the first.
+
+    `only_for` has the users of each node, None: everybody. The first group is that of users of no reservation.
+    """
+    users = sorted(frozenset().union(*(each for each in only_for if each is not None)))
+    masks = [numpy.array([each is None for each in only_for])]
+    group_of: dict[int, int] = {}
+    for user in users:
+        mask = numpy.array([each is None or user in each for each in only_for])
+        same = [group for group, other in enumerate(masks) if (other == mask).all()]
+        if not same:
+            masks.append(mask)
+        group_of[user] = same[0] if same else len(masks) - 1
+    return masks, group_of
