@@ -39,6 +39,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The means over seeds of one case; utilisation and completion are shares, `stretch` run time over that as asked.
 
+    `deployed` are jobs that ran or had run to their end: one that was killed, and waits again, is not.
     `cpu_asked` is what was granted of the CPUs asked for.
     """
 

@@ -165,7 +165,7 @@ def once(case: Case, past: Past, seed: int) -> Measured:
     results = run_case(case, past, seed)
     load, found = results.jobs, figures(results)
     return Measured(
-        deployed=found.deployed,
+        deployed=found.finished + found.running,
         completion=found.completion,
         finished_of_all=found.finished_of_all,
         cpu=found.cpu_allocated,
