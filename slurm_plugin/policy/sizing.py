@@ -148,11 +148,13 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
     left_mib = left_per_node_mib(request, need_mib, limits)
     carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
-    needed = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
-    busy = math.ceil(needed * (1 + limits.headroom) - 1e-6)
+    fewest = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
+    needed, busy = (
+        math.ceil(cpus * (1 + limits.headroom) - 1e-6) for cpus in (prediction.cores.upper, fewest)
+    )
     least = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
     wanted = round_up(least, limits.cpus_step)
-    slowed = ", slowed as far as the site bears" if wanted < prediction.cores.upper else ""
+    slowed = ", slowed as far as the site bears" if wanted < needed else ""
     if not _worth_it(asked, wanted, limits):
         return None, CARRIES if least == carried > max(1, busy) else FITS
     return wanted, CARRIES if wanted == carried > 1 else prediction.basis + slowed
