@@ -1,4 +1,4 @@
-"""The nodes that a past is replayed on: as given, from a scenario, or the live cluster's own."""
+"""Nodes as options give them, and those that a past is replayed on: given, a scenario's, or the live cluster's own."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def nodes_option(
     return tuple(found)
 
 
+def as_nodes(given: tuple[tuple[int, int, int, int], ...]) -> list[Node]:
+    """Return nodes of (count, CPUs, MiB, GPUs)."""
+    from models.simulation.nodes import Node
+
+    return [Node(count=count, cpus=cpus, mem_mib=mem, gpus=gpus) for count, cpus, mem, gpus in given]
+
+
 def machines(
     given: tuple[tuple[int, int, int, int], ...], scenario: Path | None, partition: str | None
 ) -> Cluster:
@@ -42,15 +49,13 @@ def machines(
 
     RightsizerError where none can be had.
     """
-    from models.simulation.nodes import Node, cluster_of
+    from models.simulation.nodes import cluster_of
     from models.simulation.scenario import cluster, read_scenario
 
     if given and scenario is not None:
         raise click.UsageError("give either --nodes or --scenario")
     if given:
-        return cluster_of(
-            [Node(count=count, cpus=cpus, mem_mib=mem, gpus=gpus) for count, cpus, mem, gpus in given]
-        )
+        return cluster_of(as_nodes(given))
     if scenario is not None:
         # Its reservations are of its own load.
         return cluster(msgspec.structs.replace(read_scenario(scenario), reservations=[]))

@@ -1,4 +1,4 @@
-"""`rightsizer simulate`: what policies would make of a load, on a cluster that a file describes."""
+"""`rightsizer simulate`: what policies would make of a load, on a cluster that a file or options describe."""
 
 from __future__ import annotations
 
@@ -6,52 +6,68 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from slurm_plugin.cli.drawing import check_plots, draw
+from slurm_plugin.cli.machines import as_nodes, nodes_option
 from slurm_plugin.cli.output import format_option, note, print_rows
 
 if TYPE_CHECKING:
     from models.simulation.results import Results
+    from models.simulation.scenario import Scenario
+
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("simulate")
-@click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("scenario", type=FILE, required=False)
+@click.option(
+    "--nodes",
+    multiple=True,
+    callback=nodes_option,
+    metavar="COUNTxCPUS:MEM_MIB[:GPUS]",
+    help="The nodes, such as 20x64:257000:4, instead of the scenario's; again for more.",
+)
+@click.option("--trace", type=FILE, help="The load (SWF or CSV), instead of the scenario's.")
 @click.option(
     "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
 )
 @click.option("--seed", type=int, help="Of a made-up load and of `heap`, instead of the scenario's.")
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw what was in use over time (PNG, SVG, PDF).",
-)
+@click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
 @format_option
 def simulate(
-    scenario: Path, names: tuple[str, ...], seed: int | None, plot: Path | None, output_format: str
+    scenario: Path | None,
+    nodes: tuple[tuple[int, int, int, int], ...],
+    trace: Path | None,
+    names: tuple[str, ...],
+    seed: int | None,
+    plot: Path | None,
+    output_format: str,
 ) -> None:
     """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
 
     SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count, down), [load] with a `trace` (SWF or CSV) or
     with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it.
-    Nothing outside is touched or asked.
+    With --nodes and --trace none is needed. Nothing outside is touched or asked.
 
     \b
     Example:
       rightsizer simulate cluster.toml
+      rightsizer simulate --nodes 20x64:257000:4 --trace last-month.swf
       rightsizer simulate cluster.toml --policy easy --policy conservative --format json
     """
     from models.simulation.engine import Hooks
     from models.simulation.engine import simulate as run
     from models.simulation.hooks import slowed_by_cpus
     from models.simulation.policies import policies
-    from models.simulation.scenario import ShareOfRequest, cluster, load_of, read_scenario
+    from models.simulation.scenario import ShareOfRequest, cluster, load_of
 
     if plot is not None:
         check_plots()
-    described = read_scenario(scenario)
+    described = described_by(scenario, nodes, trace)
     seed = described.seed if seed is None else seed
     chosen = policies(names or described.policies, described.placement, seed)
-    jobs, left_out, users = load_of(described, scenario.parent, seed)
+    jobs, left_out, users = load_of(described, Path() if scenario is None else scenario.parent, seed)
     if left_out:
         note(f"{left_out} jobs of the trace never ran and are left out")
     machines = cluster(described, users)
@@ -62,9 +78,25 @@ def simulate(
         ran[name] = run(jobs, machines, policy, hooks, until_s)
     if plot is not None:
         draw(ran, plot)
-    print_rows(
-        [row_of(name, results) for name, results in ran.items()], output_format, f"{scenario.name}, simulated"
-    )
+    title = ", ".join(file.name for file in (scenario, trace) if file is not None)
+    print_rows([row_of(name, results) for name, results in ran.items()], output_format, f"{title}, simulated")
+
+
+def described_by(
+    scenario: Path | None, nodes: tuple[tuple[int, int, int, int], ...], trace: Path | None
+) -> Scenario:
+    """Return a scenario with nodes and load as given; reservations are of the scenario's own nodes and load."""
+    from models.simulation.scenario import Load, Scenario, read_scenario
+
+    if scenario is None and not (nodes and trace):
+        raise click.UsageError("give a SCENARIO, or both --nodes and --trace")
+    described = Scenario(nodes=[], load=Load()) if scenario is None else read_scenario(scenario)
+    if nodes:
+        described = msgspec.structs.replace(described, nodes=as_nodes(nodes), reservations=[])
+    if trace is not None:
+        load = Load(trace=str(trace.absolute()))
+        described = msgspec.structs.replace(described, load=load, reservations=[])
+    return described
 
 
 def row_of(name: str, results: Results) -> dict[str, object]:

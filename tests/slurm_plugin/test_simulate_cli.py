@@ -32,6 +32,21 @@ def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> No
     assert row["failures"] == row["jobs"] == row["finished"]
 
 
+def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, run: Run) -> None:
+    trace, file = tmp_path / "t.csv", tmp_path / "s.toml"
+    trace.write_text("submit_s,run_s,cpus\n0,100,4\n0,100,4\n")
+    file.write_text(SCENARIO)
+    for scenario in ((), (str(file),)):
+        argv = ("simulate", *scenario, "--nodes", "1x4:1000", "--trace", str(trace), "--policy", "fifo")
+        ran = run(*argv, "--format", "json")
+        assert ran.code == 0, ran.err
+        (row,) = json.loads(ran.out)
+        assert (row["jobs"], row["finished"], row["mean wait (s)"]) == (2, 2, 50.0)
+    alone = run("simulate", "--trace", str(trace))
+    assert alone.code == 2
+    assert "both --nodes and --trace" in alone.err
+
+
 @pytest.mark.parametrize(
     ("text", "code", "reason"),
     [
