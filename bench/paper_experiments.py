@@ -193,9 +193,8 @@ def run_case(case: Case, past: Past, seed: int) -> Results:
 
 def sizing_of(case: Case, load: Workload, past: Past) -> Sizing | None:
     """Return what decides grants."""
-    if case.way in ("rightsizer", "rightsizer, slower"):
-        bears = 0.0 if case.way == "rightsizer" else BORNE_SLOWDOWN
-        return own_sizing(load, past.jobs[case.habits], bears)
+    if case.way in BORNE_SLOWDOWN:
+        return own_sizing(load, past.jobs[case.habits], BORNE_SLOWDOWN[case.way])
     if case.way == "as asked":
         return None
     return AdaptiveScaling(load, past.kinds, Scaling(), bounded=case.way == "Algorithm 1, bounded")

@@ -16,20 +16,22 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import TypeVar
 
+import msgspec
+
 from accounting.store.bulk import upsert_attempts
 from accounting.store.database import open_store, writing
 from bench.site_rows import MEAN_GAP_S, T0, chunk
 from models.simulation.hooks import AsAsked
+from models.simulation.nodes import Node, cluster_of
 from models.simulation.policies import POLICIES
 from models.simulation.replayed import replay
-from slurm_plugin.cli.machines import machines
 from slurm_plugin.cli.output import print_rows
 from slurm_plugin.cli.replay import learned
 from slurm_plugin.cli.replay_past import Window, read_past
 from slurm_plugin.config import Config, Store
 
 EACH = 20_000
-NODE = (64, 128_000, 4)
+NODE = Node(cpus=64, mem_mib=128_000, gpus=4)
 KIB_A_MIB = 1024
 Found = TypeVar("Found")
 Row = dict[str, object]
@@ -83,7 +85,7 @@ def measure(config: Config, jobs: int, before: int, nodes: int) -> list[Row]:
     since = datetime.fromtimestamp(T0 + before * MEAN_GAP_S, timezone.utc)
     window = Window(since, None, round(2 * before * MEAN_GAP_S), None, None)
     past = timed("read", jobs + before, lambda: read_past(config, window))
-    where = machines(((nodes, *NODE),), None, None)
+    where = cluster_of([msgspec.structs.replace(NODE, count=nodes)])
     timed("as asked", jobs, lambda: replay(past, where, POLICIES["easy"], AsAsked(past.jobs)))
     sizing = timed("learn from before", before, lambda: learned(past, config))
     timed("with the service", jobs, lambda: replay(past, where, POLICIES["easy"], sizing))

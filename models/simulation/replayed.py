@@ -18,7 +18,7 @@ from models.simulation.fitting import placement_of
 from models.simulation.hooks import Sizing, slowed_by_cpus
 from models.simulation.nodes import Cluster
 from models.simulation.past import COMPLETED, OUT_OF_MEMORY, TIMEOUT, Past
-from models.simulation.results import SHORT_S, Moment, Outcome, Results, Run
+from models.simulation.results import Moment, Outcome, Results, Run, bounded_slowdowns
 from models.simulation.workload import Flags
 
 S_PER_H = 3600.0
@@ -71,7 +71,7 @@ def recorded(past: Past, cluster: Cluster) -> Results:
     order = numpy.argsort(past.start_s, kind="stable").tolist()
     return Results(
         jobs=past.jobs,
-        total=amounts_of(cluster.capacity.sum(axis=1)),
+        total=cluster.total,
         until_s=float(past.end_s.max()),
         outcome=numpy.full(jobs, int(Outcome.COMPLETED), dtype=numpy.int64),
         start_s=past.start_s,
@@ -180,7 +180,7 @@ def compare(past: Past, results: Results, site: EnergySite) -> Comparison:
         resized=len(set(runs.number[(runs.held < past.jobs.asked[runs.number]).any(axis=1)].tolist())),
         mean_wait_s=float(waits_s.mean()),
         p95_wait_s=float(numpy.percentile(waits_s, 95)),
-        slowdown=float(_slowdowns(stayed_s, past.jobs.run_s[counted]).mean()),
+        slowdown=float(bounded_slowdowns(stayed_s, past.jobs.run_s[counted]).mean()),
         completed=int(completed.sum()),
         completed_in_window=int((completed & (results.end_s <= past.window_s)).sum()),
         memory_failures=int(killed.sum()),
@@ -195,11 +195,6 @@ def compare(past: Past, results: Results, site: EnergySite) -> Comparison:
         carbon_kg=energy_kwh * site.pue * grams_per_kwh / 1000,
         makespan_h=float(results.end_s[counted].max()) / S_PER_H,
     )
-
-
-def _slowdowns(stayed_s: Floats, run_s: Floats) -> Floats:
-    found: Floats = numpy.maximum(1.0, stayed_s / numpy.maximum(run_s, SHORT_S))
-    return found
 
 
 def _watts(held: Floats, used: Floats, site: EnergySite) -> Floats:

@@ -121,7 +121,7 @@ def figures(results: Results) -> Figures:
         finished_of_all=done / max(1, int(came.sum())),
         mean_wait_s=_mean(waits_s),
         longest_wait_s=float(waits_s.max(initial=0.0)),
-        bounded_slowdown=_mean(numpy.maximum(1.0, stayed_s / numpy.maximum(run_s, SHORT_S))),
+        bounded_slowdown=_mean(bounded_slowdowns(stayed_s, run_s)),
         mean_run_s=_mean(run_s),
         cpu_allocated=allocated[0],
         mem_allocated=allocated[1],
@@ -130,6 +130,12 @@ def figures(results: Results) -> Figures:
         mem_used=used[1],
         gpu_used=used[2],
     )
+
+
+def bounded_slowdowns(stayed_s: Floats, run_s: Floats) -> Floats:
+    """Return how many times as long as they run jobs stay, from submission to end; short ones count as SHORT_S."""
+    found: Floats = numpy.maximum(1.0, stayed_s / numpy.maximum(run_s, SHORT_S))
+    return found
 
 
 def mean_shares(results: Results) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.spans import DAY_S
 from slurm_plugin.config import Config, load_config
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from accounting.frames import Records
     from accounting.ingest import IngestReport, IngestSettings
 
-DAY_S = 86400
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 

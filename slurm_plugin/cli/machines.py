@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -19,10 +20,19 @@ HOW = "give the nodes that these jobs ran on with --nodes COUNTxCPUS:MEM_MIB[:GP
 _NODES = re.compile(r"([1-9]\d{0,6})x(\d{1,6}):(\d{1,10})(?::(\d{1,4}))?")
 
 
-def nodes_option(
+def nodes_option(says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option whose values are nodes, as many alike as each says."""
+    return click.option(
+        "--nodes", multiple=True, callback=_read_nodes, metavar="COUNTxCPUS:MEM_MIB[:GPUS]", help=says
+    )
+
+
+def _read_nodes(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
-) -> tuple[tuple[int, int, int, int], ...]:
-    """Return (count, CPUs, MiB, GPUs) of each `COUNTxCPUS:MEM_MIB[:GPUS]`; a wrong use where one is none."""
+) -> tuple[Node, ...]:
+    """Return the nodes of each `COUNTxCPUS:MEM_MIB[:GPUS]`; a wrong use where one is none."""
+    from models.simulation.nodes import Node
+
     found = []
     for text in texts:
         read = _NODES.fullmatch(text)
@@ -31,20 +41,11 @@ def nodes_option(
                 f"{text!r} describes no nodes; write COUNTxCPUS:MEM_MIB[:GPUS], such as 20x64:257000:4"
             )
         count, cpus, mem_mib, gpus = (int(part or 0) for part in read.groups())
-        found.append((count, cpus, mem_mib, gpus))
+        found.append(Node(count=count, cpus=cpus, mem_mib=mem_mib, gpus=gpus))
     return tuple(found)
 
 
-def as_nodes(given: tuple[tuple[int, int, int, int], ...]) -> list[Node]:
-    """Return nodes of (count, CPUs, MiB, GPUs)."""
-    from models.simulation.nodes import Node
-
-    return [Node(count=count, cpus=cpus, mem_mib=mem, gpus=gpus) for count, cpus, mem, gpus in given]
-
-
-def machines(
-    given: tuple[tuple[int, int, int, int], ...], scenario: Path | None, partition: str | None
-) -> Cluster:
+def machines(given: Sequence[Node], scenario: Path | None, partition: str | None) -> Cluster:
     """Return the nodes given, else the scenario's, else those of the live cluster (of the partition, if one is named).
 
     RightsizerError where none can be had.
@@ -55,7 +56,7 @@ def machines(
     if given and scenario is not None:
         raise click.UsageError("give either --nodes or --scenario")
     if given:
-        return cluster_of(as_nodes(given))
+        return cluster_of(list(given))
     if scenario is not None:
         # Its reservations are of its own load.
         return cluster(msgspec.structs.replace(read_scenario(scenario), reservations=[]))

@@ -23,7 +23,7 @@ from slurm_plugin.config import Config, load_config
 if TYPE_CHECKING:
     from models.simulation.engine import Policy
     from models.simulation.hooks import Sizing
-    from models.simulation.nodes import Cluster
+    from models.simulation.nodes import Cluster, Node
     from models.simulation.past import Past
     from models.simulation.replayed import Comparison
     from models.simulation.results import Results
@@ -57,12 +57,8 @@ class Row(NamedTuple):
 @click.option("--cluster", help="Of this cluster; needed where the store has several.")
 @click.option("--partition", help="Jobs of this partition alone (and the live cluster's nodes in it).")
 @span_option("history", "60d", "Learn beforehand from so much before the window.")
-@click.option(
-    "--nodes",
-    multiple=True,
-    callback=nodes_option,
-    metavar="COUNTxCPUS:MEM_MIB[:GPUS]",
-    help="The nodes, such as 20x64:257000:4; again for more. Else those of --scenario, else the live cluster's.",
+@nodes_option(
+    "The nodes, such as 20x64:257000:4; again for more. Else those of --scenario, else the live cluster's."
 )
 @click.option("--scenario", type=FILE, help="A file for `rightsizer simulate`, whose [[nodes]] are taken.")
 @click.option(
@@ -78,7 +74,7 @@ def replay(
     cluster: str | None,
     partition: str | None,
     history_s: int,
-    nodes: tuple[tuple[int, int, int, int], ...],
+    nodes: tuple[Node, ...],
     scenario: Path | None,
     names: tuple[str, ...],
     leave_out: bool,

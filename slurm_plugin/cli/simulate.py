@@ -9,10 +9,11 @@ import click
 import msgspec
 
 from slurm_plugin.cli.drawing import check_plots, draw
-from slurm_plugin.cli.machines import as_nodes, nodes_option
+from slurm_plugin.cli.machines import nodes_option
 from slurm_plugin.cli.output import format_option, note, print_rows
 
 if TYPE_CHECKING:
+    from models.simulation.nodes import Node
     from models.simulation.results import Results
     from models.simulation.scenario import Scenario
 
@@ -21,13 +22,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command("simulate")
 @click.argument("scenario", type=FILE, required=False)
-@click.option(
-    "--nodes",
-    multiple=True,
-    callback=nodes_option,
-    metavar="COUNTxCPUS:MEM_MIB[:GPUS]",
-    help="The nodes, such as 20x64:257000:4, instead of the scenario's; again for more.",
-)
+@nodes_option("The nodes, such as 20x64:257000:4, instead of the scenario's; again for more.")
 @click.option("--trace", type=FILE, help="The load (SWF or CSV), instead of the scenario's.")
 @click.option(
     "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
@@ -37,7 +32,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @format_option
 def simulate(
     scenario: Path | None,
-    nodes: tuple[tuple[int, int, int, int], ...],
+    nodes: tuple[Node, ...],
     trace: Path | None,
     names: tuple[str, ...],
     seed: int | None,
@@ -82,9 +77,7 @@ def simulate(
     print_rows([row_of(name, results) for name, results in ran.items()], output_format, f"{title}, simulated")
 
 
-def described_by(
-    scenario: Path | None, nodes: tuple[tuple[int, int, int, int], ...], trace: Path | None
-) -> Scenario:
+def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | None) -> Scenario:
     """Return a scenario with nodes and load as given; reservations are of the scenario's own nodes and load."""
     from models.simulation.scenario import Load, Scenario, read_scenario
 
@@ -92,7 +85,7 @@ def described_by(
         raise click.UsageError("give a SCENARIO, or both --nodes and --trace")
     described = Scenario(nodes=[], load=Load()) if scenario is None else read_scenario(scenario)
     if nodes:
-        described = msgspec.structs.replace(described, nodes=as_nodes(nodes), reservations=[])
+        described = msgspec.structs.replace(described, nodes=list(nodes), reservations=[])
     if trace is not None:
         load = Load(trace=str(trace.absolute()))
         described = msgspec.structs.replace(described, load=load, reservations=[])
