@@ -25,7 +25,7 @@ releases:
 	@tools/setup releases
 
 test: setup releases
-	@$(BIN)/python -m pytest
+	@tools/test
 
 lint: setup
 	$(BIN)/ruff check .

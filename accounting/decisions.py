@@ -40,13 +40,26 @@ class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
     most_slowdown: float = 0.0
 
 
+class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What only the submission told, whatever is known later: floors, and dimensions to keep, each with the reason.
+
+    MiB of the job, CPUs per task (0: none), and the GPUs that its nodes take at least.
+    """
+
+    memory_mib: int = 0
+    cpus_per_task: int = 0
+    gpus: int = 1
+    kept: tuple[tuple[Dimension, str], ...] = ()
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was decided for one submission.
 
     `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is; `rule` the name of
     the site's rule that it fell under, '' for none. `via` is the id of the decision that the job's own client had
     carried out before (docs/decisions/0010), whose request is what was asked at first; '' for none. `settings` are
-    None where nothing was predicted, and in decisions of earlier releases.
+    None where nothing was predicted, and in decisions of earlier releases. `fixed` is None in those too: what their
+    scripts fix is not known. `replaces` is the id of the decision that a waiting job had until then; '' for none.
     """
 
     id: str
@@ -61,6 +74,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     settings: PredictedUnder | None = None
     dimensions: tuple[DimensionReason, ...] = ()
+    fixed: Fixed | None = None
+    replaces: str = ""
 
 
 def refused(decision: Decision, reason: str) -> Decision:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine
 
 from accounting import originals
+from accounting.advice_journal import read_cycles
 from accounting.client_decisions import ClientDecision, carried_out
 from accounting.decisions import Decision
 from accounting.frames import Ints, Records, attempts_in, job_row_of
@@ -28,6 +29,7 @@ from accounting.sacct import Answer, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
 from accounting.slurmdbd import read_database
 from accounting.store import schema
+from accounting.store.advice import write_cycles
 from accounting.store.bulk import known_digests, upsert_attempts
 from accounting.store.database import writing
 from accounting.store.recorded import read_records
@@ -74,7 +76,8 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct, and `cluster` whose jobs; '' is
     none. `pseudonyms` stand for names before anything is written. `hand_on` hears of new attempts that ended within
-    LATELY_S, just before they are committed: where that fails it hears of them again.
+    LATELY_S, just before they are committed: where that fails it hears of them again. `advisor` is the folder of the
+    advisor's journal.
     """
 
     sacct: str
@@ -87,6 +90,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     metering: Metering = Metering()
     pseudonyms: Pseudonyms | None = None
     hand_on: HandOn | None = None
+    advisor: Path | None = None
 
 
 class IngestReport(msgspec.Struct):
@@ -96,6 +100,7 @@ class IngestReport(msgspec.Struct):
     steps: Counts = msgspec.field(default_factory=Counts)
     gpu_use: Counts = msgspec.field(default_factory=Counts)
     decisions: Counts = msgspec.field(default_factory=Counts)
+    cycles: Counts = msgspec.field(default_factory=Counts)
     unfinished: int = 0
     quarantined: int = 0
 
@@ -211,13 +216,15 @@ def next_span_s(span_s: int, answer_bytes: int) -> int:
 
 
 def ingest_spools(engine: Engine, run: Run) -> None:
-    """Read on in the decision journal and the GPU spool; attempts that are stored already get the use of their GPUs."""
+    """Read on in both journals and the GPU spool; attempts that are stored already get the use of their GPUs."""
     with writing(engine) as connection:
         offsets = read_offsets(connection)
         for part in read_journal(run.settings.journal, offsets):
             run.report.decisions += write_decisions(connection, map(run.hidden_decision, part.decisions))
             run.quarantine(connection, part.quarantined)
             write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
+    if run.settings.advisor is not None:
+        ingest_cycles(engine, run, run.settings.advisor, offsets)
     for samples in read_spool_on(run.settings.gpu_spool, offsets, run.now_s):
         with writing(engine) as connection:
             run.report.gpu_use += write_gpu_use(connection, samples.uses)
@@ -226,6 +233,15 @@ def ingest_spools(engine: Engine, run: Run) -> None:
                 connection, schema.journals, [{"file": samples.file, "read_bytes": samples.read_bytes}]
             )
             run.label_again(connection, sorted({use.job_id for use in samples.uses}))
+
+
+def ingest_cycles(engine: Engine, run: Run, folder: Path, offsets: dict[str, int]) -> None:
+    """Read on in the advisor's journal."""
+    for part in read_cycles(folder, offsets):
+        with writing(engine) as connection:
+            run.report.cycles += write_cycles(connection, part.cycles)
+            run.quarantine(connection, part.quarantined)
+            write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
 
 
 class Run:

@@ -32,17 +32,27 @@ def read_journal(folder: Path, offsets: dict[str, int]) -> list[JournalPart]:
     return [_read_on(file, offsets.get(file.name, 0)) for file in sorted(folder.glob(PATTERN))]
 
 
-def _read_on(file: Path, offset: int) -> JournalPart:
+def read_lines(file: Path, offset: int, most_bytes: int = -1) -> tuple[list[bytes], int]:
+    """Return the complete lines of a file beyond an offset, and how far that is, in bytes.
+
+    `most_bytes` bounds what is read at a time; a line that is longer than that is not read. StoreError where the file
+    cannot be read.
+    """
     try:
         with file.open("rb") as journal:
             journal.seek(offset)
-            complete, newline, _ = journal.read().rpartition(b"\n")
+            complete, newline, _ = journal.read(most_bytes).rpartition(b"\n")
     except OSError as error:
         raise StoreError(
             f"cannot read the journal file {file}: {error.strerror}; mend its permissions"
         ) from None
-    part = JournalPart(file.name, offset + len(complete) + len(newline), [], [])
-    for line in filter(None, complete.split(b"\n")):
+    return list(filter(None, complete.split(b"\n"))), offset + len(complete) + len(newline)
+
+
+def _read_on(file: Path, offset: int) -> JournalPart:
+    lines, read_bytes = read_lines(file, offset)
+    part = JournalPart(file.name, read_bytes, [], [])
+    for line in lines:
         decision = decode_decision(line)
         if decision is None:
             part.quarantined.append(

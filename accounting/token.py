@@ -3,7 +3,8 @@
     rightsizer/1;id=9f2c4d;mode=enforce;why=resized;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;sig=…
 
 Where the hook could not carry out a grant, because the job's fields do not fit it, it writes the token with `would=` in
-place of `granted=` and `;refused=REASON` at its end: the decision was not applied, whatever the journal says.
+place of `granted=` and `;refused=REASON` at its end: the decision was not applied, whatever the journal says. Where a
+waiting job was sized again, the token of that decision stands in the old one's place, and `was=` names that.
 
 `cpus` are per task, `mem` is MiB per node, `gpus` are per node, the others say what they are per. Other tools write
 in the same comment, so the token has no spaces and is found wherever it stands; slurmctld is the only other place that
@@ -54,6 +55,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     signature: str = ""
     refused: str = ""
     via: str = ""
+    was: str = ""
 
 
 def carried_word(decision_id: str) -> str:
@@ -78,6 +80,7 @@ def format_token(decision: Decision) -> str:
         "would": "" if decision.applied else _amounts(decision.grant),
         "rule": decision.rule,
         "via": decision.via,
+        "was": decision.replaces,
         "model": decision.model,
         "sig": decision.request.script_signature,
     }
@@ -108,7 +111,17 @@ def find_token(comment: str) -> Token | None:
         signature=parts.get("sig", ""),
         refused=parts.get("refused", ""),
         via=parts.get("via", ""),
+        was=parts.get("was", ""),
     )
+
+
+def replace_token(comment: str, token: str) -> str:
+    """Return a comment with its last token replaced, which `find_token` reads; ValueError where it has none."""
+    found = list(_TOKEN.finditer(comment))
+    if not found:
+        raise ValueError("a comment without a token")
+    last = found[-1]
+    return comment[: last.start(1) - len(PREFIX) - 1] + token + comment[last.end(1) :]
 
 
 def _is_refusal(parts: dict[str, str]) -> bool:
@@ -133,3 +146,8 @@ def asked_request(token: Token, user: str) -> JobRequest | None:
     """Return what the user asked for, as far as the token tells it; None where it tells nothing."""
     fields = {_ASKED[word]: value for word, value in token.asked.items()}
     return msgspec.convert({"user": user, **fields}, JobRequest) if fields else None
+
+
+def granted_by(token: Token) -> Grant:
+    """Return what a token says was granted; nothing where it was not carried out."""
+    return msgspec.convert({_ASKED[word]: value for word, value in token.granted.items()}, Grant)

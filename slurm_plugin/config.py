@@ -10,7 +10,7 @@ import difflib
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -187,6 +187,32 @@ class Policy(Section, frozen=True, kw_only=True):
     def_mem_per_cpu_mib: Mebibytes | None = None
 
 
+class Advisor(Section, frozen=True, kw_only=True):
+    """`rightsizer advise`: what it wants, how far it may go, and how long what it did outlasts it.
+
+    `most_inversion` is the difference of fair-share factors (0 to 1) beyond which no order between accounts is turned
+    round. In `control_share` of its time, in blocks of `block_s` by lot, it only watches. `late_sizing` sizes pending
+    jobs again.
+    """
+
+    queue: Literal["auto", "scontrol", "pyslurm"] = "auto"
+    directory: str = "/var/lib/rightsizer/advisor"
+    period_s: Count = 60
+    lease_s: Count = 600
+    objective: Literal["slowdown", "wait", "utilisation", "deadlines", "energy"] = "slowdown"
+    horizon_s: Count = 86_400
+    most_delay_s: Seconds = 3600
+    most_wait_s: Seconds = 604_800
+    most_inversion: Share = 0.1
+    most_factor: Count = 10_000
+    most_changes: Count = 1_000
+    writes_per_s: Count = 500
+    least_gain: Share = 0.02
+    control_share: Share = 0.1
+    block_s: Annotated[int, msgspec.Meta(ge=60)] = 7200
+    late_sizing: bool = False
+
+
 class Rule(Section, frozen=True, kw_only=True):
     """One of `[[rules]]`: which jobs it is for, and what differs for them. The first that fits a job counts.
 
@@ -239,6 +265,7 @@ class Config(Section, frozen=True, kw_only=True):
     train: Train = Train()
     inputs: Inputs = Inputs()
     policy: Policy = Policy()
+    advisor: Advisor = Advisor()
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()
 

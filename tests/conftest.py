@@ -157,6 +157,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
             store={"url": f"sqlite:///{name}/store.db"},
             accounting={"gpu_spool": f"{name}/gpu-spool", "sacct": f"{name}/no-sacct"},
             models={"directory": f"{name}/models"},
+            advisor={"directory": f"{name}/advisor"},
         )
         monkeypatch.setenv("RIGHTSIZER_CONFIG", str(site.config_file))
         try:

@@ -42,12 +42,15 @@ class Pruned(msgspec.Struct):
     gpu_use: int = 0
     decisions: int = 0
     quarantine: int = 0
+    advised_jobs: int = 0
+    advisor_cycles: int = 0
     kept_room: str = ""
 
     @property
     def rows(self) -> int:
         """All of them."""
-        return self.attempts + self.steps + self.gpu_use + self.decisions + self.quarantine
+        own = self.attempts + self.steps + self.gpu_use + self.decisions + self.quarantine
+        return own + self.advised_jobs + self.advisor_cycles
 
 
 def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambda _rows: None) -> Pruned:
@@ -62,6 +65,8 @@ def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambd
         (schema.gpu_use, schema.gpu_use.c.last_s < before_s),
         (schema.decisions, and_(schema.decisions.c.time_s < before_s, _unnamed(engine))),
         (schema.quarantine, schema.quarantine.c.seen_s < before_s),
+        (schema.advised_jobs, schema.advised_jobs.c.time_s < before_s),
+        (schema.advisor_cycles, schema.advisor_cycles.c.time_s < before_s),
     )
     for table, is_old in others:
         while gone := _prune_some(engine, table, is_old):

@@ -138,6 +138,43 @@ decisions = Table(
     **_EXACT,
 )
 
+advisor_cycles = Table(
+    "advisor_cycles",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("time_s", Double, nullable=False, index=True),
+    Column("cluster", NAME, nullable=False),
+    Column("objective", Text, nullable=False),
+    Column("chosen", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("gain", Double, nullable=False),
+    Column("pending", Integer, nullable=False),
+    Column("running", Integer, nullable=False),
+    Column("applied", Integer, nullable=False),
+    Column("control", Integer, nullable=False),
+    Column("tried", Text, nullable=False),  # what each order that was tried came to, as JSON
+    **_EXACT,
+)
+
+advised_jobs = Table(
+    "advised_jobs",
+    metadata,
+    Column("cycle_id", NAME, primary_key=True),
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("time_s", Double, nullable=False, index=True),  # of the cycle
+    Column("submit_s", BigInteger, nullable=False),
+    Column("factor_before", BigInteger, nullable=False),
+    Column("factor_after", BigInteger, nullable=False),
+    Column("base_start_s", Double),
+    Column("start_s", Double),
+    Column("low_s", Double),
+    Column("high_s", Double),
+    Column("likely_s", Double),
+    Column("reason", Text, nullable=False),
+    Column("problem", Text, nullable=False),
+    **_EXACT,
+)
+
 journals = Table(
     "journals",
     metadata,

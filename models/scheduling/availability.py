@@ -49,9 +49,14 @@ class Availability:
         total: Amounts,
         windows: Sequence[Window],
         only_for: Sequence[frozenset[int] | None],
+        *,
+        lasts: bool = False,
     ) -> None:
         masks, self.group_of = group_masks(only_for)
         self._open = [Room(capacity * mask, total) for mask in masks]
+        self._mine: list[list[bool]] = [mask.tolist() for mask in masks]
+        # Nodes that some jobs may never use are told apart when no window is left, too.
+        self.lasts = lasts
         self.coming = changes_of(windows)
         self.ahead: list[Shortage] = []
         for at_s in sorted({window.from_s for window in windows}):
@@ -103,6 +108,8 @@ class Availability:
         return Claim(
             lambda room, start_s: self.lasting(room, start_s, start_s + limit_s),
             lambda room: self.open_to(room, group),
+            steady=not self.ahead,
+            mine=self._mine[group] if len(self._mine) > 1 else None,
         )
 
 

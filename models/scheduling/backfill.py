@@ -12,37 +12,39 @@ from typing import NamedTuple
 import msgspec
 import numpy
 
-from models.scheduling.placement import Place, Placement
+from models.scheduling.placement import Place, Placement, holders, place_equal
 from models.scheduling.room import Amounts, Parts, Room, amounts_of, exceeds
 
 
 class Promise(msgspec.Struct, frozen=True):
     """The moment at which the first job is to start (seconds), its parts, and what is free then beside it.
 
-    `alone` says that one job's end makes the room, so that no other node has room for it by then.
+    `alone` says that one job's end makes the room, so that too few other nodes have room for it by then; `last` are
+    the nodes of that end.
     """
 
     start_s: float
     parts: Parts
     beside: Room
     alone: bool
+    last: frozenset[int] = frozenset()
 
     def holds(self, ending: Ending, end_s: float) -> bool:
         """Whether it holds if a running job ends at another time (seconds); `beside` is kept true.
 
         Working it out anew would come to the same where this says so, and is what most of EASY would cost.
         """
-        if not self.alone or len(ending.parts) > 1:
+        if not self.alone or any(node in self.last for node, _ in ending.parts):
             return False
-        ((node, _),), ((own, demand),) = ending.parts, self.parts
         before, after = ending.end_s <= self.start_s, end_s <= self.start_s
-        if node == own:
-            return False
         if after and not before:
             self.beside.give(ending.parts)
         if before and not after:
             self.beside.take(ending.parts)
-        return exceeds(demand, amounts_of(self.beside.free[:, node]))
+        own, demand = {node for node, _ in self.parts}, self.parts[0][1]
+        return all(
+            node in own or exceeds(demand, amounts_of(self.beside.free[:, node])) for node, _ in ending.parts
+        )
 
 
 class Ending(NamedTuple):
@@ -56,27 +58,45 @@ class Ending(NamedTuple):
 class Claim(NamedTuple):
     """What of a room a job may use where nodes are down or reserved for a time (availability.py).
 
-    `lasting` leaves what it would have from a moment (seconds) until its limit, `open` what is for its user.
+    `lasting` leaves what it would have from a moment (seconds) until its limit, `open` what is for its user; `steady`
+    says that no window is to begin, `mine` which nodes are for its user at all, None: all.
     """
 
     lasting: Callable[[Room, float], Room]
     open: Callable[[Room], Room]
+    steady: bool = False
+    mine: Sequence[bool] | None = None
 
 
 class Wish(msgspec.Struct, frozen=True, gc=False):
-    """A waiting job: what it needs, how long it is expected to run (seconds), and what it may use, None: all."""
+    """A waiting job: what it needs, how long it is expected to run (seconds), and what it may use, None: all.
+
+    One on several `nodes` needs the demand on each.
+    """
 
     demand: Amounts
     run_s: float
     claim: Claim | None = None
+    nodes: int = 1
+
+    def place(self, place: Place, room: Room) -> Parts | None:
+        """Return where in a room it goes, which is no more than it may use."""
+        if self.nodes > 1:
+            return place_equal(room, self.demand, self.nodes)
+        return place(room, self.demand)
+
+    def usable(self, room: Room, start_s: float) -> Room:
+        """Return what of a room at a moment (seconds) it may use."""
+        if self.claim is None:
+            return room
+        return self.claim.open(self.claim.lasting(room, start_s))
 
 
 def promise(
     room: Room,
     endings: Iterable[Ending],
-    demand: Amounts,
+    wish: Wish,
     placement: Placement,
-    claim: Claim | None = None,
 ) -> Promise | None:
     """Return the reservation of a job that does not fit now; None where it would not fit even on what all leave.
 
@@ -85,13 +105,17 @@ def promise(
     """
     # Free amounts of the nodes that something ended on, as plain numbers: most of what EASY costs is this loop.
     freed: dict[int, list[int]] = {}
-    spans = placement.spans
+    demand, claim, spans = wish.demand, wish.claim, placement.spans and wish.nodes == 1
     sums = list(placement.reach(room))
+    mine = None if claim is None or spans else claim.mine
     columns: list[list[int]] = room.free.T.tolist()
     need_cpu, need_mem, need_gpu = demand
+    # Nodes that hold the demand, where it takes several.
+    ready = holders(room if claim is None else claim.open(room), demand) if wish.nodes > 1 else set()
     parts: Parts | None = None
     later = room
     at_s, alone = -1.0, False
+    last: Parts = ()
     for end_s, _, given in endings:
         if parts is not None:
             if end_s > at_s:
@@ -100,7 +124,7 @@ def promise(
             later.give(given)
             continue
         alone = end_s > at_s and not spans
-        at_s = end_s
+        at_s, last, fits = end_s, given, False
         for node, (cpu_milli, mem_mib, gpu_milli) in given:
             bound = freed[node] = columns[node]
             bound[0] += cpu_milli
@@ -111,16 +135,23 @@ def promise(
                 bound[0] += cpu_milli
                 bound[1] += mem_mib
                 bound[2] += gpu_milli
-        if need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]:
+            holds = need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]
+            if holds and (mine is None or mine[node]):
+                fits = True
+                ready.add(node)
+        if fits and (wish.nodes == 1 or len(ready) >= wish.nodes):
             later = _with(room, freed)
-            usable = later if claim is None else claim.open(claim.lasting(later, at_s))
-            parts = placement.place(usable, demand)
+            usable = wish.usable(later, at_s)
+            parts = wish.place(placement.place, usable)
+            # Where more nodes hold it than it needs, another end changes which of them are taken.
+            alone = alone and (wish.nodes == 1 or len(holders(usable, demand)) == wish.nodes)
     if parts is None:
         return None
     if claim is not None:
         later = claim.lasting(later, at_s)
     later.take(parts)
-    return Promise(at_s, parts, later, alone and claim is None)
+    steady = claim is None or claim.steady
+    return Promise(at_s, parts, later, alone and steady, frozenset(node for node, _ in last))
 
 
 def _with(room: Room, freed: dict[int, list[int]]) -> Room:
@@ -159,9 +190,7 @@ def _fit(times: list[float], rooms: list[Room], wish: Wish, place: Place) -> tup
         common = span[0]
         for other in span[1:]:
             common = common.within(other)
-        if wish.claim is not None:
-            common = wish.claim.open(wish.claim.lasting(common, start_s))
-        parts = place(common, wish.demand)
+        parts = wish.place(place, wish.usable(common, start_s))
         if parts is not None:
             _split(times, rooms, end_s)
             for index in range(first, len(times)):

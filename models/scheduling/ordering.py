@@ -24,7 +24,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `predicted_s` is what someone expects it to run; `remaining_s` what it has still to run, which only a simulator
     knows for certain; `limit_s` the longest it may run; `deadline_s` is infinite where it has none.
-    `total` is what the whole cluster has.
+    `total` is what the whole cluster has. A job on several `nodes` needs the demand on each of them.
     """
 
     number: int
@@ -36,6 +36,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     remaining_s: float
     limit_s: float
     deadline_s: float = math.inf
+    nodes: int = 1
 
 
 Key = Callable[[Waiting], float]

@@ -45,6 +45,27 @@ def place_whole(room: Room, demand: Amounts) -> Parts | None:
     return ((int(nodes[room.left[nodes].argmin()]), demand),)
 
 
+def holders(room: Room, demand: Amounts) -> set[int]:
+    """Return the nodes that hold the whole demand."""
+    free = room.free
+    found = (free[0] >= demand[0]) & (free[1] >= demand[1]) & (free[2] >= demand[2])
+    return set(found.nonzero()[0].tolist())
+
+
+def place_equal(room: Room, demand: Amounts, nodes: int) -> Parts | None:
+    """Return the fullest `nodes` that hold the demand each, as Slurm places a job of several; None: it waits."""
+    if nodes == 1:
+        return place_whole(room, demand)
+    if exceeds(demand, room.most):
+        return None
+    free = room.free
+    found = ((free[0] >= demand[0]) & (free[1] >= demand[1]) & (free[2] >= demand[2])).nonzero()[0]
+    if len(found) < nodes:
+        return None
+    fullest = found[numpy.argsort(room.left[found], kind="stable")[:nodes]]
+    return tuple((node, demand) for node in sorted(fullest.tolist()))
+
+
 def place_spread(room: Room, demand: Amounts) -> Parts | None:
     """Return the fullest node that holds all of it, else shares of several, the fullest first; None: it waits.
 
@@ -78,6 +99,17 @@ def fits_whole(room: Room, demands: Ints) -> Mask:
     fit: Mask = numpy.zeros(demands.shape[1], dtype=numpy.bool_)
     for cpu_milli, mem_mib, gpu_milli in free[:, nodes].T.tolist():
         fit |= (demands[0] <= cpu_milli) & (demands[1] <= mem_mib) & (demands[2] <= gpu_milli)
+    return fit
+
+
+def fits_equal(room: Room, demands: Ints, nodes: Ints) -> Mask:
+    """Return which demands find as many nodes that hold each whole as they need."""
+    cpu_milli, mem_mib, gpu_milli = amounts_of(demands.min(axis=1))
+    free = room.free
+    found = ((free[0] >= cpu_milli) & (free[1] >= mem_mib) & (free[2] >= gpu_milli)).nonzero()[0]
+    left = free[:, found, None]
+    holds = (left[0] >= demands[0]) & (left[1] >= demands[1]) & (left[2] >= demands[2])
+    fit: Mask = holds.sum(axis=0) >= nodes
     return fit
 
 

@@ -19,7 +19,7 @@ from models.scheduling.ordering import FIFO, Ordering, Waiting
 from models.scheduling.placement import WHOLE, Placement
 from models.scheduling.room import Amounts, Parts, Room, amounts_of
 from models.scheduling.run_time_guess import ByLimit, RunTimeGuess, corrected_s
-from models.simulation.hooks import AsAsked, RunTime, Sizing, unchanged
+from models.simulation.hooks import Advice, AsAsked, Moving, RunTime, Sizing, unchanged
 from models.simulation.nodes import Cluster
 from models.simulation.queue import NUMBER
 from models.simulation.results import Moment, Outcome, Results, Run
@@ -53,11 +53,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     """What jobs are granted and how long they run with it; `failed_share` is how much of its run a short one lasts.
 
-    Where memory does not matter (`kills` is False), as in papers that know no failures, short ones run on.
+    `advice` moves what waits; with an ordering that is fair, or arranges, there is nothing for it to move. Where memory
+    does not matter (`kills` is False), as in papers that know no failures, short ones run on.
     """
 
     sizing: Sizing | None = None
     run_time: RunTime | None = None
+    advice: Advice | None = None
     failed_share: float = 0.5
     kills: bool = True
 
@@ -87,6 +89,9 @@ class Simulation:
         self.run_time = hooks.run_time or unchanged(jobs)
         self.failed_share, self.kills = hooks.failed_share, hooks.kills
         self.guess = policy.guess()
+        self.advice = hooks.advice
+        # When advice is due; infinite: nothing has changed since the last.
+        self.advise_at_s, self.advised_s = float("inf"), -float("inf")
         arrangement = policy.ordering.arrangement
         self.arrange = arrangement(policy.seed) if arrangement else None
         self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
@@ -122,6 +127,8 @@ class Simulation:
             now_s = min(arrival_s, self.events[0][0] if self.events else endless)
             if now_s < endless or self.state.waiting:
                 now_s = min(now_s, self.state.changes_at_s)
+            if self.state.waiting:
+                now_s = min(now_s, self.advise_at_s)
             if now_s == endless or now_s > until_s:
                 break
             self.now_s = now_s
@@ -134,6 +141,8 @@ class Simulation:
                 self._arrive(came)
                 came += 1
             self._schedule()
+            if self.advice is not None:
+                self._advise(self.advice, changed=now_s < self.advise_at_s)
         return self._results(until_s if until_s < endless else self.now_s)
 
     def _arrive(self, number: int) -> None:
@@ -152,6 +161,8 @@ class Simulation:
         limit_s = self.limit_s[number]
         self.granted[number] = granted
         self.outcome[number] = Outcome.WAITING
+        if self.advice is not None:
+            self.advice.came(number, self.now_s)
         self.predicted_s[number] = self.guess.guess_s(self.user[number], limit_s)
         self.state.enqueue(
             Waiting(
@@ -178,6 +189,21 @@ class Simulation:
             state.released = state.stale = False
         state.arrived = False
         self._note()
+
+    def _advise(self, advice: Advice, *, changed: bool) -> None:
+        """Ask for new keys once they are due, after this moment's round: it went by those in force."""
+        if changed and self.advise_at_s == float("inf"):
+            self.advise_at_s = max(self.now_s, self.advised_s + advice.period_s)
+        if not self.state.waiting or self.advise_at_s > self.now_s:
+            return
+        self.advise_at_s, self.advised_s = float("inf"), self.now_s
+        queue = self.state.queue
+        standing = dict(zip(queue.ints[NUMBER].tolist(), queue.keys.tolist(), strict=True))
+        running = [Moving(number, job.start_s, job.parts) for number, job in self.state.running.items()]
+        standing |= advice.keys(self.now_s, standing, running)
+        if queue.rekey(numpy.array(list(standing.values()))):
+            self.state.stale = True
+            self._schedule()
 
     def _started(self, number: int, parts: Parts) -> None:
         granted, limit_s = self.granted[number], self.limit_s[number]
@@ -219,6 +245,8 @@ class Simulation:
         self.end_s[number], self.outcome[number] = self.now_s, fate.outcome
         self.guess.ended(self.user[number], self.now_s - running.start_s)
         enough = fate.outcome != Outcome.FAILED
+        if self.advice is not None:
+            self.advice.ended(number, self.now_s, running.start_s)
         self.sizing.ended(number, self.now_s, running.start_s, fate.granted, enough=enough)
         if not enough:
             self.failures[number] += 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from models.scheduling.room import Amounts, amounts_of
+import msgspec
+
+from models.scheduling.room import Amounts, Parts, amounts_of
 from models.simulation.workload import Workload
 
 
@@ -31,6 +33,38 @@ class AsAsked:
 
     def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
         """Learn nothing."""
+
+
+class Moving(msgspec.Struct, frozen=True, gc=False):
+    """A running job as an advisor sees it: which, from when (seconds) and where. When it will end nobody knows."""
+
+    number: int
+    start_s: float
+    parts: Parts
+
+
+class Advice(Protocol):
+    """Moves waiting jobs: it is asked at most once in `period_s`, where something changed since and jobs wait.
+
+    It is told of jobs by number as they come, start and end, and of nothing that lies ahead. A key is where a job
+    stands in the queue, the least first, in the unit of the ordering's own keys: by those come in who arrive later.
+    """
+
+    @property
+    def period_s(self) -> float:
+        """Return how much time lies between two questions at least (seconds)."""
+
+    def came(self, number: int, now_s: float) -> None:
+        """Learn of a job that arrived, or came back, and waits."""
+
+    def ended(self, number: int, now_s: float, start_s: float) -> None:
+        """Learn of a job that ended."""
+
+    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
+        """Return the new keys of waiting jobs, from the keys by which they stand now, in the queue's order.
+
+        Who is left out keeps the one it has.
+        """
 
 
 class Told:

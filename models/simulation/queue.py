@@ -7,8 +7,10 @@ import numpy
 from models.scheduling.ordering import Waiting
 from models.scheduling.room import Amounts, Floats, Ints, Mask
 
-# Rows of integers of a job; `FRESH` is 1 until a round has looked at it, `GROUP` says what it may use.
-NUMBER, CPU, MEM, GPU, FRESH, GROUP = range(6)
+# Rows of integers of a job; `FRESH` is 1 until a round has looked at it, `GROUP` says what it may use, `NODES` on how
+# many nodes it needs its CPU, MEM and GPU each.
+NUMBER, CPU, MEM, GPU, FRESH, GROUP, NODES = range(7)
+ROWS = 7
 KEY, RUN, LIMIT = range(3)
 FIRST_SIZE = 256
 
@@ -17,7 +19,7 @@ class Queue:
     """Jobs sorted by key, equal keys in the order they came; position 0 is the first."""
 
     def __init__(self) -> None:
-        self._ints: Ints = numpy.zeros((6, FIRST_SIZE), dtype=numpy.int64)
+        self._ints: Ints = numpy.zeros((ROWS, FIRST_SIZE), dtype=numpy.int64)
         self._floats: Floats = numpy.zeros((3, FIRST_SIZE))
         self._begin = self._end = 0
 
@@ -49,14 +51,14 @@ class Queue:
             place = self._begin + int(keys.searchsorted(key, side="right"))
             self._ints[:, place + 1 : self._end + 1] = self._ints[:, place : self._end]
             self._floats[:, place + 1 : self._end + 1] = self._floats[:, place : self._end]
-        self._ints[:, place] = (job.number, *job.demand, 1, group)
+        self._ints[:, place] = (job.number, *job.demand, 1, group, job.nodes)
         self._floats[:, place] = (key, job.predicted_s, job.limit_s)
         self._end += 1
 
     def _make_space(self) -> None:
         jobs = len(self)
         size = max(FIRST_SIZE, 2 * jobs)
-        ints, floats = numpy.zeros((6, size), dtype=numpy.int64), numpy.zeros((3, size))
+        ints, floats = numpy.zeros((ROWS, size), dtype=numpy.int64), numpy.zeros((3, size))
         ints[:, :jobs] = self.ints
         floats[:, :jobs] = self._floats[:, self._begin : self._end]
         self._ints, self._floats, self._begin, self._end = ints, floats, 0, jobs
@@ -69,6 +71,10 @@ class Queue:
         """Return what a job needs."""
         cpu_milli, mem_mib, gpu_milli = self._ints[CPU : GPU + 1, self._begin + position].tolist()
         return cpu_milli, mem_mib, gpu_milli
+
+    def nodes(self, position: int) -> int:
+        """Return on how many nodes a job needs that."""
+        return int(self._ints[NODES, self._begin + position])
 
     def remove(self, position: int) -> None:
         """Take a job out."""
@@ -89,6 +95,20 @@ class Queue:
         floats = self._floats[:, self._begin : self._end]
         floats[:] = floats[:, order]
         floats[KEY] = numpy.arange(len(self))
+
+    @property
+    def keys(self) -> Floats:
+        """Return the key of each job."""
+        return self._floats[KEY, self._begin : self._end]
+
+    def rekey(self, keys: Floats) -> bool:
+        """Give every job another key, in the queue's order; equal ones stay as they stand. Return whether any moved."""
+        order = numpy.argsort(keys, kind="stable")
+        self.ints[:] = self.ints[:, order]
+        floats = self._floats[:, self._begin : self._end]
+        floats[:] = floats[:, order]
+        floats[KEY] = keys[order]
+        return bool((numpy.diff(order) < 0).any())
 
     def looked_at(self) -> None:
         """Note that a round has looked at all that wait."""

@@ -1,7 +1,8 @@
 """From an order to starts: what a job that does not fit holds up. One function a rule, each a round at one moment.
 
 `strict`: everything behind it. `greedy`: nothing (Algorithm 2 of the resource-demand paper: what does not fit waits for
-the next round). `easy` and `conservative`: what would delay it. `fair` is DRF's: the user with the least comes first.
+the next round). `easy` and `conservative`: what would delay it; of what would not, `easy shortest` lets the shortest
+pass first. `fair` is DRF's: the user with the least comes first.
 
 A round costs the queue only where that can change something: after an arrival without a release, none but the new jobs
 are looked at; after a release, those that some node holds, found in a few looks at the columns. EASY works its
@@ -11,15 +12,16 @@ reservation out again only where the first job is another, or an end may have br
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy
 
-from models.scheduling.backfill import Wish, plan, promise
+from models.scheduling.backfill import plan, promise
 from models.scheduling.ordering import dominant_share
-from models.scheduling.room import Ints, Mask, amounts_of
-from models.simulation.queue import CPU, FRESH, GPU
+from models.scheduling.room import Ints, Mask
+from models.simulation.queue import CPU, FRESH, GPU, NODES
 from models.simulation.state import BESIDE, State
 
 Round = Callable[[State, float], None]
@@ -38,7 +40,7 @@ def start_first(state: State, now_s: float) -> bool:
     queue = state.queue
     if not len(queue):
         return False
-    parts = state.place(state.usable(state.kind(queue, 0, now_s)), queue.demand(0))
+    parts = state.place_at(queue, 0, state.usable(state.kind(queue, 0, now_s)))
     if parts is None:
         return False
     state.start(queue, 0, parts)
@@ -51,8 +53,11 @@ def greedy(state: State, now_s: float) -> None:
     sweep(state, hits, state.kinds(state.queue, hits, now_s))
 
 
-def easy(state: State, now_s: float) -> None:
-    """Start the first jobs while they fit; then those that do not delay the first one that does not."""
+def easy(state: State, now_s: float, *, shortest: bool = False) -> None:
+    """Start the first jobs while they fit; then those that do not delay the first one that does not.
+
+    These come in the queue's order, or the one expected to run shortest first.
+    """
     queue = state.queue
     renewed = state.stale or state.promise_of != queue.number(0)
     if renewed:
@@ -60,15 +65,21 @@ def easy(state: State, now_s: float) -> None:
             pass
         if not len(queue):
             return
-        claim = state.claim(queue, 0)
-        found = promise(state.room, state.changes(), queue.demand(0), state.placement, claim)
+        found = promise(state.room, state.changes(), state.wish(queue, 0), state.placement)
         state.promised(queue.number(0), found)
     if state.promise is None:
         return
     hits = to_look_at(state, 1, anew=renewed or state.released)
+    if shortest:
+        hits = hits[numpy.argsort(queue.run_s[hits], kind="stable")]
     # A job that ends by then may use all that is free now; a longer one only what is free then, too.
     long: Mask = now_s + queue.run_s[hits] > state.promise.start_s
     sweep(state, hits, state.kinds(queue, hits, now_s) + BESIDE * long)
+
+
+def easy_shortest(state: State, now_s: float) -> None:
+    """EASY that backfills the shortest first, by what is expected: with predictions, EASY++ as published (SJBF)."""
+    easy(state, now_s, shortest=True)
 
 
 def to_look_at(state: State, first: int, *, anew: bool) -> Ints:
@@ -82,35 +93,47 @@ def to_look_at(state: State, first: int, *, anew: bool) -> Ints:
 def sweep(state: State, hits: Ints, kinds: Ints) -> None:
     """Start the jobs at these positions that fit in what their kinds may use, in order."""
     queue = state.queue
-    tries = fitting(state, Tries(hits, queue.ints[CPU : GPU + 1, hits], kinds))
-    started, at = 0, 0
+    columns = queue.ints[:, hits]
+    tries = fitting(state, Tries(hits, columns[CPU : GPU + 1], kinds, columns[NODES]))
+    # Where jobs stood that have left the queue since: who stood behind them has moved up.
+    started: list[int] = []
+    at = 0
     while at < len(tries.positions):
-        kind = int(tries.kinds[at])
-        parts = state.place(state.usable(kind), amounts_of(tries.demands[:, at]))
+        kind, stood = int(tries.kinds[at]), int(tries.positions[at])
+        position = stood - bisect_left(started, stood)
+        parts = state.place_at(queue, position, state.usable(kind))
         if parts is None:
             # It fitted before others started; so did those behind it, of which few may be left.
             tries, at = fitting(state, tries.behind(at)), 0
             continue
-        state.start(queue, int(tries.positions[at]) - started, parts, beside=kind % 2 == BESIDE)
-        started += 1
+        state.start(queue, position, parts, beside=kind % 2 == BESIDE)
+        insort(started, stood)
         at += 1
 
 
 class Tries(NamedTuple):
-    """Waiting jobs that may start: positions, demands (resources × jobs), kinds (of state.py)."""
+    """Waiting jobs that may start: positions, demands (resources × jobs), kinds (of state.py), nodes for each."""
 
     positions: Ints
     demands: Ints
     kinds: Ints
+    nodes: Ints
 
     def behind(self, at: int) -> Tries:
         """Return those behind one of them."""
-        return Tries(self.positions[at + 1 :], self.demands[:, at + 1 :], self.kinds[at + 1 :])
+        return Tries(
+            self.positions[at + 1 :], self.demands[:, at + 1 :], self.kinds[at + 1 :], self.nodes[at + 1 :]
+        )
 
     def of(self, mask: Mask) -> Tries:
         """Return those of a mask."""
         left = mask.nonzero()[0]
-        return Tries(self.positions.take(left), self.demands.take(left, axis=1), self.kinds.take(left))
+        return Tries(
+            self.positions.take(left),
+            self.demands.take(left, axis=1),
+            self.kinds.take(left),
+            self.nodes.take(left),
+        )
 
 
 def fitting(state: State, tries: Tries) -> Tries:
@@ -118,7 +141,7 @@ def fitting(state: State, tries: Tries) -> Tries:
     if len(tries.positions) <= FEW:
         return tries
     # No job has more than what is free now.
-    tries = tries.of(state.placement.fits(state.room, tries.demands))
+    tries = tries.of(state.fits(state.room, tries.demands, tries.nodes))
     if len(tries.positions) <= FEW:
         return tries
     for kind in numpy.bincount(tries.kinds).nonzero()[0].tolist():
@@ -126,7 +149,7 @@ def fitting(state: State, tries: Tries) -> Tries:
         if usable is not state.room:
             alike = tries.kinds == kind
             fit = ~alike
-            fit[alike] = state.placement.fits(usable, tries.demands[:, alike])
+            fit[alike] = state.fits(usable, tries.demands[:, alike], tries.nodes[alike])
             tries = tries.of(fit)
     return tries
 
@@ -134,9 +157,7 @@ def fitting(state: State, tries: Tries) -> Tries:
 def conservative(state: State, now_s: float) -> None:
     """Plan all jobs, each at its earliest beside those before it; start those whose moment is now."""
     queue = state.queue
-    wishes = [
-        Wish(queue.demand(at), float(queue.run_s[at]), state.claim(queue, at)) for at in range(len(queue))
-    ]
+    wishes = [state.wish(queue, at) for at in range(len(queue))]
     planned = plan(now_s, state.room, state.changes(), wishes, state.place)
     due = [(at, found[1]) for at, found in enumerate(planned) if found is not None and found[0] == now_s]
     started = 0
@@ -172,4 +193,10 @@ def share_of(state: State, user: int) -> float:
     return dominant_share(state.user_used.get(user, (0, 0, 0)), state.room.total)
 
 
-ROUNDS: dict[str, Round] = {"strict": strict, "greedy": greedy, "easy": easy, "conservative": conservative}
+ROUNDS: dict[str, Round] = {
+    "strict": strict,
+    "greedy": greedy,
+    "easy": easy,
+    "easy shortest": easy_shortest,
+    "conservative": conservative,
+}

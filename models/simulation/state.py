@@ -14,10 +14,10 @@ import msgspec
 import numpy
 
 from models.scheduling.availability import Availability
-from models.scheduling.backfill import Claim, Ending, Promise
+from models.scheduling.backfill import Claim, Ending, Promise, Wish
 from models.scheduling.ordering import Ordering, Waiting
-from models.scheduling.placement import Placement
-from models.scheduling.room import Amounts, Ints, Parts, Room
+from models.scheduling.placement import Placement, fits_equal, place_equal
+from models.scheduling.room import Amounts, Ints, Mask, Parts, Room
 from models.simulation.queue import GROUP, Queue
 
 # Jobs of one kind may use the same: all that is free, or what is free beside the promise too. With windows there are
@@ -131,7 +131,7 @@ class State:
             self.released |= self.windows.pass_to(now_s, self.room)
             self._usable.clear()
             self.stale = True
-            if not self.windows.coming:
+            if not (self.windows.coming or self.windows.lasts):
                 self.windows = None
 
     def start(self, queue: Queue, position: int, parts: Parts, *, beside: bool = False) -> None:
@@ -154,6 +154,16 @@ class State:
         insort(self.endings, Ending(running.expected_end_s, number, running.parts))
         if self.windows is not None:
             self.windows.take(running.parts, running.latest_s)
+
+    def begin(self, running: dict[int, Running]) -> None:
+        """Note what runs already, in a room that lacks it."""
+        self.running = running
+        self.endings = sorted(
+            Ending(one.expected_end_s, number, one.parts) for number, one in running.items()
+        )
+        if self.windows is not None:
+            for one in running.values():
+                self.windows.take(one.parts, one.latest_s)
 
     def expect(self, number: int, end_s: float) -> None:
         """Expect a running job to end at another time."""
@@ -183,6 +193,27 @@ class State:
         if self.windows is None:
             return None
         return self.windows.claim(float(queue.limit_s[position]), int(queue.ints[GROUP, position]))
+
+    def wish(self, queue: Queue, position: int) -> Wish:
+        """Return a job as backfill sees it."""
+        return Wish(
+            queue.demand(position),
+            float(queue.run_s[position]),
+            self.claim(queue, position),
+            queue.nodes(position),
+        )
+
+    def place_at(self, queue: Queue, position: int, room: Room) -> Parts | None:
+        """Return where in a room a job goes, None: it waits."""
+        nodes = queue.nodes(position)
+        demand = queue.demand(position)
+        return place_equal(room, demand, nodes) if nodes > 1 else self.place(room, demand)
+
+    def fits(self, room: Room, demands: Ints, nodes: Ints) -> Mask:
+        """Return which demands (resources × jobs, on so many nodes each) could be placed, each by itself."""
+        if int(nodes.max(initial=1)) > 1:
+            return fits_equal(room, demands, nodes)
+        return self.placement.fits(room, demands)
 
     def promised(self, number: int, promise: Promise | None) -> None:
         """Note when the first job is to start."""

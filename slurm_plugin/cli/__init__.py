@@ -10,6 +10,7 @@ from accounting.errors import RightsizerError
 from slurm_plugin.cli.lazy import LazyGroup
 
 COMMANDS = {
+    "advise": "slurm_plugin.cli.advise:advise",
     "collect": "slurm_plugin.cli.collect:collect",
     "config": "slurm_plugin.cli.config:config_group",
     "demo": "slurm_plugin.cli.demo:demo",

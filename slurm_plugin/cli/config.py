@@ -65,9 +65,9 @@ def check(
     Example:
       rightsizer config check --partition gpu --user ann
     """
+    from accounting.request import JobRequest
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.rules import terms_for
-    from slurm_plugin.policy.submission import Submission
     from slurm_plugin.slurm.groups import members_of_rules
 
     config = load_config(config_file)
@@ -77,9 +77,7 @@ def check(
     )
     if not any((user, partition, account, qos, name)):
         return
-    job = Submission(
-        user=user, uid=0, batch=True, other=(), partition=partition, account=account, qos=qos, name=name
-    )
+    job = JobRequest(user=user, partition=partition, account=account, qos=qos, job_name=name)
     terms = terms_for(job, config, facts)
     held = {"rule": terms.rule or "none", "mode": terms.mode, "enrolled": "yes" if terms.enrolled else "no"}
     limits = msgspec.structs.asdict(terms.limits)

@@ -23,7 +23,7 @@ What to do next
   a cluster to play with   rightsizer sandbox up --dir /tmp/sandbox
                            eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
   on your own accounting   rightsizer ingest && rightsizer evaluate      (reads sacct, changes nothing)
-  on your own cluster      docs/admin.md: ten steps from package to observe to enforce, and back
+  on your own cluster      docs/admin.md: the steps from package to observe to enforce, and back
   for your users           docs/user.md"""
 
 

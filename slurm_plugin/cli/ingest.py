@@ -70,7 +70,7 @@ def ingest(
     pause_s: int | None,
     output_format: str,
 ) -> None:
-    """Read what is new in Slurm's accounting, the decision journal and the GPU spool into the store.
+    """Read what is new in Slurm's accounting, the journals and the GPU spool into the store.
 
     Run it as often as you like: what is there already is not added again. A running service hears at once of the jobs
     that ended lately.
@@ -134,6 +134,7 @@ def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
         metering=read_metering(config.accounting.sacct),
         pseudonyms=None if key is None else pseudonyms_of(key),
         hand_on=feed_of(Path(config.models.directory)),
+        advisor=Path(config.advisor.directory),
     )
 
 
@@ -207,6 +208,7 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
         "steps": report.steps,
         "gpu use": report.gpu_use,
         "decisions": report.decisions,
+        "cycles of the advisor": report.cycles,
     }
     if with_quality:
         from accounting.report.selection import Selection

@@ -63,6 +63,7 @@ def _say(report: IngestReport) -> None:
         "attempts": report.attempts,
         "GPU uses": report.gpu_use,
         "decisions": report.decisions,
+        "cycles": report.cycles,
     }
     brought = [f"{count.new} {name}" for name, count in counts.items() if count.new]
     brought += [f"{report.quarantined} not understood"] if report.quarantined else []

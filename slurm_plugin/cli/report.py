@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report_advisor import advisor
+from slurm_plugin.cli.report_options import selection_options
 from slurm_plugin.cli.report_tables import brief_use, brief_waste
 from slurm_plugin.config import Config, load_config
 
@@ -21,46 +21,6 @@ if TYPE_CHECKING:
     from accounting.report.selection import Selection
     from accounting.report.spreads import Percentiles
     from accounting.report.usage import RightSize, Spreads, View
-
-TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
-
-
-def selection_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which attempts are meant; they come as one `selection`."""
-    since, until = (
-        "Attempts that ended from this local time on.",
-        "Attempts that ended before this local time.",
-    )
-
-    @click.option("--since", type=TIME, help=since)
-    @click.option("--until", type=TIME, help=until)
-    @click.option("--cluster", help="Of this cluster alone.")
-    @click.option("--user", help="Of this user alone.")
-    @click.option("--account", help="Of this account alone.")
-    @click.option("--partition", help="Of this partition alone.")
-    @functools.wraps(function)
-    def with_selection(
-        since: datetime | None,
-        until: datetime | None,
-        cluster: str | None,
-        user: str | None,
-        account: str | None,
-        partition: str | None,
-        **others: object,
-    ) -> None:
-        from accounting.report.selection import Selection
-
-        selection = Selection(
-            since_s=None if since is None else int(since.timestamp()),
-            until_s=None if until is None else int(until.timestamp()),
-            cluster=cluster,
-            user=user,
-            account=account,
-            partition=partition,
-        )
-        function(selection=selection, **others)
-
-    return with_selection
 
 
 def use_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -92,6 +52,9 @@ def report_group() -> None:
     Example:
       rightsizer report waste --since 2026-01-01
     """
+
+
+report_group.add_command(advisor)
 
 
 @report_group.command("families")

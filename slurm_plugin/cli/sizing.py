@@ -50,24 +50,13 @@ def enforced_grant(config: Config) -> Granted:
     """
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.rules import terms_for
-    from slurm_plugin.policy.submission import NOT_SAID, Submission
     from slurm_plugin.slurm.groups import members_of_rules
 
     enforcing = msgspec.structs.replace(config, mode="enforce")
     facts = SiteFacts(groups=members_of_rules(config))
 
     def grant(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
-        submission = Submission(
-            user=request.user,
-            uid=NOT_SAID,
-            batch=True,
-            other=(),
-            account=request.account,
-            partition=request.partition,
-            qos=request.qos,
-            name=request.job_name,
-        )
-        terms = terms_for(submission, enforcing, facts)
+        terms = terms_for(request, enforcing, facts)
         if terms.mode != "enforce":
             return request, f"rule {terms.rule}: {terms.mode}"
         return _cut(request, predictor, terms.limits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slurm_plugin.doctor import model_checks, service_checks, store_checks
+from slurm_plugin.doctor import advisor_checks, model_checks, service_checks, store_checks
 from slurm_plugin.doctor.finding import Finding, Judged
 from slurm_plugin.doctor.seen import Complaint, Seen
 
@@ -26,6 +26,8 @@ CHECKS: dict[str, Callable[[Seen], Judged]] = {
     "ingest": store_checks.ingest,
     "newest-job": store_checks.newest_job,
     "journal": store_checks.journal,
+    "advisor": advisor_checks.advisor,
+    "advisor-journal": advisor_checks.advisor_journal,
 }
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from accounting.errors import ModelError, RightsizerError
 from slurm_plugin.config import Config
+from slurm_plugin.doctor.look_advisor import look_at_advisor
 from slurm_plugin.doctor.seen import (
     Answer,
     CardPart,
@@ -52,6 +53,7 @@ def look(config: Config, configuration: str, now_s: float) -> Seen:
         training=_or_complaint(lambda: _training(Path(config.models.directory))),
         store=_or_complaint(lambda: _store(config.store.url, now_s)),
         journal=_or_complaint(lambda: _journal(Path(config.service.journal))),
+        advisor=_or_complaint(lambda: look_at_advisor(config.advisor)),
     )
 
 

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from slurm_plugin.doctor.finding import Finding, State
 from slurm_plugin.doctor.model_checks import largest_drift, last_week
-from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
+from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes, unread_cycles
 
 VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": math.nan}
 
@@ -29,6 +29,13 @@ MODEL_AGE = ("rightsizer_model_age_seconds", "How long ago the current model was
 INGEST_LAG = ("rightsizer_ingest_lag_seconds", "How long ago accounting was read to its end.", "")
 NEWEST_JOB = ("rightsizer_newest_job_age_seconds", "How long ago the newest job in the store ended.", "")
 UNREAD = ("rightsizer_journal_unread_bytes", "How much of the decision journal is not ingested.", "")
+ADVISOR_AGE = ("rightsizer_advisor_cycle_age_seconds", "How long ago the advisor's last cycle was.", "")
+ADVISOR_FACTORS = ("rightsizer_advisor_site_factors", "SiteFactors of the advisor's that are in force.", "")
+ADVISOR_UNREAD = (
+    "rightsizer_advisor_journal_unread_bytes",
+    "How much of the advisor's journal is not ingested.",
+    "",
+)
 DRIFT = (
     "rightsizer_feature_drift",
     "The largest population stability index of a feature, less what chance gives; drifted from 0.25.",
@@ -78,6 +85,17 @@ def _figures(seen: Seen) -> Iterator[Sample]:
         yield from _ages(NEWEST_JOB, seen.store.newest_end_s, seen.now_s)
         if not isinstance(seen.journal, Complaint) and seen.journal.is_ours:
             yield UNREAD, "", unread_bytes(seen.journal, seen.store)
+    yield from _of_advisor(seen)
+
+
+def _of_advisor(seen: Seen) -> Iterator[Sample]:
+    if isinstance(seen.advisor, Complaint) or not seen.advisor.is_ours:
+        return
+    yield ADVISOR_FACTORS, "", seen.advisor.factors
+    if seen.advisor.last_cycle_s is not None:
+        yield ADVISOR_AGE, "", seen.now_s - seen.advisor.last_cycle_s
+    if not isinstance(seen.store, Complaint):
+        yield ADVISOR_UNREAD, "", unread_cycles(seen.advisor, seen.store)
 
 
 def _ages(metric: Metric, then_s: int | None, now_s: float) -> Iterator[Sample]:

@@ -94,6 +94,22 @@ class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, int]
 
 
+class AdvisorSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The advisor's folder: how many of its SiteFactors are in force, whether its lease is over, its last cycle (unix).
+
+    `sizes` are those of its journal's files, in bytes.
+    """
+
+    folder: str
+    period_s: int
+    is_there: bool = False
+    is_ours: bool = False
+    factors: int = 0
+    lease_is_over: bool = True
+    last_cycle_s: float | None = None
+    sizes: Mapping[str, int] = {}
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen at `now_s`."""
 
@@ -105,9 +121,18 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     training: TrainingSeen | Complaint
     store: StoreSeen | Complaint
     journal: JournalSeen | Complaint
+    advisor: AdvisorSeen | Complaint
 
 
 def unread_bytes(journal: JournalSeen, store: StoreSeen) -> int:
     """Return how much of the journal is not ingested yet, in bytes."""
-    offsets = store.journal_offsets
-    return sum(max(0, size - offsets.get(name, 0)) for name, size in journal.sizes.items())
+    return _unread(journal.sizes, store)
+
+
+def unread_cycles(advisor: AdvisorSeen, store: StoreSeen) -> int:
+    """Return how much of the advisor's journal is not ingested yet, in bytes."""
+    return _unread(advisor.sizes, store)
+
+
+def _unread(sizes: Mapping[str, int], store: StoreSeen) -> int:
+    return sum(max(0, size - store.journal_offsets.get(name, 0)) for name, size in sizes.items())

@@ -10,7 +10,7 @@ import msgspec
 
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
-from slurm_plugin.policy.submission import NOT_SAID, ClientSubmission
+from slurm_plugin.policy.submission import NOT_SAID, ClientSubmission, job_request
 
 
 def claims_another(job: ClientSubmission, uid: int, user: str) -> bool:
@@ -37,5 +37,5 @@ def depends_on_qos(config: Config, facts: SiteFacts) -> bool:
 
 def would_be_raised(job: ClientSubmission, facts: SiteFacts) -> bool:
     """Whether fewer CPUs might not carry the memory asked for where a partition limits memory per CPU."""
-    memory = facts.memory_for(job) or MemoryTerms()
+    memory = facts.memory_for(job_request(job)) or MemoryTerms()
     return 0 < memory.max_per_cpu_mib < (job.mem_per_node_mib or 0)

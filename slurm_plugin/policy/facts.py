@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from slurm_plugin.policy.submission import Submission
+from accounting.request import JobRequest
 
 # Stands for all of a node's memory where nothing says how much that is: more than any node has.
 WHOLE_NODE_MIB = 2**40
@@ -54,18 +54,18 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryTerms | None = None
     threads_per_core: int = 1
 
-    def partitions_of(self, submission: Submission) -> list[Partition]:
+    def partitions_of(self, request: JobRequest) -> list[Partition]:
         """Return the partitions that a job may run in: those it names, else the default one; unknown ones too."""
-        if not submission.partition:
+        if not request.partition:
             named = [partition for partition in self.partitions.values() if partition.is_default]
         else:
             unknown = Partition(memory=self.memory or MemoryTerms())
-            named = [self.partitions.get(name, unknown) for name in submission.partition.split(",")]
+            named = [self.partitions.get(name, unknown) for name in request.partition.split(",")]
         return named or [Partition(memory=self.memory or MemoryTerms())]
 
-    def minimum_for(self, submission: Submission) -> Minimum:
+    def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""
-        names = [submission.qos, *(partition.qos for partition in self.partitions_of(submission))]
+        names = [request.qos, *(partition.qos for partition in self.partitions_of(request))]
         least = [self.qos_minimums[name] for name in names if name in self.qos_minimums]
         return Minimum(
             cpus=max((one.cpus for one in least), default=0),
@@ -73,14 +73,14 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             mem_mib=max((one.mem_mib for one in least), default=0),
         )
 
-    def memory_for(self, submission: Submission) -> MemoryTerms | None:
+    def memory_for(self, request: JobRequest) -> MemoryTerms | None:
         """Return the strictest terms of the partitions that this job may run in; None while Slurm was not asked.
 
         Where a limit per CPU meets no default, a job that asks for no memory counts as asking for a node's.
         """
         if self.memory is None:
             return None
-        terms = [partition.memory for partition in self.partitions_of(submission)]
+        terms = [partition.memory for partition in self.partitions_of(request)]
         strict = MemoryTerms(
             max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
             default_per_cpu_mib=_least_set([one.default_per_cpu_mib for one in terms]),

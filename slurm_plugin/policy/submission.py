@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -130,9 +131,9 @@ def opts_out(comment: str) -> bool:
     return bool(_OPT_OUT.search(comment))
 
 
-def why_left_alone(submission: Submission, request: JobRequest, kept: dict[Dimension, str]) -> str | None:
-    """Return the reason code for not touching a submission at all; None where some of it may be sized."""
-    if opts_out(submission.comment):
+def why_left_alone(comment: str, request: JobRequest, kept: Mapping[Dimension, str]) -> str | None:
+    """Return the reason code for not touching a job at all; None where some of it may be sized."""
+    if opts_out(comment):
         return OPTED_OUT
     asked = [dimension for dimension, is_asked in asked_dimensions(request).items() if is_asked]
     if not asked:

@@ -163,6 +163,9 @@ overlap_s = 120
 [models]
 directory = "{layout.rightsizer}/models"
 
+[advisor]
+directory = "{layout.rightsizer}/advisor"
+
 [policy]
 def_mem_per_cpu_mib = {slurm_conf.DEF_MEM_PER_CPU_MIB}
 """

@@ -70,15 +70,23 @@ class CurrentModel:
         log.info("model %s in use", version)
 
     def _load(self, version: str) -> InUse:
-        predictor, feed = (
+        in_use = InUse(
             load_predictor(self._directory / version, self._settings),
             FeedReader(self._directory),
         )
-        for part in read_parts(feed):
+        self._catch_up(in_use)
+        return in_use
+
+    def catch_up(self) -> None:
+        """Let the model in use know at once of each job that has ended: for whoever answers nobody meanwhile."""
+        if self._in_use is not None:
+            self._catch_up(self._in_use)
+
+    def _catch_up(self, in_use: InUse) -> None:
+        for part in read_parts(in_use.feed):
             self._tell(part.problems)
             for one in part.jobs:
-                predictor.join(one.request, one.job)
-        return InUse(predictor, feed)
+                in_use.predictor.join(one.request, one.job)
 
     async def _let_go(self) -> None:
         """Forget what was replaced, piece by piece between answers: whoever drops the last of it stands still for none.

@@ -1,7 +1,8 @@
-"""The decision about one submission. Pure: the caller brings clock, id and model, and does with it what it must.
+"""The decision about one job. Pure: the caller brings clock, id and model, and does with it what it must.
 
 The hook's service and `rightsizer predict` both call `decide`, so a prediction on the command line is the very
-answer that a submission would get.
+answer that a submission would get. It reads the submission, once, into a `Decision` that decides nothing yet; what
+is known fills that in (`fill_in`), at submit and again for a job that still waits (slurm_plugin/advisor/late.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 
 import msgspec
 
-from accounting.decisions import Decision, PredictedUnder
+from accounting.decisions import Decision, Fixed, PredictedUnder
 from accounting.request import Grant, JobRequest
 from accounting.token import carried_id, carried_word, format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
@@ -19,7 +20,7 @@ from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.policy.messages import user_line
 from slurm_plugin.policy.rules import terms_for
-from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
+from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.sizing import Limits, size
 from slurm_plugin.policy.submission import (
     OPTED_OUT,
@@ -33,6 +34,7 @@ from slurm_plugin.service.protocol import VERSION, Reply
 
 NO_FACTS = SiteFacts()
 NO_MEMORY_TERMS = MemoryTerms()
+NOTHING_FIXED = Fixed()
 BY_CLIENT = "decided-for-its-client"
 
 
@@ -55,39 +57,49 @@ def decide(
 ) -> Answer:
     """Decide what a submission gets. Without a model, or in a form that is not handled, it gets what it asked."""
     request = msgspec.structs.replace(job_request(submission), input_mib=input_mib)
-    terms = terms_for(submission, config, facts)
-    kept_as_asked = Decision(
+    undecided = Decision(
         id=decision_id,
         time_s=now_s,
-        mode=terms.mode,
+        mode="observe",
         applied=False,
         reason="",
         request=request,
-        rule=terms.rule,
         via=via(submission),
+        fixed=fixed_by(submission, request),
     )
-    floors = read_floors(submission.script, request.num_tasks)
-    memory = facts.memory_for(submission) or NO_MEMORY_TERMS
-    kept = {**dict(floors.kept), **kept_by_limits(request, memory), **kept_dimensions(submission)}
-    limits = with_floors(
-        terms.limits,
-        request,
-        floors,
-        facts.minimum_for(submission),
-        facts.threads_per_core,
-        submission.nodes_min or 1,
-    )
-    limits = with_memory_terms(limits, memory, known=facts.memory is not None)
-    reason = BY_CLIENT if kept_as_asked.via else why_left_alone(submission, request, kept)
+    command = "sbatch " if submission.batch else ""
+    return fill_in(undecided, submission.comment, predictor, config, facts, command)
+
+
+def fill_in(
+    undecided: Decision,
+    comment: str,
+    predictor: Predictor | None,
+    config: Config,
+    facts: SiteFacts,
+    command: str = "sbatch ",
+) -> Answer:
+    """Decide by what is known now about a job whose request, and what fixes it, are known: mode, reason, grant.
+
+    `comment` is the job's, `command` what its user may submit it with to keep his request (for the message alone).
+    """
+    request, fixed = undecided.request, undecided.fixed or NOTHING_FIXED
+    terms = terms_for(request, config, facts)
+    memory = facts.memory_for(request) or NO_MEMORY_TERMS
+    kept = {**kept_by_limits(request, memory), **dict(fixed.kept)}
+    decision = msgspec.structs.replace(undecided, mode=terms.mode, rule=terms.rule)
+    reason = BY_CLIENT if decision.via else why_left_alone(comment, request, kept)
     reason = reason or ("" if predictor else "no-model")
     if reason or predictor is None:
-        left_alone = msgspec.structs.replace(kept_as_asked, reason=reason)
+        left_alone = msgspec.structs.replace(decision, reason=reason)
         return Answer(decision=left_alone, prediction=None, message="")
+    limits = with_floors(terms.limits, request, fixed, facts.minimum_for(request), facts.threads_per_core)
+    limits = with_memory_terms(limits, memory, known=facts.memory is not None)
     prediction = predictor.predict(request)
     sized = size(request, prediction, limits, kept)
     unknown = prediction.memory is None and prediction.cores is None and prediction.gpus is None
     decision = msgspec.structs.replace(
-        kept_as_asked,
+        decision,
         applied=terms.mode == "enforce" and bool(sized.grant),
         reason="resized" if sized.grant else "no-evidence" if unknown else "fits",
         grant=sized.grant,
@@ -95,8 +107,22 @@ def decide(
         settings=recorded_settings(predictor.settings),
         dimensions=sized.reasons,
     )
-    message = user_line(decision, grounds(prediction, sized.grant), "sbatch " if submission.batch else "")
+    message = user_line(decision, grounds(prediction, sized.grant), command)
     return Answer(decision=decision, prediction=prediction, message=message)
+
+
+def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
+    """Return what only the submission tells: what its script fixes, and what its form keeps.
+
+    A job's GPUs must reach for the fewest nodes that it takes, also where it names a range of them.
+    """
+    script = read_floors(submission.script, request.num_tasks)
+    return Fixed(
+        memory_mib=script.memory_mib,
+        cpus_per_task=script.cpus_per_task,
+        gpus=submission.nodes_min or 1 if request.gpus_per_job is not None else 1,
+        kept=tuple({**dict(script.kept), **kept_dimensions(submission)}.items()),
+    )
 
 
 def via(submission: Submission) -> str:
@@ -108,23 +134,18 @@ def via(submission: Submission) -> str:
 def with_floors(
     limits: Limits,
     request: JobRequest,
-    script: ScriptFloors,
+    fixed: Fixed,
     least: Minimum,
     threads_per_core: int,
-    nodes_min: int = 1,
 ) -> Limits:
-    """Raise the site's floors to what the script fixes, to the least that the job's QOS allows, and to whole cores.
-
-    A job's GPUs must reach for the fewest nodes that it takes, also where it names a range of them.
-    """
-    each_node = nodes_min if request.gpus_per_job is not None else 1
+    """Raise the site's floors to what the job fixes, to the least that its QOS allows, and to whole cores."""
     return msgspec.structs.replace(
         limits,
-        memory_floor_mib=max(limits.memory_floor_mib, script.memory_mib, least.mem_mib),
+        memory_floor_mib=max(limits.memory_floor_mib, fixed.memory_mib, least.mem_mib),
         min_cpus_per_task=max(
-            limits.min_cpus_per_task, script.cpus_per_task, math.ceil(least.cpus / request.num_tasks)
+            limits.min_cpus_per_task, fixed.cpus_per_task, math.ceil(least.cpus / request.num_tasks)
         ),
-        min_gpus=max(limits.min_gpus, least.gpus, each_node),
+        min_gpus=max(limits.min_gpus, least.gpus, fixed.gpus),
         cpus_step=max(limits.cpus_step, threads_per_core),
     )
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Mapping
 
 from accounting.errors import SlurmError
 
 PATIENCE_S = 5.0
 
 
-def run(*command: str) -> str:
-    """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs."""
+def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:
+    """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs.
+
+    `variables` are set in its environment besides our own.
+    """
+    environment = None if variables is None else {**os.environ, **variables}
     try:
         finished = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE_S
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=patience_s,
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"cannot run {command[0]}: {error}; put Slurm's commands on the PATH") from None

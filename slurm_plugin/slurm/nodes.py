@@ -39,15 +39,21 @@ def parse_nodes(text: str, partition: str | None = None) -> Machines:
     away = 0
     for line in text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        states = {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
+        states = states_of(words)
         is_meant = partition is None or partition in words.get("Partitions", "").split(",")
         if "NodeName" in words and is_meant and not states & NOT_THERE:
-            alike[_node(words)] += 1
+            alike[capacity_of(words)] += 1
             away += bool(states & AWAY)
     return Machines(tuple(msgspec.structs.replace(node, count=count) for node, count in alike.items()), away)
 
 
-def _node(words: dict[str, str]) -> Node:
+def states_of(words: dict[str, str]) -> set[str]:
+    """Return the states of a node, from the words of its line."""
+    return {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
+
+
+def capacity_of(words: dict[str, str]) -> Node:
+    """Return what a node has for jobs, from the words of its line."""
     tres = parse_tres(words.get("CfgTRES", ""))
     cpus = tres.cpus or whole(words.get("CPUTot")) or 0
     mem_mib = whole(words.get("RealMemory")) or tres.mem_mib or 0

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from accounting.decisions import (
     Decision,
     DimensionReason,
+    Fixed,
     PredictedUnder,
     decode_decision,
     encode_decision,
 )
 from accounting.request import Grant, JobRequest, granted
-from accounting.token import asked_request, find_token, format_token
+from accounting.token import asked_request, find_token, format_token, granted_by, replace_token
 from tests.builders import decision, request
 
 AMOUNTS = st.none() | st.integers(0, 10**9)
@@ -193,3 +194,34 @@ def test_a_grant_changes_just_what_it_names(asked: JobRequest, grant: Grant) -> 
         assert getattr(after, field) == (getattr(asked, field) if given_amount is None else given_amount)
     assert (after.num_tasks, after.user) == (asked.num_tasks, asked.user)
     assert bool(grant) == any(getattr(grant, field) is not None for field in FIELDS.values())
+
+
+@given(st.text(alphabet="abc JS1:=;", max_size=12), st.text(alphabet="abc =;", max_size=12))
+def test_a_token_is_replaced_in_place_and_other_words_stay(before: str, after: str) -> None:
+    first = format_token(decision(request=request(cpus_per_task=8)))
+    again = format_token(decision(id="d2", replaces="d1", grant=Grant(cpus_per_task=2), applied=True))
+    around = f"{before} {{}} {after}"
+    assert replace_token(around.format(first), again) == around.format(again)
+    token = find_token(replace_token(around.format(first), again))
+    assert token is not None
+    assert (token.decision_id, token.was, granted_by(token)) == ("d2", "d1", Grant(cpus_per_task=2))
+
+
+def test_only_the_last_token_is_replaced_as_only_it_is_read() -> None:
+    assert replace_token("rightsizer/1;id=a rightsizer/1;id=b x", "T") == "rightsizer/1;id=a T x"
+    with pytest.raises(ValueError, match="without a token"):
+        replace_token("nobody's words", "T")
+
+
+@given(st.integers(0, 10_000), st.integers(0, 64), st.booleans())
+def test_what_a_submission_fixed_comes_back_from_the_journal(
+    memory_mib: int, cpus: int, is_kept: bool
+) -> None:
+    fixed = Fixed(
+        memory_mib=memory_mib, cpus_per_task=cpus, kept=(("gpus", "node_range"),) if is_kept else ()
+    )
+    made = decision(fixed=fixed, replaces="d0")
+    assert decode_decision(encode_decision(made)) == made
+    # Where nothing is fixed that is said too: a decision of an earlier release says nothing.
+    assert b'"fixed":{}' in encode_decision(decision(fixed=Fixed()))
+    assert b"fixed" not in encode_decision(decision())

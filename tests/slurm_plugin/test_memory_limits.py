@@ -15,7 +15,7 @@ from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
 from slurm_plugin.service.decide import with_memory_terms
 from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions
-from tests.builders import request, submission
+from tests.builders import request
 from tests.slurm_plugin.test_policy import limits, prediction
 
 CONFIG = """\
@@ -66,18 +66,20 @@ def test_terms_are_read_off_the_cluster_and_its_partitions() -> None:
 def test_the_strictest_of_the_partitions_holds(
     partition: str, max_mib: int, per_cpu_mib: int, per_node_mib: int
 ) -> None:
-    terms = facts_of().memory_for(submission(partition=partition))
+    terms = facts_of().memory_for(JobRequest(user="alice", partition=partition))
     assert terms is not None
     assert (terms.max_per_cpu_mib, terms.default_per_cpu_mib) == (max_mib, per_cpu_mib)
     assert terms.default_per_node_mib == per_node_mib
 
 
 def test_without_slurm_nothing_is_known_and_without_a_default_a_limit_counts_the_whole_node() -> None:
-    assert SiteFacts().memory_for(submission()) is None
-    terms = facts_of("MaxMemPerCPU = 2000\nDefMemPerNode = UNLIMITED\n", "").memory_for(submission())
+    assert SiteFacts().memory_for(JobRequest(user="alice")) is None
+    terms = facts_of("MaxMemPerCPU = 2000\nDefMemPerNode = UNLIMITED\n", "").memory_for(
+        JobRequest(user="alice")
+    )
     assert terms is not None
     assert terms.default_per_node_mib == WHOLE_NODE_MIB
-    assert facts_of("MaxMemPerNode = UNLIMITED\n", "").memory_for(submission()) == MemoryTerms()
+    assert facts_of("MaxMemPerNode = UNLIMITED\n", "").memory_for(JobRequest(user="alice")) == MemoryTerms()
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_memory_never_goes_below_the_floor() -> None:
 
 
 def left_alone(one: Submission) -> str | None:
-    return why_left_alone(one, job_request(one), kept_dimensions(one))
+    return why_left_alone(one.comment, job_request(one), kept_dimensions(one))
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.decisions import Fixed
 from accounting.errors import ConfigError
+from accounting.request import JobRequest
 from slurm_plugin.config import Config, Rule, parse_config, render_config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.forms import ALL, KEEPS, kept_by_form
 from slurm_plugin.policy.rules import fits, is_enrolled, limits_of, terms_for
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.submission import job_request
-from slurm_plugin.service.decide import with_floors
+from slurm_plugin.service.decide import fixed_by, with_floors
 from slurm_plugin.slurm.groups import members, members_of_rules
 from slurm_plugin.slurm.limits import parse_partitions, parse_qos, parse_threads
 from tests.builders import submission
@@ -45,7 +47,7 @@ def site(*rules: Rule, **changes: Any) -> Config:
     ],
 )
 def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting: bool) -> None:
-    one = submission(user="alice", account="phys", partition="main,gpu-a", qos="high")
+    one = JobRequest(user="alice", account="phys", partition="main,gpu-a", qos="high")
     assert fits(Rule(name="r", **rule), one, SiteFacts(groups={"staff": frozenset({"alice"})})) is fitting
 
 
@@ -55,22 +57,22 @@ def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
         Rule(name="rest", memory_floor_mib=999),
         mode="advise",
     )
-    pilot, rest = (terms_for(submission(user=user), config, SiteFacts()) for user in ("alice", "bob"))
+    pilot, rest = (terms_for(JobRequest(user=user), config, SiteFacts()) for user in ("alice", "bob"))
     assert (pilot.rule, pilot.mode, pilot.limits.headroom) == ("pilot", "enforce", 0.5)
     assert pilot.limits.memory_floor_mib == config.policy.memory_floor_mib
     assert (rest.rule, rest.mode, rest.limits.memory_floor_mib) == ("rest", "advise", 999)
 
 
 def test_without_a_rule_the_site_speaks() -> None:
-    terms = terms_for(submission(), site(mode="enforce"), SiteFacts())
+    terms = terms_for(JobRequest(user="alice"), site(mode="enforce"), SiteFacts())
     assert (terms.rule, terms.mode, terms.enrolled) == ("", "enforce", True)
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 100))
 def test_a_family_stays_on_its_side_and_only_ever_joins(user: str, name: str, percent: int) -> None:
-    one = submission(user=user, name=f"{name}1")
+    one = JobRequest(user=user, job_name=f"{name}1")
     enrolled = is_enrolled(one, percent)
-    assert is_enrolled(submission(user=user, name=f"{name}2", mem_per_node_mib=9), percent) is enrolled
+    assert is_enrolled(JobRequest(user=user, job_name=f"{name}2", mem_per_node_mib=9), percent) is enrolled
     assert not enrolled or is_enrolled(one, min(100, percent + 1))
     assert is_enrolled(one, 100)
     assert not is_enrolled(one, 0)
@@ -78,14 +80,16 @@ def test_a_family_stays_on_its_side_and_only_ever_joins(user: str, name: str, pe
 
 def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:
     share = (
-        sum(is_enrolled(submission(user=f"u{chr(97 + n % 26)}{n}", name="fit"), 20) for n in range(2000))
+        sum(is_enrolled(JobRequest(user=f"u{chr(97 + n % 26)}{n}", job_name="fit"), 20) for n in range(2000))
         / 2000
     )
     assert 0.16 < share < 0.24
 
 
 def test_who_is_not_enrolled_is_observed() -> None:
-    terms = terms_for(submission(), site(Rule(name="pilot", mode="enforce", percent=0)), SiteFacts())
+    terms = terms_for(
+        JobRequest(user="alice"), site(Rule(name="pilot", mode="enforce", percent=0)), SiteFacts()
+    )
     assert (terms.mode, terms.enrolled, terms.rule) == ("observe", False, "pilot")
 
 
@@ -124,9 +128,9 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
             MemoryTerms(),
         ),
     )
-    assert facts.minimum_for(submission(qos="normal", partition="b")) == Minimum()
-    assert facts.minimum_for(submission()) == Minimum(cpus=1, gpus=2)
-    assert facts.minimum_for(submission(qos="large", partition="b,a")) == Minimum(
+    assert facts.minimum_for(JobRequest(user="alice", qos="normal", partition="b")) == Minimum()
+    assert facts.minimum_for(JobRequest(user="alice")) == Minimum(cpus=1, gpus=2)
+    assert facts.minimum_for(JobRequest(user="alice", qos="large", partition="b,a")) == Minimum(
         cpus=4, gpus=2, mem_mib=2048
     )
 
@@ -136,7 +140,7 @@ def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
     limits = with_floors(
         limits_of(Config().policy),
         job_request(asked),
-        ScriptFloors(),
+        Fixed(),
         Minimum(cpus=5, gpus=2, mem_mib=4096),
         2,
     )
@@ -148,7 +152,8 @@ def test_the_gpus_of_a_job_reach_for_the_fewest_of_its_nodes() -> None:
     for changes, least in (({"gpus_per_job": 4}, 2), ({"gpus_per_node": 4}, 1)):
         asked = submission(nodes_min=2, nodes_max=4, **changes)
         plain = limits_of(Config().policy)
-        limits = with_floors(plain, job_request(asked), ScriptFloors(), Minimum(), 1, asked.nodes_min or 1)
+        request = job_request(asked)
+        limits = with_floors(plain, request, fixed_by(asked, request), Minimum(), 1)
         assert limits.min_gpus == least
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.config import Advisor
+from slurm_plugin.slurm.factor_log import STATE
+
 UNITS = Path(__file__).parents[2] / "etc" / "systemd"
 INSTALLED = "/opt/rightsizer/bin/rightsizer"
 
@@ -48,3 +51,12 @@ def test_training_first_reads_accounting_and_every_timer_has_its_service() -> No
     commands = [line for line in lines if line.startswith("ExecStart=")]
     assert commands == [f"ExecStart={INSTALLED} ingest", f"ExecStart={INSTALLED} train"]
     assert all(timer.with_suffix(".service").exists() for timer in UNITS.glob("*.timer"))
+
+
+def test_an_advisor_that_stops_or_dies_leaves_nothing_behind() -> None:
+    service = (UNITS / "rightsizer-advise.service").read_text(encoding="utf-8").splitlines()
+    assert f"ExecStopPost={INSTALLED} advise --undo" in service
+    lease = (UNITS / "rightsizer-advise-lease.service").read_text(encoding="utf-8").splitlines()
+    assert f"ExecStart={INSTALLED} advise --undo --expired" in lease
+    # Both look at the folder that the configuration names by default.
+    assert f"ConditionPathExists={Advisor().directory}/{STATE}" in lease

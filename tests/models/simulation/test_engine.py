@@ -211,6 +211,7 @@ def test_backfill_uses_a_gap_that_strict_leaves() -> None:
         "strict": [0, 10, 15],
         "greedy": [0, 10, 2],
         "easy": [0, 10, 2],
+        "easy shortest": [0, 10, 2],
         "conservative": [0, 10, 2],
     }
 

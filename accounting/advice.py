@@ -1,0 +1,69 @@
+"""What the advisor proposed in a cycle and what it did, as it journals that and the store keeps it.
+
+Times are unix seconds; one that is not known, or lies beyond the horizon, is None.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from accounting.errors import StoreError
+
+# Its journal's files, one a day.
+CYCLES = "cycles-*.jsonl"
+
+
+class AdvisedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A waiting job in a cycle: its SiteFactor before and after, its expected start without us and with the plan.
+
+    `low_s` and `high_s` hold the start with a chance of 80 %. `problem` says why a change did not reach Slurm.
+    """
+
+    job_id: int
+    submit_s: float
+    before: int
+    after: int
+    base_start_s: float | None = None
+    start_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    likely_s: float | None = None
+    reason: str = ""
+    problem: str = ""
+
+
+class Cycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One cycle: what it saw, what it chose and why. `control`: it only watched, by lot; `applied`: it was carried out.
+
+    `gain` is by how much of the objective the chosen order was expected to be better than none; `tried` has the value
+    of each order that was tried.
+    """
+
+    id: str
+    time_s: float
+    cluster: str
+    objective: str
+    order: str
+    why: str
+    gain: float
+    pending: int
+    running: int
+    applied: bool
+    control: bool = False
+    tried: tuple[tuple[str, float], ...] = ()
+    jobs: tuple[AdvisedJob, ...] = ()
+
+
+def encode_cycle(cycle: Cycle) -> bytes:
+    """Return the journal line of a cycle, with its newline."""
+    return msgspec.json.encode(cycle) + b"\n"
+
+
+def decode_cycle(line: bytes) -> Cycle:
+    """Return the cycle of a journal line; StoreError where the line is damaged."""
+    try:
+        return msgspec.json.decode(line, type=Cycle)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"a line of the advisor's journal cannot be read ({error}); it is left out"
+        ) from None

@@ -1,0 +1,182 @@
+"""What the advisor foresaw against what came of it, and what it brought against the time in which it only watched.
+
+Pure. The effect is a switchback's: jobs submitted in blocks of time in which it acted against those of control blocks,
+drawn by lot. Blocks, not jobs, are what was drawn, so that the bootstrap draws blocks again. Neighbouring blocks share
+a queue: what is told comes of switching it on and off, which may be less than what it brings when it stays on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from accounting.frames import Floats, Ints
+
+# Fewer blocks than this of either kind tell nothing.
+LEAST_BLOCKS = 8
+RESAMPLES = 2000
+SEED = 1
+CONFIDENCE = 0.95
+
+Measure = Callable[[Floats, Floats], Floats]
+Arm = Literal["acted", "watched"]
+
+
+class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
+    """Of jobs that have started since: in which order they were planned, what was foreseen and what came (unix s).
+
+    Where the plan was not carried out, what was foreseen is the start without it, and there is no interval (NaN).
+    """
+
+    order: Sequence[str]
+    acted: Sequence[bool]
+    told_s: Floats
+    foreseen_s: Floats
+    low_s: Floats
+    high_s: Floats
+    started_s: Floats
+
+
+def start_rows(foreseen: Foreseen) -> list[dict[str, object]]:
+    """Return how right starts were foreseen, in all and by the order chosen; minutes, and shares in per cent."""
+    orders, acted = np.array(foreseen.order, dtype=object), np.array(foreseen.acted, dtype=bool)
+    if not len(orders):
+        return []
+    rows = [_start_row("all", "", foreseen, np.ones(len(orders), dtype=bool))]
+    for order, did in sorted({(str(order), bool(did)) for order, did in zip(orders, acted, strict=True)}):
+        said = "acted" if did else "watched"
+        rows.append(_start_row(order, said, foreseen, (orders == order) & (acted == did)))
+    return rows
+
+
+def _start_row(order: str, said: str, foreseen: Foreseen, which: np.ndarray) -> dict[str, object]:
+    off_s = foreseen.started_s[which] - foreseen.foreseen_s[which]
+    bounded = which & np.isfinite(foreseen.low_s)
+    started_s = foreseen.started_s[bounded]
+    # An interval that ends beyond the horizon has no end.
+    held = (started_s >= foreseen.low_s[bounded]) & (
+        ~np.isfinite(foreseen.high_s[bounded]) | (started_s <= foreseen.high_s[bounded])
+    )
+    return {
+        "order": order,
+        "advisor": said,
+        "jobs": int(which.sum()),
+        "median_error_min": round(float(np.median(np.abs(off_s))) / 60, 2),
+        "median_late_min": round(float(np.median(off_s)) / 60, 2),
+        "with_interval": int(bounded.sum()),
+        "within_interval_pct": round(100 * float(held.mean()), 1) if bounded.any() else None,
+    }
+
+
+class Blocks(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs by the block of time in which they were submitted: which one, whether the advisor acted in it.
+
+    `begun_in` says whether a job also started in its block.
+    """
+
+    block: Ints
+    acted: Sequence[bool]
+    wait_s: Floats
+    slowdown: Floats
+    begun_in: Sequence[bool]
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """A measure's mean where the advisor acted and where it watched; how much better the first is, in per cent.
+
+    `low_pct` and `high_pct` hold the truth with 95 %; they are None where there is too little, which `says` tells.
+    """
+
+    measure: str
+    acted: float | None
+    watched: float | None
+    better_pct: float | None
+    low_pct: float | None
+    high_pct: float | None
+    acted_blocks: int
+    watched_blocks: int
+    acted_jobs: int
+    watched_jobs: int
+    begun_in_block_pct: float | None
+    says: str
+
+
+def effects(blocks: Blocks) -> list[Effect]:
+    """Return the effect on the mean wait (minutes) and the mean bounded slowdown."""
+    return [
+        _effect("mean wait (min)", blocks, blocks.wait_s / 60),
+        _effect("mean bounded slowdown", blocks, blocks.slowdown),
+    ]
+
+
+def _effect(name: str, blocks: Blocks, values: Floats) -> Effect:
+    acted = np.array(blocks.acted, dtype=bool)
+    sums = {arm: _sums(blocks.block[which], values[which]) for arm, which in ((1, acted), (0, ~acted))}
+    means = {arm: float(s.sum() / n.sum()) if n.sum() else None for arm, (s, n) in sums.items()}
+    counts = {arm: len(n) for arm, (_, n) in sums.items()}
+    begun = np.array(blocks.begun_in, dtype=bool)
+    better = low = high = None
+    watched, did = means[0], means[1]
+    if watched and did is not None:
+        better = 100 * (1 - did / watched)
+    if min(counts.values()) >= LEAST_BLOCKS and watched:
+        low, high = _interval(sums[1], sums[0])
+    return Effect(
+        measure=name,
+        acted=_rounded(did),
+        watched=_rounded(watched),
+        better_pct=_rounded(better),
+        low_pct=_rounded(low),
+        high_pct=_rounded(high),
+        acted_blocks=counts[1],
+        watched_blocks=counts[0],
+        acted_jobs=int(acted.sum()),
+        watched_jobs=int((~acted).sum()),
+        begun_in_block_pct=_rounded(100 * float(begun.mean())) if len(begun) else None,
+        says=_says(counts, low, high),
+    )
+
+
+Sums = tuple[Floats, Floats]
+
+
+def _sums(block: Ints, values: Floats) -> Sums:
+    """Return the sum and the number of values of each block."""
+    _, place = np.unique(block, return_inverse=True)
+    return np.bincount(place, weights=values).astype(np.float64), np.bincount(place).astype(np.float64)
+
+
+def _interval(acted: Sums, watched: Sums) -> tuple[float, float]:
+    """Return between which effects the truth lies, in per cent: percentiles over blocks drawn anew.
+
+    One block fewer is drawn than there are, since a bootstrap of n draws spreads too little by n / (n - 1).
+    """
+    draw = np.random.default_rng(SEED)
+    means = []
+    for sums, numbers in (acted, watched):
+        picked = draw.integers(0, len(sums), size=(RESAMPLES, len(sums) - 1))
+        means.append(sums[picked].sum(axis=1) / numbers[picked].sum(axis=1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effect = 100 * (1 - means[0] / means[1])
+    effect = effect[np.isfinite(effect)]
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(effect, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _says(counts: dict[int, int], low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return (
+            f"too little to tell: {counts[1]} blocks in which it acted and {counts[0]} in which it watched, "
+            f"of {LEAST_BLOCKS} each"
+        )
+    if low > 0:
+        return "better with the advisor"
+    return "worse with the advisor" if high < 0 else "no difference can be told"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

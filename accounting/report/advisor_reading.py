@@ -1,0 +1,157 @@
+"""From the store to what the advisor foresaw and to the blocks in which it acted or watched, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Engine, Select, and_, select
+
+from accounting.frames import Floats
+from accounting.report.advisor import Blocks, Foreseen, Measure
+from accounting.report.selection import Selection
+from accounting.store.batches import read_batches
+from accounting.store.schema import advised_jobs, advisor_cycles, attempts
+
+# What plans call the order of Slurm's own.
+AS_IT_IS = "as it is"
+
+
+def read_foreseen(engine: Engine, selection: Selection) -> Foreseen:
+    """Return what was foreseen of the selected jobs that have started since they were told of.
+
+    Tasks of arrays are left out: what was foreseen is when the first of them starts.
+    """
+    tables = list(read_batches(engine, _foreseen_query(selection)))
+    rows = pa.concat_tables(tables) if tables else None
+    if rows is None:
+        none = np.empty(0)
+        return Foreseen(
+            order=(), acted=(), told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
+        )
+    acted = _floats(rows, "applied") > 0
+    order = rows["chosen"].to_pylist()
+    as_planned = acted | np.array([one == AS_IT_IS for one in order])
+    foreseen_s = np.where(as_planned, _floats(rows, "start_s"), _floats(rows, "base_start_s"))
+    known = np.isfinite(foreseen_s)
+    return Foreseen(
+        order=[one for one, is_known in zip(order, known, strict=True) if is_known],
+        acted=acted[known].tolist(),
+        told_s=_floats(rows, "time_s")[known],
+        foreseen_s=foreseen_s[known],
+        low_s=np.where(as_planned, _floats(rows, "low_s"), np.nan)[known],
+        high_s=np.where(as_planned, _floats(rows, "high_s"), np.nan)[known],
+        started_s=_floats(rows, "started_s")[known],
+    )
+
+
+def _foreseen_query(selection: Selection) -> Select[tuple[object, ...]]:
+    job, cycle, attempt = advised_jobs.c, advisor_cycles.c, attempts.c
+    return (
+        select(
+            cycle.chosen,
+            cycle.applied,
+            job.time_s,
+            job.base_start_s,
+            job.start_s,
+            job.low_s,
+            job.high_s,
+            attempt.start_s.label("started_s"),
+        )
+        .join_from(advised_jobs, advisor_cycles, job.cycle_id == cycle.id)
+        .join(
+            attempts,
+            and_(
+                attempt.cluster == cycle.cluster,
+                attempt.job_id == job.job_id,
+                attempt.submit_s == job.submit_s,
+                # An array's record stands for its tasks.
+                attempt.display_id.not_like("%\\_%", escape="\\"),
+                attempt.start_s >= job.time_s,
+            ),
+        )
+        .where(*selection.conditions())
+    )
+
+
+class Span(NamedTuple):
+    """A block in which the advisor did one thing: whether it acted, and its first and last cycle (unix seconds)."""
+
+    acted: bool
+    first_s: float
+    last_s: float
+
+
+Spans = Mapping[tuple[str, int], Span]
+
+
+def read_blocks(engine: Engine, selection: Selection, block_s: int, slowdown: Measure) -> Blocks:
+    """Return the selected jobs that were submitted in blocks in which the advisor acted throughout, or only watched.
+
+    Where it did neither, or did both, a block tells nothing.
+    """
+    spans = read_spans(engine, block_s)
+    column = attempts.c
+    query = select(column.cluster, column.submit_s, column.start_s, column.end_s).where(
+        *selection.conditions(),
+        column.start_s > 0,
+        column.submit_s >= min((span.first_s for span in spans.values()), default=0),
+        column.submit_s <= max((span.last_s for span in spans.values()), default=0),
+    )
+    parts = [_in_blocks(batch, spans, block_s, slowdown) for batch in read_batches(engine, query)]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)] or [np.empty(0)] * 5
+    block, acted, wait_s, slowdowns, begun_in = columns
+    return Blocks(
+        block=block.astype(np.int64),
+        acted=(acted > 0).tolist(),
+        wait_s=wait_s,
+        slowdown=slowdowns,
+        begun_in=(begun_in > 0).tolist(),
+    )
+
+
+def read_spans(engine: Engine, block_s: int) -> Spans:
+    """Return what the advisor did in each block, by cluster and number; those in which it did neither are left out."""
+    cycle = advisor_cycles.c
+    query = select(cycle.cluster, cycle.time_s, cycle.applied, cycle.control)
+    seen: dict[tuple[str, int], list[tuple[float, bool | None]]] = {}
+    for batch in read_batches(engine, query):
+        for row in batch.to_pylist():
+            did = True if row["applied"] else False if row["control"] else None
+            seen.setdefault((row["cluster"], int(row["time_s"] // block_s)), []).append((row["time_s"], did))
+    found = {}
+    for key, cycles in seen.items():
+        times, did_all = [time_s for time_s, _ in cycles], {did for _, did in cycles}
+        for did in did_all if len(did_all) == 1 else ():
+            if did is not None:
+                found[key] = Span(did, min(times), max(times))
+    return found
+
+
+def _in_blocks(
+    batch: pa.Table, spans: Spans, block_s: int, slowdown: Measure
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Return block, whether the advisor acted, wait, slowdown and whether it began in its block, of jobs in spans."""
+    submit_s, start_s, end_s = (_floats(batch, name) for name in ("submit_s", "start_s", "end_s"))
+    block = submit_s // block_s
+    keys = zip(batch["cluster"].to_pylist(), block.astype(int).tolist(), strict=True)
+    found = [spans.get(key) for key in keys]
+    which = np.array(
+        [
+            span is not None and span.first_s <= at_s <= span.last_s
+            for span, at_s in zip(found, submit_s, strict=True)
+        ],
+        dtype=bool,
+    )
+    wait_s, run_s = np.maximum(0.0, start_s - submit_s), np.maximum(0.0, end_s - start_s)
+    acted = np.array([span is not None and span.acted for span in found], dtype=float)
+    begun_in = (start_s // block_s == block).astype(float)
+    return block[which], acted[which], wait_s[which], slowdown(wait_s + run_s, run_s)[which], begun_in[which]
+
+
+def _floats(rows: pa.Table, name: str) -> Floats:
+    """Return a column as floats, null as NaN."""
+    values: Floats = rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return values

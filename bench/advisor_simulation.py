@@ -1,0 +1,282 @@
+"""The backfill advisor against Slurm's own order and against EASY++, in simulation, on three public loads.
+
+    python -m bench.advisor_simulation [--load mit|philly|kabre|all] [--seeds N] [--days D] [--pressure P]
+        [--delay-h H] [--period-s S] [--row NAME ...] [--traces DIR] [--format table|json|csv]
+
+The loads are semi-synthetic (bench/advisor_loads.py says what of each is real). Everywhere age is Slurm's priority:
+
+- EASY: backfill by the users' limits, first come first served. What Slurm does.
+- EASY++: the published one (Tsafrir): backfill by the mean of the user's last two runs, the shortest first.
+- EASY, perfect: backfill by limits that are what jobs really run.
+- advisor: EASY by the users' limits; every `--period-s` models/planning plans by what has ended so far and moves what
+  waits. No plan knows what lies ahead. `+ forecast` draws arrivals from the past; `perfect` is told what jobs really
+  run, an upper bound.
+- one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan.
+
+Slowdowns are bounded by 10 s. `worst account` is the largest ratio of an account's mean slowdown to that in the first
+row, of accounts with at least 20 jobs; `Jain` their fairness index (1: all accounts' mean slowdowns are equal). Ratios
+are to the first row. Means of seeds with 95 % intervals; the seed draws Philly's limits, MIT's accounts and the
+forecasts: nothing varies in other rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import NormalDist
+
+import msgspec
+import numpy
+
+from accounting.errors import ModelError
+from bench.advisor_expectations import Learned, Perfect
+from bench.advisor_loads import SOURCES, Load, read_load
+from models.planning.arrivals import FORESEEN_S
+from models.planning.orders import STRENGTH
+from models.planning.problem import Bounds, Plan
+from models.planning.simulated import Asked, Expectation, PlannedAdvice, asked_of
+from models.scheduling.placement import Placement, spread_larger
+from models.scheduling.room import Floats, Room
+from models.scheduling.run_time_guess import LastTwo
+from models.simulation.engine import Hooks, Policy, simulate
+from models.simulation.hooks import Advice, Moving
+from models.simulation.results import Results, bounded_slowdowns
+from slurm_plugin.cli.output import print_rows
+
+HOUR_S = 3600.0
+FEWEST_JOBS = 20
+# Bounds of a site's that limit writes, not orders: a factor is seconds of age here.
+MOST_FACTOR, MOST_CHANGES = 10**8, 10**6
+# How often a plan is made (seconds), and by how much a job may be delayed (hours), in each load.
+PERIODS_S = {"mit": 3600.0, "philly": 1800.0, "kabre": 3600.0}
+DELAYS_H = {"mit": 24.0, "philly": 6.0, "kabre": 24.0}
+FIRST = "EASY"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A load that is simulated, by which bounds, how often planned, from which seed."""
+
+    load: Load
+    bounds: Bounds
+    period_s: float
+    seed: int
+
+    @property
+    def placement(self) -> Placement:
+        """What no node holds goes on several."""
+        return spread_larger(Room.of(self.load.cluster.capacity))
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a load in one way. Times are hours; `slowdowns` are the accounts' means, by account."""
+
+    slowdown: float
+    mean_wait_h: float
+    p95_wait_h: float
+    max_wait_h: float
+    slowdowns: dict[int, float]
+    plans: int = 0
+    moved: int = 0
+    took_s: float = 0.0
+
+
+class OneOrder:
+    """Advice that always gives one order: each job its arrival, and as much more as its likely run is worth."""
+
+    period_s = 60.0
+
+    def __init__(self, jobs: list[Asked], expectation: Expectation, most_delay_s: float) -> None:
+        self._jobs = jobs
+        self._expectation = expectation
+        self._most_delay_s = most_delay_s
+        self._came_s: dict[int, float] = {}
+
+    def came(self, number: int, now_s: float) -> None:
+        """Note when a job came."""
+        self._came_s.setdefault(number, now_s)
+
+    def ended(self, number: int, now_s: float, start_s: float) -> None:
+        """Learn how long a job ran."""
+        self._expectation.ended(self._jobs[number], now_s - start_s, now_s)
+
+    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:  # noqa: ARG002
+        """Return the keys."""
+        return {
+            number: self._came_s[number]
+            + min(STRENGTH * self._expectation.run_s(self._jobs[number])[0], self._most_delay_s)
+            for number in waiting
+        }
+
+
+def main() -> None:
+    """Simulate and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--load", choices=[*SOURCES, "all"], default="all")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
+    parser.add_argument("--pressure", type=float, default=0.9)
+    parser.add_argument("--delay-h", type=float, help="most_delay_s of the plan; the load's own by default")
+    parser.add_argument("--period-s", type=float, help="time between plans; the load's own by default")
+    parser.add_argument(
+        "--row", action="append", choices=list(WAYS), help="only these rows, beside the first"
+    )
+    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES", "."))
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    arguments = parser.parse_args()
+    names = list(SOURCES) if arguments.load == "all" else [arguments.load]
+    ways = [FIRST, *(way for way in WAYS if way != FIRST and way in (arguments.row or WAYS))]
+    rows = []
+    for name in names:
+        try:
+            rows += measure(name, ways, arguments)
+        except ModelError as error:
+            sys.exit(str(error))
+    print_rows(rows, arguments.format, "The advisor in simulation (semi-synthetic loads)")
+
+
+def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """Return the rows of a load: each way, over all seeds."""
+    found: dict[str, list[Row]] = {way: [] for way in ways}
+    for seed in range(1, arguments.seeds + 1):
+        load = read_load(
+            name, Path(arguments.traces), pressure=arguments.pressure, seed=seed, days=arguments.days
+        )
+        delay_s = (arguments.delay_h or DELAYS_H[name]) * HOUR_S
+        bounds = Bounds(most_delay_s=delay_s, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES)
+        case = Case(load, bounds, arguments.period_s or PERIODS_S[name], seed)
+        for way in ways:
+            found[way].append(WAYS[way](case))
+            print(f"{name} {seed} {way}: {found[way][-1]}", file=sys.stderr, flush=True)
+    return [printed(name, way, found[way], found[FIRST]) for way in ways]
+
+
+def easy(case: Case) -> Row:
+    """Simulate what Slurm does."""
+    return run(case, Policy(start="easy", placement=case.placement))
+
+
+def easy_plus_plus(case: Case) -> Row:
+    """Simulate EASY++."""
+    return run(case, Policy(start="easy shortest", placement=case.placement, guess=LastTwo))
+
+
+def easy_perfect(case: Case) -> Row:
+    """Simulate EASY with limits that are the run times."""
+    jobs = msgspec.structs.replace(case.load.jobs, limit_s=case.load.jobs.run_s)
+    load = Load(**{**msgspec.structs.asdict(case.load), "jobs": jobs})
+    return run(
+        Case(load, case.bounds, case.period_s, case.seed), Policy(start="easy", placement=case.placement)
+    )
+
+
+def one_order(case: Case) -> Row:
+    """Simulate one fixed order."""
+    jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
+    advice = OneOrder(jobs, Learned(), case.bounds.most_delay_s)
+    return run(case, Policy(start="easy", placement=case.placement), advice)
+
+
+def advised(*, forecast: bool = False, perfect: bool = False) -> Callable[[Case], Row]:
+    """Return what simulates plans."""
+
+    def simulated(case: Case) -> Row:
+        jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
+        plans: list[Plan] = []
+        advice = PlannedAdvice(
+            jobs,
+            case.load.cluster,
+            case.bounds,
+            Perfect(case.load.jobs.run_s) if perfect else Learned(),
+            forecast_s=FORESEEN_S if forecast else 0.0,
+            period_s=case.period_s,
+            seed=case.seed,
+            planned=lambda _now_s, found: plans.append(found),
+        )
+        row = run(case, Policy(start="easy", placement=case.placement), advice)
+        moved = sum(bool(found.changes) for found in plans)
+        return msgspec.structs.replace(row, plans=len(plans), moved=moved)
+
+    return simulated
+
+
+WAYS: dict[str, Callable[[Case], Row]] = {
+    FIRST: easy,
+    "EASY++": easy_plus_plus,
+    "EASY, perfect": easy_perfect,
+    "one order": one_order,
+    "advisor": advised(),
+    "advisor + forecast": advised(forecast=True),
+    "advisor, perfect": advised(perfect=True),
+}
+
+
+def run(case: Case, policy: Policy, advice: Advice | None = None) -> Row:
+    """Simulate until everything has ended."""
+    began_s = time.perf_counter()
+    results = simulate(case.load.jobs, case.load.cluster, policy, Hooks(advice=advice))
+    return row_of(results, case.load, time.perf_counter() - began_s)
+
+
+def row_of(results: Results, load: Load, took_s: float = 0.0) -> Row:
+    """Return the figures of a simulation; each of its jobs has ended."""
+    waits_s = results.start_s - results.jobs.submit_s
+    slowdowns = bounded_slowdowns(results.end_s - results.jobs.submit_s, results.end_s - results.start_s)
+    numbers, counts = numpy.unique(load.account, return_counts=True)
+    return Row(
+        slowdown=float(slowdowns.mean()),
+        mean_wait_h=float(waits_s.mean()) / HOUR_S,
+        p95_wait_h=float(numpy.percentile(waits_s, 95)) / HOUR_S,
+        max_wait_h=float(waits_s.max()) / HOUR_S,
+        slowdowns={
+            int(number): float(slowdowns[load.account == number].mean())
+            for number, count in zip(numbers, counts, strict=True)
+            if count >= FEWEST_JOBS
+        },
+        took_s=took_s,
+    )
+
+
+def printed(name: str, way: str, rows: list[Row], first: list[Row]) -> dict[str, object]:
+    """Return a line of the table."""
+    pairs = list(zip(rows, first, strict=True))
+    worst = [
+        max(one.slowdowns[number] / base.slowdowns[number] for number in base.slowdowns)
+        for one, base in pairs
+    ]
+    return {
+        "load": name,
+        "way": way,
+        "slowdown": interval([one.slowdown for one in rows]),
+        "to EASY": interval([one.slowdown / base.slowdown for one, base in pairs], 3),
+        "mean wait (h)": interval([one.mean_wait_h for one in rows]),
+        "p95 (h)": interval([one.p95_wait_h for one in rows]),
+        "max (h)": interval([one.max_wait_h for one in rows]),
+        "max to EASY": interval([one.max_wait_h / base.max_wait_h for one, base in pairs], 3),
+        "worst account": interval(worst),
+        "Jain": interval([jain(numpy.array(list(one.slowdowns.values()))) for one in rows]),
+        "plans": sum(one.plans for one in rows) // len(rows),
+        "that moved": sum(one.moved for one in rows) // len(rows),
+        "took (s)": round(sum(one.took_s for one in rows) / len(rows)),
+    }
+
+
+def jain(values: Floats) -> float:
+    """Return Jain's fairness index of values above 0: 1 where all are equal, 1/n where one has everything."""
+    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
+
+
+def interval(values: list[float], digits: int = 2) -> str:
+    """Return a mean, with its 95 % interval (normal) where there are several."""
+    mean = f"{numpy.mean(values):.{digits}f}"
+    if len(values) < 2 or max(values) == min(values):
+        return mean
+    error = NormalDist().inv_cdf(0.975) * float(numpy.std(values, ddof=1)) / len(values) ** 0.5
+    return f"{mean} ±{error:.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()

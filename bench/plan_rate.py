@@ -1,0 +1,163 @@
+"""What a plan costs, phase by phase, against sorting the queue and against one EASY rollout of it in the same process.
+
+    python -m bench.plan_rate [--times 3] [--windows] [--format table|json|csv]
+
+Made-up queues on one core, in seconds of CPU time, the least of several runs: 10,000 records on 1,000 nodes, and 1,000
+on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a hundred times
+the run. With `--windows` a tenth of the nodes is to be down, and pools overlap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy
+
+from bench.figures import goal
+from models.planning.candidates import glimpse
+from models.planning.cells import cells_of, slurm_order
+from models.planning.futures import likely_future
+from models.planning.orders import columns_of, smallest_area
+from models.planning.planning import MOST_STARTS, SHARE_OF_ONE, plan
+from models.planning.problem import Bounds, Holding, Machine, Pending, Problem
+from models.planning.prospects import ahead_of
+from models.planning.rollout import expected_starts, places_of
+from models.scheduling.availability import Window
+from slurm_plugin.cli.output import note, print_rows
+
+GOAL_RECORDS, GOAL_NODES, MOST_S = 10_000, 1_000, 5.0
+SIZES = ((GOAL_RECORDS, GOAL_NODES), (1_000, 100))
+CPU_MILLI, MEM_MIB = 32_000, 128_000
+HOUR_S = 3600.0
+Found = TypeVar("Found")
+Row = dict[str, object]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument(
+        "--windows", action="store_true", help="nodes that are to be down, and pools that overlap"
+    )
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    arguments = parser.parse_args()
+    rows = [row for size in SIZES for row in measure(*size, arguments.times, windows=arguments.windows)]
+    if arguments.format == "table":
+        print_rows(goals(rows), "table", "Goals")
+    print_rows(rows, arguments.format, "What a plan costs")
+
+
+def measure(records: int, nodes: int, times: int, *, windows: bool) -> list[Row]:
+    """Return the rows of one size: each phase by itself, and the whole."""
+    note(f"{records:,} records on {nodes:,} nodes")
+    problem = made_up_queue(records, nodes, windows=windows)
+    bounds = Bounds()
+    sort_s, order = timed(lambda: slurm_order(problem.pending), times)
+    rank = places_of(order)
+    cells_s, cells = timed(lambda: cells_of(problem), times)
+    futures = [likely_future(problem, cells)]
+    most = MOST_STARTS // SHARE_OF_ONE
+    easy_s, ahead = timed(lambda: ahead_of(problem, bounds, cells, futures, rank, most), times)
+    wished = smallest_area(columns_of(problem, rank, 1))
+    glimpse_s, _ = timed(lambda: glimpse(ahead, "", wished), times)
+    starts_s, _ = timed(lambda: expected_starts(problem, 9), times)
+    plan_s, found = timed(lambda: plan(problem, bounds), times)
+    phases = {
+        "sorting": sort_s,
+        "cells": cells_s,
+        f"one EASY rollout ({ahead.starts} starts)": easy_s,
+        "one order, at a glimpse": glimpse_s,
+        "expected starts, 9 futures": starts_s,
+        f"a plan ({len(found.tried)} orders, {len(found.changes)} changes)": plan_s,
+    }
+    return [
+        {
+            "records": records,
+            "nodes": nodes,
+            "what": what,
+            "CPU s": round(took_s, 3),
+            "/ sorting": round(took_s / sort_s, 1),
+            "/ rollout": round(took_s / easy_s, 2),
+        }
+        for what, took_s in phases.items()
+    ]
+
+
+def timed(work: Callable[[], Found], times: int) -> tuple[float, Found]:
+    """Return the least CPU seconds of several runs, and what came out of the last."""
+    least_s = float("inf")
+    for _ in range(max(1, times)):
+        begin_s = time.process_time()
+        found = work()
+        least_s = min(least_s, time.process_time() - begin_s)
+    return least_s, found
+
+
+def goals(rows: list[Row]) -> list[Row]:
+    """Return how a plan of the larger size stands against its goal."""
+    (whole,) = (
+        row for row in rows if row["records"] == GOAL_RECORDS and str(row["what"]).startswith("a plan")
+    )
+    where = f"{GOAL_RECORDS:,} records, {GOAL_NODES:,} nodes"
+    return [goal("a plan (CPU s)", where, float(str(whole["CPU s"])), MOST_S, at_most=True)]
+
+
+def made_up_queue(records: int, nodes: int, *, windows: bool = False, seed: int = 1) -> Problem:
+    """Return a queue on a busy cluster."""
+    draw = numpy.random.default_rng(seed)
+    pools = (frozenset([0, 1]), frozenset([0, 2])) if windows else (frozenset([0]),)
+    amounts = (CPU_MILLI, MEM_MIB, 0)
+    return Problem(
+        machines=tuple(Machine(amounts=amounts, pools=pools[at % len(pools)]) for at in range(nodes)),
+        pending=tuple(_record(at, records, draw, windows=windows) for at in range(records)),
+        running=tuple(_running(at, node, draw) for node in range(nodes) for at in range(4)),
+        windows=tuple(
+            Window(node=node, from_s=(6 + node % 8) * HOUR_S, to_s=48 * HOUR_S, amounts=amounts)
+            for node in range(0, nodes if windows else 0, 10)
+        ),
+    )
+
+
+def _record(at: int, records: int, draw: numpy.random.Generator, *, windows: bool) -> Pending:
+    limit_s = float(draw.choice([1, 4, 24])) * HOUR_S
+    likely_s = limit_s * float(draw.uniform(0.01, 0.6))
+    kind = draw.uniform()
+    nodes = int(draw.choice([2, 4, 8, 16])) if kind < 0.25 else 1
+    cpu_milli = 1000 * nodes * int(draw.choice([1, 2, 4, 8, 16, 32]))
+    return Pending(
+        job_id=at + 1,
+        account=at % 7,
+        user=at % 50,
+        pools=frozenset([int(draw.integers(0, 3)) if windows else 0]),
+        priority=100_000 - at,
+        factor=0,
+        demand=(cpu_milli, cpu_milli * 2, 0),
+        limit_s=limit_s,
+        likely_s=likely_s,
+        upper_s=min(limit_s, 2.5 * likely_s),
+        waited_s=10.0 * (records - at),
+        tasks=int(draw.integers(2, 50)) if kind > 0.75 else 1,
+        nodes=nodes,
+        fair_share=(at % 7) / 7,
+    )
+
+
+def _running(at: int, node: int, draw: numpy.random.Generator) -> Holding:
+    limit_left_s = float(draw.uniform(60, 24 * HOUR_S))
+    return Holding(
+        job_id=1_000_000 + 4 * node + at,
+        account=0,
+        user=0,
+        parts=((node, (CPU_MILLI // 4, MEM_MIB // 8, 0)),),
+        ran_s=HOUR_S,
+        limit_left_s=limit_left_s,
+        likely_left_s=limit_left_s * float(draw.uniform(0.02, 0.8)),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Which waiting job had better come first: orders tried by simulating them, within the site's bounds. Pure."""

@@ -1,0 +1,110 @@
+"""What may be submitted soon, drawn from what was submitted before: samples of arrivals for a plan. Pure and seeded.
+
+Hour by hour: what comes in an hour of the horizon is what came in the same hour of one of the last days, drawn by lot;
+the same day of the week has the greater chance. So bursts stay bursts, and quiet nights quiet. Where less than a day of
+the past is known, the last hours stand for all. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy
+
+from models.planning.problem import Coming
+from models.scheduling.room import Amounts
+
+HOUR_S, DAY_S, WEEK_DAYS = 3600.0, 86_400.0, 7
+LOOKED_BACK_DAYS = 28
+# How far a plan is told of what comes: hundreds of arrivals of a whole day hide what waits now (docs/decisions/0038).
+FORESEEN_S = 2 * HOUR_S
+# How many times as likely the same day of the week is drawn as another day.
+SAME_DAY = 3.0
+# So many arrivals of a sample are enough for any plan: it looks at hundreds of starts.
+MOST_COMING = 2_000
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that was submitted: when (seconds, any clock), and the rest as of Coming."""
+
+    at_s: float
+    account: int
+    user: int
+    pools: frozenset[int]
+    demand: Amounts
+    limit_s: float
+    likely_s: float
+
+
+def drawn_arrivals(
+    past: Sequence[Arrival],
+    now_s: float,
+    horizon_s: float,
+    samples: int,
+    seed: int,
+    priority: Callable[[float], int],
+) -> tuple[tuple[Coming, ...], ...]:
+    """Return samples of what comes within a horizon, each in the order of its arrival; none where nothing is known.
+
+    `past` is in the order of submission, on the clock of `now_s`; what lies at `now_s` or later is not looked at.
+    `priority` is Slurm's own of a job that comes then.
+    """
+    times_s = [one.at_s for one in past[: bisect_left(past, now_s, key=_at)]]
+    if not times_s:
+        return ()
+    draw = numpy.random.default_rng([seed, round(now_s)])
+    return tuple(_sample(past, times_s, now_s, horizon_s, draw, priority) for _ in range(samples))
+
+
+def _at(one: Arrival) -> float:
+    return one.at_s
+
+
+def _sample(
+    past: Sequence[Arrival],
+    times_s: Sequence[float],
+    now_s: float,
+    horizon_s: float,
+    draw: numpy.random.Generator,
+    priority: Callable[[float], int],
+) -> tuple[Coming, ...]:
+    found: list[Coming] = []
+    for hour in range(math.ceil(horizon_s / HOUR_S)):
+        from_s = now_s + hour * HOUR_S
+        length_s = min(HOUR_S, horizon_s - hour * HOUR_S)
+        back_s = _drawn_back_s(from_s, length_s, times_s[0], now_s, draw)
+        first, last = (bisect_left(times_s, at_s - back_s) for at_s in (from_s, from_s + length_s))
+        found += [_coming(one, one.at_s + back_s, now_s, priority) for one in past[first:last]]
+        if len(found) >= MOST_COMING:
+            break
+    return tuple(found[:MOST_COMING])
+
+
+def _drawn_back_s(
+    from_s: float, length_s: float, first_s: float, now_s: float, draw: numpy.random.Generator
+) -> float:
+    """Return how far back (seconds) the hour lies that stands for one: whole days, or hours where no day is known."""
+    nearest = max(1, math.ceil((from_s + length_s - now_s) / DAY_S))
+    days = [day for day in range(nearest, LOOKED_BACK_DAYS + 1) if from_s - day * DAY_S >= first_s]
+    if days:
+        chances = numpy.array([1.0 if day % WEEK_DAYS else SAME_DAY for day in days])
+        return float(days[int(draw.choice(len(days), p=chances / chances.sum()))]) * DAY_S
+    hours = round((from_s - now_s) / HOUR_S)
+    known = max(1, math.floor((now_s - first_s) / HOUR_S))
+    return (hours + 1 + int(draw.integers(known))) * HOUR_S
+
+
+def _coming(one: Arrival, at_s: float, now_s: float, priority: Callable[[float], int]) -> Coming:
+    return Coming(
+        at_s=at_s - now_s,
+        account=one.account,
+        user=one.user,
+        pools=one.pools,
+        priority=priority(at_s),
+        demand=one.demand,
+        limit_s=one.limit_s,
+        likely_s=one.likely_s,
+    )

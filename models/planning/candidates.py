@@ -1,0 +1,178 @@
+"""From a wished order to one that may be used: its factors, the order they really make, and what that brings. Pure.
+
+Only what could start within the time looked at is moved; the rest stays in Slurm's own order. Who would start too late
+comes first, and it is looked at again; what is too late then, too, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+
+import msgspec
+import numpy
+
+from models.planning.factors import factors_of, order_of
+from models.planning.problem import Pending
+from models.planning.prospects import PATIENCE, Ahead, Prospect, prospect_of
+from models.planning.within_bounds import arranged, urgent_ones
+from models.scheduling.room import Floats
+
+# Who may not be moved starts no later than without us, but for what times are rounded to.
+KEPT_SLACK_S = 1.0
+# By how much sooner who is late comes first, at least; and how often before fewer are moved.
+LEAST_STEP_S, TURNS_OF_ALL = 600.0, 5
+NOT_CLOSELY = "not looked at closely"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An order as it would come out: the factors of records, what it brings, and why it may not be used, or ''."""
+
+    order: str
+    factors: dict[int, int]
+    places: Floats
+    prospect: Prospect
+    refused: str = ""
+
+
+class Arranged(msgspec.Struct, frozen=True, kw_only=True):
+    """An order within the bounds, with the factors that make it; `refused` says which bound they cannot keep, or ''."""
+
+    factors: dict[int, int]
+    places: Floats
+    changes: int
+    refused: str = ""
+
+
+def glimpse(ahead: Ahead, name: str, wished: Floats) -> Candidate:
+    """Return an order as far as bounds let it be, rolled through the first future alone.
+
+    Neither delays nor factors are looked at yet, so that it may not be used.
+    """
+    urgent = urgent_of(ahead)
+    wished = first_of(wished, ahead.places, ahead.bounds.most_changes)
+    places: Floats = numpy.full(len(wished), math.inf)
+    for cell in ahead.cells:
+        order = arranged(ahead.problem.pending, cell.active, wished, urgent, ahead.bounds.most_inversion)
+        places[order] = numpy.arange(len(order))
+    prospect = prospect_of(ahead, places, 1, urgent, {})
+    return Candidate(order=name, factors={}, places=places, prospect=prospect, refused=NOT_CLOSELY)
+
+
+def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> tuple[Candidate, int]:
+    """Return an order that delays nobody beyond the bound in the mean of all futures, or why not; and starts simulated.
+
+    `seen` is what a glimpse saw of it. Who would start too late comes first sooner, and after some times fewer are
+    moved; until `most_starts` are spent or nobody is moved.
+    """
+    urgent, sooner_s = urgent_of(ahead), dict[int, float]()
+    spent, moved, step_s = 0, ahead.bounds.most_changes, max(LEAST_STEP_S, ahead.bounds.most_delay_s)
+    keys = within_reach(ahead, wished, seen.prospect, moved)
+    for turn in count():
+        found = arrange(ahead, keys, urgent)
+        if found.refused:
+            break
+        prospect = prospect_of(ahead, found.places, len(ahead.futures), urgent, sooner_s)
+        spent += prospect.starts
+        late = too_late(ahead, prospect)
+        if not late or spent >= most_starts or not moved:
+            return _candidate(seen.order, found, prospect, _told(ahead, late) if late else ""), spent
+        urgent |= _before_kept(ahead, late)
+        for number in late:
+            sooner_s[number] = sooner_s.get(number, 0.0) + step_s
+        if turn >= TURNS_OF_ALL:
+            moved = min(moved, int(numpy.isfinite(keys).sum())) // 2
+            keys = within_reach(ahead, wished, prospect, moved)
+    return msgspec.structs.replace(seen, refused=found.refused), spent
+
+
+def _candidate(name: str, found: Arranged, prospect: Prospect, refused: str) -> Candidate:
+    return Candidate(
+        order=name, factors=found.factors, places=found.places, prospect=prospect, refused=refused
+    )
+
+
+def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
+    """Return what bounds and factors leave of wished keys."""
+    pending, bounds = ahead.problem.pending, ahead.bounds
+    places: Floats = numpy.full(len(pending), math.inf)
+    factors: dict[int, int] = {}
+    refused = ""
+    for cell in ahead.cells:
+        members = list(cell.active)
+        order = arranged(pending, members, wished, urgent, bounds.most_inversion)
+        factors |= factors_of(pending, order, bounds.most_factor)
+        result = order_of(pending, members, factors)
+        places[result] = numpy.arange(len(members))
+        if result == order:
+            continue
+        # Cut to the bound, factors make another order, which has to keep the bounds, too, and to be one.
+        if result == members or arranged(pending, members, places, urgent, bounds.most_inversion) != result:
+            refused = f"it would take factors beyond ±{bounds.most_factor}"
+    changes = sum(factor != pending[number].factor for number, factor in factors.items())
+    if not refused and changes > bounds.most_changes:
+        refused = f"it would change {changes} jobs at once"
+    return Arranged(factors=factors, places=places, changes=changes, refused=refused)
+
+
+def first_of(wished: Floats, places: Floats, most: int) -> Floats:
+    """Return wished keys of which only the first `most` are left; the rest stays in Slurm's order of places."""
+    keys: Floats = numpy.full(len(wished), math.inf)
+    order = numpy.lexsort((places, wished))[:most]
+    keys[order] = wished[order]
+    return keys
+
+
+def within_reach(ahead: Ahead, wished: Floats, prospect: Prospect, most: int) -> Floats:
+    """Return wished keys of which only the first `most` that would start are left; the rest stays as Slurm has it."""
+    start_s = prospect.start_s
+    order = numpy.lexsort((ahead.places, wished, start_s))
+    order = order[numpy.isfinite(start_s[order])][:most]
+    keys: Floats = numpy.full(len(wished), math.inf)
+    keys[order] = wished[order]
+    return keys
+
+
+def urgent_of(ahead: Ahead) -> set[int]:
+    """Return who has waited too long already, or is overdue by what earlier plans said."""
+    soon_s = ((1 - PATIENCE) * ahead.delay_s).tolist()
+    return {
+        number
+        for cell in ahead.cells
+        for number in urgent_ones(ahead.problem.pending, cell.active, ahead.bounds, soon_s)
+    }
+
+
+def too_late(ahead: Ahead, prospect: Prospect) -> list[int]:
+    """Return who starts later than without us by more than is allowed, in the mean of futures."""
+    base_s = numpy.mean([outlook.first_s for outlook in ahead.base[: len(prospect.first_s)]], axis=0)
+    late = numpy.isfinite(base_s) & (prospect.start_s > base_s + _allowed_s(ahead))
+    found: list[int] = late.nonzero()[0].tolist()
+    return found
+
+
+def _allowed_s(ahead: Ahead) -> Floats:
+    return numpy.array(
+        [
+            min(KEPT_SLACK_S, delay_s) if job.kept else delay_s
+            for job, delay_s in zip(ahead.problem.pending, ahead.delay_s.tolist(), strict=True)
+        ]
+    )
+
+
+def _before_kept(ahead: Ahead, late: list[int]) -> set[int]:
+    """Return all before those who are late and may not be moved, which then stay in Slurm's order."""
+    found: set[int] = set()
+    fixed = {number for number in late if ahead.problem.pending[number].kept}
+    for cell in ahead.cells:
+        last = max((at for at, number in enumerate(cell.active) if number in fixed), default=-1)
+        found |= set(cell.active[: last + 1])
+    return found
+
+
+def _told(ahead: Ahead, late: list[int]) -> str:
+    pending: tuple[Pending, ...] = ahead.problem.pending
+    fixed = sum(bool(pending[number].kept) for number in late)
+    if fixed:
+        return f"it would delay {fixed} jobs whose place is not ours to change"
+    return f"it would start {len(late)} jobs later than they may, by the site's bound and the longest wait"

@@ -1,0 +1,78 @@
+"""When a cell's machines are down or reserved, beside what runs on them. Pure.
+
+What runs where a machine is to be down or reserved before its limit holds its part until then, as nothing better can be
+told of it: Slurm would not have started it there had it known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from models.scheduling.availability import Window
+from models.scheduling.room import Amounts, Ints, Parts, amounts_of
+
+NOTHING: Amounts = (0, 0, 0)
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that runs in a cell: its parts, and how much longer at most and likely (seconds)."""
+
+    parts: Parts
+    limit_left_s: float
+    likely_left_s: float
+
+
+def windows_beside(
+    windows: Sequence[Window], place: dict[int, int], capacity: Ints, running: list[Held]
+) -> tuple[tuple[Window, ...], list[Held]]:
+    """Return windows that nowhere overlap, nor with what may still run then; and what runs beside them."""
+    of_machine: dict[int, list[tuple[float, float, Amounts]]] = {}
+    for window in windows:
+        if window.node in place and window.to_s > max(0.0, window.from_s):
+            at = of_machine.setdefault(place[window.node], [])
+            at.append((max(0.0, window.from_s), window.to_s, window.amounts))
+    first_s = {machine: min(from_s for from_s, _, _ in spans) for machine, spans in of_machine.items()}
+    beside = []
+    for held in running:
+        parts = []
+        for machine, amounts in held.parts:
+            if first_s.get(machine, math.inf) < held.limit_left_s:
+                of_machine[machine].append((0.0, first_s[machine], amounts))
+            else:
+                parts.append((machine, amounts))
+        if parts:
+            beside.append(msgspec.structs.replace(held, parts=tuple(parts)))
+    found = [
+        window
+        for machine, spans in of_machine.items()
+        for window in _apart(machine, spans, amounts_of(capacity[:, machine]))
+    ]
+    return tuple(found), beside
+
+
+def _apart(machine: int, spans: Sequence[tuple[float, float, Amounts]], capacity: Amounts) -> list[Window]:
+    """Return the windows of one machine one behind the other, each at most all it has."""
+    times = sorted({from_s for from_s, _, _ in spans} | {to_s for _, to_s, _ in spans})
+    found = []
+    for from_s, to_s in pairwise(times):
+        held = [amounts for begin_s, end_s, amounts in spans if begin_s <= from_s and to_s <= end_s]
+        cpu, mem, gpu = (
+            min(have, sum(column))
+            for have, column in zip(capacity, zip(*held, NOTHING, strict=True), strict=True)
+        )
+        if cpu or mem or gpu:
+            found.append(Window(node=machine, from_s=from_s, to_s=to_s, amounts=(cpu, mem, gpu)))
+    return found
+
+
+def lasting(capacity: Ints, windows: Sequence[Window]) -> Ints:
+    """Return what machines have that does not go for ever."""
+    left = capacity.copy()
+    for window in windows:
+        if math.isinf(window.to_s):
+            left[:, window.node] -= window.amounts
+    return left

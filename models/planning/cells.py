@@ -1,0 +1,206 @@
+"""A problem cut into cells: machines that some pools share, and all that wants them. Pure.
+
+What waits for one cell never waits for another, so that each is rolled forward, and ordered, by itself. Within a cell
+pools may overlap: jobs are told apart in groups that may use the same machines, by the engine's own «who may use which
+node». A machine on which more runs than it has is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy
+
+from models.planning.cell_windows import Held, lasting, windows_beside
+from models.planning.problem import Holding, Pending, Problem
+from models.scheduling.availability import Window
+from models.scheduling.room import Amounts, Ints, amounts_of
+
+
+class Need(msgspec.Struct, frozen=True, gc=False):
+    """What a task of a record needs on each of its nodes, how often, which group it is of, and its limit (seconds).
+
+    `share` is the largest share of any resource of all the cell's machines that a task takes.
+    """
+
+    demand: Amounts
+    nodes: int
+    tasks: int
+    group: int
+    limit_s: float
+    share: float = 0.0
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines, windows, what runs, and which records wait, in Slurm's own order.
+
+    `capacity` is resources × machines, `free` what of it nothing runs on.
+    `only_for` has the groups that may use each machine; empty: every group all. `groups` has the group of some pools.
+    `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others.
+    """
+
+    capacity: Ints
+    free: Ints
+    only_for: tuple[frozenset[int] | None, ...]
+    windows: tuple[Window, ...]
+    running: tuple[Held, ...]
+    members: tuple[int, ...]
+    active: tuple[int, ...]
+    stuck: frozenset[int]
+    groups: dict[frozenset[int], int]
+    needs: dict[int, Need]
+
+    @property
+    def total(self) -> Amounts:
+        """What all machines have."""
+        return amounts_of(self.capacity.sum(axis=1))
+
+
+def slurm_order(pending: Sequence[Pending]) -> list[int]:
+    """Return the records in the order in which Slurm without our factors looks at them."""
+    return sorted(
+        range(len(pending)), key=lambda at: (-pending[at].tier, -pending[at].priority, pending[at].job_id)
+    )
+
+
+def part_of(demand: Amounts, nodes: int) -> Amounts:
+    """Return what a task needs on each of its nodes."""
+    cpu_milli, mem_mib, gpu_milli = (-(-amount // nodes) for amount in demand)
+    return cpu_milli, mem_mib, gpu_milli
+
+
+def cells_of(problem: Problem) -> list[Cell]:
+    """Return the cells; a record whose pools have no machine is in none of them."""
+    home = _components(problem)
+    machines: dict[int, list[int]] = {}
+    for number, machine in enumerate(problem.machines):
+        if machine.pools:
+            machines.setdefault(home[min(machine.pools)], []).append(number)
+    members: dict[int, list[int]] = {}
+    for number in slurm_order(problem.pending):
+        pools = problem.pending[number].pools
+        if pools and home[min(pools)] in machines:
+            members.setdefault(home[min(pools)], []).append(number)
+    coming: dict[int, set[frozenset[int]]] = {}
+    for one in (one for sample in problem.coming for one in sample if one.pools):
+        coming.setdefault(home[min(one.pools)], set()).add(one.pools)
+    return [
+        _cell(problem, machines[root], members[root], coming.get(root, set()))
+        for root in sorted(machines)
+        if root in members
+    ]
+
+
+def home_of(cells: Sequence[Cell], pools: frozenset[int]) -> tuple[int, int] | None:
+    """Return the cell and the group of some pools; None: no machine is for them, or nothing waits for one."""
+    for number, cell in enumerate(cells):
+        if pools in cell.groups:
+            return number, cell.groups[pools]
+    return None
+
+
+def _components(problem: Problem) -> dict[int, int]:
+    """Return what stands for the pools that are reached from each, by machines or by jobs."""
+    parent: dict[int, int] = {}
+
+    def root(pool: int) -> int:
+        parent.setdefault(pool, pool)
+        while parent[pool] != pool:
+            parent[pool] = parent[parent[pool]]
+            pool = parent[pool]
+        return pool
+
+    kinds = {machine.pools for machine in problem.machines} | {job.pools for job in problem.pending}
+    kinds |= {one.pools for sample in problem.coming for one in sample}
+    for pools in kinds:
+        for pool in pools:
+            first, other = root(min(pools)), root(pool)
+            parent[max(first, other)] = min(first, other)
+    return {pool: root(pool) for pool in parent}
+
+
+def _cell(problem: Problem, machines: list[int], members: list[int], coming: set[frozenset[int]]) -> Cell:
+    place = {machine: column for column, machine in enumerate(machines)}
+    capacity = numpy.array(
+        [problem.machines[number].amounts for number in machines], dtype=numpy.int64
+    ).T.copy()
+    running = _running(problem.running, place, capacity)
+    windows, running = windows_beside(problem.windows, place, capacity, running)
+    groups = _groups({problem.pending[number].pools for number in members} | coming)
+    pools = [problem.machines[number].pools for number in machines]
+    only_for = tuple(frozenset(group for each, group in groups.items() if each & own) for own in pools)
+    everybody = frozenset(groups.values())
+    total = amounts_of(capacity.sum(axis=1))
+    never = _misfits(problem.pending, members, lasting(capacity, windows), pools)
+    stuck = never | frozenset(number for number in members if problem.pending[number].out)
+    return Cell(
+        capacity=capacity,
+        free=_free(capacity, running),
+        only_for=() if all(each == everybody for each in only_for) else only_for,
+        windows=windows,
+        running=tuple(running),
+        members=tuple(members),
+        active=tuple(number for number in members if number not in stuck),
+        stuck=stuck,
+        groups=groups,
+        needs={number: _need(problem.pending[number], groups, total) for number in members},
+    )
+
+
+def _free(capacity: Ints, running: Sequence[Held]) -> Ints:
+    """Return what is not held by what runs."""
+    free: list[list[int]] = capacity.T.tolist()
+    for held in running:
+        for machine, amounts in held.parts:
+            free[machine] = [have - amount for have, amount in zip(free[machine], amounts, strict=True)]
+    return numpy.array(free, dtype=numpy.int64).T.copy()
+
+
+def _need(job: Pending, groups: dict[frozenset[int], int], total: Amounts) -> Need:
+    share = max(
+        (amount / whole for amount, whole in zip(job.demand, total, strict=True) if whole), default=0.0
+    )
+    return Need(part_of(job.demand, job.nodes), job.nodes, job.tasks, groups[job.pools], job.limit_s, share)
+
+
+def _groups(pools: Iterable[frozenset[int]]) -> dict[frozenset[int], int]:
+    return {each: group for group, each in enumerate(sorted(pools, key=sorted))}
+
+
+def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints) -> list[Held]:
+    """Return what runs here, no machine above what it has."""
+    left: list[list[int]] = capacity.T.tolist()
+    found = []
+    for holding in holdings:
+        parts = []
+        for machine, amounts in holding.parts:
+            if machine not in place:
+                continue
+            free = left[place[machine]]
+            cpu, mem, gpu = (max(0, min(amount, have)) for amount, have in zip(amounts, free, strict=True))
+            left[place[machine]] = [free[0] - cpu, free[1] - mem, free[2] - gpu]
+            parts.append((place[machine], (cpu, mem, gpu)))
+        if parts:
+            limit_s = max(1.0, holding.limit_left_s)
+            likely_s = min(max(1.0, holding.likely_left_s), limit_s)
+            found.append(Held(parts=tuple(parts), limit_left_s=limit_s, likely_left_s=likely_s))
+    return found
+
+
+def _misfits(
+    pending: Sequence[Pending], members: Sequence[int], capacity: Ints, pools: Sequence[frozenset[int]]
+) -> frozenset[int]:
+    """Return the records that the machines of their pools can never hold."""
+    known: dict[tuple[frozenset[int], Amounts, int], bool] = {}
+    found = set()
+    for number in members:
+        job = pending[number]
+        kind = (job.pools, part_of(job.demand, job.nodes), job.nodes)
+        if kind not in known:
+            own = numpy.array([bool(job.pools & each) for each in pools])
+            fit = (capacity >= numpy.array(kind[1])[:, None]).all(axis=0) & own
+            known[kind] = int(fit.sum()) >= job.nodes
+        if not known[kind]:
+            found.add(number)
+    return frozenset(found)

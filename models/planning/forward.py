@@ -1,0 +1,253 @@
+"""A cell rolled forward from now in a given order: when what waits would start. Pure; the same input, the same starts.
+
+It is the simulator's own queue, state and round of EASY (models/simulation) from a beginning in which jobs run already.
+Slurm sees the users' limits; when what runs really ends is given. At most DEPTH tasks are looked at, as bf_max_job_test
+has Slurm do, and of an array AT_ONCE at a time. Decides nothing: orders are others'.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+import msgspec
+
+from models.planning.cells import Cell, Need
+from models.scheduling.availability import Availability
+from models.scheduling.ordering import FIFO, Waiting
+from models.scheduling.placement import WHOLE
+from models.scheduling.room import Floats, Parts, Room
+from models.simulation.queue import NUMBER
+from models.simulation.rounds import easy
+from models.simulation.state import Running, State
+
+DEPTH = 500
+AT_ONCE = 32
+# The places of who comes before all others.
+FIRST = -1e9
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A record that comes `at_s` (seconds from now) to a place (less is first), and runs so long."""
+
+    number: int
+    need: Need
+    place: float
+    run_s: float
+    at_s: float = 0.0
+
+
+class Until(msgspec.Struct, frozen=True, kw_only=True):
+    """When a rollout ends: at `until_s`; or from `enough_s` on, once all that `must` have started did; or by work done.
+
+    `most_starts` bounds the work; one that ends by it has seen less than the horizon.
+    """
+
+    until_s: float = math.inf
+    enough_s: float = math.inf
+    must: frozenset[int] = frozenset()
+    most_starts: int = 1_000_000
+
+
+class Rolled(msgspec.Struct, frozen=True, kw_only=True):
+    """The starts of tasks in their order: of which record (its number) and when (seconds), and until when it looked."""
+
+    numbers: tuple[int, ...]
+    starts_s: tuple[float, ...]
+    until_s: float
+
+
+class Rollout:
+    """One run of the loop; `roll` is what others call."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        entries: Sequence[Entry],
+        ends_s: Floats,
+        first_from_s: Mapping[int, float],
+        grid_s: float,
+    ) -> None:
+        self.total = cell.total
+        self.grid_s = grid_s
+        windows = None
+        if cell.windows or cell.only_for:
+            nobody = cell.only_for or (None,) * cell.capacity.shape[1]
+            windows = Availability(cell.capacity, self.total, cell.windows, nobody, lasts=bool(cell.only_for))
+        self.state = State(Room(cell.free.copy(), self.total), FIFO, WHOLE, self._started, windows)
+        self.now_s = 0.0
+        self.ends: list[tuple[float, int]] = []
+        self.count = count()
+        # Of each task that waits or started, its record.
+        self.record_of: dict[int, int] = {}
+        self.entries = {entry.number: entry for entry in entries}
+        self.places = {entry.number: entry.place for entry in entries}
+        self.left = {entry.number: entry.need.tasks for entry in entries}
+        # Of how many tasks of a record the round knows.
+        self.let_in: dict[int, int] = {}
+        self.ahead = sorted((entry.place, entry.number) for entry in entries if entry.at_s <= 0)
+        self.arrivals = sorted((-entry.at_s, entry.number) for entry in entries if entry.at_s > 0)
+        in_turn = enumerate(entry.number for entry in entries if entry.number in first_from_s)
+        self.promotions = sorted((-first_from_s[number], -turn, number) for turn, number in in_turn)
+        self.frontier = -math.inf
+        self.numbers: list[int] = []
+        self.starts_s: list[float] = []
+        self.awaited: set[int] = set()
+        self._begin(cell, ends_s)
+
+    def _begin(self, cell: Cell, ends_s: Floats) -> None:
+        running = {
+            next(self.count): Running(0.0, held.parts, held.limit_left_s, held.limit_left_s)
+            for held in cell.running
+        }
+        self.state.begin(running)
+        self.ends += sorted(
+            (min(end_s, running[task].latest_s), task) for task, end_s in enumerate(ends_s.tolist())
+        )
+        self.state.pass_to(0.0)
+
+    def run(self, until: Until) -> Rolled:
+        """Run until then."""
+        self.awaited = set(until.must)
+        self._promote()
+        while True:
+            self._rounds()
+            now_s = self._next_s()
+            worked = len(self.starts_s) >= until.most_starts
+            if worked or now_s == math.inf or now_s > until.until_s:
+                break
+            if now_s > until.enough_s and not self.awaited:
+                break
+            self._pass_to(now_s)
+        seen_s = self.now_s if worked else min(now_s, until.until_s)
+        return Rolled(numbers=tuple(self.numbers), starts_s=tuple(self.starts_s), until_s=seen_s)
+
+    def _next_s(self) -> float:
+        if not (self.state.waiting or self.ahead or self.arrivals):
+            return math.inf
+        arrival_s = -self.arrivals[-1][0] if self.arrivals else math.inf
+        promotion_s = -self.promotions[-1][0] if self.promotions else math.inf
+        end_s = self.ends[0][0] if self.ends else math.inf
+        next_s = min(arrival_s, promotion_s, end_s, self.state.changes_at_s)
+        if not self.grid_s or next_s == math.inf:
+            return next_s
+        return math.ceil(next_s / self.grid_s) * self.grid_s
+
+    def _pass_to(self, now_s: float) -> None:
+        self.now_s = now_s
+        while self.ends and self.ends[0][0] <= now_s:
+            self.state.end(heapq.heappop(self.ends)[1], 0, (0, 0, 0), now_s)
+        if self.state.changes_at_s <= now_s:
+            self.state.pass_to(now_s)
+        while self.arrivals and -self.arrivals[-1][0] <= now_s:
+            number = self.arrivals.pop()[1]
+            heapq.heappush(self.ahead, (self.places[number], number))
+        self._promote()
+
+    def _promote(self) -> None:
+        """Let those come first whose time for that is now, in Slurm's own order among each other."""
+        while self.promotions and -self.promotions[-1][0] <= self.now_s:
+            _, turn, number = self.promotions.pop()
+            if not self.left[number]:
+                continue
+            self.places[number] = FIRST - turn
+            if self.let_in.get(number):
+                self._take_out(number)
+            heapq.heappush(self.ahead, (self.places[number], number))
+
+    def _take_out(self, number: int) -> None:
+        """Take the tasks of a record that wait out of the queue."""
+        queue, state = self.state.queue, self.state
+        positions = [
+            at for at, task in enumerate(queue.ints[NUMBER].tolist()) if self.record_of[task] == number
+        ]
+        for position in reversed(positions):
+            task = queue.number(position)
+            queue.remove(position)
+            del state.waiting[task], self.record_of[task]
+        self.let_in[number] = 0
+
+    def _rounds(self) -> None:
+        """Start what may start now, letting in more where some of what was looked at started."""
+        state = self.state
+        while True:
+            self._let_in()
+            if not state.waiting or not (state.released or state.stale or state.arrived):
+                return
+            before = len(self.starts_s)
+            easy(state, self.now_s)
+            state.queue.looked_at()
+            state.released = state.stale = state.arrived = False
+            if len(state.queue) and state.promise is None:
+                # It never fits beside windows that come again and again; nothing else may wait for it.
+                self._drop_first()
+            elif len(self.starts_s) == before or not self.ahead:
+                return
+
+    def _let_in(self) -> None:
+        state, ahead = self.state, self.ahead
+        while ahead and (len(state.queue) < DEPTH or ahead[0][0] < self.frontier):
+            place, number = heapq.heappop(ahead)
+            if place != self.places[number] or self.let_in.get(number):
+                continue
+            self.frontier = max(self.frontier, place)
+            tasks = self.let_in[number] = min(self.left[number], AT_ONCE)
+            for _ in range(tasks):
+                self._enqueue(self.entries[number], place)
+
+    def _enqueue(self, entry: Entry, place: float) -> None:
+        task, need = next(self.count), entry.need
+        self.record_of[task] = entry.number
+        self.state.enqueue(
+            Waiting(
+                number=task,
+                # Its place in the order stands for when it came.
+                submit_s=place,
+                user=need.group,
+                demand=need.demand,
+                total=self.total,
+                predicted_s=need.limit_s,
+                remaining_s=entry.run_s,
+                limit_s=need.limit_s,
+                nodes=need.nodes,
+            )
+        )
+
+    def _started(self, task: int, parts: Parts) -> None:
+        number, now_s = self.record_of.pop(task), self.now_s
+        entry = self.entries[number]
+        latest_s = now_s + entry.need.limit_s
+        self.state.run(task, Running(now_s, parts, latest_s, latest_s))
+        heapq.heappush(self.ends, (now_s + min(entry.run_s, entry.need.limit_s), task))
+        self.numbers.append(number)
+        self.starts_s.append(now_s)
+        self.awaited.discard(number)
+        self.left[number] -= 1
+        self.let_in[number] -= 1
+        if not self.let_in[number] and self.left[number]:
+            heapq.heappush(self.ahead, (self.places[number], number))
+
+    def _drop_first(self) -> None:
+        task = self.state.queue.number(0)
+        self.state.queue.remove(0)
+        del self.state.waiting[task], self.record_of[task]
+        self.state.stale = True
+
+
+def roll(
+    cell: Cell,
+    entries: Sequence[Entry],
+    ends_s: Floats,
+    until: Until,
+    first_from_s: Mapping[int, float] | None = None,
+    grid_s: float = 0.0,
+) -> Rolled:
+    """Return when the tasks of what waits would start.
+
+    `ends_s` are those of what runs, in the cell's order. From `first_from_s` on (seconds) a record comes first,
+    among such in the order of `entries`. What
+    happens is seen at multiples of `grid_s` (seconds; 0: at once).
+    """
+    return Rollout(cell, entries, ends_s, first_from_s or {}, grid_s).run(until)

@@ -1,0 +1,190 @@
+"""What may come: run times drawn between likely and upper, arrivals of a forecast; and the queue rolled through them.
+
+A run time is log-normal: `likely_s` is its median, `upper_s` is taken for its 95 % quantile, and its limit ends it. Of
+what runs no upper bound is known: its limit is taken for one, and a factor of e at most. Decides no order. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy
+
+from models.planning.cells import Cell, Need, home_of
+from models.planning.forward import DEPTH, Entry, Rolled, Until, roll
+from models.planning.problem import Coming, Pending, Problem
+from models.scheduling.room import Amounts, Floats
+
+# Of a long queue what happens is seen every so often, as Slurm's backfill does by default (bf_interval): a plan sees
+# further ahead for the same work.
+LONG_TASKS, GRID_S = 1_000, 30.0
+# The standard normal's 95 % quantile.
+UPPER_DEVIATIONS = 1.6449
+SHORTEST_S = 1.0
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that a forecast expects: when it comes (seconds), and how many of those that wait are before it."""
+
+    number: int
+    cell: int
+    need: Need
+    run_s: float
+    at_s: float
+    behind: int
+
+
+class Future(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that may come: the run of each waiting record, the ends of what runs in each cell, arrivals.
+
+    What happens is seen at multiples of `grid_s`, 0: at once.
+    """
+
+    run_s: Floats
+    ends_s: tuple[Floats, ...]
+    coming: tuple[Coming, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+    grid_s: float = 0.0
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """The first start of each waiting record (seconds, infinite: not seen), and the rollout of each cell."""
+
+    first_s: Floats
+    rolled: tuple[Rolled, ...]
+
+
+def likely_future(problem: Problem, cells: Sequence[Cell], coming: tuple[Coming, ...] = ()) -> Future:
+    """Return the future in which all runs as long as is likely."""
+    run_s = numpy.array([max(SHORTEST_S, job.likely_s) for job in problem.pending])
+    ends_s = tuple(numpy.array([held.likely_left_s for held in cell.running]) for cell in cells)
+    arrivals = arrivals_of(problem, cells, coming)
+    return Future(run_s=run_s, ends_s=ends_s, coming=coming, arrivals=arrivals, grid_s=grid_of(problem))
+
+
+def drawn_future(
+    problem: Problem, cells: Sequence[Cell], coming: tuple[Coming, ...], draw: numpy.random.Generator
+) -> Future:
+    """Return a future with drawn run times."""
+    likely = likely_future(problem, cells, coming)
+    upper_s = numpy.array([job.upper_s for job in problem.pending])
+    ends_s = []
+    for cell, likely_s in zip(cells, likely.ends_s, strict=True):
+        limits_s = numpy.array([held.limit_left_s for held in cell.running])
+        drawn_s = _drawn(likely_s, numpy.minimum(limits_s, math.e * likely_s), draw)
+        ends_s.append(numpy.minimum(drawn_s, limits_s))
+    run_s = _drawn(likely.run_s, upper_s, draw)
+    return msgspec.structs.replace(likely, run_s=run_s, ends_s=tuple(ends_s))
+
+
+def grid_of(problem: Problem) -> float:
+    """Return how often a rollout of a queue looks (seconds), 0: whenever something happens."""
+    return GRID_S if sum(job.tasks for job in problem.pending) > LONG_TASKS else 0.0
+
+
+def _drawn(median_s: Floats, upper_s: Floats, draw: numpy.random.Generator) -> Floats:
+    spread = numpy.log(numpy.maximum(upper_s, median_s) / median_s) / UPPER_DEVIATIONS
+    drawn: Floats = numpy.maximum(
+        SHORTEST_S, median_s * numpy.exp(spread * draw.standard_normal(len(median_s)))
+    )
+    return drawn
+
+
+def look_ahead(
+    cells: Sequence[Cell],
+    places: Floats,
+    future: Future,
+    untils: Sequence[Until],
+    first_from_s: Mapping[int, float] | None = None,
+) -> Outlook:
+    """Return what a future brings where what waits has these places (0: first); `untils` has one a cell."""
+    first_s = [math.inf] * len(places)
+    rolled = []
+    for number, (cell, until) in enumerate(zip(cells, untils, strict=True)):
+        turns_s = _soon(cell, first_from_s, until)
+        entries = _entries(cell, places, future, until, turns_s)
+        coming = _coming(cell, places, [one for one in future.arrivals if one.cell == number])
+        found = roll(cell, entries + coming, future.ends_s[number], until, turns_s, future.grid_s)
+        for member, start_s in zip(found.numbers, found.starts_s, strict=True):
+            if member < len(first_s) and start_s < first_s[member]:
+                first_s[member] = start_s
+        rolled.append(found)
+    return Outlook(first_s=numpy.array(first_s), rolled=tuple(rolled))
+
+
+def _soon(cell: Cell, first_from_s: Mapping[int, float] | None, until: Until) -> dict[int, float]:
+    """Return who comes first from when on, of those whose moment is looked at."""
+    if not first_from_s:
+        return {}
+    return {
+        at: first_from_s[at] for at in cell.active if at in first_from_s and first_from_s[at] <= until.until_s
+    }
+
+
+def _entries(
+    cell: Cell, places: Floats, future: Future, until: Until, turns_s: Mapping[int, float]
+) -> list[Entry]:
+    """Return those that wait in a cell, as far behind as a rollout could come to look at."""
+    active = list(cell.active)
+    own, most = places[active], until.most_starts + DEPTH + len(future.arrivals)
+    if most < len(active):
+        last = numpy.partition(own, most)[most]
+        active = [
+            at for at, place in zip(active, own.tolist(), strict=True) if place <= last or at in turns_s
+        ]
+    place_of, run_of = places[active].tolist(), future.run_s[active].tolist()
+    return [
+        Entry(at, cell.needs[at], place, run_s)
+        for at, place, run_s in zip(active, place_of, run_of, strict=True)
+    ]
+
+
+def _coming(cell: Cell, places: Floats, arrivals: Sequence[Arrival]) -> list[Entry]:
+    """Return the arrivals of a cell: behind as many of those that wait as Slurm's own priorities put them."""
+    if not arrivals:
+        return []
+    in_order = numpy.sort(places[list(cell.active)]).tolist()
+    return [
+        Entry(
+            one.number, one.need, in_order[one.behind - 1] + 0.5 if one.behind else -0.5, one.run_s, one.at_s
+        )
+        for one in arrivals
+    ]
+
+
+def arrivals_of(problem: Problem, cells: Sequence[Cell], coming: Sequence[Coming]) -> tuple[Arrival, ...]:
+    """Return the jobs that a forecast expects where something waits, and that a machine there can hold."""
+    waiting = [sorted(_rank(problem.pending[number]) for number in cell.active) for cell in cells]
+    homes: dict[tuple[frozenset[int], Amounts], tuple[int, int] | None] = {}
+    found = []
+    for number, one in enumerate(coming):
+        kind = (one.pools, one.demand)
+        if kind not in homes:
+            home = home_of(cells, one.pools)
+            homes[kind] = home if home and _fits(cells[home[0]], home[1], one) else None
+        place = homes[kind]
+        if place is None:
+            continue
+        found.append(
+            Arrival(
+                number=len(problem.pending) + number,
+                cell=place[0],
+                need=Need(one.demand, 1, 1, place[1], one.limit_s),
+                run_s=max(SHORTEST_S, one.likely_s),
+                at_s=one.at_s,
+                behind=bisect_left(waiting[place[0]], (-one.tier, -one.priority + 1)),
+            )
+        )
+    return tuple(found)
+
+
+def _rank(job: Pending) -> tuple[int, int]:
+    return -job.tier, -job.priority
+
+
+def _fits(cell: Cell, group: int, one: Coming) -> bool:
+    own = numpy.array([group in each for each in cell.only_for if each is not None] or [True])
+    return bool(((cell.capacity >= numpy.array(one.demand)[:, None]).all(axis=0) & own).any())

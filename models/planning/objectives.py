@@ -1,0 +1,69 @@
+"""How well a rollout serves what the site wants: one number an objective, less is better. Pure.
+
+Each task of an array counts as a job. Energy is what machines draw while they do nothing: the work itself is assumed to
+draw the same in any order, and all machines alike when idle, so that it is the idle share, as for utilisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy
+
+from models.planning.problem import Objective
+from models.scheduling.room import Floats
+
+# A slowdown counts jobs shorter than this as if they ran this long (Feitelson's bound).
+SHORT_S = 10.0
+
+
+class Starts(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that start: seconds from now, `weight` (how many), the `share` of all machines, how far was looked."""
+
+    waited_s: Floats
+    start_s: Floats
+    run_s: Floats
+    deadline_s: Floats
+    weight: Floats
+    share: Floats
+    until_s: Floats
+
+
+def mean_slowdown(starts: Starts) -> float:
+    """Return the mean bounded slowdown."""
+    stayed_s = starts.waited_s + starts.start_s + starts.run_s
+    slowdowns = numpy.maximum(1.0, stayed_s / numpy.maximum(starts.run_s, SHORT_S))
+    return _mean(slowdowns, starts.weight)
+
+
+def mean_wait(starts: Starts) -> float:
+    """Return the mean wait, from submission (seconds)."""
+    return _mean(starts.waited_s + starts.start_s, starts.weight)
+
+
+def idle(starts: Starts) -> float:
+    """Return the part of the work that could be done by the end which is not."""
+    used_s = numpy.clip(starts.until_s - starts.start_s, 0.0, starts.run_s)
+    wanted = float((starts.weight * starts.share * numpy.minimum(starts.run_s, starts.until_s)).sum())
+    used = float((starts.weight * starts.share * used_s).sum())
+    return 1.0 - used / wanted if wanted else 0.0
+
+
+def missed(starts: Starts) -> float:
+    """Return the share of tasks that end after their deadline."""
+    return _mean((starts.start_s + starts.run_s > starts.deadline_s).astype(numpy.float64), starts.weight)
+
+
+def _mean(values: Floats, weight: Floats) -> float:
+    whole = float(weight.sum())
+    return float((values * weight).sum()) / whole if whole else 0.0
+
+
+OBJECTIVES: dict[Objective, Callable[[Starts], float]] = {
+    "slowdown": mean_slowdown,
+    "wait": mean_wait,
+    "utilisation": idle,
+    "deadlines": missed,
+    "energy": idle,
+}

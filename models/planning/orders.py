@@ -1,0 +1,124 @@
+"""The orders that are tried, as a table: from the waiting records to a key each, the least first. Pure.
+
+An order wishes; what the site allows of it is within_bounds.py's. Equal keys stay in Slurm's own order. A new one is a
+line in ORDERS.
+
+WFP3 and UNICEF: Tang, Lan, Desai, Buettner: Fault-aware, utility-based job scheduling on Blue Gene/P systems (CLUSTER
+2009). F1: Carastan-Santos, de Camargo: Obtaining dynamic scheduling policies with simulation and machine learning
+(SC'17), log10(run)·cores + 870·log10(submit); its submission is counted from the oldest that waits. They take the
+user's limit, or any guess, for run time; here it is the likely one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy
+
+from models.planning.problem import Problem
+from models.scheduling.heap_order import heap_preorder
+from models.scheduling.room import MILLI, Floats
+
+AS_IS = "as it is"
+SHORTEST_S = 1.0
+# By how many times its likely run a job counts as younger in `aged`; measured (docs/decisions/0038).
+STRENGTH = 5.0
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """What orders look at, one value a record: Slurm's rank, seconds, cores of a task, its share of the cluster."""
+
+    rank: Floats
+    likely_s: Floats
+    waited_s: Floats
+    deadline_s: Floats
+    cores: Floats
+    nodes: Floats
+    share: Floats
+    seed: int
+    most_delay_s: float = 3600.0
+
+
+Order = Callable[[Columns], Floats]
+
+
+def columns_of(problem: Problem, rank: Floats, seed: int, most_delay_s: float = 3600.0) -> Columns:
+    """Return the columns of what waits, given Slurm's own ranks."""
+    pending = problem.pending
+
+    def column(values: list[float]) -> Floats:
+        return numpy.array(values, dtype=numpy.float64)
+
+    wholes = [max(1, sum(machine.amounts[row] for machine in problem.machines)) for row in range(3)]
+    return Columns(
+        rank=rank,
+        likely_s=column([max(SHORTEST_S, min(job.likely_s, job.limit_s)) for job in pending]),
+        waited_s=column([job.waited_s for job in pending]),
+        deadline_s=column([job.deadline_s for job in pending]),
+        cores=column([max(job.demand[0], 1) / MILLI for job in pending]),
+        nodes=column([job.nodes for job in pending]),
+        share=column([max(a / w for a, w in zip(job.demand, wholes, strict=True)) for job in pending]),
+        seed=seed,
+        most_delay_s=most_delay_s,
+    )
+
+
+def smallest_area(jobs: Columns) -> Floats:
+    """Least of the cluster × time first: what it keeps from others, whatever resource it is short of."""
+    areas: Floats = jobs.share * jobs.likely_s
+    return areas
+
+
+def expansion(jobs: Columns) -> Floats:
+    """Highest expansion factor (wait + run) / run first."""
+    return -(jobs.waited_s + jobs.likely_s) / jobs.likely_s
+
+
+def wfp3(jobs: Columns) -> Floats:
+    """(wait / run)³ · cores, highest first."""
+    return -((jobs.waited_s / jobs.likely_s) ** 3) * jobs.cores
+
+
+def unicef(jobs: Columns) -> Floats:
+    """Wait / (log2(cores) · run), highest first; one core counts as two."""
+    return -jobs.waited_s / (numpy.log2(numpy.maximum(2.0, jobs.cores)) * jobs.likely_s)
+
+
+def f1(jobs: Columns) -> Floats:
+    """log10(run) · cores + 870 · log10(submit), least first."""
+    submitted_s = jobs.waited_s.max(initial=0.0) - jobs.waited_s
+    cores = numpy.maximum(1.0, jobs.cores)
+    keys: Floats = numpy.log10(jobs.likely_s) * cores + 870.0 * numpy.log10(numpy.maximum(1.0, submitted_s))
+    return keys
+
+
+def heap(jobs: Columns) -> Floats:
+    """Areas as a max-heap in pre-order, small ones among large ones (heap_order.py)."""
+    order = heap_preorder(smallest_area(jobs), numpy.random.default_rng(jobs.seed))
+    keys: Floats = numpy.empty(len(order))
+    keys[order] = numpy.arange(len(order))
+    return keys
+
+
+def aged(jobs: Columns) -> Floats:
+    """First come first, but who is likely to run long as if come later: by STRENGTH times that, at most the delay.
+
+    Nobody is passed by who came later than that bound after it, and a key stays what it is while a job waits.
+    """
+    return numpy.minimum(STRENGTH * jobs.likely_s, jobs.most_delay_s) - jobs.waited_s
+
+
+ORDERS: dict[str, Order] = {
+    AS_IS: lambda jobs: jobs.rank,
+    "aged shortest first": aged,
+    "shortest first": lambda jobs: jobs.likely_s,
+    "smallest area first": smallest_area,
+    "expansion factor": expansion,
+    "WFP3": wfp3,
+    "UNICEF": unicef,
+    "F1": f1,
+    "heap": heap,
+    "earliest deadline": lambda jobs: jobs.deadline_s,
+    "largest first": lambda jobs: -jobs.share,
+}

@@ -1,0 +1,125 @@
+"""The plan: of a portfolio of orders, as far as bounds allow them, the one that serves the site's objective best. Pure.
+
+Changes nothing where that is best, or as good. All orders are rolled through one future first; the best of them then
+through all, with who would be delayed too much put first. What bounds the work is a count of simulated starts, never a
+clock, so that the same problem, bounds and seed give the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy
+
+from models.planning.candidates import Candidate, glimpse, settle
+from models.planning.cells import Cell, cells_of, slurm_order
+from models.planning.checks import check, nothing_to_plan
+from models.planning.futures import drawn_future, likely_future
+from models.planning.orders import AS_IS, ORDERS, Columns, columns_of
+from models.planning.problem import Bounds, Objective, Plan, Problem
+from models.planning.prospects import Ahead, ahead_of, base_prospect
+from models.planning.rollout import places_of
+from models.planning.telling import told, unchanged
+from models.scheduling.room import Floats
+
+# So many starts of tasks may be simulated for a plan, and as many of one rollout of the queue as it is.
+MOST_STARTS = 20_000
+SHARE_OF_ONE = 30
+FOR_INTERVALS = 2_000
+IN_FORCE = "as planned before"
+# What is tried first where not all can be.
+FAVOURITES: dict[Objective, str] = {"utilisation": "largest first", "deadlines": "earliest deadline"}
+
+
+class Race(msgspec.Struct, kw_only=True):
+    """What has been tried, what was left out for the work, and the work so far (starts simulated)."""
+
+    tried: list[Candidate]
+    left_out: list[str]
+    starts: int
+
+
+def plan(problem: Problem, bounds: Bounds, seed: int = 1) -> Plan:
+    """Return what is best to do; ModelError where the problem makes no sense (checks.py)."""
+    check(problem)
+    cells = cells_of(problem)
+    nothing = nothing_to_plan(problem, cells)
+    if nothing:
+        return unchanged(problem, nothing)
+    rank = places_of(slurm_order(problem.pending))
+    ahead = _ahead(problem, bounds, cells, rank, seed)
+    as_is = Candidate(
+        order=AS_IS,
+        factors={number: 0 for cell in cells for number in cell.active},
+        places=rank,
+        prospect=base_prospect(ahead, len(ahead.futures)),
+    )
+    race = Race(tried=[as_is], left_out=[], starts=ahead.starts * len(ahead.futures))
+    wishes = _wishes(problem, columns_of(problem, rank, seed, bounds.most_delay_s), bounds.objective)
+    glimpses = _glimpse_all(ahead, wishes, race)
+    best = _settle_best(ahead, wishes, glimpses, race)
+    return told(ahead, as_is, best, race.tried, race.left_out, MOST_STARTS - race.starts, seed)
+
+
+def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats, seed: int) -> Ahead:
+    """Return the queue as it is in a likely future, and in others with drawn run times, each with a forecast's sample.
+
+    Expected starts are means over all of them: one future alone has jobs in it that start early by luck.
+    """
+    coming = problem.coming or ((),)
+    draw = numpy.random.default_rng(seed)
+    futures = [likely_future(problem, cells, coming[0])]
+    futures += [
+        drawn_future(problem, cells, coming[number % len(coming)], draw)
+        for number in range(1, bounds.samples)
+    ]
+    return ahead_of(problem, bounds, cells, futures, rank, MOST_STARTS // SHARE_OF_ONE)
+
+
+def _wishes(problem: Problem, columns: Columns, objective: Objective) -> dict[str, Floats]:
+    """Return the wished keys of each order, those in force first."""
+    wishes: dict[str, Floats] = {}
+    if any(job.factor for job in problem.pending):
+        wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in problem.pending])
+    names = sorted(ORDERS, key=lambda name: name != FAVOURITES.get(objective))
+    for name in names:
+        keys = ORDERS[name](columns)
+        # One that tells nobody apart is Slurm's own.
+        if name != AS_IS and (keys != keys[0]).any():
+            wishes[name] = keys
+    return wishes
+
+
+def _glimpse_all(ahead: Ahead, wishes: dict[str, Floats], race: Race) -> list[Candidate]:
+    """Roll each order through one future, for at most half of the work; note those that are left out."""
+    found = []
+    for name, wished in wishes.items():
+        if race.starts > MOST_STARTS // 2:
+            race.left_out.append(name)
+            continue
+        one = glimpse(ahead, name, wished)
+        race.starts += one.prospect.starts
+        found.append(one)
+    return found
+
+
+def _settle_best(
+    ahead: Ahead, wishes: dict[str, Floats], glimpses: Sequence[Candidate], race: Race
+) -> Candidate:
+    """Return the best allowed order of those that promise most; what is in force, or is as it is, where none gains."""
+    as_is, bounds = race.tried[0], ahead.bounds
+    ranked = sorted(glimpses, key=lambda one: (one.order != IN_FORCE, one.prospect.value))
+    worth = base_prospect(ahead, 1).value * (1 - bounds.least_gain)
+    best = as_is
+    for one in ranked:
+        promising = one.prospect.value < worth or one.order == IN_FORCE
+        if not promising or race.starts > MOST_STARTS - FOR_INTERVALS:
+            race.tried.append(one)
+            continue
+        settled, starts = settle(ahead, one, wishes[one.order], 2 * (MOST_STARTS - race.starts) // 3)
+        race.starts += starts
+        race.tried.append(settled)
+        if not settled.refused and settled.prospect.value < best.prospect.value * (1 - bounds.least_gain):
+            best = settled
+    return best

@@ -1,0 +1,164 @@
+"""What a plan is made of and what comes out: the queue, what runs, the nodes, the site's bounds. Pure values.
+
+Seconds count from the moment of the plan; amounts are in the units of scheduling.room.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+
+from accounting.errors import ModelError
+from models.scheduling.availability import Window
+from models.scheduling.room import Amounts, Parts
+
+Objective = Literal["slowdown", "wait", "utilisation", "deadlines", "energy"]
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node: what it has in all, and which pools (partitions) may use it."""
+
+    amounts: Amounts
+    pools: frozenset[int]
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A record that waits. `priority` is Slurm's, `factor` (the SiteFactor in force) left out.
+
+    `demand` is that of one task of an array of `tasks`, over `nodes` nodes in equal parts. It may use machines of any
+    of its `pools`. `likely_s` is the median of how long it is expected to run, `upper_s` a bound that few exceed;
+    without evidence both are its limit. `fair_share` is 0 to 1, more is better; None: it does not count. `kept` says
+    why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
+    `latest_start_s` is when it has to have started by what earlier plans said, `deadline_s` when it has to have ended.
+    Slurm looks at those of a higher `tier` (PriorityTier) first, whatever their priority.
+    """
+
+    job_id: int
+    account: int
+    user: int
+    pools: frozenset[int]
+    priority: int
+    factor: int
+    demand: Amounts
+    limit_s: float
+    likely_s: float
+    upper_s: float
+    waited_s: float
+    tasks: int = 1
+    nodes: int = 1
+    fair_share: float | None = None
+    kept: str = ""
+    out: bool = False
+    latest_start_s: float = math.inf
+    deadline_s: float = math.inf
+    tier: int = 1
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that runs: where, how long already, how much longer at most, and how much longer likely."""
+
+    job_id: int
+    account: int
+    user: int
+    parts: Parts
+    ran_s: float
+    limit_left_s: float
+    likely_left_s: float
+
+
+class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that a forecast expects: when it comes, with which priority, and the rest as of Pending."""
+
+    at_s: float
+    account: int
+    user: int
+    pools: frozenset[int]
+    priority: int
+    demand: Amounts
+    limit_s: float
+    likely_s: float
+    tier: int = 1
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What the site allows and wants.
+
+    No job is to start more than `most_delay_s` later than without us, nor to wait longer than the longest would without
+    us. Who has waited `most_wait_s` comes before all that may be moved, in Slurm's own order. Of two jobs of different
+    accounts whose fair-share factors differ by more than `most_inversion`, the better one is never put behind. No
+    factor is beyond ±`most_factor` points, no more than `most_changes` change at once. A plan that is not better by
+    `least_gain` (a share of the objective) is not worth it.
+    """
+
+    objective: Objective = "slowdown"
+    most_delay_s: float = 3600.0
+    most_wait_s: float = math.inf
+    most_inversion: float = 0.1
+    most_factor: int = 10_000
+    most_changes: int = 1_000
+    least_gain: float = 0.02
+    horizon_s: float = 86_400.0
+    samples: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that nothing can keep."""
+        if min(self.most_delay_s, self.most_wait_s, self.most_inversion) < 0 or self.horizon_s <= 0:
+            raise ModelError(
+                f"{self} are no bounds; give delays and shares of at least 0, a horizon above 0 s"
+            )
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a plan knows. `coming` has one list of arrivals a sample of the forecast; none: no forecast.
+
+    `windows` are what machines lack for a time, for all who are not named by a reservation.
+    """
+
+    machines: tuple[Machine, ...]
+    pending: tuple[Pending, ...]
+    running: tuple[Holding, ...]
+    coming: tuple[tuple[Coming, ...], ...] = ()
+    windows: tuple[Window, ...] = ()
+
+
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A waiting job in a plan: its factor now and then, when it would start without us and with it, from now.
+
+    `low_s` and `high_s` hold the start with a chance of 80 %; infinite: not within the horizon. `latest_start_s` is
+    when it has to have started, by this plan's view of what would be without us.
+    """
+
+    job_id: int
+    before: int
+    after: int
+    base_start_s: float
+    start_s: float
+    low_s: float
+    high_s: float
+    reason: str
+    latest_start_s: float = math.inf
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """An order that was tried: what the objective came to (less is better), and why it is not used, '' if it may be."""
+
+    order: str
+    value: float
+    refused: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is best to do, of what was tried. `order` is «as it is» where that is to change nothing; `why` in words."""
+
+    order: str
+    why: str
+    gain: float
+    tried: tuple[Tried, ...]
+    jobs: tuple[PlannedJob, ...]
+
+    @property
+    def changes(self) -> tuple[PlannedJob, ...]:
+        """The jobs whose factor is to change."""
+        return tuple(job for job in self.jobs if job.before != job.after)

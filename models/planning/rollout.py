@@ -1,0 +1,77 @@
+"""When Slurm as it is would start what waits, with an interval: the queue rolled forward in its own order. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy
+
+from models.planning.cells import Cell, cells_of, slurm_order
+from models.planning.checks import check
+from models.planning.forward import Until
+from models.planning.futures import Future, Outlook, drawn_future, likely_future, look_ahead
+from models.planning.problem import Problem
+from models.scheduling.room import Floats
+
+HORIZON_S = 7 * 86_400.0
+# So many starts of tasks are simulated in all.
+MOST_STARTS = 12_000
+LOW, HIGH = 0.1, 0.9
+
+
+class StartSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """When a record would start (seconds from now; infinite: beyond the horizon); low to high holds it with 80 %."""
+
+    start_s: float
+    low_s: float
+    high_s: float
+
+
+def expected_starts(
+    problem: Problem, samples: int, seed: int = 1, horizon_s: float = HORIZON_S
+) -> list[StartSpan]:
+    """Return when Slurm as it is would start each waiting record, of an array its first task; ModelError as of `check`.
+
+    `start_s` is where all runs as long as is likely; of `samples` futures with drawn run times, each with a sample of
+    the forecast in turn, low and high are the 10 and 90 % quantiles. Without samples both are `start_s`.
+    """
+    check(problem)
+    cells = cells_of(problem)
+    if not cells:
+        return [StartSpan(start_s=numpy.inf, low_s=numpy.inf, high_s=numpy.inf)] * len(problem.pending)
+    places = places_of(slurm_order(problem.pending))
+    most = max(1, MOST_STARTS // (samples + 1) // len(cells))
+    untils = [Until(until_s=horizon_s, most_starts=most)] * len(cells)
+    coming = problem.coming or ((),)
+    likely = look_ahead(cells, places, likely_future(problem, cells, coming[0]), untils)
+    drawn = [
+        look_ahead(cells, places, future, untils) for future in drawn_futures(problem, cells, samples, seed)
+    ]
+    low_s, high_s = span_of(likely.first_s, drawn)
+    return [
+        StartSpan(start_s=start_s, low_s=low, high_s=high)
+        for start_s, low, high in zip(likely.first_s.tolist(), low_s.tolist(), high_s.tolist(), strict=True)
+    ]
+
+
+def drawn_futures(problem: Problem, cells: list[Cell], samples: int, seed: int) -> list[Future]:
+    """Return futures with drawn run times, each with a sample of the forecast in turn."""
+    draw = numpy.random.default_rng(seed)
+    coming = problem.coming or ((),)
+    return [drawn_future(problem, cells, coming[number % len(coming)], draw) for number in range(samples)]
+
+
+def places_of(order: list[int]) -> Floats:
+    """Return the place of each record of an order of all."""
+    places: Floats = numpy.empty(len(order))
+    places[order] = numpy.arange(len(order))
+    return places
+
+
+def span_of(start_s: Floats, drawn: list[Outlook]) -> tuple[Floats, Floats]:
+    """Return between which seconds starts lie with 80 %, by drawn futures; what is said lies within."""
+    if not drawn:
+        return start_s, start_s
+    first_s = numpy.array([outlook.first_s for outlook in drawn])
+    low_s = numpy.quantile(first_s, LOW, axis=0, method="lower")
+    high_s = numpy.quantile(first_s, HIGH, axis=0, method="higher")
+    return numpy.minimum(low_s, start_s), numpy.maximum(high_s, start_s)

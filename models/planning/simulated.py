@@ -1,0 +1,206 @@
+"""The planner as advice in a simulation: from what that shows to a problem, and from a plan to keys. Pure state.
+
+What the advisor keeps from cycle to cycle is kept here: the factors in force, and by when each job has to have started,
+so that delays do not add up. Slurm's own priority is age alone, a point a second, so that a factor is seconds of age.
+It sees jobs by what they ask for; how long one runs it learns when it has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from models.planning.arrivals import Arrival, drawn_arrivals
+from models.planning.planning import plan
+from models.planning.problem import Bounds, Holding, Machine, Pending, Plan, Problem
+from models.scheduling.room import Amounts, amounts_of
+from models.simulation.hooks import Moving
+from models.simulation.nodes import Cluster
+from models.simulation.workload import Workload
+
+# Above any age in points: Slurm's priorities are positive.
+TOP_PRIORITY = 1 << 30
+POOL = frozenset({0})
+SHORTEST_S = 1.0
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a job before it ran: for whom, of which resources how much, on how many nodes, for how long."""
+
+    number: int
+    account: int
+    user: int
+    demand: Amounts
+    nodes: int
+    limit_s: float
+
+
+class Expectation(Protocol):
+    """How long jobs run, learned from those that ended."""
+
+    def run_s(self, job: Asked) -> tuple[float, float]:
+        """Return how long a job is likely to run and what few exceed (seconds)."""
+
+    def left_s(self, job: Asked, ran_s: float) -> float:
+        """Return how much longer one that ran so long is likely to run (seconds)."""
+
+    def ended(self, job: Asked, run_s: float, end_s: float) -> None:
+        """Learn of one that ended, and when."""
+
+
+class PlannedAdvice:
+    """Plans whenever a simulation asks, by what it has been told. `planned` hears of every plan.
+
+    Arrivals are forecast for `forecast_s` seconds, 0: none.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Asked],
+        cluster: Cluster,
+        bounds: Bounds,
+        expectation: Expectation,
+        *,
+        forecast_s: float = 0.0,
+        period_s: float = 60.0,
+        seed: int = 1,
+        planned: Callable[[float, Plan], None] = lambda _now_s, _plan: None,
+    ) -> None:
+        self._jobs = jobs
+        self._bounds = bounds
+        self._expectation = expectation
+        self._forecast_s = forecast_s
+        self._period_s = period_s
+        self._seed = seed
+        self._planned = planned
+        self._machines = tuple(
+            Machine(amounts=amounts_of(cluster.capacity[:, node]), pools=POOL) for node in range(cluster.own)
+        )
+        self._came_s: dict[int, float] = {}
+        # What came so far, in the order of its arrival; what it was expected to run then.
+        self._arrivals: list[Arrival] = []
+        self._factors: dict[int, int] = {}
+        self._latest_s: dict[int, float] = {}
+
+    @property
+    def period_s(self) -> float:
+        """Return the time between two plans (seconds)."""
+        return self._period_s
+
+    def came(self, number: int, now_s: float) -> None:
+        """Note when a job came; one that comes back keeps its age, as a requeued one does not lose its place here."""
+        if number in self._came_s:
+            return
+        self._came_s[number] = now_s
+        job = self._jobs[number]
+        likely_s, _ = self._expectation.run_s(job)
+        self._arrivals.append(
+            Arrival(
+                at_s=now_s,
+                account=job.account,
+                user=job.user,
+                pools=POOL,
+                demand=job.demand,
+                limit_s=job.limit_s,
+                likely_s=likely_s,
+            )
+        )
+
+    def ended(self, number: int, now_s: float, start_s: float) -> None:
+        """Learn how long a job ran."""
+        self._expectation.ended(self._jobs[number], now_s - start_s, now_s)
+
+    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
+        """Return the keys that a plan's factors make."""
+        for kept in (self._factors, self._latest_s):
+            for number in [number for number in kept if number not in waiting]:
+                del kept[number]
+        found = plan(self.problem(now_s, waiting, running), self._bounds, self._seed)
+        self._planned(now_s, found)
+        for job in found.jobs:
+            self._factors[job.job_id] = job.after
+            if math.isfinite(job.latest_start_s):
+                self._latest_s.setdefault(job.job_id, now_s + job.latest_start_s)
+        return {
+            number: float(TOP_PRIORITY - self._priority(number) - self._factors.get(number, 0))
+            for number in waiting
+        }
+
+    def problem(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Problem:
+        """Return what is known at a moment."""
+        bounds = self._bounds
+        coming = (
+            drawn_arrivals(self._arrivals, now_s, self._forecast_s, bounds.samples, self._seed, priority_of)
+            if self._forecast_s
+            else ()
+        )
+        return Problem(
+            machines=self._machines,
+            pending=tuple(self._pending(number, now_s) for number in waiting),
+            running=tuple(self._holding(each, now_s) for each in running),
+            coming=coming,
+        )
+
+    def _priority(self, number: int) -> int:
+        return priority_of(self._came_s[number])
+
+    def _pending(self, number: int, now_s: float) -> Pending:
+        job = self._jobs[number]
+        likely_s, upper_s = self._expectation.run_s(job)
+        return Pending(
+            job_id=number,
+            account=job.account,
+            user=job.user,
+            pools=POOL,
+            priority=self._priority(number),
+            factor=self._factors.get(number, 0),
+            demand=job.demand,
+            limit_s=job.limit_s,
+            likely_s=likely_s,
+            upper_s=upper_s,
+            waited_s=now_s - self._came_s[number],
+            nodes=job.nodes,
+            latest_start_s=self._latest_s.get(number, math.inf) - now_s,
+        )
+
+    def _holding(self, each: Moving, now_s: float) -> Holding:
+        job = self._jobs[each.number]
+        ran_s = now_s - each.start_s
+        left_s = max(SHORTEST_S, job.limit_s - ran_s)
+        likely_s = self._expectation.left_s(job, ran_s)
+        return Holding(
+            job_id=each.number,
+            account=job.account,
+            user=job.user,
+            parts=each.parts,
+            ran_s=ran_s,
+            limit_left_s=left_s,
+            likely_left_s=min(left_s, max(SHORTEST_S, likely_s)),
+        )
+
+
+def priority_of(came_s: float) -> int:
+    """Return Slurm's own priority of a job that came then: the older, the higher, a point a second."""
+    return TOP_PRIORITY - round(came_s)
+
+
+def asked_of(jobs: Workload, account: Sequence[int], cluster: Cluster) -> list[Asked]:
+    """Return what each job of a load asks for; one that no node holds takes as few as would."""
+    most = [max(1, int(amount)) for amount in cluster.capacity[:, : cluster.own].max(axis=1)]
+    demands = [amounts_of(row) for row in jobs.asked]
+    return [
+        Asked(
+            number=number,
+            account=account[number],
+            user=user,
+            demand=demand,
+            nodes=max(-(-amount // bound) for amount, bound in zip(demand, most, strict=True)),
+            limit_s=limit_s,
+        )
+        for number, (demand, user, limit_s) in enumerate(
+            zip(demands, jobs.user.tolist(), jobs.limit_s.tolist(), strict=True)
+        )
+    ]

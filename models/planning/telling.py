@@ -1,0 +1,142 @@
+"""A plan in words and as values: each job's factor, starts and reason, what was tried, and why this one. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy
+
+from models.planning.candidates import NOT_CLOSELY, Candidate
+from models.planning.futures import look_ahead
+from models.planning.orders import AS_IS
+from models.planning.problem import Pending, Plan, PlannedJob, Problem, Tried
+from models.planning.prospects import Ahead, turns_of, untils_of
+from models.planning.rollout import drawn_futures, span_of
+from models.scheduling.room import Floats
+
+LEAST_DRAWN, MOST_DRAWN = 3, 9
+
+
+def told(
+    ahead: Ahead,
+    as_is: Candidate,
+    best: Candidate,
+    tried: Sequence[Candidate],
+    left_out: Sequence[str],
+    most_starts: int,
+    seed: int,
+) -> Plan:
+    """Return the plan that a candidate is; intervals are by as many drawn futures as `most_starts` leave room for."""
+    before, after = as_is.prospect.value, best.prospect.value
+    gain = 1 - after / before if best is not as_is and before > 0 else 0.0
+    base_s, start_s = as_is.prospect.start_s, best.prospect.start_s
+    low_s, high_s = _spans(ahead, best, start_s, most_starts, seed)
+    jobs = tuple(
+        PlannedJob(
+            job_id=job.job_id,
+            before=job.factor,
+            after=_factor(job, best.factors.get(number)),
+            base_start_s=float(base_s[number]),
+            start_s=float(start_s[number]),
+            low_s=float(low_s[number]),
+            high_s=float(high_s[number]),
+            reason=_reason(job, best, float(base_s[number]), float(start_s[number])),
+            latest_start_s=float(base_s[number] + ahead.delay_s[number]),
+        )
+        for number, job in enumerate(ahead.problem.pending)
+    )
+    return Plan(
+        order=best.order,
+        why=_why(ahead, best, gain, tried, left_out),
+        gain=gain,
+        tried=tuple(Tried(order=one.order, value=one.prospect.value, refused=one.refused) for one in tried),
+        jobs=_bounded(jobs, ahead.bounds.most_changes),
+    )
+
+
+def unchanged(problem: Problem, why: str) -> Plan:
+    """Return the plan that leaves the queue as Slurm has it."""
+    endless = math.inf
+    jobs = tuple(
+        PlannedJob(
+            job_id=job.job_id,
+            before=job.factor,
+            after=_factor(job, None),
+            base_start_s=endless,
+            start_s=endless,
+            low_s=endless,
+            high_s=endless,
+            reason=why,
+        )
+        for job in problem.pending
+    )
+    return Plan(order=AS_IS, why=why, gain=0.0, tried=(), jobs=jobs)
+
+
+def _factor(job: Pending, factor: int | None) -> int:
+    return job.factor if job.kept or job.out or factor is None else factor
+
+
+def _bounded(jobs: tuple[PlannedJob, ...], most_changes: int) -> tuple[PlannedJob, ...]:
+    """Return the jobs with no more changes than are allowed: only taking factors back can be more."""
+    found, changes = [], 0
+    for job in jobs:
+        changes += job.before != job.after
+        late = job.before != job.after and changes > most_changes
+        found.append(msgspec.structs.replace(job, after=job.before, reason="next time") if late else job)
+    return tuple(found)
+
+
+def _spans(
+    ahead: Ahead, best: Candidate, start_s: Floats, most_starts: int, seed: int
+) -> tuple[Floats, Floats]:
+    problem, cells = ahead.problem, list(ahead.cells)
+    number = max(LEAST_DRAWN, min(MOST_DRAWN, most_starts // max(1, ahead.starts)))
+    untils = untils_of(problem, cells, ahead.bounds.horizon_s, ahead.starts + len(cells))
+    turns = turns_of(ahead, 0) if best.order != AS_IS else None
+    drawn = [
+        look_ahead(cells, best.places, future, untils, turns)
+        for future in drawn_futures(problem, cells, number, seed)
+    ]
+    return span_of(start_s, drawn)
+
+
+def _why(
+    ahead: Ahead, best: Candidate, gain: float, tried: Sequence[Candidate], left_out: Sequence[str]
+) -> str:
+    measure, least = ahead.bounds.objective, ahead.bounds.least_gain
+    others = [one for one in tried if one.order not in (AS_IS, best.order)]
+    better = [one for one in others if one.prospect.value < best.prospect.value]
+    if best.order == AS_IS:
+        words = f"none of {len(others)} orders is better by {least:.0%} ({measure}) within the bounds"
+    else:
+        words = f"«{best.order}» is better by {gain:.0%} ({measure}), of {len(others) + 1} orders"
+    refused = [f"«{one.order}»: {one.refused}" for one in better if one.refused not in ("", NOT_CLOSELY)]
+    if refused:
+        words += "; refused: " + ", ".join(refused)
+    passed_over = [one.order for one in better if one.refused == NOT_CLOSELY]
+    if passed_over:
+        words += "; looked at in passing only: " + ", ".join(passed_over)
+    if left_out:
+        words += "; not tried, as the queue is long: " + ", ".join(left_out)
+    seen_s = [rolled.until_s for rolled in ahead.base[0].rolled]
+    if min(seen_s) < ahead.bounds.horizon_s:
+        words += (
+            f"; looked {min(seen_s) / 60:.0f} min ahead, which is where {ahead.starts} tasks have started"
+        )
+    return words
+
+
+def _reason(job: Pending, best: Candidate, base_s: float, start_s: float) -> str:
+    if job.kept:
+        return f"kept: {job.kept}"
+    if job.out:
+        return "it cannot start now"
+    if best.order == AS_IS:
+        return "as Slurm has it"
+    words = f"{best.order}, likely {job.likely_s / 60:.0f} of {job.limit_s / 60:.0f} min"
+    if not (numpy.isfinite(base_s) and numpy.isfinite(start_s)) or abs(base_s - start_s) < 60:
+        return words
+    return f"{words}: {abs(base_s - start_s) / 60:.0f} min {'sooner' if start_s < base_s else 'later'}"

@@ -1,0 +1,143 @@
+"""From the order that is wished to the one that the site's bounds leave of it. Pure.
+
+Within a segment only: nothing that is behind a record whose place is not ours (`kept`), or of a lower tier, in Slurm's
+order passes it, so that what is kept has the same before it as without us. In a segment, who is urgent (has waited
+long, is overdue, or would start too late otherwise) comes first, in Slurm's own order; with it those whose better fair
+share holds them before it. Of what is left each comes where it is wished, but behind all whose fair share is better by
+more than the bound and whom Slurm would have before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy
+
+from models.planning.problem import Bounds, Pending
+from models.scheduling.room import Floats
+
+# Of one fair share the two largest keys, of different accounts, and those accounts.
+_Best = tuple[float, int, float, int]
+_NONE: _Best = (-numpy.inf, -1, -numpy.inf, -1)
+
+
+def arranged(
+    pending: Sequence[Pending],
+    members: Sequence[int],
+    wished: Floats,
+    urgent: Collection[int],
+    most_inversion: float,
+) -> list[int]:
+    """Return these records, given in Slurm's order, in the order of their wished keys as far as bounds let them.
+
+    O(n log n). `wished` and `urgent` are by the records' numbers in `pending`.
+    """
+    found: list[int] = []
+    for segment in segments(pending, members):
+        lifted = _lifted(pending, segment, urgent, most_inversion)
+        found += [number for number in segment if number in lifted]
+        rest = [number for number in segment if number not in lifted]
+        keys = _held_back(pending, rest, wished, most_inversion)
+        # A stable sort: equal keys stay in Slurm's order, which is how one that is held back comes behind its holder.
+        found += [rest[at] for at in numpy.argsort(keys, kind="stable").tolist()]
+    return found
+
+
+def segments(pending: Sequence[Pending], members: Sequence[int]) -> list[list[int]]:
+    """Return what may change places among each other; one that is kept is a segment of its own."""
+    found: list[list[int]] = []
+    apart = True
+    for number in members:
+        job = pending[number]
+        if apart or job.kept or pending[found[-1][-1]].tier != job.tier:
+            found.append([])
+        found[-1].append(number)
+        apart = bool(job.kept)
+    return found
+
+
+def urgent_ones(
+    pending: Sequence[Pending], members: Sequence[int], bounds: Bounds, soon_s: Sequence[float]
+) -> set[int]:
+    """Return who has waited too long, or has to start within its `soon_s` seconds by what earlier plans said."""
+    return {
+        number
+        for number in members
+        if pending[number].waited_s >= bounds.most_wait_s or pending[number].latest_start_s <= soon_s[number]
+    }
+
+
+def _lifted(
+    pending: Sequence[Pending], segment: Sequence[int], urgent: Collection[int], most_inversion: float
+) -> set[int]:
+    """Return the urgent ones of a segment, and those that fair share holds before one of them."""
+    found: set[int] = set()
+    # The least fair share of what is lifted behind, of an account, and the least of any other account.
+    least, account, other = numpy.inf, -1, numpy.inf
+    for number in reversed(segment):
+        job = pending[number]
+        share = job.fair_share
+        behind = other if job.account == account else least
+        if number not in urgent and (share is None or not share > behind + most_inversion):
+            continue
+        found.add(number)
+        if share is None:
+            continue
+        if job.account == account:
+            least = min(least, share)
+        elif share < least:
+            least, account, other = share, job.account, least
+        else:
+            other = min(other, share)
+    return found
+
+
+def _held_back(
+    pending: Sequence[Pending], records: Sequence[int], wished: Floats, most_inversion: float
+) -> Floats:
+    """Return the key of each record: its own, or that of one which it may not pass, whichever is larger."""
+    keys: Floats = wished[list(records)] if records else numpy.zeros(0)
+    shares = sorted({job.fair_share for job in (pending[at] for at in records) if job.fair_share is not None})
+    if len(shares) < 2 or shares[-1] <= shares[0] + most_inversion:
+        return keys
+    # How many of the better shares, best first, hold each back.
+    levels = {share: place for place, share in enumerate(reversed(shares))}
+    limits = numpy.array([-share for share in reversed(shares)])
+    behind = {share: int(limits.searchsorted(-(share + most_inversion), side="left")) for share in shares}
+    tree: list[_Best] = [_NONE] * (len(shares) + 1)
+    held = keys.tolist()
+    # Most of a long queue is not moved, its keys are infinite; one of each account and share tells as much as all.
+    noted: set[tuple[int, float]] = set()
+    for place, number in enumerate(records):
+        job = pending[number]
+        share = job.fair_share
+        if share is None or (held[place] == numpy.inf and (job.account, share) in noted):
+            continue
+        held[place] = max(held[place], _largest(tree, behind[share], job.account))
+        _note(tree, levels[share] + 1, held[place], job.account)
+        if held[place] == numpy.inf:
+            noted.add((job.account, share))
+    return numpy.array(held)
+
+
+def _largest(tree: list[_Best], count: int, account: int) -> float:
+    """Return the largest key among the first `count` shares that is of another account."""
+    largest = -numpy.inf
+    while count:
+        first, owner, second, _ = tree[count]
+        largest = max(largest, second if owner == account else first)
+        count &= count - 1
+    return float(largest)
+
+
+def _note(tree: list[_Best], place: int, key: float, account: int) -> None:
+    """Note a key of an account at a share's place (from 1)."""
+    while place < len(tree):
+        first, owner, second, other = tree[place]
+        if owner == account:
+            tree[place] = (max(first, key), owner, second, other)
+        elif key > first:
+            tree[place] = (key, account, first, owner)
+        elif key > second or other == account:
+            tree[place] = (first, owner, max(second, key), account)
+        place += place & -place

@@ -1,0 +1,193 @@
+"""One cycle of the advisor: read, expect, plan, reorder, write down; or only watch.
+
+It decides in which order these are done and what is kept for the next cycle. It never changes Slurm but through the
+gateway. Whatever fails raises: the queue then stays as it is, and what was changed before ends with its lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from accounting.advice import Cycle
+from accounting.errors import RightsizerError, SlurmError
+from models.planning import planning
+from models.planning.checks import check
+from models.planning.problem import Bounds, Coming, Plan, Problem
+from slurm_plugin.advisor.changes import changes_of, writable
+from slurm_plugin.advisor.evidence import cycle_of
+from slurm_plugin.advisor.expectation import Expectations
+from slurm_plugin.advisor.fitness import unfit
+from slurm_plugin.advisor.journal import append_cycle
+from slurm_plugin.advisor.lots import block_of, is_control
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.promises import latest_starts, promised
+from slurm_plugin.advisor.sizing import LateSizing
+from slurm_plugin.advisor.state_file import State, read_state, write_state
+from slurm_plugin.config import Advisor as Settings
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.slurm.gateway import Gateway
+from slurm_plugin.slurm.queue import FactorChange, Snapshot, Written
+
+log = logging.getLogger(__name__)
+
+# Returns samples of the jobs to come; hears of the snapshot.
+Forecast = Callable[[Snapshot], Sequence[Sequence[Coming]]]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cycle saw, planned and did."""
+
+    snapshot: Snapshot
+    problem: Problem
+    plan: Plan
+    changes: tuple[FactorChange, ...]
+    written: tuple[Written, ...]
+    cycle: Cycle
+
+
+class Means(msgspec.Struct, frozen=True, kw_only=True):
+    """What an advisor works with. `keeps` says whether cycles are journaled and promises kept: a look does neither."""
+
+    settings: Settings
+    cluster: str
+    gateway: Gateway
+    model: CurrentModel
+    apply: bool
+    keeps: bool
+    forecast: Forecast | None = None
+    late_sizing: LateSizing | None = None
+
+
+class Advisor:
+    """Goes through one cycle after another."""
+
+    def __init__(self, means: Means) -> None:
+        self.means = means
+        self._folder = Path(means.settings.directory)
+        self._expectations = Expectations(None)
+        self._state = read_state(self._folder) if means.keeps else State()
+        self._complaint = ""
+
+    def cycle(self) -> Outcome:
+        """Go through one cycle; any error means that nothing further was changed in it."""
+        settings, gateway = self.means.settings, self.means.gateway
+        # Who never acts has nothing to be compared with.
+        control = (self.means.apply and self.means.keeps) and is_control(
+            self.means.cluster, block_of(time.time(), settings.block_s), settings.control_share
+        )
+        acts = self.means.apply and not control
+        if control and gateway.factors():
+            gateway.undo()
+        snapshot = gateway.read()
+        if wrong := unfit(snapshot.terms):
+            raise SlurmError(f"the queue cannot be reordered as Slurm is set up; set {'; '.join(wrong)}")
+        problem = self._problem(snapshot)
+        plan = writable(planning.plan(problem, bounds_of(settings)), problem)
+        changes = changes_of(plan)
+        written = self._reorder(changes) if acts else []
+        if not self.means.apply:
+            gateway.reorder(changes)  # which logs what it would do
+        cycle = self._written_down(snapshot, problem, plan, written, acts=acts, control=control)
+        if acts:
+            self._size_late(snapshot, plan)
+        return Outcome(
+            snapshot=snapshot,
+            problem=problem,
+            plan=plan,
+            changes=tuple(changes),
+            written=tuple(written),
+            cycle=cycle,
+        )
+
+    def _problem(self, snapshot: Snapshot) -> Problem:
+        """Return what there is to plan, by the model in use."""
+        self.means.model.refresh()
+        self.means.model.catch_up()
+        if self.means.model.predictor is not self._expectations.predictor:
+            self._expectations = Expectations(self.means.model.predictor)
+        problem = problem_of(
+            snapshot,
+            self._expectations.run_time,
+            ours=self.means.gateway.factors(),
+            latest_starts=latest_starts(self._state.promises, snapshot.jobs),
+            reach=self.means.settings.most_factor,
+        )
+        return self._with_forecast(problem, snapshot)
+
+    def _with_forecast(self, problem: Problem, snapshot: Snapshot) -> Problem:
+        """Return the problem with the jobs to come; without them where the forecast fails or makes no sense."""
+        if self.means.forecast is None:
+            return problem
+        try:
+            coming = tuple(tuple(sample) for sample in self.means.forecast(snapshot))
+            foreseen = msgspec.structs.replace(problem, coming=coming)
+            check(foreseen)
+        except RightsizerError as error:
+            if str(error) != self._complaint:
+                log.warning("plans go without a forecast: %s", error)
+            self._complaint = str(error)
+            return problem
+        self._complaint = ""
+        return foreseen
+
+    def _reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
+        """Carry a plan out; the lease comes first, so that nobody takes for expired what is being written."""
+        self.means.gateway.renew()
+        return self.means.gateway.reorder(changes)
+
+    def _size_late(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Size waiting jobs again, but for those that are about to start in this cycle."""
+        if self.means.late_sizing is not None:
+            soon = frozenset(job.job_id for job in plan.jobs if job.low_s <= self.means.settings.period_s)
+            self.means.late_sizing.refresh()
+            self.means.late_sizing.run(snapshot, self.means.gateway, soon)
+
+    def _written_down(
+        self,
+        snapshot: Snapshot,
+        problem: Problem,
+        plan: Plan,
+        written: Sequence[Written],
+        *,
+        acts: bool,
+        control: bool,
+    ) -> Cycle:
+        before = self._state.promises
+        cycle = cycle_of(
+            snapshot,
+            problem,
+            plan,
+            cycle_id=secrets.token_hex(8),
+            cluster=self.means.cluster,
+            objective=self.means.settings.objective,
+            applied=acts,
+            control=control,
+            written=written,
+            seen=before,
+        )
+        after = promised(before, snapshot.jobs, plan.jobs, snapshot.time_s)
+        self._state = State(time_s=snapshot.time_s, promises=after)
+        if self.means.keeps:
+            write_state(self._folder, self._state)
+            append_cycle(self._folder, cycle)
+        return cycle
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """Return what the site allows, as a plan takes it."""
+    return Bounds(
+        objective=settings.objective,
+        most_delay_s=settings.most_delay_s,
+        most_wait_s=settings.most_wait_s,
+        most_inversion=settings.most_inversion,
+        most_factor=settings.most_factor,
+        most_changes=settings.most_changes,
+        least_gain=settings.least_gain,
+        horizon_s=settings.horizon_s,
+    )

@@ -1,0 +1,50 @@
+"""The advisor's loop: one cycle after another until it is stopped, whatever happens in one.
+
+It decides what a failure means: nothing more is changed, one line says why, what outlived its lease is undone, and the
+next cycle begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from accounting.errors import RightsizerError
+from slurm_plugin.advisor.cycle import Advisor, Outcome
+
+log = logging.getLogger(__name__)
+
+LEFT_ALONE = "this cycle failed, the queue is left as it is and the next one tries again"
+
+
+def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], None]) -> None:
+    """Go through cycles until `stop` is set, then undo what was changed; `told` hears of each that succeeds.
+
+    Pauses are counted by a clock that nobody sets.
+    """
+    period_s = advisor.means.settings.period_s
+    complaint = ""
+    while not stop.is_set():
+        began_s = time.monotonic()
+        try:
+            told(advisor.cycle())
+            complaint = ""
+        except Exception as error:  # the loop must go on, whatever a cycle meets
+            if repr(error) != complaint:
+                log.error("%s: %s", LEFT_ALONE, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
+            complaint = repr(error)
+            stand_back(advisor)
+        stop.wait(max(0.0, period_s - (time.monotonic() - began_s)))
+    if advisor.means.apply:
+        advisor.means.gateway.undo()
+
+
+def stand_back(advisor: Advisor) -> None:
+    """Undo what outlived its lease, as far as slurmctld answers."""
+    if advisor.means.apply:
+        try:
+            advisor.means.gateway.undo(only_expired=True)
+        except RightsizerError as error:
+            log.warning("what is older than its lease could not be undone yet: %s", error)

@@ -1,0 +1,103 @@
+"""Which pending jobs keep their place, and which cannot start now at all. Pure.
+
+A job keeps its place where Slurm would not look at its priority, where its user or an admin has said when or where it
+is to run, or where the model of the cluster does not know what it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from slurm_plugin.slurm.queue import QueuedJob
+
+# Reasons of Slurm's for which a job cannot start whatever its priority, by how they begin, and how we say that.
+BLOCKED = (
+    ("JobHeld", "it is held"),
+    ("Dependency", "it waits for another job"),
+    ("BeginTime", "it begins later"),
+    ("Assoc", "a limit of its association holds it"),
+    ("QOS", "a limit of its QOS holds it"),
+    ("MaxJobsPerAccount", "a limit of its QOS holds it"),
+    ("JobArrayTaskLimit", "its array runs as many tasks as it may"),
+    ("Licenses", "it waits for licenses"),
+    ("BurstBuffer", "it waits for its burst buffer"),
+    ("Partition", "its partition does not take it now"),
+    ("Invalid", "Slurm says that it cannot run as it asks"),
+    ("BadConstraints", "Slurm says that it cannot run as it asks"),
+    ("AccountNotAllowed", "Slurm says that it cannot run as it asks"),
+    ("ReqNodeNotAvail", "the nodes that it asks for are not there"),
+    ("InactiveLimit", "Slurm says that it cannot run now"),
+    ("DeadLine", "its deadline has passed"),
+)
+# A small group ahead of all others by more than factors may bridge is the top of the queue; so large at most.
+TOP_SHARE = 0.1
+
+
+class Place(NamedTuple):
+    """Why a job keeps its place, '' where it need not, and whether it cannot start now at all."""
+
+    kept: str = ""
+    out: bool = False
+
+
+FREE = Place()
+Rule = Callable[[QueuedJob, float], Place | None]
+
+
+def _held(job: QueuedJob, _now_s: float) -> Place | None:
+    return Place("it is held", out=True) if job.held else None
+
+
+def _dependent(job: QueuedJob, _now_s: float) -> Place | None:
+    return Place("it waits for another job", out=True) if job.dependency else None
+
+
+def _begins_later(job: QueuedJob, now_s: float) -> Place | None:
+    return Place("it begins later", out=True) if job.eligible_s > now_s else None
+
+
+def _reserved(job: QueuedJob, _now_s: float) -> Place | None:
+    return Place("it has a reservation", out=True) if job.reservation else None
+
+
+def _blocked(job: QueuedJob, _now_s: float) -> Place | None:
+    found = next((words for start, words in BLOCKED if job.reason.startswith(start)), None)
+    return Place(found, out=True) if found else None
+
+
+def _het(job: QueuedJob, _now_s: float) -> Place | None:
+    return Place("it is a part of a het job") if job.het_job_id else None
+
+
+def _fixed(job: QueuedJob, _now_s: float) -> Place | None:
+    return Place("its priority was set directly") if job.fixed else None
+
+
+def _other(job: QueuedJob, _now_s: float) -> Place | None:
+    return Place(f"it asks for {', '.join(job.other)}") if job.other else None
+
+
+RULES: tuple[Rule, ...] = (_held, _dependent, _begins_later, _reserved, _blocked, _het, _fixed, _other)
+
+
+def place_of(job: QueuedJob, now_s: float) -> Place:
+    """Return whether a pending job keeps its place by itself: the first rule that says so."""
+    return next((place for rule in RULES if (place := rule(job, now_s)) is not None), FREE)
+
+
+def top_of(jobs: Sequence[QueuedJob], own: Sequence[int], tiers: Sequence[int], reach: int) -> frozenset[int]:
+    """Return the ids of jobs at the top of the queue: those of a higher tier than most, or far ahead of the rest.
+
+    `own` are Slurm's priorities without factors, `tiers` those of the jobs' partitions, `reach` how many points factors
+    may bridge.
+    """
+    if not jobs:
+        return frozenset()
+    usual = max(sorted(set(tiers)), key=tiers.count)
+    top = {job.job_id for job, tier in zip(jobs, tiers, strict=True) if tier > usual}
+    rest = sorted((-value, job.job_id) for job, value in zip(jobs, own, strict=True) if job.job_id not in top)
+    for place in range(1, int(len(rest) * TOP_SHARE) + 1):
+        if rest[place][0] - rest[place - 1][0] > reach:
+            return frozenset(top | {job_id for _, job_id in rest[:place]})
+    return frozenset(top)

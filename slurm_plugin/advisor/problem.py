@@ -1,0 +1,181 @@
+"""From the cluster as Slurm has it to what a plan is made of. Pure.
+
+It decides how Slurm's words are taken: partitions are pools; a job that a plan must not move keeps its place, with the
+reason; an exclusive job takes whole nodes; one that no node holds takes several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from models.planning.problem import Coming, Machine, Pending, Problem
+from models.scheduling.room import Amounts
+from slurm_plugin.advisor.places import Place, place_of, top_of
+from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
+from slurm_plugin.advisor.run_time import RunTime, limit_of
+from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+
+MOST_PRIORITY = (1 << 32) - 1
+# What factors may bridge, where nobody says.
+REACH = 10_000
+
+Expect = Callable[[QueuedJob], RunTime]
+
+
+def problem_of(
+    snapshot: Snapshot,
+    expect: Expect,
+    *,
+    ours: Mapping[int, int] | None = None,
+    latest_starts: Mapping[int, float] | None = None,
+    reach: int = REACH,
+    coming: Sequence[Sequence[Coming]] = (),
+) -> Problem:
+    """Return the problem of a snapshot; its pending records are in the order of the snapshot's jobs that wait.
+
+    `expect` says how long a job runs in all; `ours` are the SiteFactors that we have set, by job (None: all of them):
+    one that somebody else has set is a part of Slurm's order, and its job keeps its place. `latest_starts` (unix
+    seconds, by job) is when earlier plans have jobs started at the latest; `reach` how many points factors may bridge;
+    `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
+    """
+    numbers = numbers_of(snapshot)
+    cluster = cluster_of(snapshot, numbers, expect)
+    waiting = [job for job in snapshot.jobs if job.waits]
+    tiers = tiers_of(snapshot, waiting)
+    factors = {job.job_id: factor_of(job, ours) for job in waiting}
+    own = [own_priority(job, factors[job.job_id]) for job in waiting]
+    top = top_of(waiting, own, tiers, reach)
+    promised = latest_starts or {}
+    up = frozenset(partition.name for partition in snapshot.partitions if partition.up)
+    kinds = Kinds(cluster.machines)
+    pending = [
+        _pending(
+            job,
+            numbers,
+            kinds,
+            _place(job, snapshot.time_s, up, top, is_ours=factors[job.job_id] == job.site_factor),
+            expect(job),
+            factor=factors[job.job_id],
+            priority=priority,
+            tier=tier,
+            now_s=snapshot.time_s,
+            latest_start_s=promised.get(job.job_id, math.inf),
+        )
+        for job, priority, tier in zip(waiting, own, tiers, strict=True)
+    ]
+    return Problem(
+        machines=cluster.machines,
+        pending=tuple(pending),
+        running=cluster.running,
+        coming=tuple(tuple(sample) for sample in coming),
+        windows=cluster.windows,
+    )
+
+
+def factor_of(job: QueuedJob, ours: Mapping[int, int] | None) -> int:
+    """Return the SiteFactor in force that is ours: 0 where somebody else has set it."""
+    return job.site_factor if ours is None or ours.get(job.job_id, 0) == job.site_factor else 0
+
+
+def own_priority(job: QueuedJob, factor: int) -> int:
+    """Return Slurm's own priority of a job: without a factor of ours, which Slurm may have counted only in part."""
+    own = job.priority if job.fixed or job.held else job.priority - factor
+    return min(max(0, own), MOST_PRIORITY)
+
+
+def tiers_of(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> list[int]:
+    """Return the highest tier of each job's partitions."""
+    of_partition = {partition.name: partition.tier for partition in snapshot.partitions}
+    return [max((of_partition.get(name, 1) for name in job.partitions), default=1) for job in jobs]
+
+
+def _place(job: QueuedJob, now_s: float, up: frozenset[str], top: frozenset[int], *, is_ours: bool) -> Place:
+    place = place_of(job, now_s)
+    if place.out:
+        return place
+    if not up.intersection(job.partitions):
+        return Place("its partition is down", out=True)
+    if not place.kept and not is_ours:
+        return Place("its SiteFactor was set by somebody else")
+    if not place.kept and job.job_id in top:
+        return Place("it is at the top of the queue")
+    return place
+
+
+class Kinds:
+    """The different machines of each set of pools: there are few of them, and many jobs that ask."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+        self._found: dict[frozenset[int], tuple[Amounts, ...]] = {}
+
+    def of(self, pools: frozenset[int]) -> tuple[Amounts, ...]:
+        """Return what the machines of any of these pools have, each once."""
+        if pools not in self._found:
+            self._found[pools] = tuple({each.amounts for each in self._machines if each.pools & pools})
+        return self._found[pools]
+
+
+def _pending(
+    job: QueuedJob,
+    numbers: Numbers,
+    kinds: Kinds,
+    place: Place,
+    run_time: RunTime,
+    *,
+    factor: int,
+    priority: int,
+    tier: int,
+    now_s: float,
+    latest_start_s: float,
+) -> Pending:
+    pools = frozenset(numbers.pools[name] for name in job.partitions)
+    demand, nodes = demand_of(job, kinds.of(pools))
+    kept = place.kept
+    if job.exclusive and demand is None:
+        kept = kept or "it wants whole nodes, and they differ"
+    since_s = job.eligible_s if 0 < job.eligible_s <= now_s else job.submit_s
+    return Pending(
+        job_id=job.job_id,
+        account=numbers.accounts[job.account],
+        user=numbers.users[job.user],
+        pools=pools,
+        priority=priority,
+        factor=factor,
+        demand=demand or amounts_of_job(job),
+        limit_s=limit_of(job),
+        likely_s=run_time.likely_s,
+        upper_s=run_time.upper_s,
+        waited_s=max(0.0, now_s - since_s),
+        tasks=tasks_of(job),
+        nodes=nodes,
+        fair_share=job.fair_share,
+        kept=kept,
+        out=place.out,
+        latest_start_s=latest_start_s - now_s,
+        tier=tier,
+    )
+
+
+def tasks_of(job: QueuedJob) -> int:
+    """Return how many tasks of a record may run at once: those that wait, or as many as its array may run (`%5`)."""
+    _, _, at_once = job.array_tasks.partition("%")
+    return max(1, min(job.tasks, int(at_once)) if at_once.isdigit() else job.tasks)
+
+
+def demand_of(job: QueuedJob, machines: Sequence[Amounts]) -> tuple[Amounts | None, int]:
+    """Return what a job takes and of how many nodes; None for one that wants whole nodes where these differ.
+
+    `machines` has each kind that it may use once.
+    """
+    asked, nodes = amounts_of_job(job), max(1, job.num_nodes)
+    most = tuple(max((machine[each] for machine in machines), default=0) for each in range(3))
+    needed = [-(-amount // bound) for amount, bound in zip(asked, most, strict=True) if bound]
+    nodes = max([nodes, *needed])
+    if not job.exclusive:
+        return asked, nodes
+    if len(machines) != 1:
+        return None, nodes
+    cpu, mem, gpu = machines[0]
+    return (cpu * nodes, mem * nodes, gpu * nodes), nodes

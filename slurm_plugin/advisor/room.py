@@ -1,0 +1,180 @@
+"""The nodes as a plan sees them: which there are, who runs where, and what is reserved when. Pure.
+
+It decides nothing of the queue. What runs on a node that is away, or reserved now, is left out: nothing that may be
+planned can start there before it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from models.planning.problem import Holding, Machine
+from models.scheduling.availability import Window
+from models.scheduling.room import MILLI, Amounts
+from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
+from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
+
+NOTHING: Amounts = (0, 0, 0)
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """The numbers that stand for partitions, accounts and users in a problem."""
+
+    pools: Mapping[str, int]
+    accounts: Mapping[str, int]
+    users: Mapping[str, int]
+
+
+def numbers_of(snapshot: Snapshot) -> Numbers:
+    """Return the numbers of all that a snapshot names, the same for the same names in it."""
+    jobs = snapshot.jobs
+    pools = {partition.name for partition in snapshot.partitions}
+    pools |= {name for job in jobs for name in job.partitions}
+    pools |= {name for node in snapshot.nodes for name in node.partitions}
+    return Numbers(
+        _numbered(pools), _numbered({job.account for job in jobs}), _numbered({job.user for job in jobs})
+    )
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(sorted(names))}
+
+
+def amounts_of_node(node: NodeState) -> Amounts:
+    """Return what a node has for jobs, in the units of scheduling.room."""
+    return node.cpus * MILLI, node.mem_mib, node.gpus * MILLI
+
+
+def amounts_of_job(job: QueuedJob) -> Amounts:
+    """Return what a job, or one task of an array, asks for in all."""
+    return job.cpus * MILLI, job.mem_mib, job.gpus * MILLI
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that take jobs, what of them is reserved when, and who runs on the rest."""
+
+    machines: tuple[Machine, ...]
+    windows: tuple[Window, ...]
+    running: tuple[Holding, ...]
+
+
+def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJob], RunTime]) -> Cluster:
+    """Return the cluster of a snapshot, without what is away; what is reserved now comes back when that ends."""
+    spans = reserved_spans(snapshot.reservations, snapshot.time_s)
+    nodes = [node for node in snapshot.nodes if not node.away]
+    open_now = {
+        node.name: place
+        for place, node in enumerate(nodes)
+        if all(begin > 0 for begin, _ in spans.get(node.name, ()))
+    }
+    free = [amounts_of_node(node) for node in nodes]
+    running = holdings(snapshot, numbers, open_now, free, run_time)
+    return Cluster(
+        machines=tuple(_machine(node, numbers) for node in nodes),
+        windows=tuple(windows_of(nodes, spans, running)),
+        running=tuple(running),
+    )
+
+
+def _machine(node: NodeState, numbers: Numbers) -> Machine:
+    return Machine(
+        amounts=amounts_of_node(node), pools=frozenset(numbers.pools[name] for name in node.partitions)
+    )
+
+
+def reserved_spans(
+    reservations: Iterable[ReservedNodes], now_s: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Return from when to when (seconds from now) each node is reserved, what overlaps as one."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for reservation in sorted(reservations, key=lambda each: each.start_s):
+        begin, end = max(0.0, reservation.start_s - now_s), reservation.end_s - now_s
+        for name in reservation.nodes if end > begin else ():
+            of_node = spans.setdefault(name, [])
+            if of_node and begin <= of_node[-1][1]:
+                of_node[-1] = (of_node[-1][0], max(end, of_node[-1][1]))
+            else:
+                of_node.append((begin, end))
+    return spans
+
+
+def windows_of(
+    nodes: Sequence[NodeState], spans: Mapping[str, Sequence[tuple[float, float]]], running: Sequence[Holding]
+) -> list[Window]:
+    """Return what nodes lack during reservations: all but what jobs hold that may run into them."""
+    held: dict[int, list[tuple[float, Amounts]]] = {}
+    for holding in running if spans else ():
+        for place, amounts in holding.parts:
+            held.setdefault(place, []).append((holding.limit_left_s, amounts))
+    windows = []
+    for place, node in enumerate(nodes):
+        for begin, end in spans.get(node.name, ()):
+            left = amounts_of_node(node)
+            for limit_left_s, amounts in held.get(place, ()):
+                left = less(left, amounts) if limit_left_s > begin else left
+            windows.append(Window(node=place, from_s=begin, to_s=end, amounts=left))
+    return windows
+
+
+def holdings(
+    snapshot: Snapshot,
+    numbers: Numbers,
+    index: Mapping[str, int],
+    free: list[Amounts],
+    run_time: Callable[[QueuedJob], RunTime],
+) -> list[Holding]:
+    """Return the jobs that hold nodes, those of one node first: where a job is on several, only the sum is known.
+
+    What is taken is taken from `free`, so that no node ever holds more than it has.
+    """
+    jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
+    found = []
+    for job in sorted(jobs, key=lambda job: (len(job.nodes), job.job_id)):
+        parts = parts_of(job, [index[name] for name in job.nodes if name in index], free)
+        if parts:
+            found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job)))
+    return found
+
+
+def _holding(
+    job: QueuedJob, parts: list[tuple[int, Amounts]], now_s: float, numbers: Numbers, run_time: RunTime
+) -> Holding:
+    ran_s = max(0.0, now_s - job.start_s) if job.start_s else 0.0
+    limit_left_s = max(0.0, limit_of(job) - ran_s)
+    return Holding(
+        job_id=job.job_id,
+        account=numbers.accounts[job.account],
+        user=numbers.users[job.user],
+        parts=tuple(parts),
+        ran_s=ran_s,
+        limit_left_s=limit_left_s,
+        likely_left_s=likely_left_s(run_time, ran_s, limit_left_s),
+    )
+
+
+def parts_of(job: QueuedJob, places: Sequence[int], free: list[Amounts]) -> list[tuple[int, Amounts]]:
+    """Return what a job holds of each of its nodes, in equal parts as far as they have it, and take that."""
+    parts = []
+    left = amounts_of_job(job)
+    # A part of the nodes is left out where they are away: so is what the job has there.
+    left = tuple(amount * len(places) // len(job.nodes) for amount in left)  # type: ignore[assignment]
+    for number, place in enumerate(sorted(places, key=lambda place: free[place])):
+        ahead = len(places) - number
+        share = free[place] if job.exclusive else _share(left, ahead, free[place])
+        free[place], left = less(free[place], share), less(left, share)
+        parts.append((place, share))
+    return parts
+
+
+def _share(left: Amounts, among: int, most: Amounts) -> Amounts:
+    """Return an equal share of what is left, rounded up, and no more than there is."""
+    cpu, mem, gpu = (min(-(-amount // among), bound) for amount, bound in zip(left, most, strict=True))
+    return cpu, mem, gpu
+
+
+def less(amounts: Amounts, taken: Amounts) -> Amounts:
+    """Return what is left of amounts, never below nothing."""
+    cpu, mem, gpu = (max(0, amount - other) for amount, other in zip(amounts, taken, strict=True))
+    return cpu, mem, gpu

@@ -1,0 +1,104 @@
+"""How long a job is expected to run, and how much longer one that runs already. Pure.
+
+It decides what a prediction means within the job's limit; predictions themselves come from the model in use.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import msgspec
+
+from accounting.request import JobRequest
+from accounting.token import asked_request, find_token
+from models.demand.chain import Estimate
+from slurm_plugin.slurm.queue import QueuedJob
+
+# What a job without a limit is taken for; as far ahead as no plan looks.
+UNLIMITED_S = 365 * 86400.0
+SHORTEST_S = 1.0
+# `upper` is what almost no job exceeds: one in a hundred.
+_NORMAL = NormalDist()
+UPPER_Z = _NORMAL.inv_cdf(0.99)
+# The logarithms of run times of jobs that are alike differ by no less than this, however few were seen.
+LEAST_SPREAD = 0.05
+
+
+class RunTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a job runs: the median and what few exceed, neither beyond its limit; `basis` says on what it rests."""
+
+    likely_s: float
+    upper_s: float
+    basis: str
+    jobs: int = 0
+
+
+def limit_of(job: QueuedJob) -> float:
+    """Return a job's limit in seconds, a year where it has none."""
+    return max(SHORTEST_S, UNLIMITED_S if job.limit_s is None else float(job.limit_s))
+
+
+def by_limit(job: QueuedJob, why: str) -> RunTime:
+    """Return the run time of a job of which nothing is known but its limit, and why nothing is."""
+    limit_s = limit_of(job)
+    return RunTime(likely_s=limit_s, upper_s=limit_s, basis=f"its limit, since {why}")
+
+
+def within_limit(job: QueuedJob, estimate: Estimate) -> RunTime:
+    """Return an estimate as a run time; one that is no number counts for nothing."""
+    if not (math.isfinite(estimate.likely) and math.isfinite(estimate.upper)) or estimate.likely <= 0:
+        return by_limit(job, "what is predicted of it makes no sense")
+    limit_s = limit_of(job)
+    likely_s = min(limit_s, max(SHORTEST_S, estimate.likely))
+    return RunTime(
+        likely_s=likely_s,
+        upper_s=min(limit_s, max(likely_s, estimate.upper)),
+        basis=f"{estimate.jobs} earlier jobs like it",
+        jobs=estimate.jobs,
+    )
+
+
+def likely_left_s(run_time: RunTime, ran_s: float, limit_left_s: float) -> float:
+    """Return how much longer a job that ran so long is likely to run: the median of those like it that ran as long.
+
+    Run times are taken as lognormal through the two quantiles. What ran longer than any like it has its limit left.
+    """
+    if run_time.jobs == 0:
+        return limit_left_s
+    middle = math.log(run_time.likely_s)
+    spread = max(LEAST_SPREAD, (math.log(run_time.upper_s) - middle) / UPPER_Z)
+    as_long = _NORMAL.cdf((middle - math.log(max(ran_s, SHORTEST_S))) / spread)
+    if as_long / 2 <= 0:
+        return limit_left_s
+    total_s = math.exp(middle - spread * _NORMAL.inv_cdf(as_long / 2))
+    return min(limit_left_s, max(0.0, total_s - ran_s))
+
+
+def request_of(job: QueuedJob) -> JobRequest:
+    """Return what the user of a queued job asked for: at first, where our token tells, else as Slurm has it now."""
+    token = find_token(job.admin_comment)
+    first = asked_request(token, job.user) if token else None
+    known = msgspec.structs.asdict(first or now_asked(job))
+    known |= {
+        "account": job.account,
+        "partition": job.partitions[0] if job.partitions else "",
+        "qos": job.qos,
+        "job_name": job.name,
+        "script_signature": token.signature if token else "",
+        "wall_s": job.limit_s,
+    }
+    return JobRequest(**known)
+
+
+def now_asked(job: QueuedJob) -> JobRequest:
+    """Return what a job asks for as Slurm has it."""
+    return JobRequest(
+        user=job.user,
+        num_tasks=max(1, job.num_tasks),
+        cpus_per_task=job.cpus_per_task,
+        mem_per_node_mib=job.mem_per_node_mib,
+        mem_per_cpu_mib=None if job.mem_per_node_mib is not None else job.mem_per_cpu_mib,
+        gpus_per_job=job.gpus or None,
+        nodes=job.num_nodes if job.num_nodes > 1 else None,
+    )

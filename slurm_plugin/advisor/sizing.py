@@ -1,0 +1,182 @@
+"""Waiting jobs sized again, once a cycle of the advisor: what late.py decides, through the gateway, and its record.
+
+It knows what the service knows: the model in use and its feed of ended jobs, Slurm's limits, the journal of decisions.
+A new decision is journalled once slurmctld has it: until then the token, which is written with it, is its only copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from accounting.decisions import Decision, Fixed
+from accounting.request import JobRequest
+from accounting.token import find_token
+from slurm_plugin.advisor.decided import Decided
+from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, STARTS_NOW, Again, alike, size_again, why_left
+from slurm_plugin.advisor.left_alone import LeftAlone
+from slurm_plugin.advisor.standing import cpus_must_stay
+from slurm_plugin.config import Config
+from slurm_plugin.policy.rules import terms_for
+from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import Answer, chain_settings_of, fill_in
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.slurm.queue import QueuedJob, Resize, Snapshot, Written
+from slurm_plugin.slurm.release import read_release
+
+log = logging.getLogger(__name__)
+
+JOURNAL = "decisions-advisor"
+# So much of a period is spent on writes at most; what is left waits for the next one.
+WRITING_SHARE = 0.5
+# And so much on looking at jobs that were not looked at before, or of which more is known now.
+LOOKING_SHARE = 0.25
+NEXT_TIME = "next-time"
+
+
+class Resizer(Protocol):
+    """What changes jobs: the gateway, of which no more is needed here. A dry run of it is a problem like any other."""
+
+    def resize(self, change: Resize) -> Written:
+        """Change what a pending job asks for; all of it or nothing."""
+
+
+class LateSizing:
+    """Sizes the jobs that wait, again and again, as long as the advisor runs."""
+
+    def __init__(self, config: Config, model: CurrentModel | None = None) -> None:
+        """Follow a model, the advisor's own where it has one; an error of ours where that fails."""
+        folder = Path(config.service.journal)
+        self._config = config
+        self._model = model or CurrentModel(Path(config.models.directory), chain_settings_of(config))
+        self._facts = CurrentFacts(config)
+        self._decided = Decided(folder)
+        self._journal = Journal(folder, name=JOURNAL)
+        self._cpus_stay = cpus_must_stay(read_release())
+        self._left_alone = LeftAlone()
+        self._asked: JobRequest | None = None
+        self._answers: dict[tuple[str, JobRequest, Fixed | None], Answer] = {}
+        self.left: Counter[str] = Counter()
+
+    def refresh(self) -> None:
+        """Take up a new model, every job that has ended until now, and what Slurm allows."""
+        self._model.refresh()
+        self._model.catch_up()
+        self._facts.refresh_when_due()
+
+    def run(self, snapshot: Snapshot, gateway: Resizer, starting: frozenset[int]) -> list[Written]:
+        """Size what waits; return what became of each change. `starting` are those that Slurm would start now.
+
+        SlurmError where slurmctld does not answer. Those that get more come first, then whoever is next in the queue.
+        """
+        until_s = time.monotonic() + WRITING_SHARE * self._config.advisor.period_s
+        changes = self.changes(snapshot, starting)
+        written: list[Written] = []
+        for again in changes[: self._config.advisor.most_changes]:
+            if time.monotonic() > until_s:
+                break
+            written.append(self._carry_out(again, gateway))
+        if changes or self.left:
+            log.info("sized again: %d of %d jobs; %s", len(written), len(changes), _counted(self.left))
+        return written
+
+    def changes(self, snapshot: Snapshot, starting: frozenset[int]) -> list[Again]:
+        """Return what would be changed, in the order of doing it; `left` counts why the others stay."""
+        until_s = time.monotonic() + LOOKING_SHARE * self._config.advisor.period_s
+        self.left, self._answers = Counter(), {}
+        fresh, decisions = self._fresh(snapshot)
+        found: list[tuple[QueuedJob, Again]] = []
+        for number, job in enumerate(fresh):
+            if time.monotonic() > until_s:
+                self.left[NEXT_TIME] += len(fresh) - number
+                break
+            # Of an array some task is always about to start; the others are who is sized.
+            if job.job_id in starting and job.tasks == 1:
+                self.left[STARTS_NOW] += 1
+                continue
+            again = self._look(job, decisions, snapshot.time_s)
+            if again is not None:
+                found.append((job, again))
+        found.sort(key=lambda one: (not one[1].raises, -one[0].priority, one[0].job_id))
+        return [again for _, again in found]
+
+    def _fresh(self, snapshot: Snapshot) -> tuple[list[QueuedJob], Mapping[str, Decision]]:
+        """Return the jobs to look at, the next in the queue first, and the decisions that waiting jobs name."""
+        waiting = [job for job in snapshot.jobs if job.waits]
+        self._left_alone.begin(waiting, self._model.predictor, self._facts.facts, snapshot.time_s)
+        fresh: list[QueuedJob] = []
+        named: dict[str, float] = {}
+        for job in waiting:
+            known = self._left_alone.of(job)
+            if known is None:
+                fresh.append(job)
+            else:
+                self.left[known.reason] += 1
+            names = _named(job) if known is None else known.named
+            named |= dict.fromkeys(names, job.submit_s)
+        fresh.sort(key=lambda job: (-job.priority, job.job_id))
+        return fresh, self._decided.of(named, snapshot.time_s)
+
+    def _look(self, job: QueuedJob, decisions: Mapping[str, Decision], now_s: float) -> Again | None:
+        """Return the change of a job; None, and why in `left`, where it stays."""
+        self._asked = None
+        again = size_again(
+            job,
+            decisions,
+            self._decide,
+            self._min_saving,
+            os.urandom(6).hex(),
+            now_s,
+            cpus_stay=self._cpus_stay,
+        )
+        if isinstance(again, Again):
+            return again
+        self.left[again] += 1
+        if again != SCRIPT_NOT_KNOWN:  # which is known as soon as the journal can be read
+            self._left_alone.keep(job, self._asked, again, _named(job))
+        return None
+
+    def _carry_out(self, again: Again, gateway: Resizer) -> Written:
+        written = gateway.resize(again.change)
+        if written.problem:
+            return written
+        try:
+            self._journal.append(again.decision)
+        except OSError as error:
+            # The token in the job's comment holds the decision too: one copy is enough.
+            log.error("decision %s is not journalled: %s", again.decision.id, error)  # noqa: TRY400
+        return written
+
+    def _decide(self, undecided: Decision, comment: str) -> Answer:
+        """Decide as at submit; jobs that ask alike get one answer in a cycle, each under its own name."""
+        self._asked = undecided.request
+        key = (comment, *alike(undecided))
+        known = self._answers.get(key)
+        if known is None:
+            known = fill_in(undecided, comment, self._model.predictor, self._config, self._facts.facts)
+            self._answers[key] = known
+        own = {name: getattr(undecided, name) for name in ("id", "request", "replaces")}
+        return msgspec.structs.replace(known, decision=msgspec.structs.replace(known.decision, **own))
+
+    def _min_saving(self, request: JobRequest) -> float:
+        return terms_for(request, self._config, self._facts.facts).limits.min_saving
+
+
+def _named(job: QueuedJob) -> tuple[str, ...]:
+    """Return the ids of the decisions behind a job that may be touched; none of another."""
+    token = find_token(job.admin_comment)
+    if token is None or why_left(job, token):
+        return ()
+    return tuple(filter(None, (token.decision_id, token.was)))
+
+
+def _counted(left: Counter[str]) -> str:
+    return ", ".join(f"{count} left: {reason}" for reason, count in left.most_common()) or "none left"

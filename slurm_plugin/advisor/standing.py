@@ -1,0 +1,106 @@
+"""What a waiting job asked at first, and what it stands at: by its token, its journalled decision, and Slurm. Pure.
+
+It decides whether a job still is as we left it: what anybody has changed since is his own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from accounting.decisions import Decision
+from accounting.request import Dimension, Grant, JobRequest, granted
+from accounting.token import Token, asked_request, granted_by
+from slurm_plugin.slurm.queue import QueuedJob
+
+CHANGED = "changed-since"
+NOTHING_ASKED = "nothing-asked"
+AT_SUBMIT = "sized when it was submitted"
+CPUS_STAY = "this release of Slurm cannot change the CPUs of a batch job that waits"
+# What can be changed of a job that waits, as the job, a request and a grant all call it.
+KINDS = ("cpus_per_task", "mem_per_node_mib", "mem_per_cpu_mib")
+FIELDS: Mapping[Dimension, tuple[str, ...]] = {
+    "gpus": ("gpus_per_node", "gpus_per_job", "gpus_per_task"),
+    "cores": ("cpus_per_task",),
+    "memory": ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib"),
+}
+AMOUNTS = ("num_tasks", "nodes", *(name for names in FIELDS.values() for name in names))
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a waiting job asked at first, what it stands at, and what is recorded of how that came.
+
+    `earlier` is the decision behind it, None where it is not to be found: what its script fixes is then not known.
+    """
+
+    request: JobRequest
+    grant: Grant
+    earlier: Decision | None
+
+
+def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision]) -> Standing | str:
+    """Return what a job asked and stands at; CHANGED where that is not what we left it at.
+
+    A token is written before the resources are: whoever was cut off between has left those of the decision that it was
+    to replace. Whoever has changed them since, be it back to what was asked, wanted them so.
+    """
+    asked = asked_request(token, job.user)
+    if asked is None:
+        return NOTHING_ASKED
+    earlier = next((decisions[name] for name in (token.decision_id, token.was) if name in decisions), None)
+    if earlier is not None and not is_of(earlier, job, asked):
+        earlier = None
+    named = msgspec.structs.replace(asked, job_name=job.name, script_signature=token.signature)
+    request = earlier.request if earlier else named
+    left = [granted_by(token), *([earlier.grant if earlier.applied else Grant()] if earlier else [])]
+    grant = next((one for one in left if stands_at(job, granted(request, one))), None)
+    if grant is None:
+        return CHANGED
+    return Standing(request=as_it_waits(request, job), grant=grant, earlier=earlier)
+
+
+def is_of(decision: Decision, job: QueuedJob, asked: JobRequest) -> bool:
+    """Whether a decision is the one that a job's token tells of: the same user, the same amounts."""
+    return decision.request.user == job.user and all(
+        getattr(decision.request, name) == getattr(asked, name) for name in AMOUNTS
+    )
+
+
+def stands_at(job: QueuedJob, request: JobRequest) -> bool:
+    """Whether a waiting job asks for just this, in what was asked for at first."""
+    return job.num_tasks == request.num_tasks and all(
+        getattr(request, kind) in (None, getattr(job, kind)) for kind in KINDS
+    )
+
+
+def as_it_waits(request: JobRequest, job: QueuedJob) -> JobRequest:
+    """Return a request with the account, partitions, QOS and limit of its job now: by them the rules hold."""
+    return msgspec.structs.replace(
+        request,
+        account=job.account or request.account,
+        partition=",".join(job.partitions),
+        qos=job.qos or request.qos,
+        wall_s=request.wall_s if job.limit_s is None else job.limit_s,
+    )
+
+
+def stays(request: JobRequest, *, cpus: bool) -> dict[Dimension, str]:
+    """Return what stays as granted at submit: GPUs, CPUs where told so, and memory that comes with them."""
+    kept: dict[Dimension, str] = {"gpus": AT_SUBMIT}
+    if request.mem_per_gpu_mib is not None:
+        kept["memory"] = AT_SUBMIT
+    if cpus:
+        kept["cores"] = CPUS_STAY
+        if request.mem_per_cpu_mib is not None:
+            kept["memory"] = CPUS_STAY
+    return kept
+
+
+def cpus_must_stay(release: tuple[int, ...]) -> bool:
+    """Whether an srun inside a batch job would abort when its CPUs were changed while it waited.
+
+    From 23.11 on sbatch exports SLURM_TRES_PER_TASK, which srun compares with SLURM_CPUS_PER_TASK; only from 24.11.1 on
+    both follow the job when it is launched (Slurm's env_array_for_batch_job).
+    """
+    return (23, 11) <= release < (24, 11, 1)

@@ -1,0 +1,60 @@
+"""What the advisor keeps from cycle to cycle, as a file that is written whole or not at all.
+
+It decides what becomes of a file that cannot be read: it is put aside, and the advisor begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import ServiceError
+from slurm_plugin.advisor.promises import Promise
+from slurm_plugin.whole_file import replace_whole
+
+log = logging.getLogger(__name__)
+
+NAME = "state.json"
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """By when jobs have to have started, by job; `time_s` (unix) is of the cycle that wrote it."""
+
+    time_s: float = 0.0
+    promises: dict[int, Promise] = {}
+
+
+def read_state(folder: Path) -> State:
+    """Return what was kept; nothing where there is no file, or where it is damaged, which is said."""
+    file = folder / NAME
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=State)
+    except FileNotFoundError:
+        return State()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        aside = file.with_suffix(".damaged")
+        file.replace(aside)
+        log.warning(
+            "%s was damaged (%s) and is put aside as %s; starts are promised anew", file, error, aside
+        )
+        return State()
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Write what is to be kept; ServiceError where the disk refuses it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_whole(folder / NAME, msgspec.json.encode(state))
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def _refused(folder: Path, error: OSError) -> ServiceError:
+    return ServiceError(
+        f"cannot keep the advisor's state in {folder}: {error.strerror}; "
+        "set advisor.directory to a folder that it may write"
+    )

@@ -1,0 +1,141 @@
+"""For a job that waits: Slurm's reason in words, and what it might ask for instead. Pure; it changes nothing.
+
+What is said of a start rests on a simulation (models/planning/rollout.py) that knows nodes, priorities and limits of
+time, but no licences, no limits of a QOS or an association, and nothing of what others are about to submit.
+"""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from models.planning.problem import Pending
+from models.scheduling.room import MILLI
+from slurm_plugin.slurm.queue import QueuedJob
+
+# Slurm's reasons (`src/common/job_state_reason.c`), the first pattern that fits; the last fits all.
+REASONS: tuple[tuple[str, str], ...] = (
+    ("None", "Slurm has not looked at it yet"),
+    ("Priority", "other jobs come first"),
+    ("Resources", "it is next, and waits until enough is free"),
+    ("Dependency*", "it waits for another job, which has to end first (`scontrol show job` names it)"),
+    ("BeginTime", "it was submitted for a later time, or was queued again a moment ago"),
+    ("JobHeldUser", "it is held; `scontrol release` lets it go"),
+    ("JobHeld*", "an administrator holds it; ask there"),
+    ("JobHold*", "it was queued again too often and is held; `scontrol release` lets it go"),
+    ("JobArrayTaskLimit", "as many tasks of its array run as the array allows at a time (the %N of --array)"),
+    (
+        "Reservation*",
+        "its reservation has not begun, has ended or is full; `scontrol show reservation` tells",
+    ),
+    ("Licenses", "all licences that it asks for are in use"),
+    ("ReqNodeNotAvail*", "a node that it needs is down, drained or reserved"),
+    ("NodeDown", "a node that it needs is down"),
+    ("PartitionDown", "its partition starts no jobs now"),
+    ("PartitionInactive", "its partition is switched off"),
+    ("PartitionNodeLimit", "it asks for more nodes, or others, than its partition has"),
+    ("PartitionTimeLimit", "it asks for more time than its partition allows; ask for less with --time"),
+    ("PartitionConfig", "its partition does not allow what it asks for"),
+    ("BadConstraints", "no nodes are as it asks for (--constraint, --nodelist and the like)"),
+    ("Constraints", "no nodes are as it asks for (--constraint, --nodelist and the like)"),
+    ("AssocGrp*", "its account has as much as it may have at a time"),
+    ("Assoc*", "it asks for more than its account allows"),
+    ("QOSGrp*", "all jobs of its QOS together have as much as they may have at a time"),
+    ("QOS*PerUser*", "its user has as much as the QOS allows at a time"),
+    ("QOSMin*", "it asks for less than its QOS demands"),
+    ("QOS*", "it asks for more than its QOS allows"),
+    ("*PerAccount", "its account has as much as the QOS allows at a time"),
+    ("*RunMinsPerUser", "its user has as much as the QOS allows at a time"),
+    ("AccountingPolicy", "a limit of its account or QOS is reached"),
+    ("Cleaning", "what it ran as before is still being cleaned up"),
+    ("Deadline", "it cannot end by its deadline any more"),
+    ("*", "Slurm gives no other reason"),
+)
+# Limits of time are asked for in such steps.
+TIME_STEP_S = 300.0
+
+
+class Needed(msgspec.Struct, frozen=True, kw_only=True):
+    """What jobs like it have needed: totals of CPUs and MiB as the site would grant, seconds; None: not known."""
+
+    cpus: int | None = None
+    mem_mib: int | None = None
+    wall_s: float | None = None
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """The same job, asking for something else; `what` says what."""
+
+    what: str
+    job: Pending
+
+
+def why_it_waits(job: QueuedJob, ahead: int) -> str:
+    """Return Slurm's reason for a job in words; `ahead` jobs of its partitions come before it."""
+    words = next(words for pattern, words in REASONS if fnmatchcase(job.reason, pattern))
+    first = "1 other job comes first" if ahead == 1 else f"{ahead:,} other jobs come first"
+    if ahead and job.reason == "Priority":
+        words = first
+    if ahead and job.reason == "None":
+        words += f"; {first}"
+    return f"{words} ({job.reason})"
+
+
+def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...]) -> int:
+    """Return how many records of its partitions that could start come before it; of equal ones, the older do."""
+    mine, place = set(job.partitions), (-job.priority, job.job_id)
+    return sum(
+        other.waits
+        and not other.held
+        and (-other.priority, other.job_id) < place
+        and bool(mine & set(other.partitions))
+        for other in others
+    )
+
+
+def variants(job: Pending, needed: Needed) -> list[Variant]:
+    """Return the job as it is, and as it might be: less of each thing that is more than jobs like it needed.
+
+    Of what is not known the half is tried, so that it can be seen what it would bring; nothing says that it is enough.
+    """
+    cpu_milli, mem_mib, gpu_milli = job.demand
+    fewer = _less(cpu_milli, None if needed.cpus is None else needed.cpus * MILLI, MILLI)
+    smaller = _less(mem_mib, needed.mem_mib, 1)
+    shorter_s = _shorter(job.limit_s, needed.wall_s)
+    replace = msgspec.structs.replace
+    found = [Variant(what="as it is", job=job)]
+    if fewer is not None:
+        what = _words("CPUs", fewer, MILLI, known=needed.cpus is not None)
+        found.append(Variant(what=what, job=replace(job, demand=(fewer, mem_mib, gpu_milli))))
+    if smaller is not None:
+        what = _words("MiB of memory", smaller, 1, known=needed.mem_mib is not None)
+        found.append(Variant(what=what, job=replace(job, demand=(cpu_milli, smaller, gpu_milli))))
+    if shorter_s is not None:
+        what = _words("minutes of time", round(shorter_s), 60, known=needed.wall_s is not None)
+        found.append(Variant(what=what, job=replace(job, limit_s=shorter_s)))
+    if len(found) > 2:
+        demand = (fewer or cpu_milli, smaller or mem_mib, gpu_milli)
+        found.append(
+            Variant(what="all of these", job=replace(job, demand=demand, limit_s=shorter_s or job.limit_s))
+        )
+    return found
+
+
+def _less(asked: int, need: int | None, unit: int) -> int | None:
+    """Return what is needed of an amount, the half where that is not known; None where that is not less."""
+    less = max(unit, asked // 2 // unit * unit) if need is None else need
+    return less if 0 < less < asked else None
+
+
+def _shorter(limit_s: float, need_s: float | None) -> float | None:
+    if math.isinf(limit_s) and need_s is None:
+        return None
+    less_s = limit_s / 2 if need_s is None else need_s
+    rounded_s = math.ceil(less_s / TIME_STEP_S) * TIME_STEP_S
+    return rounded_s if rounded_s < limit_s else None
+
+
+def _words(what: str, amount: int, unit: int, *, known: bool) -> str:
+    return f"{amount // unit:,} {what}, {'as jobs like it needed' if known else 'half of what it asks for'}"

@@ -1,0 +1,148 @@
+"""`rightsizer advise`: the backfill advisor, once or for ever; a dry run unless told otherwise."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accounting.errors import SlurmError
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.config import Config, load_config
+
+if TYPE_CHECKING:
+    from slurm_plugin.advisor.cycle import Advisor, Outcome
+    from slurm_plugin.slurm.gateway import Gateway
+
+TOP = 40
+
+
+@click.command("advise")
+@click.option("--once", is_flag=True, help="Go through one cycle; so it is where --watch is not given.")
+@click.option("--watch", "watches", is_flag=True, help="Go on until stopped, every advisor.period_s seconds.")
+@click.option("--apply", is_flag=True, help="Change the queue; without it nothing is written to Slurm.")
+@click.option("--undo", is_flag=True, help="Only bring back what the advisor has changed.")
+@click.option("--expired", is_flag=True, help="With --undo: only where the advisor's lease is over.")
+@click.option(
+    "--top", type=click.IntRange(1), help=f"Show so many jobs; a table shows {TOP}, the others all."
+)
+@config_option
+@format_option
+def advise(
+    once: bool,
+    watches: bool,
+    apply: bool,
+    undo: bool,
+    expired: bool,
+    top: int | None,
+    config_file: str | None,
+    output_format: str,
+) -> None:
+    """Show in which order the pending queue would best run, and with --apply put it in that order by SiteFactor.
+
+    A row a job: its place and SiteFactor now and as proposed, when it is expected to start without the advisor and with
+    it, and why. Held, dependent and reserved jobs, and those at the top of the queue, keep their place. What is changed
+    is undone when --watch is stopped, by --undo, or once advisor.lease_s seconds have passed without a cycle.
+
+    \b
+    Example:
+      rightsizer advise
+      rightsizer advise --watch --apply
+      rightsizer advise --undo
+    """
+    from slurm_plugin.slurm.gateway import open_gateway
+
+    check_options(once=once, watches=watches, apply=apply, undo=undo, expired=expired)
+    config = load_config(config_file)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if apply or undo else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's schema is no news of the queue
+    if undo:
+        take_back(open_gateway(config, apply=True), only_expired=expired)
+        return
+    with open_gateway(config, apply=apply) as gateway:
+        advisor = advisor_of(config, gateway, apply=apply, keeps=apply or watches)
+        if watches:
+            watch_on(advisor, apply=apply)
+        else:
+            show(advisor.cycle(), output_format, top, apply=apply)
+
+
+def check_options(*, once: bool, watches: bool, apply: bool, undo: bool, expired: bool) -> None:
+    """Raise UsageError for options that do not go together."""
+    if once and watches:
+        raise click.UsageError("--once and --watch do not go together; give one of them")
+    if undo and (once or watches or apply):
+        raise click.UsageError("--undo goes with --expired only; stop the advisor, then run it")
+    if expired and not undo:
+        raise click.UsageError("--expired goes with --undo")
+
+
+def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) -> Advisor:
+    """Return the advisor that the configuration asks for."""
+    from models.planning.arrivals import FORESEEN_S
+    from slurm_plugin.advisor.cycle import Advisor, Means
+    from slurm_plugin.advisor.forecast import Forecast
+    from slurm_plugin.advisor.sizing import LateSizing
+    from slurm_plugin.service.current_model import CurrentModel
+    from slurm_plugin.service.decide import chain_settings_of
+
+    model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
+    return Advisor(
+        Means(
+            settings=config.advisor,
+            cluster=gateway.cluster,
+            gateway=gateway,
+            model=model,
+            apply=apply,
+            keeps=keeps,
+            forecast=Forecast(config.store.url, gateway.cluster, min(FORESEEN_S, config.advisor.horizon_s)),
+            late_sizing=LateSizing(config, model) if apply and config.advisor.late_sizing else None,
+        )
+    )
+
+
+def take_back(gateway: Gateway, *, only_expired: bool) -> None:
+    """Undo, and say what came of it; SlurmError where some of it did not reach Slurm."""
+    written = gateway.undo(only_expired=only_expired)
+    failed = [one for one in written if one.problem and one.problem != "gone"]
+    if written or not only_expired:
+        note(f"{len(written) - len(failed)} factors of the advisor's were brought back")
+    if failed:
+        raise SlurmError(
+            f"{len(failed)} factors could not be brought back ({failed[0].problem}); run this again"
+        )
+
+
+def watch_on(advisor: Advisor, *, apply: bool) -> None:
+    """Go through cycles until SIGTERM or SIGINT, which end it after the cycle that it is in."""
+    from slurm_plugin.advisor.loop import watch
+    from slurm_plugin.advisor.view import summary_of
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    watch(advisor, stop, lambda outcome: note(summary_of(outcome, apply=apply)))
+    note("stopped; what was changed is undone" if apply else "stopped")
+
+
+def show(outcome: Outcome, output_format: str, top: int | None, *, apply: bool) -> None:
+    """Print a cycle: a row a job, and a summary."""
+    from slurm_plugin.advisor.view import rows_of, summary_of, table_of
+
+    rows = rows_of(outcome)
+    as_table = output_format == "table"
+    shown = rows[: top or (TOP if as_table else len(rows))]
+    if rows or not as_table:
+        print_rows(table_of(shown, outcome.snapshot.time_s) if as_table else shown, output_format)
+    if len(shown) < len(rows):
+        note(f"{len(rows) - len(shown)} more jobs wait; --top shows more")
+    note(summary_of(outcome, apply=apply))

@@ -1,0 +1,48 @@
+"""Checks of the advisor: whether what it changed ends with its lease, whether it goes on, and its journal. Pure."""
+
+from __future__ import annotations
+
+from slurm_plugin.doctor.finding import DAY_S, Judged, span, unseen
+from slurm_plugin.doctor.seen import AdvisorSeen, Complaint, Seen, unread_cycles
+from slurm_plugin.doctor.store_checks import INGEST, UNREAD_BYTES
+
+# So many periods without a cycle are no accident; an advisor that has not gone on for a day was stopped.
+SILENT_PERIODS = 5
+LEAST_SILENT_S = 300.0
+LOG = "see `systemctl status rightsizer-advise`, and its log for why"
+UNDO = "run `rightsizer advise --undo`, and enable rightsizer-advise-lease.timer"
+
+
+def advisor(seen: Seen) -> Judged:
+    """Whether the advisor goes on, and whether what it changed ends with its lease."""
+    found = seen.advisor
+    if isinstance(found, Complaint):
+        return "problem", found.what, found.fix
+    if not found.is_there:
+        return "ok", f"not in use: there is no {found.folder}", ""
+    if not found.is_ours:
+        fix = "run this as the advisor's user; if you did, give it that folder (chown)"
+        return "problem", f"{found.folder} may not be read and written", fix
+    if found.factors and found.lease_is_over:
+        return "problem", f"{found.factors} SiteFactors of the advisor's have outlived its lease", UNDO
+    return _going_on(found, seen.now_s)
+
+
+def _going_on(found: AdvisorSeen, now_s: float) -> Judged:
+    if found.last_cycle_s is None:
+        return "ok", "no cycle yet", ""
+    ago_s = now_s - found.last_cycle_s
+    said = f"the last cycle was {span(ago_s)} ago, {found.factors} SiteFactors are in force"
+    silent_s = max(LEAST_SILENT_S, SILENT_PERIODS * found.period_s)
+    return ("warning", said, LOG) if silent_s < ago_s < DAY_S else ("ok", said, "")
+
+
+def advisor_journal(seen: Seen) -> Judged:
+    """Whether the advisor's cycles are ingested."""
+    if isinstance(seen.advisor, Complaint):
+        return unseen(seen.advisor)
+    if isinstance(seen.store, Complaint):
+        return unseen(seen.store)
+    unread = unread_cycles(seen.advisor, seen.store)
+    what = f"{unread / 1024 / 1024:.1f} MiB of cycles in {seen.advisor.folder} are not ingested"
+    return ("warning", what, INGEST) if unread > UNREAD_BYTES else ("ok", what, "")

@@ -1,0 +1,40 @@
+"""Which backend of the queue is used: pyslurm where it imports, else Slurm's own commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Literal
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+
+
+def open_queue(name: Literal["auto", "scontrol", "pyslurm"]) -> ScontrolQueue:
+    """Return a backend; SlurmError where pyslurm is asked for and does not import."""
+    if name == "scontrol":
+        return ScontrolQueue()
+    complaint = why_no_pyslurm()
+    if not complaint:
+        from slurm_plugin.slurm.pyslurm_queue import PyslurmQueue
+
+        return PyslurmQueue()
+    if name == "auto":
+        return ScontrolQueue()
+    raise SlurmError(f'pyslurm cannot be used: {complaint}; set queue = "scontrol" in [advisor]')
+
+
+def why_no_pyslurm() -> str:
+    """Say why pyslurm does not import, '' where it does.
+
+    It is tried in another process: without a slurm.conf, libslurm does not fail but ends the process that loads it.
+    """
+    tried = subprocess.run(
+        (sys.executable, "-c", "import pyslurm"), capture_output=True, text=True, check=False, timeout=60
+    )
+    said = tried.stderr.strip().splitlines()
+    return (
+        ""
+        if tried.returncode == 0
+        else (said[-1] if said else f"its import ends with code {tried.returncode}")
+    )

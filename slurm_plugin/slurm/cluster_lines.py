@@ -1,0 +1,133 @@
+"""What scontrol and sprio print of nodes, partitions, reservations, terms and priorities, as the queue's words. Pure.
+
+No user's text stands in any of it: they are words of administrators, and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of
+from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
+
+_CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
+_WEIGHT = "PriorityWeight"
+# A node that is powered down is not away: Slurm wakes it for a job.
+_AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
+_NOTHING = ("(null)", "N/A", "")
+# What sprio is asked for. Its normalized priority is below 1, but for a job whose priority was set directly it prints
+# that; where such a job may go to several partitions, 22.05 prints the lowest SiteFactor there is.
+SPRIO_FORMAT = "%i|%S|%f|%y"
+_NO_SITE_FACTOR = -(2**31)
+
+
+class Factors(msgspec.Struct, frozen=True, gc=False):
+    """A waiting job's SiteFactor and fair-share factor (0 to 1); `fixed` where its priority was set directly."""
+
+    site: int
+    fair_share: float
+    fixed: bool
+
+
+def parse_node_states(text: str) -> tuple[NodeState, ...]:
+    """Read `scontrol --oneliner show node`; what is not there yet is left out."""
+    found = []
+    for words in _records(text, "NodeName"):
+        states = states_of(words)
+        if states & NOT_THERE:
+            continue
+        has = capacity_of(words)
+        found.append(
+            NodeState(
+                name=words["NodeName"],
+                cpus=int(has.cpus),
+                mem_mib=has.mem_mib,
+                gpus=int(has.gpus),
+                partitions=_listed(words.get("Partitions", "")),
+                away=bool(states & _AWAY),
+            )
+        )
+    return tuple(found)
+
+
+def parse_partition_states(text: str) -> tuple[PartitionState, ...]:
+    """Read `scontrol --oneliner show partition`; jobs start only in one that is UP."""
+    return tuple(
+        PartitionState(
+            name=words["PartitionName"],
+            tier=int(words.get("PriorityTier", "1")),
+            up=words.get("State", "UP") == "UP",
+        )
+        for words in _records(text, "PartitionName")
+    )
+
+
+def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
+    """Read `scontrol --oneliner show reservation`, times as unix seconds; one that holds no nodes is left out."""
+    found = (
+        ReservedNodes(
+            name=words["ReservationName"],
+            nodes=expand_nodes(words.get("Nodes", "")),
+            start_s=float(words.get("StartTime", "0")),
+            end_s=float(words.get("EndTime", "0")),
+            users=_listed(words.get("Users", "")),
+            accounts=_listed(words.get("Accounts", "")),
+        )
+        for words in _records(text, "ReservationName")
+    )
+    return tuple(one for one in found if one.nodes)
+
+
+def parse_terms(text: str) -> SchedulerTerms:
+    """Read `scontrol show config`."""
+    words: dict[str, str] = dict(_CONFIG_LINE.findall(text))
+    return SchedulerTerms(
+        priority_type=words.get("PriorityType", ""),
+        scheduler_type=words.get("SchedulerType", ""),
+        parameters=_listed(words.get("SchedulerParameters", "").strip()),
+        site_factor_plugin=_site_factor_plugin(words.get("PrioritySiteFactorPlugin", "")),
+        weights={
+            key.removeprefix(_WEIGHT): int(value)
+            for key, value in words.items()
+            if key.startswith(_WEIGHT) and value.strip().isdigit()
+        },
+    )
+
+
+def parse_cluster_name(text: str) -> str:
+    """Read the cluster's name in `scontrol show config`; '' where it stands nowhere."""
+    words: dict[str, str] = dict(_CONFIG_LINE.findall(text))
+    return words.get("ClusterName", "").strip()
+
+
+def parse_factors(text: str) -> dict[int, Factors]:
+    """Read sprio's SPRIO_FORMAT; a job that may go to several partitions has a line for each, with the same factors."""
+    found: dict[int, Factors] = {}
+    for line in text.splitlines():
+        job, site, fair_share, normalized = (*line.split("|"), "", "", "")[:4]
+        if job.strip().isdigit():
+            factor = int(float(site))
+            fixed = factor == _NO_SITE_FACTOR or float(normalized) >= 1
+            found[int(job)] = Factors(0 if fixed else factor, float(fair_share), fixed)
+    return found
+
+
+def _site_factor_plugin(value: str) -> str:
+    """22.05 says `site_factor/none` or `(null)` where later releases say nothing."""
+    name = value.strip()
+    return "" if name in _NOTHING or name.endswith("/none") else name
+
+
+def _records(text: str, key: str) -> Iterator[dict[str, str]]:
+    for line in text.splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if key in words:
+            yield words
+
+
+def _listed(value: str) -> tuple[str, ...]:
+    return () if value in _NOTHING else tuple(value.split(","))

@@ -1,0 +1,113 @@
+"""The files of the advisor's changes: what is ours in Slurm, and who may change it. It talks to no Slurm.
+
+    <advisor.directory>/factors.json   the state, replaced as a whole and on disk before anything is written to Slurm
+    <advisor.directory>/factors.lock   held for the moment of a change
+    <advisor.directory>/advisor.lock   held by the one advisor for as long as it runs, with its process id
+
+A state that is replaced as a whole is never half written; what a killed process leaves is an unused `.new` file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import ServiceError, StoreError
+from slurm_plugin.slurm.factor_state import Clock, FactorState
+from slurm_plugin.whole_file import replace_whole
+
+STATE = "factors.json"
+_CHANGE_LOCK = "factors.lock"
+_ADVISOR_LOCK = "advisor.lock"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def now() -> Clock:
+    """Return the time, by the clock that may jump and by the one that does not."""
+    try:
+        boot = _BOOT.read_text().strip()
+    except OSError:
+        boot = ""
+    return Clock(time.time(), boot, time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+class FactorLog:
+    """The state in a folder, for one cluster."""
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        """Touch nothing yet: the folder is made at the first change."""
+        self._folder = folder
+        self._cluster = cluster
+
+    def read(self) -> FactorState:
+        """Return the state; an empty one where nothing was written yet. StoreError where it cannot be used."""
+        path = self._folder / STATE
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=FactorState)
+        except FileNotFoundError:
+            return FactorState(cluster=self._cluster)
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}; mend its permissions") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreError(
+                f"{path} is damaged ({error}); look for SiteFactors that are not 0 with `sprio -o '%i %S'`, "
+                "set them to 0 with `scontrol update`, and remove the file"
+            ) from None
+        if state.entries and self._cluster and state.cluster != self._cluster:
+            raise StoreError(
+                f"{path} is of the cluster {state.cluster}, not of {self._cluster}; "
+                "give each its own [advisor] directory"
+            )
+        return state
+
+    def change(self, change: Callable[[FactorState], FactorState]) -> FactorState:
+        """Replace the state by what a function makes of it; it is on disk when this returns. StoreError on failure."""
+        with self._held(_CHANGE_LOCK):
+            before = self.read()
+            after = msgspec.structs.replace(change(before), cluster=self._cluster)
+            if after != before:
+                self._write(msgspec.json.encode(after))
+            return after
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the one advisor of this folder; ServiceError, naming the other, where there is one."""
+        with self._held(_ADVISOR_LOCK, wait=False) as handle:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, name: str, *, wait: bool = True) -> Iterator[int]:
+        path = self._folder / name
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror}; let the advisor's user write there"
+            ) from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                other = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+                raise ServiceError(
+                    f"another advisor (process {other}) works in {self._folder}; stop it, or wait until it has ended"
+                ) from None
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _write(self, content: bytes) -> None:
+        path = self._folder / STATE
+        try:
+            replace_whole(path, content)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}; nothing was written to Slurm") from None

@@ -1,0 +1,131 @@
+"""Which SiteFactors are ours, what they were before, and until when they may stay. Pure.
+
+A factor is written down before it is written to Slurm, so after a crash at any moment each job whose factor could be
+ours has an entry. `ours` are all the values that may be in force because of us: what was written and confirmed, what
+was about to be written, and what was ours before, since backfill may bring that back (before 26.05 it can undo what
+changed during its cycle). A value that is none of them is somebody else's, and stays.
+
+A job that runs, is held, or is not eligible yet keeps its SiteFactor, but sprio does not show it. Such an entry stays
+for as long as the job exists: it may be queued again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from slurm_plugin.slurm.queue import FactorChange
+
+# So many values of ours are remembered for a job.
+_MOST_VALUES = 16
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A job, its SiteFactor before the first of ours, and ours since, the newest last."""
+
+    job_id: int
+    original: int
+    ours: tuple[int, ...]
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """What time it is: unix seconds, which may jump, and seconds since this boot, which do not."""
+
+    time_s: float
+    boot: str
+    since_boot_s: float
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """When it was stamped, and for how long it holds."""
+
+    stamped: Clock
+    lease_s: float
+
+
+class FactorState(msgspec.Struct, frozen=True):
+    """All of it, and whose: a job id says nothing on another cluster."""
+
+    cluster: str = ""
+    entries: tuple[Entry, ...] = ()
+    lease: Lease | None = None
+
+    @property
+    def by_job(self) -> dict[int, Entry]:
+        """The entries by job."""
+        return {entry.job_id: entry for entry in self.entries}
+
+
+def is_over(lease: Lease | None, now: Clock) -> bool:
+    """Tell whether a lease has ended: by the clock that does not jump, unless the machine was started since."""
+    if lease is None:
+        return True
+    if lease.stamped.boot == now.boot:
+        return not 0 <= now.since_boot_s - lease.stamped.since_boot_s <= lease.lease_s
+    return not 0 <= now.time_s - lease.stamped.time_s <= lease.lease_s
+
+
+def intend(state: FactorState, changes: Iterable[FactorChange], current: Mapping[int, int]) -> FactorState:
+    """Note what is about to be written, given what Slurm has now.
+
+    A value that is not ours was set by somebody else meanwhile: it is what the job goes back to from now on.
+    """
+    entries = state.by_job
+    for change in changes:
+        old = entries.get(change.job_id)
+        now = current.get(change.job_id, change.before)
+        if old is None or now not in (*old.ours, old.original):
+            old = Entry(change.job_id, now, ())
+        ours = (*(value for value in old.ours if value != change.after), change.after)
+        entries[change.job_id] = Entry(old.job_id, old.original, ours[-_MOST_VALUES:])
+    return msgspec.structs.replace(state, entries=tuple(entries.values()))
+
+
+def settle(state: FactorState, current: Mapping[int, int], alive: Collection[int] | None) -> FactorState:
+    """Forget the jobs that have ended, those that somebody else has changed, and those that are again as before us.
+
+    `alive` are the jobs that there still are; None where that is not known.
+    """
+
+    def stays(entry: Entry) -> bool:
+        if alive is not None and entry.job_id not in alive:
+            return False
+        shown = current.get(entry.job_id)
+        if shown is None:
+            return True
+        return shown in entry.ours if shown != entry.original else entry.ours[-1] != shown
+
+    return msgspec.structs.replace(state, entries=tuple(filter(stays, state.entries)))
+
+
+def restorations(
+    state: FactorState, current: Mapping[int, int], alive: Collection[int]
+) -> list[FactorChange]:
+    """Return what brings each job with a factor of ours back to what it was; one that is not shown counts too."""
+    return [
+        FactorChange(
+            job_id=entry.job_id,
+            before=current.get(entry.job_id, entry.ours[-1]),
+            after=entry.original,
+            reason="undone",
+        )
+        for entry in state.entries
+        if entry.job_id in alive and _may_be_ours(entry, current.get(entry.job_id))
+    ]
+
+
+def forget(state: FactorState, jobs: Collection[int]) -> FactorState:
+    """Return the state without these jobs."""
+    return msgspec.structs.replace(
+        state, entries=tuple(entry for entry in state.entries if entry.job_id not in jobs)
+    )
+
+
+def in_force(state: FactorState) -> dict[int, int]:
+    """Return the SiteFactor that each job was last given by us, where that is another than it had."""
+    return {entry.job_id: entry.ours[-1] for entry in state.entries if entry.ours[-1] != entry.original}
+
+
+def _may_be_ours(entry: Entry, shown: int | None) -> bool:
+    return shown is None or (shown in entry.ours and shown != entry.original)

@@ -1,0 +1,222 @@
+"""The one gate through which the advisor changes the queue: bounded, slow enough, read back, logged, and taken back.
+
+Before a factor is written, what it was and what it becomes is on disk (factor_log.py), so that `undo` finds it whenever
+the writer dies. After it is written, Slurm is asked what it has: before 26.05 backfill may undo what changes during its
+own cycle, and what is not kept is tried once more. Without `apply` nothing reaches Slurm, and nothing is noted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+
+from slurm_plugin.config import Config
+from slurm_plugin.slurm import factor_state
+from slurm_plugin.slurm.backends import open_queue
+from slurm_plugin.slurm.factor_log import FactorLog, now
+from slurm_plugin.slurm.factor_state import FactorState, Lease
+from slurm_plugin.slurm.queue import FactorChange, Queue, Resize, Snapshot, Written
+
+log = logging.getLogger(__name__)
+
+# Writes come in batches, so many a second, with pauses in which slurmctld does its own work.
+_BATCHES_PER_S = 10
+DRY_RUN = "dry run"
+HIDDEN = "no longer shown by sprio: started, held or gone"
+
+
+class WriteTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the gate opens: the largest SiteFactor either way, changes a call, writes a second, and the lease."""
+
+    most_factor: int = 10_000
+    most_changes: int = 1_000
+    writes_per_s: float = 500.0
+    lease_s: float = 600.0
+
+
+class Gateway:
+    """Reads the queue and changes it; as a context manager it is the only one that does, on this folder."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        folder: Path,
+        terms: WriteTerms,
+        *,
+        apply: bool,
+        cluster: str = "",
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`cluster` is its name, so that a folder serves one alone; it reads no Slurm yet."""
+        self._queue, self._terms, self._apply, self._sleep = queue, terms, apply, sleep
+        self.cluster = cluster
+        self._log = FactorLog(folder, cluster)
+        self._held = ExitStack()
+        self._alive: frozenset[int] | None = None
+
+    def __enter__(self) -> Gateway:
+        """Become the one advisor; ServiceError where there is one. A dry run may always watch."""
+        if self._apply:
+            self._held.enter_context(self._log.held())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Let another one in; what was changed stays until `undo`, or until the lease is over."""
+        self._held.close()
+        return False
+
+    def read(self) -> Snapshot:
+        """Return the cluster as it is now; SlurmError where it does not answer."""
+        snapshot = self._queue.read()
+        self._alive = frozenset(job.job_id for job in snapshot.jobs)
+        return snapshot
+
+    def factors(self) -> dict[int, int]:
+        """Return the SiteFactors that are ours."""
+        return factor_state.in_force(self._log.read())
+
+    def renew(self) -> None:
+        """Stamp the lease: what is ours may stay for that long."""
+        if self._apply:
+            lease = Lease(now(), self._terms.lease_s)
+            self._log.change(lambda state: msgspec.structs.replace(state, lease=lease))
+
+    def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
+        """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
+
+        SlurmError where slurmctld does not answer; what may have been written until then is noted, and can be undone.
+        """
+        if not self._apply:
+            return [_logged(change, DRY_RUN) for change in changes]
+        current = self._queue.site_factors()
+        refused = [self._refusal(change, number, current) for number, change in enumerate(changes)]
+        wanted = [change for change, refusal in zip(changes, refused, strict=True) if not refusal]
+        new = [change for change in wanted if change.after != current[change.job_id]]
+        self._log.change(lambda state: factor_state.intend(state, wanted, current))
+        problems, after = self._write(new) if new else ({}, current)
+        alive = (
+            None if self._alive is None else self._alive | after.keys() | {change.job_id for change in wanted}
+        )
+        self._log.change(lambda state: factor_state.settle(state, after, alive))
+        return [
+            _logged(change, refusal or problems.get(change.job_id, ""))
+            for change, refusal in zip(changes, refused, strict=True)
+        ]
+
+    def resize(self, change: Resize) -> Written:
+        """Give a pending record other resources, all or nothing; SlurmError where slurmctld does not answer."""
+        if not self._apply:
+            written = Written(job_id=change.job_id, problem=DRY_RUN)
+        else:
+            self._sleep(1 / self._terms.writes_per_s)
+            written = self._queue.resize(change)
+        log.info("resize job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
+        return written
+
+    def undo(self, *, only_expired: bool = False) -> list[Written]:
+        """Bring back each factor that is still ours; what somebody else changed since is left.
+
+        With `only_expired`, nothing is done while the lease holds; the timer calls that without being the one advisor,
+        since one that hangs holds the lock but lets its lease run out. SlurmError where slurmctld does not answer: what
+        could not be taken back stays noted for the next try.
+        """
+        state = self._log.read()
+        if not state.entries or (only_expired and not factor_state.is_over(state.lease, now())):
+            return []
+        alive = {job.job_id for job in self._queue.read().jobs}
+        current = self._queue.site_factors()
+        alive |= current.keys()
+        changes = factor_state.restorations(state, current, alive)
+        if not self._apply:
+            return [_logged(change, DRY_RUN) for change in changes]
+        problems, _ = self._write(changes, unseen=alive - current.keys()) if changes else ({}, current)
+        failed = {job for job, problem in problems.items() if problem and problem != "gone"}
+        done = {entry.job_id for entry in state.entries} - failed
+        self._log.change(lambda newest: factor_state.forget(newest, _unchanged(state, newest, done)))
+        return [_logged(change, problems.get(change.job_id, "")) for change in changes]
+
+    def _refusal(self, change: FactorChange, number: int, current: Mapping[int, int]) -> str:
+        if abs(change.after) > self._terms.most_factor:
+            return f"beyond the bound of {self._terms.most_factor}"
+        if number >= self._terms.most_changes:
+            return f"beyond the {self._terms.most_changes} changes of a cycle"
+        if change.job_id not in current:
+            return HIDDEN
+        if current[change.job_id] not in (change.before, change.after):
+            return f"changed by somebody else meanwhile, to {current[change.job_id]}"
+        return ""
+
+    def _write(
+        self, changes: Sequence[FactorChange], unseen: Collection[int] = ()
+    ) -> tuple[dict[int, str], dict[int, int]]:
+        """Write, read back, and try once more what was not kept; return problems by job, and what Slurm has now.
+
+        Of jobs that sprio does not show (`unseen`) it is enough that scontrol takes the change.
+        """
+        problems = self._write_once(changes)
+        current = self._queue.site_factors()
+        lost = [
+            one
+            for one in changes
+            if not problems[one.job_id] and current.get(one.job_id, one.after) != one.after
+        ]
+        if lost:
+            problems |= self._write_once(lost)
+            current = self._queue.site_factors()
+        for change in changes:
+            if not problems[change.job_id]:
+                problems[change.job_id] = _left(change, current, unseen)
+        return problems, current
+
+    def _write_once(self, changes: Sequence[FactorChange]) -> dict[int, str]:
+        size = max(1, int(self._terms.writes_per_s / _BATCHES_PER_S))
+        problems: dict[int, str] = {}
+        for start in range(0, len(changes), size):
+            batch = changes[start : start + size]
+            began = time.monotonic()
+            problems |= {one.job_id: one.problem for one in self._queue.set_site_factors(batch)}
+            if start + size < len(changes):
+                self._sleep(max(0.0, len(batch) / self._terms.writes_per_s - (time.monotonic() - began)))
+        return problems
+
+
+def open_gateway(config: Config, *, apply: bool) -> Gateway:
+    """Return the gate that the configuration asks for; SlurmError where its backend cannot be used."""
+    wanted = config.advisor
+    queue = open_queue(wanted.queue)
+    terms = WriteTerms(
+        most_factor=wanted.most_factor,
+        most_changes=wanted.most_changes,
+        writes_per_s=wanted.writes_per_s,
+        lease_s=wanted.lease_s,
+    )
+    return Gateway(queue, Path(wanted.directory), terms, apply=apply, cluster=queue.cluster())
+
+
+def _left(change: FactorChange, current: Mapping[int, int], unseen: Collection[int]) -> str:
+    if change.job_id not in current:
+        return "" if change.job_id in unseen else HIDDEN
+    return "" if current[change.job_id] == change.after else "not kept"
+
+
+def _unchanged(before: FactorState, newest: FactorState, jobs: Collection[int]) -> set[int]:
+    """Return those of the jobs whose entries nobody has written since: another process may have, after a long sleep."""
+    old = before.by_job
+    return {job for job, entry in newest.by_job.items() if job in jobs and old.get(job) == entry}
+
+
+def _logged(change: FactorChange, problem: str) -> Written:
+    log.info(
+        "update JobId=%d SiteFactor=%d (was %d): %s: %s",
+        change.job_id, change.after, change.before, change.reason, problem or "done",
+    )  # fmt: skip
+    return Written(job_id=change.job_id, problem=problem)

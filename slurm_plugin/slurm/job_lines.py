@@ -1,0 +1,222 @@
+"""What `scontrol show job` prints, as records of the queue. Pure.
+
+scontrol escapes nothing, and a user's text (a name, a comment, a command line) may hold line ends and whole records of
+jobs that are none. So nothing here is believed by itself: who has which job comes from a call in which no text of a
+user's stands (`owners`). A record counts where its job is known, belongs to the same user, stands there once, and has
+each line that Slurm always prints exactly once. What does not, is `doubtful`: it is asked for by itself, and if it is
+still odd then, it is left where it is (`salvage`). What somebody forges of his own job's texts beyond that is his own
+affair: nothing is done to a job that its owner could not do himself, and its SiteFactor is read elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from accounting.tres import parse_tres
+from accounting.units import parse_duration_s, parse_memory_mib, whole
+from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.queue import QueuedJob
+
+_BETWEEN = re.compile(r"\n\s*\n(?=JobId=\d)")
+_LINE_END = "\n   "
+_FIRST = re.compile(
+    r"JobId=(?P<job>\d+) (?:ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<tasks>\S+) (?:ArrayTaskThrottle=\d+ )?)?"
+    r"(?:HetJobId=(?P<het>\d+) HetJobOffset=\d+ )?JobName=(?P<name>.*)\Z",
+    re.ASCII | re.DOTALL,
+)
+_OWNER = re.compile(r"UserId=(.*)\((\d+)\) GroupId=", re.ASCII)
+_GPUS = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?[:=](\d+)", re.ASCII)
+# The lines that every release prints of every job, by their first word: the same from 22.05 to 26.05.
+ALWAYS = (
+    "UserId", "Priority", "JobState", "Requeue", "RunTime", "SubmitTime", "StartTime", "SuspendTime", "Partition",
+    "ReqNodeList", "NodeList", "NumNodes", "Socks/Node", "MinCPUsNode", "Features", "OverSubscribe", "Command",
+    "WorkDir",
+)  # fmt: skip
+# From this line on stand the texts of users.
+_TEXTS_FROM = "Command"
+# States in which a job waits or holds nodes; the rest has ended.
+ALIVE = frozenset({
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING",
+    "POWER_UP_NODE",
+})  # fmt: skip
+# Up to 25.11 `OverSubscribe=NO` says that a job wants whole nodes; 26.05 says so apart, and prints NO for all.
+_EXCLUSIVE = {"NO": "NODE"}
+# What Slurm calls a job that waits and is held for a reason of its own.
+HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+# Constraints of placement that a record has no field for, each with what it says where there is none.
+_OTHER = {
+    "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
+    "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (), "Deadline": ("N/A",),
+    "ReqB:S:C:T": ("0:0:*:*", "*:*:*:*"), "NtasksPerN:B:S:C": ("0:0:*:*", "0:0:*:1", "*:*:*:*"),
+    "MinTmpDiskNode": ("0",), "Socks/Node": ("*",),
+}  # fmt: skip
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The jobs of an answer that can be believed, and the ids of those that must be asked for by themselves."""
+
+    jobs: tuple[QueuedJob, ...]
+    doubtful: tuple[int, ...]
+
+
+def parse_owners(text: str) -> dict[int, int]:
+    """Read `job id|uid|state` lines (squeue, each task of an array by itself): who has which job."""
+    owners: dict[int, int] = {}
+    for line in text.splitlines():
+        job, _, uid = line.partition("|")
+        if job.isdigit() and uid.isdigit():
+            owners[int(job)] = int(uid)
+    return owners
+
+
+def parse_jobs(text: str, owners: Mapping[int, int]) -> Listing:
+    """Read `scontrol show job`, times as unix seconds; jobs that have ended are left out."""
+    blocks = _BETWEEN.split(text)
+    times = Counter(_id_of(block) for block in blocks)
+    jobs: dict[int, QueuedJob] = {}
+    ended: set[int] = set()
+    for block in blocks:
+        job = parse_job(block) if times[_id_of(block)] == 1 else None
+        if job is None or owners.get(job.job_id) != job.uid:
+            continue
+        if job.state in ALIVE:
+            jobs[job.job_id] = job
+        else:
+            ended.add(job.job_id)
+    doubtful = [job for job in owners if job not in jobs and job not in ended and times[job]]
+    return Listing(tuple(jobs.values()), tuple(doubtful))
+
+
+def parse_plain(text: str) -> list[QueuedJob]:
+    """Return the jobs of an answer about one job (or one array): those of its records that are as Slurm writes them."""
+    return [job for job in map(parse_job, _BETWEEN.split(text)) if job is not None]
+
+
+def parse_job(block: str) -> QueuedJob | None:
+    """Return the job of one record; None where it is not as Slurm alone writes it."""
+    lines = block.strip("\n").split(_LINE_END)
+    first = _FIRST.match(lines[0])
+    heads = [line.partition("=")[0] for line in lines]
+    if first is None or any(heads.count(head) != 1 for head in ALWAYS):
+        return None
+    return _job(first, lines, heads)
+
+
+def salvage(block: str, job_id: int, uid: int) -> QueuedJob | None:
+    """Return what can be told of a job whose texts look like Slurm's own lines; it is marked as not to be touched.
+
+    The last line of each kind is taken, as good as any: the user misleads us about his own job alone, whose owner is
+    known. None where that gives no job either.
+    """
+    lines = block.strip("\n").split(_LINE_END)
+    heads = [line.partition("=")[0] for line in lines]
+    chosen = {
+        head: line for head, line in zip(heads, lines, strict=True) if head in ALWAYS or head.endswith("TRES")
+    }
+    first = _FIRST.match(lines[0])
+    if first is None or int(first["job"]) != job_id or any(head not in chosen for head in ALWAYS):
+        return None
+    ordered = [chosen[head] for head in sorted(chosen, key=lambda head: head in (_TEXTS_FROM, "WorkDir"))]
+    try:
+        job = _job(first, ordered, [line.partition("=")[0] for line in ordered])
+    except (KeyError, ValueError):
+        return None
+    if job is None:
+        return None
+    return msgspec.structs.replace(
+        job, uid=uid, user=str(uid), fixed=True, batch=False, admin_comment="", comment=""
+    )
+
+
+def _id_of(block: str) -> int:
+    return int(block[6 : block.index(" ")]) if block.startswith("JobId=") and block[6:7].isdigit() else 0
+
+
+def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> QueuedJob | None:
+    texts_from = heads.index(_TEXTS_FROM)
+    words = dict(
+        word.split("=", 1) for line in lines[:texts_from] if line is not lines[0] or heads[0] != "JobId"
+        for word in line.split(" ") if "=" in word
+    )  # fmt: skip
+    texts = dict(line.split("=", 1) for line in reversed(lines[texts_from:]) if "=" in line)
+    owner = _OWNER.match(lines[heads.index("UserId")])
+    if owner is None:
+        return None
+    state = "PENDING" if words["JobState"] in HELD else words["JobState"]
+    pending = state == "PENDING"
+    nodes = max(1, whole(words["NumNodes"].partition("-")[0]) or 1)
+    tres = parse_tres(_tres(words, pending=pending))
+    tasks = first["tasks"] or ""
+    memory_mib = round(parse_memory_mib(words.get("MinMemoryNode", words.get("MinMemoryCPU", "0"))) or 0)
+    return QueuedJob(
+        job_id=int(first["job"]), user=owner[1], uid=int(owner[2]), account=_text(words["Account"]),
+        partitions=tuple(words["Partition"].split(",")), qos=_text(words["QOS"]), name=first["name"], state=state,
+        reason=words.get("Reason", ""), submit_s=_time_s(words["SubmitTime"]),
+        eligible_s=_time_s(words["EligibleTime"]), start_s=_time_s(words["StartTime"]),
+        end_s=_time_s(words["EndTime"]), limit_s=_limit_s(words["TimeLimit"]),
+        priority=int(words["Priority"]), site_factor=0,
+        cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
+        mem_mib=tres.mem_mib or 0, gpus=_gpus(tres.gpus, texts, nodes),
+        array_job_id=int(first["array"] or 0), array_tasks=tasks, tasks=count_tasks(tasks),
+        het_job_id=int(first["het"] or 0), held=pending and (words["Priority"] == "0" or words["JobState"] in HELD),
+        dependency=_text(words["Dependency"]), reservation=_text(words.get("Reservation", "")),
+        num_tasks=whole(words["NumTasks"]) or 1, cpus_per_task=whole(words["CPUs/Task"]) or 1,
+        mem_per_node_mib=memory_mib if "MinMemoryNode" in words else None,
+        mem_per_cpu_mib=memory_mib if "MinMemoryCPU" in words else None, num_nodes=nodes,
+        min_cpus_per_node=whole(words["MinCPUsNode"]) or 1,
+        nodes=() if pending else expand_nodes(words["NodeList"]),
+        exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
+        batch=words["BatchFlag"] == "1",
+        other=_constraints(words), comment=texts.get("Comment", "").rstrip(" "),
+        admin_comment=texts.get("AdminComment", "").rstrip(" "),
+    )  # fmt: skip
+
+
+def count_tasks(text: str) -> int:
+    """Return how many tasks `1-9:2,12%5` is; 1 where it names none."""
+    total = 0
+    for part in text.partition("%")[0].split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        if low.isdigit():
+            total += (int(high or low) - int(low)) // max(1, int(step or 1)) + 1
+    return max(1, total)
+
+
+def _tres(words: Mapping[str, str], *, pending: bool) -> str:
+    """Return the list of what a job asks or, once it runs, has: one line up to 22.05, two since."""
+    allocated = "" if pending else _text(words.get("AllocTRES", ""))
+    return allocated or words.get("TRES") or words.get("ReqTRES", "")
+
+
+def _gpus(listed: int | None, texts: Mapping[str, str], nodes: int) -> int:
+    """Return a job's GPUs; where the site does not account for them, by what it asks of each node."""
+    if listed is not None:
+        return listed
+    of_job, of_node = (_GPUS.findall(texts.get(key, "")) for key in ("TresPerJob", "TresPerNode"))
+    return sum(int(count) for count in of_job) or nodes * sum(int(count) for count in of_node)
+
+
+def _constraints(words: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        f"{key}={words[key]}"
+        for key, none in _OTHER.items()
+        if words.get(key, "(null)") not in (*none, "(null)")
+    )
+
+
+def _text(value: str) -> str:
+    return "" if value in ("(null)", "N/A") else value
+
+
+def _time_s(value: str) -> float:
+    return float(value) if value.isdigit() else 0.0
+
+
+def _limit_s(value: str) -> int | None:
+    seconds = parse_duration_s(value)
+    return None if seconds is None else int(seconds)

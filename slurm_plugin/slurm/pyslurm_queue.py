@@ -1,0 +1,155 @@
+"""The queue with the jobs read by pyslurm (25.11): no text stands between slurmctld's record and ours.
+
+It is imported only where pyslurm is (backends.py). Everything else is the reference backend's: pyslurm has no priority
+factors to read, never sends a SiteFactor of 0 (`if self.site_factor:`), and takes longer for a write than a line to
+scontrol does. What else it gets wrong is made good here: the id 0 of an array's task reads as None, and so does a
+limit of memory of 0; a text that is not UTF-8 is an error when it is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeAlias
+
+import pyslurm
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks
+from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue, user_name
+from slurm_plugin.slurm.targets import target_of
+
+# What pyslurm returns has no types.
+Loaded: TypeAlias = Any
+
+
+class PyslurmQueue(ScontrolQueue):
+    """pyslurm for the jobs, Slurm's commands for the rest."""
+
+    name = "pyslurm"
+
+    def _jobs(self) -> list[QueuedJob]:
+        # libslurm reads it when it writes an array's tasks out.
+        os.environ["SLURM_BITSTR_LEN"] = VARIABLES["SLURM_BITSTR_LEN"]
+        try:
+            loaded = pyslurm.Jobs.load()
+        except pyslurm.RPCError as error:
+            raise SlurmError(f"slurmctld does not answer pyslurm ({error}); check that it runs") from None
+        found = [self._job(job) for job in loaded.values() if job.state in ALIVE or job.state in HELD]
+        jobs = [job for job in found if job is not None]
+        self._targets = {job.job_id: target_of(job) for job in jobs}
+        return jobs
+
+    def _job(self, job: Loaded) -> QueuedJob | None:
+        try:
+            return job_of(job)
+        except UnicodeDecodeError:
+            return self._apart(job.id, job.user_id)
+
+
+def job_of(job: Loaded) -> QueuedJob:
+    """Return pyslurm's job as a record of the queue; UnicodeDecodeError where a text of it is not UTF-8."""
+    pending = job.state == "PENDING" or job.state in HELD
+    tasks = _array_tasks(job)
+    nodes = _nodes(job, pending=pending)
+    tres = (job.requested_tres if pending else job.allocated_tres) or job.requested_tres
+    per_cpu_mib, per_node_mib = job.memory_per_cpu, job.memory_per_node
+    return QueuedJob(
+        job_id=job.id, user=user_name(job.user_id), uid=job.user_id, account=job.account or "",
+        partitions=tuple((job.partition or "").split(",")), qos=job.qos or "", name=job.name or "",
+        state="PENDING" if pending else job.state, reason="_".join((job.state_reason or "").split()),
+        submit_s=float(job.submit_time or 0), eligible_s=float(job.eligible_time or 0),
+        start_s=float(job.start_time or 0), end_s=float(job.end_time or 0),
+        limit_s=None if job.time_limit is None else job.time_limit * 60, priority=job.priority or 0, site_factor=0,
+        cpus=_count(tres, "cpu") or job.cpus, mem_mib=_count(tres, "mem"), gpus=_gpus(tres),
+        array_job_id=job.array_id or 0, array_tasks=tasks, tasks=count_tasks(tasks),
+        het_job_id=job.heterogeneous_id or 0, held=pending and (not job.priority or job.state in HELD),
+        dependency=_dependency(job.dependencies), reservation=job.reservation or "", num_tasks=job.ntasks,
+        cpus_per_task=job.cpus_per_task or 1,
+        mem_per_node_mib=per_node_mib or 0 if per_cpu_mib is None else None, mem_per_cpu_mib=per_cpu_mib,
+        num_nodes=nodes, min_cpus_per_node=job.min_cpus_per_node or 1,
+        nodes=() if pending else expand_nodes(job.allocated_nodes or ""),
+        exclusive=job.resource_sharing == "NO", batch=job.is_batch_job, other=_constraints(job),
+        comment=(job.comment or "").rstrip(" "), admin_comment=(job.admin_comment or "").rstrip(" "),
+    )  # fmt: skip
+
+
+def _array_tasks(job: Loaded) -> str:
+    if not job.array_id:
+        return ""
+    waiting = job.array_tasks_waiting
+    if not waiting:
+        return str(job.array_task_id or 0)
+    return f"{waiting}%{job.array_tasks_parallel}" if job.array_tasks_parallel else waiting
+
+
+def _nodes(job: Loaded, *, pending: bool) -> int:
+    least, most = job.num_nodes or 1, job.max_nodes
+    return min(least, most) if pending and most else least
+
+
+def _count(tres: Loaded, kind: str) -> int:
+    one = getattr(tres, kind, None)
+    return int(one.count) if one is not None else 0
+
+
+def _gpus(tres: Loaded) -> int:
+    if tres is None:
+        return 0
+    plain = [one.count for name, one in tres.gres.items() if name == "gpu"]
+    return sum(plain) or sum(one.count for name, one in tres.gres.items() if name.startswith("gpu:"))
+
+
+def _dependency(parts: dict[str, Any] | None) -> str:
+    if not parts:
+        return ""
+    named = [
+        f"{kind}:{':'.join(map(str, jobs))}"
+        for kind, jobs in parts.items()
+        if isinstance(jobs, list) and jobs
+    ]
+    between = "?" if parts["satisfy"] == "any" else ","
+    # pyslurm knows `singleton` alone, not what Slurm says as long as it waits.
+    return between.join(named) or "singleton(unfulfilled)"
+
+
+def _constraints(job: Loaded) -> tuple[str, ...]:
+    """Return what job_lines.py returns, in its order and words."""
+    shape = [
+        job.boards_per_node or 0,
+        job.sockets_per_board or 0,
+        _any(job.cores_per_socket),
+        _any(job.threads_per_core),
+    ]
+    per = [
+        job.ntasks_per_node or 0,
+        job.ntasks_per_board or 0,
+        _any(job.ntasks_per_socket),
+        _any(job.ntasks_per_core),
+    ]
+    said = {
+        "ReqNodeList": job.required_nodes,
+        "ExcNodeList": job.excluded_nodes,
+        "Features": ",".join(job.constraints),
+        "ClusterFeatures": ",".join(job.cluster_constraints),
+        "Licenses": ",".join(job.licenses),
+        "Contiguous": 1 if job.requires_contiguous_nodes else None,
+        "CoreSpec": job.cores_reserved_for_system,
+        "ThreadSpec": job.threads_reserved_for_system,
+        "Deadline": job.deadline,
+        "ReqB:S:C:T": _unless(shape, [[0, 0, "*", "*"]]),
+        "NtasksPerN:B:S:C": _unless(per, [[0, 0, "*", "*"], [0, 0, "*", 1]]),
+        "MinTmpDiskNode": f"{job.temporary_disk_per_node}M" if job.temporary_disk_per_node else None,
+        "Socks/Node": job.sockets_per_node,
+    }
+    return tuple(f"{key}={value}" for key, value in said.items() if value)
+
+
+def _any(value: int | str | None) -> int | str:
+    """Return a count; `*` where any will do, for which pyslurm says None or `UNLIMITED`."""
+    return value if isinstance(value, int) else "*"
+
+
+def _unless(parts: list[Any], plain: list[list[Any]]) -> str | None:
+    return None if parts in plain else ":".join(map(str, parts))

@@ -1,0 +1,169 @@
+"""The queue as Slurm has it, and what may be changed in it: the words that both backends and the gate share. Pure.
+
+scontrol_queue.py is the reference backend, pyslurm_queue.py the fast one; gateway.py is the one gate for changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One record of slurmctld's that waits or runs. Times are unix seconds (0: not known), memory is MiB.
+
+    What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
+    what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
+    CPUs, memory and GPUs are those of one task of an array. `start_s` of a job that waits is Slurm's own estimate.
+    `fixed` says that its priority was set directly, so that no factor counts. `fair_share` is the factor of 0 to 1,
+    None where it does not count. `other` names constraints of placement that the fields here do not express.
+    """
+
+    job_id: int
+    user: str
+    uid: int
+    account: str
+    partitions: tuple[str, ...]
+    qos: str
+    name: str
+    state: str
+    reason: str
+    submit_s: float
+    eligible_s: float
+    start_s: float
+    end_s: float
+    limit_s: int | None
+    priority: int
+    site_factor: int
+    cpus: int
+    mem_mib: int
+    gpus: int
+    array_job_id: int = 0
+    array_tasks: str = ""
+    tasks: int = 1
+    het_job_id: int = 0
+    held: bool = False
+    fixed: bool = False
+    fair_share: float | None = None
+    dependency: str = ""
+    reservation: str = ""
+    num_tasks: int = 1
+    cpus_per_task: int = 1
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    num_nodes: int = 1
+    min_cpus_per_node: int = 1
+    nodes: tuple[str, ...] = ()
+    exclusive: bool = False
+    batch: bool = True
+    other: tuple[str, ...] = ()
+    comment: str = ""
+    admin_comment: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not started yet."""
+        return self.state == "PENDING"
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node: what it has for jobs in all, and whether it takes any now."""
+
+    name: str
+    cpus: int
+    mem_mib: int
+    gpus: int
+    partitions: tuple[str, ...]
+    away: bool = False
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition; Slurm looks at those of a higher tier first."""
+
+    name: str
+    tier: int = 1
+    up: bool = True
+
+
+class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """A reservation: which nodes it holds, from when to when (unix seconds), for whom (none: for nobody)."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start_s: float
+    end_s: float
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names."""
+
+    priority_type: str
+    scheduler_type: str
+    parameters: tuple[str, ...]
+    site_factor_plugin: str = ""
+    weights: Mapping[str, int] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one moment (unix seconds)."""
+
+    time_s: float
+    jobs: tuple[QueuedJob, ...]
+    nodes: tuple[NodeState, ...]
+    partitions: tuple[PartitionState, ...]
+    reservations: tuple[ReservedNodes, ...]
+    terms: SchedulerTerms
+
+
+class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job's SiteFactor, as it is and as it is to be, and why."""
+
+    job_id: int
+    before: int
+    after: int
+    reason: str
+
+
+class Resize(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pending record is to get, in the kind that its user asked; None stays. `uid` is its owner's.
+
+    `admin_comment` is the whole new comment. CPUs are changed together with everything of the job that repeats them.
+    """
+
+    job_id: int
+    uid: int
+    num_tasks: int
+    reason: str
+    cpus_per_task: int | None = None
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    admin_comment: str | None = None
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a change: '' where slurmctld has it now, else why not (`gone`, `started`, `not kept`, …)."""
+
+    job_id: int
+    problem: str = ""
+
+
+class Queue(Protocol):
+    """A way to ask slurmctld and to tell it; SlurmError where it does not answer."""
+
+    name: str
+
+    def read(self) -> Snapshot:
+        """Return the cluster as it is now."""
+
+    def site_factors(self) -> dict[int, int]:
+        """Return the SiteFactor of each job that waits, as Slurm has it now."""
+
+    def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+        """Set them, in this order; what is wrong with one keeps none of the others."""
+
+    def resize(self, change: Resize) -> Written:
+        """Change what a pending job asks for; all of it or nothing."""

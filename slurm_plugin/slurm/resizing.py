@@ -1,0 +1,146 @@
+"""How a pending job gets other resources, all of them or none.
+
+The resources are changed in its own user's name: what root or an operator changes is marked as set by an administrator,
+and limits of associations and QOS no longer count for it (slurmctld's ADMIN_SET_LIMIT). `scontrol --uid` lets root and
+SlurmUser do that, on every release from 22.05. Only AdminComment, which users may not write, is written as an operator.
+
+The comment comes first, since taking it back always works; raising resources again may not. So what fails, or is not
+kept, leaves the job as it was; killed between the two, the comment alone is new, and the next cycle sees that. Who
+starts between the two runs as he was, and gets his old comment back: it must not tell of what he has not got.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from slurm_plugin.slurm.queue import QueuedJob, Resize, Written
+from slurm_plugin.slurm.targets import target_of
+
+Record = Callable[[int], "QueuedJob | None"]
+# Runs `scontrol WORDS` and returns its complaint, '' where it succeeds.
+Update = Callable[[Sequence[str]], str]
+# What tasks of an array say that have started since, or ended: theirs is no longer ours to change.
+_PAST = ("no longer pending", "already")
+# `1_7-8: Job is no longer pending execution` up to 24.11 or so, `1_[7-8]: …` since; of the others it says `No error`.
+_TASK = re.compile(r"\d+_\[?([\d,\-:]+)\]?: ")
+_FINE = "No error"
+
+
+def resize(change: Resize, record: Record, update: Update) -> Written:
+    """Carry out a change; SlurmError where slurmctld does not answer."""
+    before = record(change.job_id)
+    problem = obstacle(change, before)
+    if before is None or problem:
+        return Written(job_id=change.job_id, problem=problem)
+    if change.admin_comment is not None and change.admin_comment != before.admin_comment:
+        problem = update(_comment(before, change.admin_comment))
+        if problem:
+            return Written(job_id=change.job_id, problem=problem)
+    complaint = update(_resources(before, change))
+    _correct_started(complaint, before, update)
+    complaint = said(complaint)
+    after = record(change.job_id)
+    if complaint or after is None or not has(after, change):
+        _take_back(before, after, change, update)
+        return Written(job_id=change.job_id, problem=complaint or ended(after) or "not kept")
+    return Written(job_id=change.job_id)
+
+
+def obstacle(change: Resize, job: QueuedJob | None) -> str:
+    """Say why a change cannot even be tried; '' where it can."""
+    if ended(job) or job is None:
+        return ended(job)
+    if job.uid != change.uid:
+        return f"belongs to user {job.uid}, not {change.uid}"
+    if job.num_tasks != change.num_tasks:
+        return f"has {job.num_tasks} tasks, not {change.num_tasks}"
+    if change.mem_per_node_mib is not None and job.mem_per_node_mib is None:
+        return "asks for memory per CPU, not per node"
+    if change.mem_per_cpu_mib is not None and job.mem_per_cpu_mib is None:
+        return "asks for memory per node, not per CPU"
+    if not resource_words(job, change):
+        return "is that size already"
+    return ""
+
+
+def ended(job: QueuedJob | None) -> str:
+    """Say that a job is gone or has started; '' where it waits."""
+    if job is None:
+        return "gone"
+    return "" if job.waits else "started"
+
+
+def resource_words(job: QueuedJob, change: Resize) -> list[str]:
+    """Return the fields to write: CPUs are three numbers that must agree, or the job gets what it had before."""
+    words = []
+    if change.mem_per_node_mib is not None and change.mem_per_node_mib != job.mem_per_node_mib:
+        words.append(f"MinMemoryNode={change.mem_per_node_mib}")
+    if change.mem_per_cpu_mib is not None and change.mem_per_cpu_mib != job.mem_per_cpu_mib:
+        words.append(f"MinMemoryCPU={change.mem_per_cpu_mib}")
+    if change.cpus_per_task is not None and change.cpus_per_task != job.cpus_per_task:
+        least = -(-job.min_cpus_per_node * change.cpus_per_task // max(1, job.cpus_per_task))
+        words += [
+            f"CPUsPerTask={change.cpus_per_task}",
+            f"NumCPUs={change.cpus_per_task * job.num_tasks}",
+            f"MinCPUsNode={least}",
+        ]
+    return words
+
+
+def has(job: QueuedJob, change: Resize) -> bool:
+    """Tell whether a job is what a change wants it to be; one that started with it may have been given more CPUs."""
+    cpus = change.cpus_per_task and change.cpus_per_task * change.num_tasks
+    wanted = (
+        (change.mem_per_node_mib, job.mem_per_node_mib),
+        (change.mem_per_cpu_mib, job.mem_per_cpu_mib),
+        (change.cpus_per_task, job.cpus_per_task),
+        (cpus, job.cpus if job.waits else cpus),
+        (change.admin_comment, job.admin_comment),
+    )
+    return all(value is None or value == found for value, found in wanted)
+
+
+def said(complaint: str) -> str:
+    """Return what is left of a complaint without what single tasks say that no longer wait."""
+    parts = (part for part in complaint.split("; ") if part)
+    return "; ".join(
+        part for part in parts if not (_TASK.match(part) and any(word in part for word in (*_PAST, _FINE)))
+    )
+
+
+def _resources(job: QueuedJob, change: Resize) -> list[str]:
+    return [f"--uid={job.uid}", "update", f"JobId={target_of(job)}", *resource_words(job, change)]
+
+
+def _comment(job: QueuedJob, text: str) -> list[str]:
+    return ["update", f"JobId={target_of(job)}", f"AdminComment={text}"]
+
+
+def _correct_started(complaint: str, before: QueuedJob, update: Update) -> None:
+    """Give tasks that started before their resources were changed the comment back that says what they have."""
+    for part in complaint.split("; "):
+        tasks = _TASK.match(part)
+        if tasks and any(past in part for past in _PAST):
+            started = msgspec.structs.replace(before, array_tasks=tasks[1])
+            update(_comment(started, before.admin_comment))
+
+
+def _take_back(before: QueuedJob, after: QueuedJob | None, change: Resize, update: Update) -> None:
+    """Put back what a change that failed has left; what has started runs with what it started with."""
+    if after is None:
+        return
+    if after.admin_comment != before.admin_comment:
+        update(_comment(after, before.admin_comment))
+    if not after.waits:
+        return
+    as_before = msgspec.structs.replace(
+        change,
+        cpus_per_task=before.cpus_per_task,
+        mem_per_node_mib=before.mem_per_node_mib,
+        mem_per_cpu_mib=before.mem_per_cpu_mib,
+    )
+    if resource_words(after, as_before):
+        update(_resources(after, as_before))

@@ -1,0 +1,104 @@
+"""Many updates through one scontrol: it reads them from its stdin, and what it says about each is told apart.
+
+A process for each write costs 2.5 ms, a line 0.3 ms. scontrol prints only complaints, to stderr, and none of them names
+its line. So behind each update stands a word that it does not know, and which it therefore repeats.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Sequence
+
+from accounting.errors import SlurmError
+
+# scontrol reads lines of less than 4096 bytes, and takes a longer one for the end of its input.
+_LONGEST = 4000
+_ECHO = "invalid keyword: "
+# What it says where slurmctld does not answer, the last where that hangs; no line after that one would fare better.
+_SILENCE = (
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Connection refused",
+    "Zero Bytes were transmitted",
+    "Unexpected message received",
+)
+
+
+def run_updates(updates: Sequence[str], *, patience_s: float) -> list[str]:
+    """Run `update …` lines one after the other; return scontrol's complaint about each, '' where it has none.
+
+    SlurmError where slurmctld does not answer, or not all of it within the time: what was done until then stays done.
+    """
+    complaints: list[str] = []
+    short: list[str] = []
+    for update in updates:
+        if len(update.encode()) < _LONGEST:
+            short.append(update)
+            continue
+        complaints += _run_short(short, patience_s)
+        complaints.append(run_update(*update.split(" "), patience_s=patience_s))
+        short = []
+    return complaints + _run_short(short, patience_s)
+
+
+def run_update(*words: str, patience_s: float) -> str:
+    """Run one scontrol with these arguments; return its complaint, '' where it succeeds."""
+    finished = _scontrol(words, "", patience_s)
+    said = _joined(finished.stderr.splitlines())
+    _check(said)
+    return said or ("" if finished.returncode == 0 else f"scontrol fails with code {finished.returncode}")
+
+
+def _run_short(updates: Sequence[str], patience_s: float) -> list[str]:
+    if not updates:
+        return []
+    word = f"next-{secrets.token_hex(6)}"
+    finished = _scontrol((), "".join(f"{update}\n{word}\n" for update in updates), patience_s)
+    complaints: list[str] = []
+    said: list[str] = []
+    for line in finished.stderr.splitlines():
+        if line == _ECHO + word:
+            complaints.append(_joined(said))
+            said = []
+        else:
+            said.append(line)
+    for complaint in complaints:
+        _check(complaint)
+    if len(complaints) != len(updates):
+        raise SlurmError(
+            f"scontrol ended after {len(complaints)} of {len(updates)} updates ({_joined(said) or 'no message'}); "
+            "look into slurmctld's log, and run the next cycle"
+        )
+    return complaints
+
+
+def _scontrol(words: Sequence[str], text: str, patience_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ("scontrol", *words),
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=patience_s,
+            cwd="/",
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(
+            f"slurmctld has not taken an update within {patience_s:g} s; check that it runs"
+        ) from None
+    except OSError as error:
+        raise SlurmError(f"cannot run scontrol: {error}; put Slurm's commands on the PATH") from None
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "; ".join(line.strip() for line in lines if line.strip())
+
+
+def _check(complaint: str) -> None:
+    if any(word in complaint for word in _SILENCE):
+        raise SlurmError(
+            f"slurmctld does not answer ({complaint}); check that it runs, and run the next cycle"
+        )

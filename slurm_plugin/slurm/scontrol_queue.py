@@ -1,0 +1,168 @@
+"""The queue by Slurm's own commands: the reference backend, for every release from 22.05.
+
+It takes three calls to know the jobs: squeue says whose they are, without any text of a user's (job_lines.py says
+why), scontrol what they are, sprio their factors. squeue alone would not do: it puts the pending records of an array
+together, and rounds memory. Nodes, partitions, reservations and terms are a call each.
+"""
+
+from __future__ import annotations
+
+import pwd
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm import cluster_lines, job_lines, resizing
+from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
+from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, SchedulerTerms, Snapshot, Written
+from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
+from slurm_plugin.slurm.targets import target_of
+
+# A queue of 100,000 takes scontrol several seconds; slurmctld that is down, its commands' own ten.
+READ_PATIENCE_S = 60.0
+WRITE_PATIENCE_S = 30.0
+# Unix seconds, and the whole list of an array's tasks instead of its first 64 characters.
+VARIABLES = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+MULTIFACTOR = "priority/multifactor"
+# So many jobs with odd texts are asked for by themselves; the others of a flood of them are not seen.
+_MOST_DOUBTFUL = 200
+# What tasks of an array say that have started or ended since they were read.
+_PAST = ("no longer pending", "already", "Invalid job id")
+
+
+class ScontrolQueue:
+    """squeue, scontrol and sprio."""
+
+    name = "scontrol"
+
+    def __init__(self) -> None:
+        """Nothing is asked yet."""
+        self._targets: dict[int, str] = {}
+
+    def cluster(self) -> str:
+        """Return the cluster's name; SlurmError where slurmctld does not answer."""
+        return cluster_lines.parse_cluster_name(_ask("scontrol", "show", "config"))
+
+    def read(self) -> Snapshot:
+        """Return the cluster as it is now; SlurmError where a command fails."""
+        terms = cluster_lines.parse_terms(_ask("scontrol", "show", "config"))
+        factors = self._factors(terms)
+        jobs = self._jobs()
+        counts = terms.weights.get("FairShare", 0) > 0
+        return Snapshot(
+            time_s=time.time(),
+            jobs=tuple(with_factors(job, factors.get(job.job_id), fair_share_counts=counts) for job in jobs),
+            nodes=cluster_lines.parse_node_states(_ask("scontrol", "--all", "--oneliner", "show", "node")),
+            partitions=cluster_lines.parse_partition_states(
+                _ask("scontrol", "--all", "--oneliner", "show", "partition")
+            ),
+            reservations=cluster_lines.parse_reservations(
+                _ask("scontrol", "--all", "--oneliner", "show", "reservation")
+            ),
+            terms=terms,
+        )
+
+    def site_factors(self) -> dict[int, int]:
+        """Return the SiteFactor of each job that waits and that sprio shows: eligible, not held, not set directly."""
+        shown = cluster_lines.parse_factors(_ask("sprio", "--noheader", f"--format={SPRIO_FORMAT}"))
+        return {job: factors.site for job, factors in shown.items() if not factors.fixed}
+
+    def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+        """Set them in this order; SlurmError where slurmctld does not answer."""
+        if any(change.job_id not in self._targets for change in changes):
+            self._jobs()
+        known = [change for change in changes if change.job_id in self._targets]
+        complaints = run_updates(
+            [f"update JobId={self._targets[change.job_id]} SiteFactor={change.after}" for change in known],
+            patience_s=WRITE_PATIENCE_S + 0.05 * len(known),
+        )
+        problems = {
+            change.job_id: problem_of(complaint, is_array="_" in self._targets[change.job_id])
+            for change, complaint in zip(known, complaints, strict=True)
+        }
+        return [Written(job_id=one.job_id, problem=problems.get(one.job_id, "gone")) for one in changes]
+
+    def resize(self, change: Resize) -> Written:
+        """Change what a pending job asks for; all of it or nothing."""
+        return resizing.resize(change, self._record, _update)
+
+    def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
+        if terms.priority_type != MULTIFACTOR:
+            return {}
+        return cluster_lines.parse_factors(_ask("sprio", "--noheader", f"--format={SPRIO_FORMAT}"))
+
+    def _jobs(self) -> list[QueuedJob]:
+        owners = _owners()
+        listing = job_lines.parse_jobs(_ask("scontrol", "--all", "show", "job"), owners)
+        apart = (self._apart(job, owners[job]) for job in listing.doubtful[:_MOST_DOUBTFUL])
+        jobs = [*listing.jobs, *(job for job in apart if job is not None)]
+        self._targets = {job.job_id: target_of(job) for job in jobs}
+        return jobs
+
+    def _apart(self, job_id: int, uid: int) -> QueuedJob | None:
+        """Return a job of which the common answer gave no clear record; None where it has ended meanwhile."""
+        said = run_shown(job_id)
+        listing = job_lines.parse_jobs(said, {job_id: uid})
+        plain = next(iter(listing.jobs), None)
+        odd = None if plain else job_lines.salvage(said, job_id, uid)
+        return plain if odd is None else msgspec.structs.replace(odd, user=user_name(uid))
+
+    def _record(self, job_id: int) -> QueuedJob | None:
+        """Return a job's record as it is now; None where it is gone, or not plain."""
+        found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
+        return found[0] if len(found) == 1 else None
+
+
+def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: bool) -> QueuedJob:
+    """Return the job with what sprio says of it."""
+    if factors is None or not job.waits:
+        return job
+    fair_share = factors.fair_share if fair_share_counts and not factors.fixed else None
+    return msgspec.structs.replace(
+        job, site_factor=factors.site, fair_share=fair_share, fixed=job.fixed or factors.fixed
+    )
+
+
+def problem_of(complaint: str, *, is_array: bool) -> str:
+    """Return what is wrong with an update; what single tasks of an array say that have started is no problem."""
+    left = [
+        one for one in complaint.split("; ") if one and not (is_array and any(past in one for past in _PAST))
+    ]
+    if not left:
+        return ""
+    return "gone" if "Invalid job id" in left[0] else "; ".join(left)
+
+
+@lru_cache(maxsize=4096)
+def user_name(uid: int) -> str:
+    """Return a user's name; his number where nobody knows it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def run_shown(job_id: int) -> str:
+    """Return what scontrol shows of one job; '' where it is gone."""
+    try:
+        return _ask("scontrol", "--all", "show", "job", str(job_id))
+    except SlurmError as error:
+        if "Invalid job id" in str(error):
+            return ""
+        raise
+
+
+def _owners() -> dict[int, int]:
+    return job_lines.parse_owners(_ask("squeue", "--noheader", "--all", "--array", "--format=%A|%U"))
+
+
+def _update(words: Sequence[str]) -> str:
+    return run_update(*words, patience_s=WRITE_PATIENCE_S)
+
+
+def _ask(*command: str) -> str:
+    return run(*command, patience_s=READ_PATIENCE_S, variables=VARIABLES)

@@ -1,0 +1,26 @@
+"""Under which name a record of the queue is changed, so that it alone is changed and nothing is split. Pure.
+
+What `scontrol update JobId=…` does to each form (slurmctld's `update_job_str`; seen on 22.05 and 26.05):
+
+- `N`, the id of an array: all its records, those that run and those that were split off too.
+- `N_[9-200]` with exactly the tasks that wait, or more than those: the one record that waits, which stays one. Tasks of
+  the list that have started since are changed as well, or answer that they cannot be. With fewer than those that wait,
+  each task that is named gets a record of its own for good: so the list is always the one that was read, and only
+  shrinks.
+- `N_7`: the task with a record of its own.
+- `N`, the id of the first component of a het job: all its components; `N+0` is it alone.
+"""
+
+from __future__ import annotations
+
+from slurm_plugin.slurm.queue import QueuedJob
+
+
+def target_of(job: QueuedJob) -> str:
+    """Return what to write behind `JobId=`."""
+    if job.array_job_id:
+        tasks = job.array_tasks.partition("%")[0]
+        return f"{job.array_job_id}_{tasks}" if tasks.isdigit() else f"{job.array_job_id}_[{tasks}]"
+    if job.het_job_id == job.job_id:
+        return f"{job.job_id}+0"
+    return str(job.job_id)

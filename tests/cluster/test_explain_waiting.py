@@ -1,0 +1,75 @@
+"""`rightsizer explain` of jobs in the queue of a real Slurm: what it foresees comes to pass."""
+
+import getpass
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import Shell
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+SLEEPS = "sleep 600"
+
+
+@pytest.fixture
+def full(shell: Shell) -> Iterator[Shell]:
+    """A cluster that has 4 of the CPUs of one node left, for at least ten minutes."""
+    nodes = shell.run("sinfo", "--noheader", "--Node", "--format=%N %c %C").split("\n")
+    names = [line.split() for line in nodes if line]
+    for at, (name, cpus, _) in enumerate(names):
+        shell.submit(
+            f"--nodelist={name}", f"-c{int(cpus) - 4 * (at == 0)}", "--mem=100", "-t10", script=SLEEPS
+        )
+    deadline = time.monotonic() + 30
+    while "PENDING" in shell.run("squeue", "--noheader", "--format=%T"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    yield shell
+    shell.run("scancel", f"--user={getpass.getuser()}")
+    while shell.run("squeue", "--noheader"):
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.1)
+
+
+def explained(shell: Shell, job: int) -> tuple[list[dict[str, Any]], str]:
+    out, errors = shell.run_both("rightsizer", "explain", str(job), "--format", "json")
+    return json.loads(out), errors
+
+
+def minutes_until(moment: str) -> float:
+    now = datetime.now()  # noqa: DTZ005 - what is read is the local time that was printed
+    return (datetime.strptime(f"{now.year}-{moment}", "%Y-%m-%d %H:%M") - now).total_seconds() / 60  # noqa: DTZ007
+
+
+def test_what_asking_for_less_would_change_comes_to_pass(full: Shell) -> None:
+    job = full.submit("-c8", "--mem=100", "-t10")
+    rows, errors = explained(full, job)
+    as_it_is, fewer = rows[0], next(row for row in rows if "CPUs" in row["if it asked for"])
+    assert 8 <= minutes_until(as_it_is["likely start"]) <= 11
+    assert fewer["if it asked for"] == "4 CPUs, half of what it asks for"
+    assert minutes_until(fewer["likely start"]) <= 0
+    assert 8 <= fewer["sooner by (min)"] <= 10
+    assert f"job {job} waits: " in errors
+    full.run("scontrol", "update", f"JobId={job}", "NumCPUs=4", "CPUsPerTask=4", "MinCPUsNode=4")
+    assert full.wait_ended(job) == "COMPLETED"
+    assert full.allocated(job)["cpu"] == "4"
+
+
+def test_what_holds_a_job_up_is_told(full: Shell) -> None:
+    job = full.submit("--hold", "-c1", "--mem=100")
+    rows, errors = explained(full, job)
+    assert [(row["if it asked for"], row["likely start"]) for row in rows] == [("as it is", None)]
+    assert "it is held; `scontrol release` lets it go (JobHeldUser)" in errors
+    assert "not foreseen" in errors
+
+
+def test_a_job_that_runs_is_told_its_end(full: Shell) -> None:
+    running = int(full.run("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()[0])
+    (row,), _ = explained(full, running)
+    assert row["state"] == "RUNNING"
+    assert 8 <= minutes_until(row["its limit"]) <= 10

@@ -1,0 +1,334 @@
+"""The gate at a real slurmctld: what it writes is what sprio shows, and undone to the bit; limits hold after it."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.errors import SlurmError
+from slurm_plugin.config import load_config
+from slurm_plugin.sandbox import cluster, daemons, teardown
+from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
+from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
+from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms, open_gateway
+from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.cluster.conftest import Shell
+from tests.cluster.matrix.prefixes import chosen_prefix
+
+pytestmark = pytest.mark.cluster
+
+SHAPE = Shape(lines=("AccountingStorageEnforce=limits,qos", "MessageTimeout=3"))
+TERMS = WriteTerms(writes_per_s=2000.0)
+# Not nobody: newer releases have no associations for the last user id there is.
+MEMBER = "daemon"
+EVIL = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n\nJobId=1 JobName=y"
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
+    """A sandbox that enforces limits, full with one job, on whose Slurm this process's commands work too."""
+    folder = make_folder()
+    options = Options(
+        directory=folder / "gateway",
+        nodes=1,
+        slurm_prefix=chosen_prefix(),
+        hook=False,
+        serve=False,
+        shape=SHAPE,
+    )
+    sandbox = cluster.start(options)
+    shell = Shell(sandbox)
+    shell.run("sacctmgr", "-i", "add", "user", MEMBER, f"account={ACCOUNT}")
+    shell.run("sacctmgr", "-i", "add", "qos", "tight", "MaxTRESPerUser=cpu=4")
+    shell.run("sacctmgr", "-i", "modify", "user", MEMBER, "set", "qos+=tight")
+    before = dict(os.environ)
+    os.environ.update(sandbox.environment())
+    yield sandbox
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def full(site: Sandbox) -> Shell:
+    """A shell on it, with eight of sixteen CPUs left, so that jobs of sixteen wait."""
+    shell = Shell(site)
+    shell.wait_state(
+        shell.submit("--cpus-per-task=8", "--mem=1000", "--time=60", script="sleep 600"), "RUNNING"
+    )
+    return shell
+
+
+@pytest.fixture(scope="module")
+def user(site: Sandbox) -> Shell:
+    """The shell of a user without rights, where he can run this Slurm's programs."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can submit as another user")
+    shell = Shell(site, user=MEMBER)
+    try:
+        shell.run("squeue", "--version")
+    except AssertionError:
+        pytest.skip(f"{MEMBER} cannot run the programs of {chosen_prefix()}")
+    return shell
+
+
+@pytest.fixture(params=["scontrol", "pyslurm"])
+def queue(request: pytest.FixtureRequest, site: Sandbox) -> ScontrolQueue:
+    """Each backend."""
+    assert site.directory.is_dir()
+    if request.param == "pyslurm" and (reason := why_no_pyslurm()):
+        pytest.skip(f"pyslurm does not import: {reason}")
+    return open_queue(request.param)
+
+
+def shown(shell: Shell) -> dict[int, int]:
+    """Return the SiteFactors as sprio shows them."""
+    lines = shell.run("sprio", "--noheader", "--format=%i %S").splitlines()
+    return {int(job): int(factor) for job, factor in (line.split() for line in lines)}
+
+
+def array_records(shell: Shell, array: int) -> list[str]:
+    """Return the tasks of each of the array's records that wait."""
+    lines = shell.run("scontrol", "--oneliner", "show", "job", str(array)).splitlines()
+    return [line.split("ArrayTaskId=")[1].split()[0] for line in lines if "JobState=PENDING" in line]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def running(shell: Shell, array: int) -> int:
+    """Return how many tasks of an array run."""
+    return len(shell.run("squeue", "--noheader", "--states=R", f"--jobs={array}").splitlines())
+
+
+def change(job: QueuedJob, after: int) -> FactorChange:
+    return FactorChange(job_id=job.job_id, before=job.site_factor, after=after, reason="test")
+
+
+def asked(job: QueuedJob) -> tuple[object, ...]:
+    """Return what a resize may change, and that the record is still one."""
+    sizes = (
+        job.cpus,
+        job.cpus_per_task,
+        job.min_cpus_per_node,
+        job.num_nodes,
+        job.mem_mib,
+        job.mem_per_cpu_mib,
+    )
+    return (*sizes, job.num_tasks, job.array_tasks, job.comment, job.admin_comment)
+
+
+def waiting(snapshot: Snapshot, *ids: int) -> list[QueuedJob]:
+    """Return the jobs of these ids, or of these arrays and het jobs, in their order."""
+    found = [job for job in snapshot.jobs if {job.job_id, job.array_job_id, job.het_job_id} & set(ids)]
+    return sorted((job for job in found if job.waits), key=lambda job: job.job_id)
+
+
+def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQueue, tmp_path: Path) -> None:
+    big = ("--cpus-per-task=16", "--time=5")
+    single = full.submit(*big)
+    array = full.submit(*big, "--array=0-30:2%3")
+    full.run("scontrol", "hold", f"{array}_4")
+    full.run("scontrol", "release", f"{array}_4")
+    het = int(full.run("sbatch", "--parsable", *big, ":", *big, "--wrap=true").split(";")[0])
+    operators = full.submit(*big)
+    full.run("scontrol", "update", f"JobId={operators}", "SiteFactor=-41")
+    # sprio shows a job once the scheduler has looked at it.
+    wait_until(lambda: len(shown(full)) == 6)
+    gateway = Gateway(queue, tmp_path, TERMS, apply=True)
+    with gateway:
+        jobs = waiting(gateway.read(), single, array, het, operators)
+        assert len(jobs) == 6
+        before = shown(full)
+        assert before[operators] == -41
+        wanted = {job.job_id: 100 * number - 250 for number, job in enumerate(jobs)}
+        assert {
+            one.problem for one in gateway.reorder([change(job, wanted[job.job_id]) for job in jobs])
+        } == {""}
+        assert shown(full) == before | wanted
+        assert gateway.factors() == {job: factor for job, factor in wanted.items() if factor != before[job]}
+        assert sorted(array_records(full, array)) == ["0,2,6,8,10,12,14,16,18,20,22,24,26,28,30%3", "4"]
+        jobs = waiting(gateway.read(), single, array, het, operators)
+        assert {one.problem for one in gateway.reorder([change(job, 0) for job in jobs])} == {""}
+        assert shown(full) == before | dict.fromkeys(wanted, 0)
+        gateway.undo()
+        assert shown(full) == before
+        assert gateway.factors() == {}
+    full.run("scancel", *map(str, (single, array, het, operators)))
+
+
+def test_an_array_of_which_tasks_run_stays_one_record(
+    full: Shell, queue: ScontrolQueue, tmp_path: Path
+) -> None:
+    array = full.submit("--array=1-9%2", "--time=5", "--mem=10", script="sleep 60")
+    wait_until(lambda: running(full, array) == 2)
+    with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
+        (rest,) = waiting(gateway.read(), array)
+        assert (rest.array_tasks, rest.tasks) == ("3-9%2", 7)
+        # Another two start between the read and the write: the list that was read is longer than what waits by then.
+        full.run("scontrol", "update", f"JobId={array}", "ArrayTaskThrottle=4")
+        wait_until(lambda: running(full, array) == 4)
+        assert [one.problem for one in queue.set_site_factors([change(rest, 77)])] == [""]
+        assert array_records(full, array) == ["5-9%4"]
+        (rest,) = waiting(gateway.read(), array)
+        assert rest.tasks == 5
+        full.run("scancel", str(array))
+
+
+def test_the_gate_of_a_configuration_dry(site: Sandbox, full: Shell, tmp_path: Path) -> None:
+    job = full.submit("--cpus-per-task=16", "--time=5")
+    wait_until(lambda: job in shown(full))
+    config = load_config(str(site.layout.rightsizer_toml))
+    advisor = msgspec.structs.replace(config.advisor, queue="scontrol", directory=str(tmp_path / "absent"))
+    with open_gateway(msgspec.structs.replace(config, advisor=advisor), apply=False) as gateway:
+        (found,) = waiting(gateway.read(), job)
+        assert [one.problem for one in gateway.reorder([change(found, 9)])] == [DRY_RUN]
+        resize = Resize(job_id=job, uid=0, num_tasks=1, reason="test", cpus_per_task=1)
+        assert gateway.resize(resize).problem == DRY_RUN
+        assert waiting(gateway.read(), job)[0].cpus == 16
+    assert shown(full)[job] == 0
+    assert not (tmp_path / "absent").exists()
+    full.run("scancel", str(job))
+
+
+def test_what_vanished_meanwhile_is_a_problem_and_no_error(
+    full: Shell, queue: ScontrolQueue, tmp_path: Path
+) -> None:
+    first, second = (full.submit("--cpus-per-task=16", "--time=5") for _ in range(2))
+    wait_until(lambda: {first, second} <= shown(full).keys())
+    with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
+        jobs = waiting(gateway.read(), first, second)
+        full.run("scancel", str(first))
+        assert [one.problem for one in gateway.reorder([change(job, 9) for job in jobs])] == [HIDDEN, ""]
+        assert shown(full)[second] == 9
+        assert queue.set_site_factors([change(jobs[0], 3)])[0].problem
+        assert (
+            queue.set_site_factors([msgspec.structs.replace(change(jobs[0], 3), job_id=999_999)])[0].problem
+            == "gone"
+        )
+        gateway.undo()
+    full.run("scancel", str(second))
+
+
+def test_limits_hold_after_a_resize_and_not_after_an_operators(
+    full: Shell, user: Shell, queue: ScontrolQueue, tmp_path: Path
+) -> None:
+    tight = ("--qos=tight", "--time=5", "--mem=10")
+    first = user.submit(*tight, "--cpus-per-task=2", script="sleep 60")
+    user.wait_state(first, "RUNNING")
+    ours, theirs = (user.submit(*tight, "--cpus-per-task=4", script="sleep 60") for _ in range(2))
+    gateway = Gateway(queue, tmp_path, TERMS, apply=True)
+    (job,) = waiting(gateway.read(), ours)
+    assert (job.user, job.cpus_per_task) == (MEMBER, 4)
+    resize = Resize(
+        job_id=ours,
+        uid=job.uid,
+        num_tasks=1,
+        reason="test",
+        cpus_per_task=3,
+        mem_per_node_mib=5,
+        admin_comment="a b=c",
+    )
+    assert gateway.resize(resize).problem == ""
+    (job,) = waiting(gateway.read(), ours)
+    assert (job.cpus, job.min_cpus_per_node, job.mem_per_node_mib, job.admin_comment) == (3, 3, 5, "a b=c")
+    full.run("scontrol", "update", f"JobId={theirs}", "CPUsPerTask=3", "NumCPUs=3", "MinCPUsNode=3")
+    # Two run, and three more would be five: the limit is four. What an operator changed is not counted against it.
+    user.wait_state(theirs, "RUNNING")
+    assert full.run("squeue", "--noheader", "--format=%T %r", f"--jobs={ours}").split() == [
+        "PENDING", "QOSMaxCpuPerUserLimit",
+    ]  # fmt: skip
+    full.run("scancel", *map(str, (first, theirs)))
+    user.wait_state(ours, "RUNNING")
+    tres = full.run("scontrol", "--oneliner", "show", "job", str(ours))
+    assert "cpu=3,mem=5M" in tres
+    full.run("scancel", str(ours))
+
+
+def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
+    big = ("--cpus-per-task=16", "--time=5", "--mem-per-cpu=100")
+    array = user.submit(*big, "--array=1-5")
+    full.run("scontrol", "update", f"JobId={array}", "AdminComment=before us")
+    (job,) = waiting(queue.read(), array)
+    wanted = Resize(job_id=array, uid=job.uid, num_tasks=1, reason="test", admin_comment="ours")
+    for fields, problem in (
+        ({"cpus_per_task": 200, "mem_per_cpu_mib": 50}, ""),
+        ({"mem_per_node_mib": 50}, "per CPU, not per node"),
+        ({"cpus_per_task": 2, "uid": 0}, "belongs to user"),
+        ({"cpus_per_task": 2, "num_tasks": 3}, "has 1 tasks, not 3"),
+    ):
+        said = queue.resize(msgspec.structs.replace(wanted, **fields)).problem
+        assert said
+        assert problem in said
+        (after,) = waiting(queue.read(), array)
+        assert asked(after) == asked(job)
+    # Still more than is left, so that it goes on waiting.
+    resized = msgspec.structs.replace(wanted, cpus_per_task=10, mem_per_cpu_mib=50)
+    assert queue.resize(resized).problem == ""
+    (after,) = waiting(queue.read(), array)
+    assert (after.cpus, after.mem_mib, after.admin_comment, after.array_tasks) == (10, 500, "ours", "1-5")
+    full.run("scancel", str(array))
+
+
+def test_a_name_full_of_records_forges_nothing(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
+    evil = user.submit("--cpus-per-task=16", "--time=5", f"--job-name={EVIL}")
+    jobs = {job.job_id: job for job in queue.read().jobs}
+    assert jobs[evil].user == MEMBER
+    assert jobs[evil].cpus == 16
+    (filler,) = [job for job in jobs.values() if job.state == "RUNNING" and job.cpus == 8]
+    assert filler.user == "root"
+    assert not any(job.name == "y" for job in jobs.values())
+    full.run("scancel", str(evil))
+
+
+def test_both_backends_see_the_same(full: Shell) -> None:
+    reason = why_no_pyslurm()
+    if reason:
+        pytest.skip(f"pyslurm does not import: {reason}")
+    made = [
+        full.submit("--cpus-per-task=3", "--ntasks=5", "--time=5", "--mem=200", "--comment=hello world"),
+        full.submit("--cpus-per-task=16", "--time=UNLIMITED", "--array=0-70:2%3", "--mem-per-cpu=7"),
+        full.submit("--cpus-per-task=16", "--time=1-0", "--hold", "--exclusive", "--gpus=2", "--mem=0"),
+        full.submit("--cpus-per-task=16", "--dependency=singleton", "--contiguous", "--ntasks-per-node=1"),
+        full.submit("--cpus-per-task=16", "--begin=now+1hour", "--job-name=\xe4\xf6"),
+    ]
+    full.run("scontrol", "update", f"JobId={made[0]}", "Priority=77")
+    wait_until(lambda: {made[0], made[1]} <= shown(full).keys())
+    # Slurm's estimates of starts are others a moment later.
+    seen = [
+        {
+            job.job_id: msgspec.structs.replace(job, start_s=0.0, end_s=0.0, reason="")
+            for job in open_queue(name).read().jobs
+        }
+        for name in ("scontrol", "pyslurm")
+    ]
+    assert seen[0] == seen[1]
+    assert set(made) <= seen[0].keys()
+    full.run("scancel", *map(str, made))
+
+
+def test_a_silent_slurmctld_is_told_in_time(site: Sandbox, full: Shell, tmp_path: Path) -> None:
+    job = full.submit("--cpus-per-task=16", "--time=5")
+    wait_until(lambda: job in shown(full))
+    gateway = Gateway(ScontrolQueue(), tmp_path, TERMS, apply=True)
+    found = waiting(gateway.read(), job)
+    gateway.reorder([change(found[0], 5)])
+    teardown.end_daemon(site.layout, daemons.SLURMCTLD)
+    acts: tuple[Callable[[], object], ...] = (lambda: gateway.reorder([change(found[0], 9)]), gateway.undo)
+    for act in acts:
+        began = time.monotonic()
+        with pytest.raises(SlurmError, match="check that"):
+            act()
+        assert time.monotonic() - began < 40
+    cluster.bring_up([daemons.slurmctld(site.cluster)], site.cluster, lambda _: None)
+    gateway.undo()
+    assert shown(full)[job] == 0

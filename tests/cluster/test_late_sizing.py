@@ -1,0 +1,279 @@
+"""Jobs sized again while they wait, on a real Slurm: a burst of a family without history. What Slurm says counts.
+
+RIGHTSIZER_BURST=200 makes it 200 tasks of an array and 200 single jobs.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from accounting.store.database import open_store
+from accounting.store.records import write_attempts
+from accounting.token import Token, find_token
+from slurm_plugin.advisor.sizing import LateSizing
+from slurm_plugin.config import Config, load_config
+from slurm_plugin.sandbox import cluster, daemons
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.gateway import Gateway, open_gateway
+from slurm_plugin.slurm.queue import Written
+from tests.builders import T0, attempt
+from tests.cluster.conftest import Shell
+from tests.cluster.matrix.prefixes import chosen_prefix
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+BURST = int(os.environ.get("RIGHTSIZER_BURST", "40"))
+PATIENCE_S = 90.0 + BURST
+ASKED_CPUS, ASKED_MIB = 8, 8000
+# Limits hold for users alone, not for operators; `nobody` is none to Slurm any more (26.05).
+USER = "games"
+# Of the 64 CPUs, singles may have so many at a time, and the array the others.
+SINGLES_CPUS = 32
+WORK = """python3 -c 'import os, time; held = b"1" * (int(os.environ["HOLDS_MIB"]) << 20); time.sleep(2)'\n"""
+# An srun inside takes what its job has: its environment must agree with what the job was given.
+STEP = f"srun {WORK}"
+
+
+# What a model is made of that knows neither this user nor his jobs.
+PAST = [attempt(job_id=900_000 + n, submit_s=T0 + 1000 * n) for n in range(60)]
+
+
+class Row(NamedTuple):
+    """What sacct says of one job."""
+
+    name: str
+    state: str
+    cpus: int
+    mem_mib: int
+    start_s: int
+    end_s: int
+    token: Token | None
+
+
+class Site:
+    """A sandbox that enforces, and limits, with a model that knows nothing of what will be submitted."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
+        self.shell = Shell(sandbox)
+        self.user = Shell(sandbox, user=USER)
+        self.sandbox = sandbox
+        self.folder = folder
+        self.config: Config = load_config(str(sandbox.layout.rightsizer_toml))
+
+    def submit(self, name: str, body: str, *options: str, holds_mib: int = 60) -> int:
+        script = self.folder / f"{name}.sh"
+        if not script.exists():
+            script.write_text(f"#!/bin/bash\n{body}", encoding="utf-8")
+        asked = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}", f"--job-name={name}", "--chdir=/", "--time=5")
+        # By the environment that sbatch takes along: --export=ALL,… makes 26.05 log in as the user.
+        sbatch = ("env", f"HOLDS_MIB={holds_mib}", "sbatch", "--parsable", "--output=/dev/null")
+        said = self.user.run(*sbatch, *asked, *options, str(script))
+        return int(said.partition(";")[0])
+
+    def waiting_records(self, job: int) -> list[str]:
+        """The records that slurmctld has of what waits of a job; squeue would put those of an array together."""
+        shown = self.shell.run("scontrol", "show", "job", str(job))
+        return [block for block in re.split(r"\n\s*\n", shown) if "JobState=PENDING" in block]
+
+    def rows(self, *jobs: int) -> list[Row]:
+        """What sacct says of these jobs, an array's tasks each by itself."""
+        fields = "JobName,State,AllocTRES,Start,End,AdminComment"
+        wanted = ",".join(map(str, jobs))
+        argv = (
+            "sacct",
+            "--allocations",
+            "--noheader",
+            "--parsable2",
+            "--noconvert",
+            f"--jobs={wanted}",
+        )
+        said = self.shell.run("env", "SLURM_TIME_FORMAT=%s", *argv, f"--format={fields}")
+        return [row_of(line) for line in said.splitlines()]
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + PATIENCE_S
+        while not what():
+            assert time.monotonic() < until_s, self.shell.run("squeue", "--array")
+            time.sleep(0.3)
+
+
+def row_of(line: str) -> Row:
+    name, state, tres, start, end, comment = line.split("|", 5)
+    allocated = dict(pair.split("=", 1) for pair in tres.split(",") if pair)
+    return Row(
+        name=name,
+        state=state.partition(" ")[0],
+        cpus=int(allocated.get("cpu", 0)),
+        mem_mib=int(allocated.get("mem", "0M").removesuffix("M")),
+        start_s=int(start) if start.isdigit() else 0,
+        end_s=int(end) if end.isdigit() else 0,
+        token=find_token(comment),
+    )
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can submit as another user, whose limits count")
+    folder = make_folder()
+    shape = Shape(lines=("AccountingStorageEnforce=associations,limits,qos",))
+    options = Options(
+        directory=folder / "site", nodes=4, slurm_prefix=chosen_prefix(), mode="enforce", shape=shape
+    )
+    site = Site(cluster.start(options), folder)
+    for words in (
+        ("add", "qos", "small", f"MaxTRESPerUser=cpu={SINGLES_CPUS}"),
+        ("add", "qos", "closed", "GrpTRES=cpu=0"),
+        ("add", "user", USER, "account=demo", "qos=normal,small,closed", "defaultqos=normal"),
+    ):
+        site.shell.run("sacctmgr", "--immediate", *words)
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, PAST)
+    engine.dispose()
+    with ingesting(site):
+        site.shell.run("rightsizer", "train", "--promote", "always")
+        site.wait_for(
+            lambda: "in use" in (site.sandbox.layout.log / f"{daemons.SERVE}.out").read_text(encoding="utf-8")
+        )
+        yield site
+
+
+@contextlib.contextmanager
+def ingesting(site: Site) -> Iterator[None]:
+    """Let jobs that end count within seconds, as on a site."""
+    environment = {**os.environ, **site.sandbox.environment()}
+    with (site.folder / "ingest.log").open("w", encoding="utf-8") as log:
+        watch = subprocess.Popen(["rightsizer", "ingest", "--watch", "1"], env=environment, stderr=log)
+    try:
+        yield
+    finally:
+        watch.terminate()
+        watch.wait(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def sizing(site: Site, patch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Written]]]:
+    """Yield what runs one cycle of sizing what waits."""
+    for name, value in site.sandbox.environment().items():
+        patch.setenv(name, value)
+    late = LateSizing(site.config)
+    gateway: Gateway
+    with open_gateway(site.config, apply=True) as gateway:
+
+        def cycle() -> list[Written]:
+            late.refresh()
+            return late.run(gateway.read(), gateway, frozenset())
+
+        yield cycle
+
+
+def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = site.submit("fan", WORK, f"--array=1-{BURST}")
+    singles = [site.submit("single", STEP, "--qos=small") for _ in range(BURST)]
+    shut = site.submit("single", STEP, "--qos=closed")
+    became: list[Written] = []
+    records = 0
+    with sizing(site, monkeypatch) as cycle:
+
+        def all_ended() -> bool:
+            nonlocal records
+            became.extend(cycle())
+            records = max(records, len(site.waiting_records(array)))
+            return site.shell.run("squeue", "--noheader", "--format=%A").split() == [str(shut)]
+
+        site.wait_for(all_ended)
+    assert records == 1
+    # Who starts between the look and the write keeps what he has.
+    assert {one.problem for one in became if "no longer pending" not in one.problem} <= {"", "started"}
+    site.wait_for(lambda: all(row.end_s for row in site.rows(array, *singles)))
+    rows = site.rows(array, *singles)
+    assert [row.state for row in rows] == ["COMPLETED"] * 2 * BURST
+    assert_started_small(rows)
+    assert_within_limits(site, rows, shut)
+    assert_explained(site, singles[-1])
+
+
+def assert_started_small(rows: list[Row]) -> None:
+    """The first have what they asked, the rest a fraction of it, and each token says which."""
+    for name in ("fan", "single"):
+        family = sorted((row for row in rows if row.name == name), key=lambda row: row.start_s)
+        as_asked = [row for row in family if (row.cpus, row.mem_mib) == (ASKED_CPUS, ASKED_MIB)]
+        small = [row for row in family if row.cpus < ASKED_CPUS and 60 < row.mem_mib < ASKED_MIB]
+        assert len(as_asked) + len(small) == len(family)
+        assert family[0] in as_asked
+        assert len(small) >= BURST / 4
+        assert family[-1].cpus <= ASKED_CPUS / 4
+        assert family[-1].mem_mib <= ASKED_MIB / 8
+        for row in family:
+            assert row.token is not None
+            assert row.token.asked == {"tasks": 1, "cpus": ASKED_CPUS, "mem": ASKED_MIB}
+            assert row.token.granted == ({"cpus": row.cpus, "mem": row.mem_mib} if row in small else {})
+            assert bool(row.token.was) == (row in small)
+
+
+def assert_within_limits(site: Site, rows: list[Row], shut: int) -> None:
+    """A QOS's limit of CPUs a user held at every second, and whoever has none does not start, however small he is."""
+    singles = [row for row in rows if row.name == "single"]
+    assert most_cpus_at_once(singles) <= SINGLES_CPUS
+    # A change clears the reason until Slurm looks at the job again.
+    site.wait_for(lambda: "Reason=QOSGrpCpuLimit" in site.waiting_records(shut)[0])
+    [record] = site.waiting_records(shut)
+    assert f"MinMemoryNode={ASKED_MIB}M" not in record
+    site.shell.run("sacctmgr", "--immediate", "modify", "qos", "closed", "set", "GrpTRES=cpu=4")
+    assert site.shell.wait_ended(shut) == "COMPLETED"
+    assert int(site.shell.allocated(shut)["cpu"]) <= 2
+
+
+def most_cpus_at_once(rows: list[Row]) -> int:
+    return max(
+        sum(other.cpus for other in rows if other.start_s <= row.start_s < other.end_s) for row in rows
+    )
+
+
+def assert_explained(site: Site, job: int) -> None:
+    """A job is explained by the decision that was made while it waited, with what was asked at first."""
+    site.shell.run("rightsizer", "ingest")
+    said, story = site.shell.run_both("rightsizer", "explain", str(job), "--format", "json")
+    memory = next(row for row in json.loads(said) if row["resource"] == "memory (MiB)")
+    assert memory["asked"] == ASKED_MIB
+    assert f"{memory['allocated']}M" == site.shell.allocated(job)["mem"]
+    [row] = site.rows(job)
+    assert row.token is not None
+    assert f"decision {row.token.decision_id} (resized) was applied" in story
+    assert f"in place of {row.token.was}" in story
+
+
+def test_our_own_cut_is_raised_once_a_job_like_it_has_failed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the burst: its family is cut at submit, and one of it suddenly needs five times as much."""
+    if not site.sandbox.manifest.enforcement.memory:
+        pytest.skip(f"memory is not limited here: {site.sandbox.manifest.enforcement.reason}")
+    waits = site.submit("fan", WORK, "--hold")
+    [record] = site.waiting_records(waits)
+    cut_mib = int(re.findall(r"MinMemoryNode=(\d+)M", record)[0])
+    assert cut_mib < ASKED_MIB / 8
+    fails = site.submit("fan", WORK, holds_mib=2 * cut_mib)
+    assert site.shell.wait_ended(fails) == "OUT_OF_MEMORY"
+    with sizing(site, monkeypatch) as cycle:
+        site.wait_for(lambda: Written(job_id=waits) in cycle())
+    site.user.run("scontrol", "release", str(waits))
+    assert site.shell.wait_ended(waits) == "COMPLETED"
+    [row] = site.rows(waits)
+    assert 1.2 * cut_mib <= row.mem_mib <= ASKED_MIB
+    assert row.token is not None
+    assert row.token.asked == {"tasks": 1, "cpus": ASKED_CPUS, "mem": ASKED_MIB}
+    assert row.token.granted.get("mem", ASKED_MIB) == row.mem_mib
+    assert row.token.was

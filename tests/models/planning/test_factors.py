@@ -1,0 +1,123 @@
+"""The factors make the order that is wished, with as few changes as any could."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.planning.cells import slurm_order
+from models.planning.factors import LEAST, MOST, effective, factors_of, order_of
+from models.planning.problem import Pending
+from models.planning.within_bounds import arranged
+from tests.models.planning.problems import job, pending_jobs
+
+UNBOUNDED = 1 << 31
+orders = st.permutations(range(8))
+
+
+def changed(pending: tuple[Pending, ...], factors: dict[int, int]) -> set[int]:
+    return {number for number, factor in factors.items() if factor != pending[number].factor}
+
+
+@given(st.lists(st.tuples(st.integers(50, 90), st.integers(-5, 5)), min_size=8, max_size=8), orders)
+def test_the_order_is_made_with_the_fewest_changes(values: list[tuple[int, int]], order: list[int]) -> None:
+    pending = tuple(
+        job(at + 1, priority=priority, factor=factor) for at, (priority, factor) in enumerate(values)
+    )
+    factors = factors_of(pending, order, UNBOUNDED)
+    assert order_of(pending, order, factors) == order
+    assert len(changed(pending, factors)) == 8 - most_unchanged(pending, order)
+
+
+def most_unchanged(pending: tuple[Pending, ...], order: list[int]) -> int:
+    """Return how many of an order can keep their factor, by trying all subsets: what is changed gets an own level.
+
+    Neighbours that their ids tell apart as wished share one.
+    """
+    levels = [0]
+    for one, other in pairwise(order):
+        tied = now(pending[one]) == now(pending[other]) and pending[one].job_id < pending[other].job_id
+        levels.append(levels[-1] + (0 if tied else 1))
+    for size in range(len(order), 0, -1):
+        for kept in combinations(range(len(order)), size):
+            if all(
+                now(pending[order[one]]) - now(pending[order[other]]) >= levels[other] - levels[one]
+                for one, other in combinations(kept, 2)
+            ):
+                return size
+    return 0
+
+
+def now(record: Pending) -> int:
+    return record.priority + record.factor
+
+
+@given(pending_jobs(kept=False), st.lists(st.integers(0, 9), min_size=14, max_size=14))
+def test_any_order_of_a_tier_comes_out_as_wished(pending: tuple[Pending, ...], keys: list[int]) -> None:
+    members = slurm_order(pending)
+    order = arranged(pending, members, numpy.array(keys, dtype=numpy.float64), set(), 1.0)
+    factors = factors_of(pending, order, UNBOUNDED)
+    assert order_of(pending, members, factors) == order
+    for number, factor in factors.items():
+        assert LEAST <= effective(pending[number], factor) <= MOST
+        if number in changed(pending, factors):
+            assert LEAST <= pending[number].priority + factor <= MOST
+
+
+@given(pending_jobs(kept=False), st.lists(st.integers(0, 9), min_size=14, max_size=14))
+def test_a_plan_that_holds_changes_nothing_as_all_grow_older(
+    pending: tuple[Pending, ...], keys: list[int]
+) -> None:
+    members = slurm_order(pending)
+    order = arranged(pending, members, numpy.array(keys, dtype=numpy.float64), set(), 1.0)
+    factors = factors_of(pending, order, UNBOUNDED)
+    older = tuple(
+        job(
+            record.job_id,
+            priority=record.priority + 37,
+            factor=factors[number],
+            tier=record.tier,
+        )
+        for number, record in enumerate(pending)
+    )
+    assert not changed(older, factors_of(older, order, UNBOUNDED))
+
+
+@given(pending_jobs(), st.integers(0, 20))
+def test_no_factor_is_beyond_its_bound_and_none_of_what_is_kept_changes(
+    pending: tuple[Pending, ...], most: int
+) -> None:
+    order = arranged(pending, slurm_order(pending), numpy.array([-float(at) for at in range(14)]), set(), 1.0)
+    factors = factors_of(pending, order, most)
+    for number in changed(pending, factors):
+        assert abs(factors[number]) <= most
+        assert not pending[number].kept
+
+
+def test_one_that_is_lifted_is_the_only_change() -> None:
+    pending = tuple(job(at + 1, priority=1000) for at in range(5))
+    factors = factors_of(pending, [4, 0, 1, 2, 3], UNBOUNDED)
+    assert changed(pending, factors) == {4}
+    assert factors[4] > 0
+
+
+def test_what_is_put_between_finds_room() -> None:
+    pending = (job(1, priority=100), job(2, priority=90), job(3, priority=10))
+    factors = factors_of(pending, [0, 2, 1], UNBOUNDED)
+    assert changed(pending, factors) == {2}
+    assert 90 < 10 + factors[2] < 100
+
+
+def test_between_barriers_nothing_leaves_its_place() -> None:
+    pending = (
+        job(1, priority=100, kept="top"),
+        job(2, priority=60),
+        job(3, priority=50),
+        job(4, priority=20, kept="x"),
+    )
+    factors = factors_of(pending, [0, 2, 1, 3], UNBOUNDED)
+    assert order_of(pending, range(4), factors) == [0, 2, 1, 3]
+    assert factors[0] == factors[3] == 0

@@ -1,0 +1,244 @@
+"""A rollout starts what the simulator starts, when it does, from a beginning in which jobs run already."""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+from hypothesis import given, settings
+
+from models.planning.cells import cells_of, slurm_order
+from models.planning.forward import Until
+from models.planning.futures import likely_future, look_ahead
+from models.planning.problem import Coming, Machine, Problem
+from models.planning.rollout import expected_starts, places_of
+from models.scheduling.availability import Window
+from models.scheduling.backfill import Promise
+from models.scheduling.room import amounts_of
+from models.simulation.engine import Policy, simulate
+from models.simulation.nodes import Node, cluster_of
+from tests.models.planning.problems import POOL, holding, job, machine, problems
+from tests.models.simulation.loads import Job, jobs_strategy, load_of, nodes_strategy
+
+
+def first_starts(problem: Problem) -> list[float]:
+    """Return when each record starts where all runs as long as is likely, and Slurm is left alone."""
+    return [span.start_s for span in expected_starts(problem, samples=0)]
+
+
+def problem_of(*pending: object, machines: int = 1, cpus: int = 4, **others: object) -> Problem:
+    given = {"machines": (machine(cpus),) * machines, "pending": pending, "running": ()}
+    return Problem(**(given | others))  # type: ignore[arg-type]
+
+
+@given(jobs_strategy, nodes_strategy)
+@settings(deadline=None)
+def test_it_starts_what_the_simulator_starts(jobs: list[Job], nodes: list[Node]) -> None:
+    load = load_of(jobs, unit_s=60.0)
+    even = [Node(cpus=node.cpus, mem_mib=node.mem_mib, gpus=node.gpus) for node in nodes]
+    cluster = cluster_of(even)
+    results = simulate(load, cluster, Policy(start="easy"))
+    asked = [amounts_of(row) for row in load.asked]
+    rows = list(zip(asked, load.limit_s.tolist(), load.run_s.tolist(), strict=True))
+    at_once = load.submit_s == load.submit_s[0]
+    machines = tuple(Machine(amounts=amounts_of(column), pools=POOL) for column in cluster.capacity.T)
+    pending = tuple(
+        job(number, run_s=run_s, limit_s=limit_s, demand=demand, priority=1_000_000 - number)
+        for number, (demand, limit_s, run_s) in enumerate(rows)
+        if at_once[number]
+    )
+    coming = tuple(
+        Coming(
+            at_s=float(load.submit_s[number] - load.submit_s[0]),
+            account=0,
+            user=0,
+            pools=POOL,
+            priority=1_000_000 - number,
+            demand=demand,
+            limit_s=limit_s,
+            likely_s=run_s,
+        )
+        for number, (demand, limit_s, run_s) in enumerate(rows)
+        if not at_once[number]
+    )
+    problem = Problem(machines=machines, pending=pending, running=(), coming=(coming,))
+    cells = cells_of(problem)
+    future = likely_future(problem, cells, coming)
+    found = look_ahead(cells, places_of(slurm_order(pending)), future, [Until()] * len(cells))
+    expected = results.first_start_s[at_once] - load.submit_s[0]
+    fitting = [number for number in range(len(pending)) if number not in cells[0].stuck]
+    assert found.first_s[fitting].tolist() == expected[fitting].tolist()
+    later = {
+        number: at_s
+        for rolled in found.rolled
+        for number, at_s in zip(rolled.numbers, rolled.starts_s, strict=True)
+    }
+    for at, number in enumerate((~at_once).nonzero()[0].tolist()):
+        came = not math.isnan(results.first_start_s[number])
+        assert later.get(len(pending) + at, math.nan) == pytest.approx(
+            results.first_start_s[number] - load.submit_s[0], nan_ok=not came
+        )
+
+
+@given(problems())
+@settings(deadline=None)
+def test_whatever_waits_and_runs_no_machine_holds_more_than_it_has(problem: Problem) -> None:
+    # Room.take refuses what does not fit, so that it is enough that each cell is rolled to its end.
+    spans = expected_starts(problem, samples=2, seed=3)
+    for record, span in zip(problem.pending, spans, strict=True):
+        assert span.low_s <= span.start_s <= span.high_s
+        assert span.start_s >= 0
+        if record.out or not any(record.pools & one.pools for one in problem.machines):
+            assert span.start_s == math.inf
+    assert spans == expected_starts(problem, samples=2, seed=3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_promise_that_is_kept_is_the_one_that_would_be_worked_out_anew(seed: int) -> None:
+    draw = numpy.random.default_rng(seed)
+    pending = []
+    for number in range(1, 61):
+        nodes, run_s = int(draw.choice([1, 1, 2, 3])), float(draw.integers(1, 60) * 60)
+        cpus = nodes * int(draw.integers(1, 7))
+        limit_s = run_s * float(draw.uniform(1, 4))
+        pool = frozenset([int(draw.integers(0, 2))])
+        pending.append(job(number, cpus=cpus, nodes=nodes, run_s=run_s, limit_s=limit_s, pools=pool))
+    machines = tuple(machine(8, frozenset([0, 1] if at % 2 else [0])) for at in range(6))
+    problem = Problem(machines=machines, pending=tuple(pending), running=())
+    starts = first_starts(problem)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Promise, "holds", lambda *_: False)
+        assert first_starts(problem) == starts
+
+
+def test_what_runs_is_ended_by_its_likely_time_and_backfilled_by_its_limit() -> None:
+    # The first needs all; the running job may last 1000 s, so that one of 900 s may pass, one of 1100 s may not.
+    problem = problem_of(
+        job(1, cpus=4),
+        job(2, run_s=50.0, limit_s=1100.0),
+        job(3, run_s=50.0, limit_s=900.0),
+        running=(holding(0, 3, left_s=200.0, limit_left_s=1000.0),),
+    )
+    assert first_starts(problem) == [200.0, 260.0, 0.0]
+
+
+def test_an_array_is_as_many_jobs() -> None:
+    problem = problem_of(job(1, tasks=10, cpus=2, run_s=100.0), job(2, cpus=4, run_s=10.0))
+    # Two at once: the last two of ten start at 400 s.
+    assert first_starts(problem) == [0.0, 500.0]
+
+
+def test_an_array_beyond_what_is_let_in_at_once_keeps_its_place() -> None:
+    problem = problem_of(job(1, tasks=100, run_s=100.0), job(2, run_s=10.0), cpus=1)
+    assert first_starts(problem) == [0.0, 10_000.0]
+
+
+def test_a_job_on_several_nodes_waits_for_as_many_that_hold_its_part() -> None:
+    # Four CPUs over two nodes are two on each: the free three of one node do not do.
+    problem = problem_of(
+        job(1, cpus=4, nodes=2),
+        job(2, cpus=3, run_s=400.0),
+        machines=2,
+        running=(holding(0, 1, 100.0), holding(1, 3, 300.0)),
+    )
+    assert first_starts(problem) == [300.0, 360.0]
+
+
+def test_jobs_use_machines_of_their_pools_alone() -> None:
+    problem = Problem(
+        machines=(machine(2, frozenset([0])), machine(2, frozenset([0, 1])), machine(2, frozenset([2]))),
+        pending=(
+            job(1, cpus=2, run_s=100.0, pools=frozenset([1])),
+            job(2, cpus=2, run_s=100.0, pools=frozenset([1])),
+            job(3, cpus=2, run_s=100.0, pools=frozenset([0])),
+            job(4, cpus=2, run_s=100.0, pools=frozenset([0])),
+            job(5, cpus=2, run_s=100.0, pools=frozenset([2])),
+            job(6, pools=frozenset([7])),
+        ),
+        running=(),
+    )
+    assert len(cells_of(problem)) == 2
+    assert first_starts(problem) == [0.0, 100.0, 0.0, 100.0, 0.0, math.inf]
+
+
+def test_nothing_starts_that_could_run_into_a_window() -> None:
+    maintenance = Window(node=0, from_s=500.0, to_s=800.0, amounts=(4000, 4, 0))
+    problem = problem_of(
+        job(1, run_s=60.0, limit_s=600.0), job(2, run_s=60.0, limit_s=500.0), windows=(maintenance,)
+    )
+    assert first_starts(problem) == [800.0, 0.0]
+
+
+def test_a_machine_that_is_down_holds_nobody_and_nobody_up() -> None:
+    down = Window(node=0, from_s=0.0, to_s=math.inf, amounts=(4000, 4, 0))
+    problem = problem_of(
+        job(1, cpus=4),
+        job(2, cpus=2),
+        machines=1,
+        cpus=4,
+        windows=(down,),
+    )
+    assert first_starts(problem) == [math.inf, math.inf]
+    two = Problem(
+        machines=(machine(4), machine(2)),
+        pending=(job(1, cpus=4), job(2, cpus=2)),
+        running=(),
+        windows=(down,),
+    )
+    assert first_starts(two) == [math.inf, 0.0]
+
+
+def test_a_job_that_runs_on_a_machine_being_drained_gives_nothing_back() -> None:
+    drained = Window(node=0, from_s=0.0, to_s=math.inf, amounts=(4000, 4, 0))
+    problem = Problem(
+        machines=(machine(4), machine(1)),
+        pending=(job(1, run_s=100.0), job(2)),
+        running=(holding(0, 3, 50.0),),
+        windows=(drained,),
+    )
+    assert first_starts(problem) == [0.0, 100.0]
+
+
+def test_what_comes_later_passes_those_of_lower_priority() -> None:
+    urgent = Coming(
+        at_s=10.0,
+        account=0,
+        user=0,
+        pools=POOL,
+        priority=20_000,
+        demand=(4000, 4, 0),
+        limit_s=500.0,
+        likely_s=500.0,
+    )
+    problem = problem_of(job(1, cpus=4, run_s=100.0), running=(holding(0, 4, 50.0),), coming=((urgent,),))
+    assert first_starts(problem) == [550.0]
+    assert first_starts(problem_of(job(1, cpus=4, run_s=100.0), running=(holding(0, 4, 50.0),))) == [50.0]
+
+
+def test_who_is_to_come_first_does_so_from_then_on() -> None:
+    pending = (job(1, cpus=4, run_s=100.0), job(2, cpus=4, run_s=100.0), job(3, cpus=4, run_s=100.0))
+    problem = problem_of(*pending)
+    cells = cells_of(problem)
+    future = likely_future(problem, cells)
+    found = look_ahead(cells, numpy.arange(3.0), future, [Until()], {2: 50.0})
+    assert found.first_s.tolist() == [0.0, 200.0, 100.0]
+
+
+def test_a_rollout_ends_by_its_work_or_when_it_has_seen_enough() -> None:
+    problem = problem_of(*(job(at, cpus=4, run_s=100.0) for at in range(1, 9)))
+    cells, places = cells_of(problem), numpy.arange(8.0)
+    future = likely_future(problem, cells)
+    bounded = look_ahead(cells, places, future, [Until(most_starts=3)])
+    assert bounded.rolled[0].until_s == 200.0
+    assert numpy.isinf(bounded.first_s).sum() == 5
+    enough = look_ahead(cells, places, future, [Until(enough_s=150.0, must=frozenset([4]))])
+    assert numpy.isfinite(enough.first_s).sum() == 5
+
+
+def test_intervals_widen_with_what_is_not_known() -> None:
+    known = problem_of(job(1, cpus=4, run_s=100.0), job(2, cpus=4))
+    wide = problem_of(job(1, cpus=4, run_s=100.0, limit_s=1000.0), job(2, cpus=4))
+    assert expected_starts(known, 20)[1].high_s == 100.0
+    span = expected_starts(wide, 20)[1]
+    assert span.low_s < span.start_s == 100.0 < span.high_s <= 1000.0

@@ -1,0 +1,140 @@
+"""The planner as advice: what a plan knows at a moment, what it keeps, and that nothing of the future reaches it."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy
+import pytest
+
+from bench.advisor_expectations import Learned, Perfect
+from models.planning.problem import Bounds, Plan
+from models.planning.simulated import Asked, PlannedAdvice, asked_of, priority_of
+from models.simulation.engine import Hooks, Policy, simulate
+from models.simulation.hooks import Moving
+from models.simulation.nodes import Node, cluster_of
+from models.simulation.results import Results, bounded_slowdowns
+from models.simulation.workload import Workload, workload
+
+CLUSTER = cluster_of([Node(cpus=4, mem_mib=4)])
+BOUNDS = Bounds(most_delay_s=7200.0, most_factor=10**8, samples=2)
+
+
+def load(seed: int = 1, jobs: int = 40) -> Workload:
+    """Return short and long jobs of users who are alike each, with limits that say nothing, on too few CPUs."""
+    draw = numpy.random.default_rng(seed)
+    user = draw.integers(0, 4, jobs)
+    run_s = numpy.array([30.0, 60.0, 1200.0, 2400.0])[user] * draw.uniform(0.8, 1.2, jobs)
+    cpus = draw.integers(1, 3, jobs)
+    return workload(
+        numpy.sort(draw.integers(0, 6000, jobs)).astype(float),
+        run_s,
+        numpy.stack([cpus * 1000, cpus, 0 * cpus], axis=1),
+        limit_s=numpy.full(jobs, 7200.0),
+        user=user,
+    )
+
+
+def advised(
+    jobs: Workload, bounds: Bounds = BOUNDS, *, forecast: bool = False, perfect: bool = False
+) -> tuple[Results, list[tuple[float, Plan]]]:
+    """Return what becomes of a load, and all plans with their moments."""
+    plans: list[tuple[float, Plan]] = []
+    advice = PlannedAdvice(
+        asked_of(jobs, jobs.user.tolist(), CLUSTER),
+        CLUSTER,
+        bounds,
+        Perfect(jobs.run_s) if perfect else Learned(),
+        forecast_s=900.0 if forecast else 0.0,
+        period_s=900.0,
+        planned=lambda now_s, plan: plans.append((now_s, plan)),
+    )
+    return simulate(jobs, CLUSTER, Policy(start="easy"), Hooks(advice=advice)), plans
+
+
+def slowdown(results: Results) -> float:
+    """Return the mean bounded slowdown."""
+    stayed_s = results.end_s - results.jobs.submit_s
+    return float(bounded_slowdowns(stayed_s, results.end_s - results.start_s).mean())
+
+
+def test_plans_are_better_than_slurms_own_order() -> None:
+    jobs = load()
+    alone = simulate(jobs, CLUSTER, Policy(start="easy"))
+    results, plans = advised(jobs)
+    assert any(plan.changes for _, plan in plans)
+    assert slowdown(results) < 0.9 * slowdown(alone)
+    assert slowdown(advised(jobs, perfect=True)[0]) < 0.9 * slowdown(alone)
+
+
+@pytest.mark.parametrize("forecast", [False, True])
+def test_what_a_job_will_run_changes_no_plan_before_it_has_ended(forecast: bool) -> None:
+    jobs = load()
+    results, plans = advised(jobs, forecast=forecast)
+    # From that moment on nothing is as it was: what runs then, or comes later, runs twice as long.
+    now_s = 5000.0
+    longer_s = numpy.where(results.end_s >= now_s, jobs.run_s * 2, jobs.run_s)
+    assert (longer_s != jobs.run_s).sum() > 10
+    _, others = advised(msgspec.structs.replace(jobs, run_s=longer_s), forecast=forecast)
+    before = [(at_s, plan) for at_s, plan in plans if at_s < now_s]
+    assert len(before) > 3
+    assert before == [(at_s, plan) for at_s, plan in others if at_s < now_s]
+    assert plans != others
+
+
+def test_the_same_seed_gives_the_same_plans() -> None:
+    jobs = load(2, 20)
+    assert advised(jobs, forecast=True)[1] == advised(jobs, forecast=True)[1]
+
+
+def advice_on(jobs: list[Asked], bounds: Bounds = BOUNDS) -> PlannedAdvice:
+    return PlannedAdvice(jobs, CLUSTER, bounds, Learned())
+
+
+def asked(number: int, *, cpus: int = 4, limit_s: float = 600.0, user: int = 0) -> Asked:
+    return Asked(number, 0, user, (cpus * 1000, cpus, 0), 1, limit_s)
+
+
+def test_a_problem_says_what_waits_what_runs_and_by_when_it_has_to_start() -> None:
+    advice = advice_on([asked(0, limit_s=100.0), asked(1), asked(2)])
+    for number, at_s in enumerate((0.0, 10.0, 20.0)):
+        advice.came(number, at_s)
+    moving = [Moving(0, 0.0, ((0, (4000, 4, 0)),))]
+    waiting = {1: 10.0, 2: 20.0}
+    advice.keys(30.0, waiting, moving)
+    found = advice.problem(40.0, waiting, moving)
+    assert [(job.job_id, job.waited_s, job.priority) for job in found.pending] == [
+        (1, 30.0, priority_of(10.0)),
+        (2, 20.0, priority_of(20.0)),
+    ]
+    (running,) = found.running
+    assert (running.ran_s, running.limit_left_s, running.likely_left_s) == (40.0, 60.0, 60.0)
+    # At 30 job 1 was expected at 100, job 2 when that had run its limit, having waited 680 s, the longest wait of all:
+    # job 1 may wait as long, job 2 by a twentieth longer.
+    assert [job.latest_start_s for job in found.pending] == [10.0 + 680.0 - 40.0, 660.0 + 680.0 / 20]
+    advice.came(1, 50.0)
+    assert advice.problem(60.0, {1: 10.0}, []).pending[0].waited_s == 50.0
+
+
+def test_what_left_the_queue_is_forgotten() -> None:
+    advice = advice_on([asked(0, limit_s=100.0), asked(1)])
+    advice.came(0, 0.0)
+    advice.came(1, 0.0)
+    advice.keys(1.0, {0: 0.0, 1: 0.0}, [])
+    advice.keys(2.0, {1: 0.0}, [])
+    assert advice.problem(3.0, {0: 0.0}, []).pending[0].latest_start_s == math.inf
+
+
+def test_a_run_is_expected_of_who_asks_alike_else_of_the_user_else_the_limit() -> None:
+    expectation = Learned()
+    alike, other, stranger = asked(0), asked(1, cpus=1), asked(2, user=1)
+    assert expectation.run_s(alike) == (600.0, 600.0)
+    for end_s in (100.0, 200.0, 300.0):
+        expectation.ended(alike, 50.0, end_s)
+    likely_s, upper_s = expectation.run_s(alike)
+    assert (likely_s, 50.0 <= upper_s < 600.0) == (50.0, True)
+    assert expectation.run_s(other)[0] == 50.0
+    assert expectation.run_s(stranger) == (600.0, 600.0)
+    assert 0 < expectation.left_s(alike, 20.0) < 50.0
+    assert expectation.left_s(stranger, 20.0) == 580.0

@@ -1,0 +1,116 @@
+"""The bounds hold for any wish: what is kept stays, who is urgent comes first, fair share is not turned round."""
+
+from __future__ import annotations
+
+import numpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.planning.cells import slurm_order
+from models.planning.problem import Bounds, Pending
+from models.planning.within_bounds import arranged, segments, urgent_ones
+from models.scheduling.room import Floats
+from tests.models.planning.problems import job, pending_jobs
+
+
+def arrange(pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float) -> list[int]:
+    return arranged(pending, slurm_order(pending), wished, urgent, most)
+
+
+wishes = st.lists(st.integers(0, 6), min_size=14, max_size=14).map(
+    lambda keys: numpy.array(keys, dtype=numpy.float64)
+)
+urgents = st.sets(st.integers(0, 13), max_size=4)
+inversions = st.sampled_from([0.0, 0.1, 0.3, 1.0])
+
+
+def must_stay_before(one: Pending, other: Pending, most_inversion: float) -> bool:
+    """Whether the site forbids to put `one` behind `other`, which Slurm has behind it."""
+    if one.fair_share is None or other.fair_share is None or one.account == other.account:
+        return False
+    return one.fair_share > other.fair_share + most_inversion
+
+
+@given(pending_jobs(), wishes, urgents, inversions)
+def test_no_better_fair_share_of_another_account_is_put_behind(
+    pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
+) -> None:
+    found = arrange(pending, wished, urgent, most)
+    place = {number: at for at, number in enumerate(found)}
+    order = slurm_order(pending)
+    assert sorted(found) == sorted(order)
+    for at, one in enumerate(order):
+        for other in order[at + 1 :]:
+            if must_stay_before(pending[one], pending[other], most):
+                assert place[one] < place[other]
+
+
+@given(pending_jobs(), wishes, urgents, inversions)
+def test_nothing_passes_what_is_kept_or_of_a_higher_tier(
+    pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
+) -> None:
+    found = arrange(pending, wished, urgent, most)
+    order = slurm_order(pending)
+    for at, number in enumerate(order):
+        if pending[number].kept:
+            assert set(found[: found.index(number)]) == set(order[:at])
+    tiers = [pending[number].tier for number in found]
+    assert tiers == sorted(tiers, reverse=True)
+
+
+@given(pending_jobs(), wishes, urgents, inversions)
+def test_who_is_urgent_is_behind_none_but_those_whom_slurm_has_before_it(
+    pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
+) -> None:
+    found = arrange(pending, wished, urgent, most)
+    order = slurm_order(pending)
+    for number in urgent & set(order):
+        assert set(found[: found.index(number)]) <= set(order[: order.index(number)])
+
+
+@given(pending_jobs(), wishes, urgents, inversions)
+def test_what_is_within_the_bounds_stays_as_it_is(
+    pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
+) -> None:
+    found = arrange(pending, wished, urgent, most)
+    places = numpy.empty(len(found))
+    places[found] = numpy.arange(len(found))
+    assert arrange(pending, places, urgent, most) == found
+    assert arrange(pending, numpy.zeros(len(found)), set(), most) == slurm_order(pending)
+
+
+def test_without_bounds_the_wish_is_granted() -> None:
+    pending = tuple(job(number, account=number) for number in range(4))
+    assert arrange(pending, numpy.array([3.0, 2.0, 1.0, 0.0]), set(), 0.0) == [3, 2, 1, 0]
+
+
+def test_who_is_held_back_comes_right_behind_its_holder() -> None:
+    shares = (0.9, 0.2, 0.5, 0.2)
+    pending = tuple(job(at, account=at, fair_share=share) for at, share in enumerate(shares))
+    # 0 is wished last: of the others only 2 differs from it by no more than 0.5.
+    assert arrange(pending, numpy.array([9.0, 0.0, 1.0, 2.0]), set(), 0.5) == [2, 0, 1, 3]
+
+
+def test_users_of_one_account_may_change_places() -> None:
+    pending = tuple(job(at, account=1, fair_share=share) for at, share in enumerate((0.9, 0.1)))
+    assert arrange(pending, numpy.array([1.0, 0.0]), set(), 0.0) == [1, 0]
+
+
+def test_fair_share_lifts_with_the_urgent_one_who_may_not_be_passed_by_it() -> None:
+    pending = (job(0, account=0, fair_share=0.9), job(1, account=1), job(2, account=2, fair_share=0.1))
+    assert arrange(pending, numpy.array([9.0, 0.0, 5.0]), {2}, 0.1) == [0, 2, 1]
+
+
+def test_who_waited_long_or_is_overdue_is_urgent() -> None:
+    pending = (
+        job(0, waited_s=50.0),
+        job(1, waited_s=100.0),
+        job(2, latest_start_s=30.0),
+        job(3, latest_start_s=31.0),
+    )
+    assert urgent_ones(pending, range(4), Bounds(most_wait_s=100.0), soon_s=[30.0] * 4) == {1, 2}
+
+
+def test_a_kept_record_is_a_segment_of_its_own() -> None:
+    pending = (job(0), job(1, kept="reserved"), job(2), job(3, tier=0), job(4, tier=0))
+    assert segments(pending, slurm_order(pending)) == [[0], [1], [2], [3, 4]]

@@ -1,0 +1,331 @@
+"""A cycle, and the loop of them, on a queue with state: what is changed, written down, kept and left alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from accounting.advice import Cycle, decode_cycle
+from accounting.errors import SlurmError, StoreError
+from models.planning import planning
+from models.planning.problem import Bounds, Coming, Plan, Problem
+from slurm_plugin.advisor import cycle as cycle_module
+from slurm_plugin.advisor.cycle import Advisor
+from slurm_plugin.advisor.loop import watch
+from slurm_plugin.advisor.lots import is_control
+from slurm_plugin.advisor.state_file import NAME
+from slurm_plugin.slurm import factor_log, gateway
+from slurm_plugin.slurm.queue import Snapshot
+from tests.slurm_plugin.advisor.conftest import MakeAdvisor
+from tests.slurm_plugin.fake_queue import FakeQueue
+from tests.slurm_plugin.queued import NOW_S, TERMS, waiting
+
+
+def journaled(folder: Path) -> list[Cycle]:
+    files = sorted((folder / "advisor").glob("cycles-*.jsonl"))
+    return [decode_cycle(line) for file in files for line in file.read_bytes().splitlines()]
+
+
+def test_a_cycle_changes_exactly_what_it_says_and_undo_brings_all_back(
+    make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
+) -> None:
+    before = queue.snapshot
+    advisor = make()
+    outcome = advisor.cycle()
+    assert outcome.changes
+    assert queue.factors() == {change.job_id: change.after for change in outcome.changes}
+    assert not any(one.problem for one in outcome.written)
+    order = sorted((job for job in queue.snapshot.jobs if job.waits), key=lambda job: -job.priority)
+    assert {job.job_id for job in order[:6]} == set(range(7, 13))
+    (written,) = journaled(tmp_path)
+    assert (written.applied, written.control, written.order) == (True, False, outcome.plan.order)
+    assert {job.job_id: job.after for job in written.jobs if job.before != job.after} == queue.factors()
+    advisor.means.gateway.undo()
+    assert queue.snapshot == before
+
+
+def test_a_queue_in_the_best_order_is_left_alone(make: MakeAdvisor, queue: FakeQueue) -> None:
+    advisor = make()
+    advisor.cycle()
+    queue.writes.clear()
+    queue.pass_s(1)
+    assert advisor.cycle().changes == ()
+    assert queue.writes == []
+
+
+def test_a_dry_run_writes_nothing(make: MakeAdvisor, queue: FakeQueue, tmp_path: Path) -> None:
+    outcome = make(apply=False, keeps=False).cycle()
+    assert outcome.changes
+    assert (queue.writes, outcome.written) == ([], ())
+    assert not (tmp_path / "advisor").exists()
+    make(apply=False).cycle()
+    (written,) = journaled(tmp_path)
+    assert (written.applied, written.control) == (False, False)
+    assert not any(job.problem for job in written.jobs)
+
+
+def test_by_lot_it_only_watches_and_brings_back_what_it_had_changed(
+    make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
+) -> None:
+    make().cycle()
+    assert queue.factors()
+    watching = make(control_share=1.0)
+    outcome = watching.cycle()
+    assert queue.factors() == {}
+    assert (outcome.cycle.control, outcome.cycle.applied, outcome.written) == (True, False, ())
+    assert [one.control for one in journaled(tmp_path)] == [False, True]
+
+
+def test_lots_are_drawn_as_often_as_the_site_wants_and_stay_the_same() -> None:
+    drawn = [is_control("alpha", block, 0.1) for block in range(10_000)]
+    assert 900 < sum(drawn) < 1100
+    assert drawn == [is_control("alpha", block, 0.1) for block in range(10_000)]
+    assert drawn != [is_control("beta", block, 0.1) for block in range(10_000)]
+    assert not any(is_control("alpha", block, 0.0) for block in range(1000))
+    assert all(is_control("alpha", block, 1.0) for block in range(1000))
+
+
+def test_a_job_is_promised_a_start_once_so_that_delays_do_not_add_up(
+    make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make()
+    outcome = first.cycle()
+    latest_s = {job.job_id: job.latest_start_s for job in outcome.plan.jobs}
+    queue.pass_s(100)
+    seen: dict[int, float] = {}
+    plan_for = planning.plan
+
+    def planned(problem: Problem, bounds: Bounds) -> Plan:
+        seen.update({job.job_id: job.latest_start_s for job in problem.pending})
+        return plan_for(problem, bounds)
+
+    monkeypatch.setattr(planning, "plan", planned)
+    # Another process: what was promised is on disk.
+    make().cycle()
+    assert seen[3] == pytest.approx(latest_s[3] - 100)
+    assert seen[7] == pytest.approx(latest_s[7] - 100)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"promises": 5}', b"\xff\xfe", b"[]"])
+def test_a_damaged_state_is_put_aside_and_said(
+    content: bytes, make: MakeAdvisor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "advisor"
+    folder.mkdir()
+    (folder / NAME).write_bytes(content)
+    assert make().cycle().changes
+    assert "was damaged" in caplog.text
+    assert (folder / "state.damaged").read_bytes() == content
+    assert json.loads((folder / NAME).read_bytes())["promises"]
+
+
+def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
+    make: MakeAdvisor, tmp_path: Path
+) -> None:
+    advisor = make()
+    advisor.cycle()
+    (file,) = (tmp_path / "advisor").glob("cycles-*.jsonl")
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[: len(whole) // 2])
+    advisor.cycle()
+    lines = file.read_bytes().splitlines()
+    assert len(lines) == 3
+    assert decode_cycle(lines[2]).id != decode_cycle(lines[0]).id
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        ({"priority_type": "priority/basic"}, "PriorityType=priority/multifactor"),
+        ({"parameters": ("bf_interval=2",)}, "bf_continue"),
+        ({"scheduler_type": "sched/builtin"}, "SchedulerType=sched/backfill"),
+        ({"site_factor_plugin": "site_factor/example"}, "site_factor/example owns the factor"),
+    ],
+)
+def test_it_refuses_where_a_factor_would_not_order_the_queue(
+    terms: dict[str, object], says: str, make: MakeAdvisor, queue: FakeQueue
+) -> None:
+    queue.snapshot = replace(queue.snapshot, terms=replace(TERMS, **terms))
+    with pytest.raises(SlurmError, match=says):
+        make().cycle()
+    assert queue.writes == []
+
+
+def test_no_factor_takes_a_priority_below_what_slurm_keeps(make: MakeAdvisor, queue: FakeQueue) -> None:
+    for job in queue.snapshot.jobs:
+        if job.waits and not job.held:
+            queue.own[job.job_id] = 3
+            queue.change(job.job_id)
+    make().cycle()
+    for job in queue.snapshot.jobs:
+        if job.waits and not job.held:
+            assert job.priority == 3 + job.site_factor
+
+
+def test_who_comes_to_keep_his_place_goes_back_to_it(make: MakeAdvisor, queue: FakeQueue) -> None:
+    make().cycle()
+    moved = next(iter(queue.factors()))
+    queue.change(moved, other=("features",))
+    queue.pass_s(60)
+    outcome = make().cycle()
+    assert moved not in queue.factors()
+    (change,) = [one for one in outcome.changes if one.job_id == moved]
+    assert "asks for features" in change.reason
+
+
+def test_jobs_that_vanish_between_read_and_write_are_told(make: MakeAdvisor, queue: FakeQueue) -> None:
+    changed = make(apply=False, keeps=False).cycle().changes[0].job_id
+    queue.before_write = lambda: queue.remove(changed)
+    outcome = make().cycle()
+    assert {one.job_id: one.problem for one in outcome.written if one.problem} == {changed: "gone"}
+    assert changed not in queue.factors()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"at_s": float("nan")}, {"demand": (-5, 0, 0)}, {"limit_s": -1.0}, {"likely_s": float("nan")}]
+)
+def test_a_plan_goes_without_a_forecast_that_is_nonsense(
+    wrong: dict[str, Any], make: MakeAdvisor, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields: dict[str, Any] = {"at_s": 5.0, "demand": (1000, 1, 0), "limit_s": 60.0, "likely_s": 6.0, **wrong}
+    one = Coming(account=0, user=0, pools=frozenset({0}), priority=5, **fields)
+    advisor = Advisor(replace(make().means, forecast=lambda _snapshot: ((one,),)))
+    outcome = advisor.cycle()
+    assert outcome.problem.coming == ()
+    assert queue.factors()
+    assert "go without a forecast" in caplog.text
+
+
+def test_a_forecast_that_fails_stops_no_plan(make: MakeAdvisor, caplog: pytest.LogCaptureFixture) -> None:
+    def away(_snapshot: Snapshot) -> tuple[()]:
+        raise StoreError("the store is away; start it")
+
+    outcome = Advisor(replace(make().means, forecast=away)).cycle()
+    assert outcome.changes
+    assert "the store is away" in caplog.text
+
+
+class Rounds:
+    """Counts cycles, changes the world between them, and stops the loop after the last."""
+
+    def __init__(self, stop: threading.Event, rounds: int) -> None:
+        self.stop, self.left, self.told = stop, rounds, 0
+
+    def __call__(self, _outcome: object) -> None:
+        self.told += 1
+        self.left -= 1
+        if self.left <= 0:
+            self.stop.set()
+
+
+def test_the_loop_goes_on_after_whatever_failed_and_says_it_once(
+    make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    advisor, stop = make(), threading.Event()
+    plan_for, calls = planning.plan, [0]
+
+    def failing(problem: Problem, bounds: Bounds) -> Plan:
+        calls[0] += 1
+        if calls[0] <= 2:
+            raise ZeroDivisionError("a plan that fails")
+        return plan_for(problem, bounds)
+
+    monkeypatch.setattr(planning, "plan", failing)
+    monkeypatch.setattr(threading.Event, "wait", lambda *_: None)
+    rounds = Rounds(stop, 2)
+    with caplog.at_level(logging.ERROR):
+        watch(advisor, stop, rounds)
+    assert rounds.told == 2
+    assert [record.getMessage() for record in caplog.records if "left as it is" in record.getMessage()] == [
+        "this cycle failed, the queue is left as it is and the next one tries again: a plan that fails"
+    ]
+    # It was stopped: what it had changed is undone.
+    assert queue.factors() == {}
+
+
+def test_what_outlives_its_lease_is_undone_as_soon_as_slurmctld_answers(
+    make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    advisor, stop = make(lease_s=600), threading.Event()
+    advisor.cycle()
+    changed = queue.factors()
+    queue.failing = "slurmctld is down"
+    left: list[dict[int, int]] = []
+
+    def wait(_event: threading.Event, _pause_s: float | None = None) -> bool:
+        left.append(queue.factors())
+        if len(left) == 2:
+            later = factor_log.now()
+            jumped = replace(later, since_boot_s=later.since_boot_s + 601)
+            monkeypatch.setattr(gateway, "now", lambda: jumped)
+        if len(left) == 3:
+            queue.failing = ""
+            monkeypatch.setattr(cycle_module, "unfit", lambda _terms: ["something"])
+        if len(left) == 4:
+            stop.set()
+        return False
+
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    watch(advisor, stop, lambda _outcome: None)
+    # As long as slurmctld is away nothing can be done; the first failing cycle after that undoes.
+    assert left == [changed, changed, changed, {}]
+    assert "could not be undone yet" in caplog.text
+
+
+def test_a_new_job_is_told_once_and_changed_ones_whenever_they_change(
+    make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
+) -> None:
+    advisor = make()
+    advisor.cycle()
+    queue.pass_s(5)
+    late = waiting(50, cpus=8, limit_s=18_000, priority=10)
+    queue.snapshot = replace(queue.snapshot, jobs=(*queue.snapshot.jobs, late))
+    queue.own[50] = 10
+    advisor.cycle()
+    first, second = journaled(tmp_path)
+    assert {job.job_id for job in first.jobs} == set(range(3, 15))
+    assert {job.job_id for job in second.jobs if job.before == job.after} == {50}
+    assert second.time_s == NOW_S + 5
+
+
+class Sized:
+    """Stands where jobs are sized again, and notes when that happens."""
+
+    def __init__(self, queue: FakeQueue, folder: Path) -> None:
+        self.queue, self.folder = queue, folder
+        self.starting: list[frozenset[int]] = []
+        self.refreshed = 0
+
+    def refresh(self) -> None:
+        self.refreshed += 1
+
+    def run(self, _snapshot: Snapshot, _gateway: object, starting: frozenset[int]) -> list[object]:
+        # Whatever becomes of it: the order is in force, and written down.
+        assert self.queue.factors()
+        assert journaled(self.folder)
+        self.starting.append(starting)
+        return []
+
+
+def test_jobs_are_sized_again_after_the_order_but_not_those_that_start_now(
+    make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
+) -> None:
+    sized: Any = Sized(queue, tmp_path)
+    # Of the first node 2 CPUs are free: one short job starts at once.
+    queue.change(1, cpus=6)
+    outcome = Advisor(replace(make().means, late_sizing=sized)).cycle()
+    soon = {job.job_id for job in outcome.plan.jobs if job.start_s <= 1}
+    assert soon
+    assert soon <= sized.starting[0]
+    assert sized.refreshed == 1
+    queue.pass_s(1)
+    watching = make(control_share=1.0)
+    Advisor(replace(watching.means, late_sizing=sized)).cycle()
+    Advisor(replace(make(apply=False).means, late_sizing=sized)).cycle()
+    assert len(sized.starting) == 1

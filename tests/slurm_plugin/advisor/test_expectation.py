@@ -1,0 +1,163 @@
+"""How long the advisor expects jobs to run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.decisions import Decision
+from accounting.records import Attempt
+from accounting.request import Grant, JobRequest
+from accounting.token import format_token
+from models.demand.chain import Estimate
+from models.demand.prediction import ChainSettings, Predictor
+from models.history import History, past_job
+from models.history import request_of as past_request
+from slurm_plugin.advisor.expectation import Expectations
+from slurm_plugin.advisor.run_time import (
+    UNLIMITED_S,
+    RunTime,
+    by_limit,
+    likely_left_s,
+    request_of,
+    within_limit,
+)
+from slurm_plugin.slurm.queue import QueuedJob
+from tests.builders import attempt, decision
+from tests.slurm_plugin.queued import NOW_S, waiting
+
+
+def ended(wall_s: int, number: int) -> Attempt:
+    return attempt(
+        token=False,
+        job_id=number + 1,
+        job_name="fit-7",
+        user="ann",
+        submit_s=int(NOW_S) - 90_000 + number,
+        start_s=int(NOW_S) - 80_000 + number,
+        elapsed_s=wall_s,
+    )
+
+
+def predictor_of(walls_s: Sequence[int]) -> Predictor:
+    history = History(50)
+    for number, wall_s in enumerate(walls_s):
+        one = ended(wall_s, number)
+        history.add(past_request(one), past_job(one))
+    return Predictor("m1", history, {}, ChainSettings())
+
+
+def test_without_a_model_or_evidence_the_limit_counts_and_that_is_said() -> None:
+    none = Expectations(None).run_time(waiting(1))
+    assert (none.likely_s, none.upper_s, none.basis) == (3600, 3600, "its limit, since there is no model yet")
+    stranger = Expectations(predictor_of([100] * 9)).run_time(waiting(1, user="bob"))
+    assert stranger.likely_s == 3600
+    assert "no finished job like it" in stranger.basis
+
+
+def test_jobs_run_as_long_as_those_like_them_and_never_beyond_their_limit() -> None:
+    expectations = Expectations(predictor_of([100] * 9))
+    found = expectations.run_time(waiting(1, cpus=2))
+    assert 99 <= found.likely_s <= 105
+    assert found.upper_s >= found.likely_s
+    assert found.jobs == 9
+    short = expectations.run_time(waiting(2, limit_s=60))
+    assert (short.likely_s, short.upper_s) == (60, 60)
+
+
+def test_what_joins_counts_at_once_and_what_did_not_change_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predictor = predictor_of([100] * 9)
+    asked: list[JobRequest] = []
+    wall_time = predictor.wall_time
+
+    def counted(request: JobRequest) -> Estimate | None:
+        asked.append(request)
+        return wall_time(request)
+
+    monkeypatch.setattr(predictor, "wall_time", counted)
+    expectations = Expectations(predictor)
+    before = [expectations.run_time(waiting(number)).likely_s for number in range(1, 50)]
+    assert len(set(before)) == 1
+    assert len(asked) == 1
+    for number in range(9, 40):
+        one = ended(1000, number)
+        assert predictor.join(past_request(one), past_job(one))
+    assert expectations.run_time(waiting(1)).likely_s > 900
+    assert len(asked) == 2
+
+
+def names(jobs: int) -> list[str]:
+    """Names of jobs of a thousand families."""
+    letters = [chr(97 + number) for number in range(10)]
+    return [
+        "-".join(letters[number // 10**place % 10] for place in range(3)) + f"-{number}"
+        for number in range(jobs)
+    ]
+
+
+def test_ten_thousand_jobs_of_a_thousand_families_take_a_second_or_so() -> None:
+    one = ended(100, 1)
+    history, job = History(50), past_job(one)
+    for family in names(1000):
+        for number in range(3):
+            request = msgspec.structs.replace(past_request(one), job_name=family)
+            history.add(request, msgspec.structs.replace(job, end_s=job.end_s + number))
+    expectations = Expectations(Predictor("m1", history, {}, ChainSettings()))
+    jobs = [waiting(number, name=name) for number, name in enumerate(names(10_000))]
+    began_s = time.process_time()
+    assert all(expectations.run_time(job).jobs for job in jobs)
+    assert time.process_time() - began_s < 3
+
+
+@given(
+    likely=st.floats(allow_nan=True, allow_infinity=True),
+    upper=st.floats(allow_nan=True, allow_infinity=True),
+    limit_s=st.one_of(st.none(), st.integers(0, 10**7)),
+)
+def test_whatever_is_predicted_a_run_time_is_one(likely: float, upper: float, limit_s: int | None) -> None:
+    found = within_limit(waiting(1, limit_s=limit_s), Estimate(likely, upper, 5))
+    assert 1 <= found.likely_s <= found.upper_s <= (UNLIMITED_S if limit_s is None else max(1, limit_s))
+
+
+@given(
+    likely_s=st.floats(1, 1e6),
+    more=st.floats(1, 100),
+    ran_s=st.floats(0, 1e7),
+    left_s=st.floats(0, 1e7),
+)
+def test_what_is_left_of_a_run_is_never_negative_nor_beyond_the_limit(
+    likely_s: float, more: float, ran_s: float, left_s: float
+) -> None:
+    run_time = RunTime(likely_s=likely_s, upper_s=likely_s * more, basis="", jobs=5)
+    assert 0 <= likely_left_s(run_time, ran_s, left_s) <= left_s
+
+
+def test_a_job_that_has_outrun_those_like_it_is_expected_to_run_on() -> None:
+    run_time = RunTime(likely_s=100, upper_s=400, basis="", jobs=9)
+    fresh, late, later = (likely_left_s(run_time, ran_s, 10_000) for ran_s in (0, 100, 300))
+    assert fresh == pytest.approx(100, rel=0.01)
+    assert 0 < late < fresh
+    assert later > 50
+    assert likely_left_s(RunTime(likely_s=100, upper_s=101, basis="", jobs=9), 5000, 777) == 777
+    assert likely_left_s(by_limit(waiting(1), "a test"), 100, 3500) == 3500
+    assert not math.isnan(late)
+
+
+def test_a_job_that_was_sized_is_looked_up_by_what_its_user_asked() -> None:
+    made: Decision = decision(grant=Grant(cpus_per_task=1, mem_per_node_mib=512))
+    comment = format_token(made)
+    sized: QueuedJob = waiting(1, admin_comment=f"jobstats {comment}", cpus_per_task=1, mem_per_node_mib=512)
+    request = request_of(sized)
+    assert request.cpus_per_task == made.request.cpus_per_task
+    assert request.mem_per_node_mib == made.request.mem_per_node_mib
+    assert (request.user, request.job_name, request.wall_s) == ("ann", "fit-1", 3600)
+    plain = request_of(waiting(2, cpus_per_task=4, mem_per_cpu_mib=100))
+    assert (plain.cpus_per_task, plain.mem_per_cpu_mib, plain.mem_per_node_mib) == (4, 100, None)

@@ -1,0 +1,108 @@
+"""The jobs to come, out of a store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from accounting.errors import StoreError
+from accounting.store.database import open_store
+from models.planning.checks import check
+from slurm_plugin.advisor import forecast as forecast_module
+from slurm_plugin.advisor.forecast import Forecast
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.room import numbers_of
+from slurm_plugin.advisor.run_time import by_limit
+from tests.accounting.report_store import fill, measured
+from tests.slurm_plugin.queued import NOW_S, snapshot, waiting
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store with a job of ann's, of 10 minutes, at each quarter of an hour of the last two days; and others."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    engine = open_store(url, create=True)
+    jobs = []
+    for number in range(192):
+        submit_s = int(NOW_S) - 2 * DAY_S + number * 900
+        one = measured(
+            number + 1,
+            cluster="alpha",
+            user="ann",
+            account="physics",
+            partition="batch" if number % 2 else "closed-since",
+            submit_s=submit_s,
+            start_s=submit_s + 60,
+            end_s=submit_s + 660,
+            asked_cpus=4,
+            asked_mem_mib=2000,
+            limit_s=3600,
+            nodes=1,
+        )
+        jobs.append(one)
+    fill(engine, jobs, with_steps=False)
+    engine.dispose()
+    return url
+
+
+def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str) -> None:
+    now = snapshot(
+        waiting(1, user="bob", account="biology", priority=777), waiting(2, submit_s=NOW_S - 5, priority=50)
+    )
+    samples = Forecast(url, "alpha", 6 * 3600)(now)
+    assert len(samples) == forecast_module.SAMPLES
+    numbers = numbers_of(now)
+    for sample in samples:
+        # Every second job's partition is gone since.
+        assert 10 <= len(sample) <= 14
+        for one in sample:
+            assert 0 <= one.at_s <= 6 * 3600
+            assert (one.demand, one.limit_s, one.likely_s) == ((4000, 2000, 0), 3600, 600)
+            assert one.pools == {numbers.pools["batch"]}
+            assert one.account == numbers.accounts["physics"]
+            assert one.priority == 50
+    check(problem_of(now, lambda job: by_limit(job, "a test"), coming=samples))
+
+
+def test_the_store_is_read_once_an_hour(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[float] = []
+    read = Forecast._read
+
+    def counted(self: Forecast, now_s: float) -> Iterable[object]:
+        reads.append(now_s)
+        return read(self, now_s)
+
+    monkeypatch.setattr(Forecast, "_read", counted)
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    forecast, now = Forecast(url, "alpha", DAY_S), snapshot(waiting(1))
+    for _ in range(5):
+        forecast(replace(now, time_s=now.time_s + len(reads)))
+    assert len(reads) == 1
+    clock[0] += 3601
+    forecast(now)
+    assert len(reads) == 2
+
+
+def test_another_clusters_past_is_not_ours(url: str) -> None:
+    assert Forecast(url, "beta", DAY_S)(snapshot(waiting(1))) == ()
+
+
+def test_a_store_that_is_away_is_asked_again_only_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    forecast, now = Forecast(f"sqlite:///{tmp_path}/none.db", "alpha", DAY_S), snapshot(waiting(1))
+    with pytest.raises(StoreError):
+        forecast(now)
+    assert forecast(now) == ()
+    clock[0] += forecast_module.AGAIN_AFTER_S
+    with pytest.raises(StoreError):
+        forecast(now)

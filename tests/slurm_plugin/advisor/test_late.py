@@ -1,0 +1,341 @@
+"""Waiting jobs sized again: which may be touched, what they get, and what their token then says. No Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.decisions import Decision, Fixed
+from accounting.request import Grant, JobRequest, granted
+from accounting.token import find_token, format_token
+from models.demand.chain import Estimate
+from models.demand.prediction import ChainSettings, Prediction
+from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, Again, size_again
+from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, cpus_must_stay
+from slurm_plugin.config import Config, Policy, Rule
+from slurm_plugin.policy.facts import Minimum, SiteFacts
+from slurm_plugin.service.decide import Answer, decide, fill_in
+from slurm_plugin.slurm.queue import QueuedJob
+from tests.builders import submission
+
+ENFORCING = Config(mode="enforce")
+NOW_S = 1_800_000_000.0
+ASKED = {"cpus_per_task": 8, "mem_per_node_mib": 8000}
+
+
+class Known:
+    """Stands for a predictor where the test itself says what a job will need."""
+
+    settings = ChainSettings()
+
+    def __init__(self, mem_mib: float | None, cores: float | None = 1.0, gpus: float | None = None) -> None:
+        self.needs = (mem_mib, cores, gpus)
+
+    def predict(self, _request: JobRequest) -> Prediction:
+        memory, cores, gpus = (
+            None if one is None else Estimate(likely=one, upper=one, jobs=5) for one in self.needs
+        )
+        return Prediction(
+            model="m2",
+            basis="5 earlier jobs",
+            jobs_seen=5,
+            memory=memory,
+            cores=cores,
+            gpus=gpus,
+            gpu_source="t",
+        )
+
+
+class Queued:
+    """A job as it was decided at submit, and as it then waits."""
+
+    def __init__(self, known: Known | None = None, config: Config = ENFORCING, **asked: Any) -> None:
+        self.config = config
+        self.facts = asked.pop("facts", SiteFacts())
+        self.asked = submission(name="fit1", script="#!/bin/sh\n./fit\n", **{**ASKED, **asked})
+        self.answer = decide(self.asked, known, config, "first", NOW_S - 60, self.facts)  # type: ignore[arg-type]
+        self.decisions = {"first": self.answer.decision}
+
+    def job(self, **changes: Any) -> QueuedJob:
+        decision = self.answer.decision
+        request = granted(decision.request, decision.grant if decision.applied else Grant())
+        fields: dict[str, Any] = {
+            "job_id": 7,
+            "user": request.user,
+            "uid": 1000,
+            "account": "",
+            "partitions": ("main",),
+            "qos": "normal",
+            "name": "fit1",
+            "state": "PENDING",
+            "reason": "Resources",
+            "submit_s": NOW_S - 60,
+            "eligible_s": NOW_S - 60,
+            "start_s": 0.0,
+            "end_s": 0.0,
+            "limit_s": 600,
+            "priority": 1,
+            "site_factor": 0,
+            "cpus": request.cpus,
+            "mem_mib": request.mem_mib or 0,
+            "gpus": 0,
+            "num_tasks": request.num_tasks,
+            "cpus_per_task": request.cpus_per_task or 1,
+            "mem_per_node_mib": request.mem_per_node_mib,
+            "mem_per_cpu_mib": request.mem_per_cpu_mib,
+            "comment": self.asked.comment,
+            "admin_comment": format_token(decision),
+        }
+        return QueuedJob(**{**fields, **changes})
+
+    def again(
+        self, known: Known | None, config: Config | None = None, *, cpus_stay: bool = False, **changes: Any
+    ) -> Again | str:
+        def anew(undecided: Decision, comment: str) -> Answer:
+            return fill_in(undecided, comment, known, config or self.config, self.facts)  # type: ignore[arg-type]
+
+        return size_again(
+            self.job(**changes),
+            self.decisions,
+            anew,
+            lambda _request: 0.1,
+            "second",
+            NOW_S,
+            cpus_stay=cpus_stay,
+        )
+
+
+def sized(found: Again | str) -> Again:
+    assert isinstance(found, Again), found
+    return found
+
+
+def test_what_was_submitted_before_anything_was_known_is_cut_later() -> None:
+    again = sized(Queued().again(Known(200.0)))
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (1, 224)
+    assert not again.raises
+    token = find_token(again.change.admin_comment or "")
+    assert token is not None
+    assert (token.decision_id, token.was, token.mode) == ("second", "first", "enforce")
+    assert (token.asked, token.granted) == ({"tasks": 1, "cpus": 8, "mem": 8000}, {"cpus": 1, "mem": 224})
+    assert (again.decision.replaces, again.decision.applied) == ("first", True)
+    assert again.decision.fixed == Fixed()
+
+
+def test_later_and_at_submit_a_job_gets_the_same() -> None:
+    known = Known(700.0, 2.5)
+    again = sized(Queued().again(known))
+    at_submit = Queued(known).answer.decision
+    assert again.decision.grant == at_submit.grant
+    assert again.decision.dimensions == at_submit.dimensions
+
+
+@pytest.mark.parametrize(
+    ("script", "kept"),
+    [
+        ("java -Xmx4g -jar x\n", {"cpus_per_task": 1, "mem_per_node_mib": 5120}),
+        ("OMP_NUM_THREADS=6 ./fit\n", {"cpus_per_task": 6, "mem_per_node_mib": 224}),
+        ("./fit $SLURM_MEM_PER_NODE\n", {"cpus_per_task": 1, "mem_per_node_mib": None}),
+    ],
+)
+def test_what_the_script_fixed_holds_without_the_script(script: str, kept: dict[str, int | None]) -> None:
+    queued = Queued(Known(None, None))
+    queued.asked = msgspec.structs.replace(queued.asked, script=script)
+    queued.answer = decide(queued.asked, None, ENFORCING, "first", NOW_S - 60)
+    queued.decisions = {"first": queued.answer.decision}
+    change = sized(queued.again(Known(200.0))).change
+    assert {name: getattr(change, name) for name in kept} == kept
+
+
+def test_the_least_that_a_qos_allows_holds_later_too() -> None:
+    least = SiteFacts(qos_minimums={"normal": Minimum(cpus=4, mem_mib=4096)})
+    change = sized(Queued(facts=least).again(Known(200.0))).change
+    assert (change.cpus_per_task, change.mem_per_node_mib) == (4, 4096)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"state": "RUNNING"}, "started"),
+        ({"batch": False}, "not-a-batch-job"),
+        ({"het_job_id": 7}, "het_job"),
+        ({"exclusive": True}, "exclusive"),
+        ({"admin_comment": ""}, "no-token"),
+        ({"admin_comment": "somebody's own words"}, "no-token"),
+        ({"comment": "please rightsize=off"}, "opted-out"),
+        ({"cpus_per_task": 4}, CHANGED),
+        ({"mem_per_node_mib": 9000}, CHANGED),
+        ({"mem_per_node_mib": None, "mem_per_cpu_mib": 1000}, CHANGED),
+        ({"num_tasks": 2}, CHANGED),
+    ],
+)
+def test_what_may_not_be_touched_is_left_with_a_reason(changes: dict[str, Any], reason: str) -> None:
+    assert Queued().again(Known(200.0), **changes) == reason
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (Config(mode="observe"), "mode-observe"),
+        (
+            msgspec.structs.replace(ENFORCING, rules=(Rule(name="r", partition=("main",), mode="advise"),)),
+            "mode-advise",
+        ),
+        (msgspec.structs.replace(ENFORCING, rules=(Rule(name="r", percent=0),)), "mode-observe"),
+    ],
+)
+def test_the_rules_of_now_hold(config: Config, reason: str) -> None:
+    assert Queued().again(Known(200.0), config) == reason
+
+
+def test_who_was_only_observed_stays_so() -> None:
+    assert Queued(config=Config(mode="observe")).again(Known(200.0), ENFORCING) == "mode-observe"
+
+
+def test_a_grant_that_the_hook_refused_is_not_tried_again() -> None:
+    queued = Queued(Known(3000.0))
+    token = format_token(queued.answer.decision).replace(";granted=", ";would=") + ";refused=coupled_field"
+    assert queued.again(Known(200.0), admin_comment=token) == "refused:coupled_field"
+
+
+def test_without_a_model_or_evidence_nothing_changes() -> None:
+    assert Queued().again(None) == "no-model"
+    assert Queued().again(Known(None, None)) == "no-evidence"
+
+
+def test_a_little_less_is_not_worth_a_write() -> None:
+    assert Queued(Known(700.0)).again(Known(690.0)) == "fits"
+    assert isinstance(Queued(Known(700.0)).again(Known(500.0)), Again)
+
+
+def test_our_own_cut_is_raised_where_jobs_like_it_have_needed_more() -> None:
+    again = sized(Queued(Known(200.0)).again(Known(1000.0, 3.0)))
+    assert again.raises
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (3, 1024)
+
+
+def test_it_is_raised_to_what_was_asked_at_most() -> None:
+    again = sized(Queued(Known(200.0)).again(Known(50_000.0, 30.0)))
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (8, 8000)
+    token = find_token(again.change.admin_comment or "")
+    assert token is not None
+    assert (token.granted, token.asked["mem"], token.reason) == ({}, 8000, "fits")
+    assert not again.decision.applied
+
+
+def test_without_its_decision_a_job_is_never_cut_but_may_be_raised() -> None:
+    queued = Queued(Known(700.0))
+    queued.decisions = {}
+    assert queued.again(Known(200.0)) == SCRIPT_NOT_KNOWN
+    again = sized(queued.again(Known(2000.0, 0.5)))
+    assert (again.change.mem_per_node_mib, again.change.cpus_per_task) == (2016, None)
+    assert again.decision.fixed is None
+    assert again.decision.request.script_signature == queued.answer.decision.request.script_signature
+
+
+def test_neither_is_one_of_an_earlier_release_or_of_another_user() -> None:
+    queued = Queued()
+    for decision in (
+        msgspec.structs.replace(queued.answer.decision, fixed=None),
+        msgspec.structs.replace(
+            queued.answer.decision,
+            request=msgspec.structs.replace(queued.answer.decision.request, user="eve"),
+        ),
+    ):
+        queued.decisions = {"first": decision}
+        assert queued.again(Known(200.0)) == SCRIPT_NOT_KNOWN
+
+
+def test_a_write_that_was_cut_off_after_its_token_is_done_again() -> None:
+    queued = Queued()
+    token = sized(queued.again(Known(200.0))).change.admin_comment
+    again = sized(queued.again(Known(200.0), admin_comment=token))
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (1, 224)
+    assert again.decision.replaces == "second"
+
+
+def test_who_puts_back_what_he_asked_is_left_alone() -> None:
+    assert Queued(Known(700.0)).again(Known(200.0), mem_per_node_mib=8000) == CHANGED
+
+
+def test_other_tools_keep_their_words_in_the_comment() -> None:
+    queued = Queued()
+    ours = format_token(queued.answer.decision)
+    comment = f"JS1:abc {ours} budget=7"
+    again = sized(queued.again(Known(200.0), admin_comment=comment))
+    assert again.change.admin_comment == f"JS1:abc {format_token(again.decision)} budget=7"
+
+
+def test_gpus_stay_as_they_were_granted() -> None:
+    queued = Queued(Known(700.0, 2.0, 1.0), gpus_per_node=4)
+    again = sized(queued.again(Known(200.0, 1.0, 3.0)))
+    assert again.decision.grant == Grant(cpus_per_task=1, mem_per_node_mib=224, gpus_per_node=1)
+    gpus = next(one for one in again.decision.dimensions if one.dimension == "gpus")
+    assert (gpus.asked, gpus.granted) == (4, 1)
+
+
+def test_memory_per_cpu_stays_memory_per_cpu() -> None:
+    queued = Queued(mem_per_node_mib=None, mem_per_cpu_mib=1000)
+    again = sized(queued.again(Known(200.0)))
+    assert again.change.mem_per_node_mib is None
+    assert again.change.cpus_per_task == 1
+    assert (again.change.mem_per_cpu_mib or 1000) <= 1000
+
+
+@given(
+    first=st.none() | st.floats(1, 20_000),
+    then=st.floats(1, 20_000),
+    cores=st.floats(0.01, 20),
+    asked_mib=st.integers(200, 16_000),
+    asked_cpus=st.integers(1, 16),
+    per_cpu=st.booleans(),
+    tasks=st.integers(1, 4),
+)
+def test_never_above_what_was_asked_never_below_the_floor(
+    first: float | None, then: float, cores: float, asked_mib: int, asked_cpus: int, per_cpu: bool, tasks: int
+) -> None:
+    kind = "mem_per_cpu_mib" if per_cpu else "mem_per_node_mib"
+    asked: dict[str, Any] = {
+        "mem_per_node_mib": None,
+        kind: asked_mib,
+        "cpus_per_task": asked_cpus,
+        "num_tasks": tasks,
+    }
+    queued = Queued(Known(first, cores / 2), **asked)
+    again = queued.again(Known(then, cores))
+    if isinstance(again, str):
+        return
+    request = queued.answer.decision.request
+    after = granted(request, again.decision.grant)
+    assert 1 <= (after.cpus_per_task or 1) <= asked_cpus
+    assert after.mem_mib is not None
+    assert min(Policy().memory_floor_mib, request.mem_mib or 0) <= after.mem_mib <= (request.mem_mib or 0)
+    assert after.mem_mib >= min(then, request.mem_mib or 0)
+
+
+@pytest.mark.parametrize(
+    ("release", "stay"),
+    [
+        ((22, 5, 8), False),
+        ((23, 11, 0), True),
+        ((24, 11, 0), True),
+        ((24, 11, 1), False),
+        ((26, 5, 5), False),
+    ],
+)
+def test_on_some_releases_cpus_stay(release: tuple[int, ...], stay: bool) -> None:
+    assert cpus_must_stay(release) is stay
+
+
+def test_where_cpus_stay_memory_of_nodes_is_sized_alone() -> None:
+    again = sized(Queued(Known(700.0, 4.0)).again(Known(200.0, 1.0), cpus_stay=True))
+    assert again.decision.grant == Grant(cpus_per_task=4, mem_per_node_mib=224)
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (None, 224)
+    cores = next(one for one in again.decision.dimensions if one.dimension == "cores")
+    assert (cores.granted, cores.reason) == (4, f"kept as asked: {CPUS_STAY}")
+    per_cpu = Queued(mem_per_node_mib=None, mem_per_cpu_mib=1000)
+    assert per_cpu.again(Known(200.0), cpus_stay=True) == f"form-not-handled:{CPUS_STAY}"

@@ -1,0 +1,186 @@
+"""What the advisor makes of the queue that Slurm shows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.planning.problem import Problem
+from models.scheduling.availability import shortage
+from models.scheduling.room import Room
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import RunTime, by_limit
+from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, Snapshot
+from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
+
+
+def problem(of: Snapshot, **options: object) -> Problem:
+    return problem_of(of, lambda job: by_limit(job, "this is a test"), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept", "out"),
+    [
+        ({}, "", False),
+        ({"held": True, "priority": 0}, "it is held", True),
+        ({"dependency": "afterok:7"}, "it waits for another job", True),
+        ({"eligible_s": NOW_S + 60}, "it begins later", True),
+        ({"reservation": "course"}, "it has a reservation", True),
+        ({"reason": "QOSMaxCpuPerUserLimit"}, "a limit of its QOS holds it", True),
+        ({"reason": "AssocGrpCpuLimit"}, "a limit of its association holds it", True),
+        ({"het_job_id": 5}, "it is a part of a het job", False),
+        ({"fixed": True}, "its priority was set directly", False),
+        ({"other": ("features", "licenses")}, "it asks for features, licenses", False),
+        ({"partitions": ("closed",)}, "its partition is down", True),
+    ],
+)
+def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out: bool) -> None:
+    partitions = (PartitionState(name="batch"), PartitionState(name="closed", up=False))
+    only = problem(snapshot(waiting(1, **fields), partitions=partitions)).pending[0]
+    assert (only.kept, only.out) == (kept, out)
+
+
+def test_slurms_own_priority_has_no_factor_in_it() -> None:
+    moved, fixed = problem(
+        snapshot(
+            waiting(1, priority=5300, site_factor=300), waiting(2, priority=77, site_factor=300, fixed=True)
+        )
+    ).pending
+    assert (moved.priority, moved.factor, fixed.priority) == (5000, 300, 77)
+
+
+def test_a_factor_that_somebody_else_has_set_is_a_part_of_slurms_order() -> None:
+    mine, theirs = problem(
+        snapshot(waiting(1, priority=5300, site_factor=300), waiting(2, priority=5300, site_factor=300)),
+        ours={1: 300, 2: 200},
+    ).pending
+    assert (mine.priority, mine.factor, mine.kept) == (5000, 300, "")
+    assert (theirs.priority, theirs.factor, theirs.kept) == (
+        5300,
+        0,
+        "its SiteFactor was set by somebody else",
+    )
+
+
+def test_tiers_are_told_and_what_is_of_a_higher_tier_than_most_keeps_its_place() -> None:
+    partitions = (PartitionState(name="batch"), PartitionState(name="urgent", tier=10))
+    low, high, other = problem(
+        snapshot(
+            waiting(1, priority=4_000_000_000),
+            waiting(2, partitions=("batch", "urgent"), priority=1),
+            waiting(3),
+            partitions=partitions,
+        )
+    ).pending
+    assert (high.tier, low.tier) == (10, 1)
+    assert (high.kept, low.kept, other.kept) == ("it is at the top of the queue", "", "")
+
+
+def test_a_few_far_ahead_of_all_others_are_the_top() -> None:
+    jobs = [waiting(number, priority=1000 + number) for number in range(20)]
+    ahead = waiting(99, priority=50_000)
+    kept = {each.job_id: each.kept for each in problem(snapshot(*jobs, ahead), reach=10_000).pending}
+    assert kept.pop(99) == "it is at the top of the queue"
+    assert set(kept.values()) == {""}
+    assert not any(each.kept for each in problem(snapshot(*jobs, ahead), reach=100_000).pending)
+
+
+def test_what_earlier_plans_said_counts_from_now() -> None:
+    first, second = problem(snapshot(waiting(1), waiting(2)), latest_starts={1: NOW_S + 500}).pending
+    assert (first.latest_start_s, second.latest_start_s) == (500, math.inf)
+
+
+def test_a_job_on_several_nodes_is_there_in_equal_parts_after_those_on_one() -> None:
+    wide = running(1, cpus=8, mem_mib=8000, nodes=("n1", "n2"), num_nodes=2)
+    narrow = running(2, cpus=6, mem_mib=1000, nodes=("n2",))
+    parts = {each.job_id: each.parts for each in problem(snapshot(wide, narrow)).running}
+    assert parts[2] == ((1, (6000, 1000, 0)),)
+    assert dict(parts[1]) == {1: (2000, 4000, 0), 0: (6000, 4000, 0)}
+
+
+def test_an_exclusive_job_takes_whole_nodes() -> None:
+    found = problem(snapshot(running(1, exclusive=True), waiting(2, exclusive=True, num_nodes=2)))
+    assert found.running[0].parts == ((0, (8000, 16_000, 0)),)
+    assert (found.pending[0].demand, found.pending[0].nodes) == ((16_000, 32_000, 0), 2)
+
+
+def test_a_job_that_no_node_holds_takes_several() -> None:
+    assert problem(snapshot(waiting(1, cpus=20, num_nodes=1))).pending[0].nodes == 3
+
+
+def test_an_array_runs_as_many_tasks_as_it_may() -> None:
+    both = problem(
+        snapshot(waiting(1, tasks=90, array_tasks="10-99%5"), waiting(2, tasks=90, array_tasks="10-99"))
+    )
+    assert [each.tasks for each in both.pending] == [5, 90]
+
+
+def test_a_node_that_is_away_is_not_there_nor_what_runs_on_it() -> None:
+    away = NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), away=True)
+    there = NodeState(name="n2", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",))
+    wide = running(1, cpus=8, mem_mib=8000, nodes=("n1", "n2"), num_nodes=2)
+    found = problem(snapshot(wide, nodes=(away, there)))
+    assert len(found.machines) == 1
+    assert [each.parts for each in found.running] == [((0, (4000, 4000, 0)),)]
+
+
+def test_a_reservation_now_takes_its_nodes_until_it_ends() -> None:
+    course = ReservedNodes(name="course", nodes=("n1",), start_s=NOW_S - 100, end_s=NOW_S + 900)
+    found = problem(snapshot(running(1), reservations=(course,)))
+    (window,) = found.windows
+    assert (window.node, window.from_s, window.to_s, window.amounts) == (0, 0, 900, (8000, 16_000, 0))
+    assert found.running == ()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-500, 5000), st.integers(1, 5000), st.lists(st.sampled_from(["n1", "n2", "n3"]))
+        ),
+        max_size=5,
+    ),
+    st.lists(
+        st.tuples(st.integers(1, 30), st.lists(st.sampled_from(["n1", "n2", "n3"]), min_size=1, unique=True)),
+        max_size=6,
+    ),
+)
+def test_no_node_ever_holds_or_lacks_more_than_it_has(
+    reserved: list[tuple[int, int, list[str]]], jobs: list[tuple[int, list[str]]]
+) -> None:
+    reservations = tuple(
+        ReservedNodes(
+            name=str(number),
+            nodes=tuple(names),
+            start_s=NOW_S + start,
+            end_s=NOW_S + start + length,
+        )
+        for number, (start, length, names) in enumerate(reserved)
+    )
+    held = [
+        running(number, cpus=cpus, nodes=tuple(names), num_nodes=len(names))
+        for number, (cpus, names) in enumerate(jobs)
+    ]
+    found = problem(snapshot(*held, nodes=3, reservations=reservations))
+    capacity = numpy.array([machine.amounts for machine in found.machines], dtype=numpy.int64).T
+    room = Room.of(capacity)
+    for holding in found.running:
+        room.take(holding.parts)
+    for window in found.windows:
+        still = [holding.parts for holding in found.running if holding.limit_left_s > window.from_s]
+        then = shortage(window.from_s, capacity, (24_000, 48_000, 0), found.windows).room
+        for parts in still:
+            then.take(tuple(part for part in parts if part[0] == window.node))
+
+
+def test_what_runs_is_expected_to_run_on_as_those_that_ran_as_long() -> None:
+    found = problem_of(
+        snapshot(running(1, start_s=NOW_S - 600)),
+        lambda _job: RunTime(likely_s=900, upper_s=1000, basis="", jobs=9),
+    )
+    (holding,) = found.running
+    assert (holding.ran_s, holding.limit_left_s) == (600, 3000)
+    assert 290 < holding.likely_left_s < 310

@@ -1,0 +1,231 @@
+"""One pass over the queue: which jobs are sized, in which order, what is recorded of it, what is read of the past."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.token import format_token
+from models.demand.prediction import ChainSettings, Predictor
+from models.history import History, past_job, request_of
+from slurm_plugin.advisor.decided import Decided
+from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
+from slurm_plugin.config import Advisor, Config, Models, Service
+from slurm_plugin.service.current_model import CurrentModel
+from slurm_plugin.service.decide import decide
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.slurm.queue import QueuedJob, Resize, Snapshot, Written
+from tests.builders import SCRIPT, attempt, submission
+from tests.slurm_plugin.queue_builders import TERMS, queued
+
+SUBMITTED_S = time.time() - 60
+
+
+class Taken:
+    """Takes changes as the gateway does, but for those of jobs that it refuses."""
+
+    def __init__(self, *refused: int) -> None:
+        self.refused = refused
+        self.changes: list[Resize] = []
+
+    def resize(self, change: Resize) -> Written:
+        self.changes.append(change)
+        return Written(job_id=change.job_id, problem="started" if change.job_id in self.refused else "")
+
+
+class Site:
+    """A journal, a model that knows what `jobs` jobs named fit used, and what was submitted before it knew."""
+
+    def __init__(self, folder: Path, **advisor: Any) -> None:
+        self.journal = folder / "journal"
+        self.config = Config(
+            mode="enforce",
+            service=Service(journal=str(self.journal)),
+            models=Models(directory=str(folder / "models")),
+            advisor=Advisor(**advisor),
+        )
+        self.model = CurrentModel(folder / "models", ChainSettings())
+        self.model.predictor = Predictor("m", History(recent_jobs=50), {}, ChainSettings())
+        self.ended = 0
+        self.late = LateSizing(self.config, self.model)
+        self.served = Journal(self.journal)
+
+    def learn(self, mem_mib: float, jobs: int = 12) -> None:
+        """Let that many more jobs end that used about so much."""
+        predictor = self.model.predictor
+        assert predictor is not None
+        for number in range(jobs):
+            self.ended += 1
+            one = attempt(
+                job_id=self.ended, user="alice", job_name=f"fit{self.ended}", mem_mib=mem_mib + number % 3
+            )
+            assert predictor.join(request_of(one), past_job(one))
+
+    def submitted(self, job_id: int, *, known: bool = False, **fields: Any) -> QueuedJob:
+        """A job that was decided at submit, with what is known now or with nothing."""
+        asked = submission(
+            user="alice", name=f"fit{job_id}", script=SCRIPT, cpus_per_task=8, mem_per_node_mib=8000
+        )
+        predictor = self.model.predictor if known else None
+        decision = decide(asked, predictor, self.config, f"d{job_id}", SUBMITTED_S).decision
+        self.served.append(decision)
+        waits = {
+            "user": "alice", "name": f"fit{job_id}", "submit_s": SUBMITTED_S, "cpus": 8, "mem_mib": 8000,
+            "cpus_per_task": decision.grant.cpus_per_task or 8,
+            "mem_per_node_mib": decision.grant.mem_per_node_mib or 8000,
+            "admin_comment": format_token(decision), "priority": job_id,
+        }  # fmt: skip
+        return queued(job_id, **{**waits, **fields})
+
+    def recorded(self) -> list[Decision]:
+        lines = [
+            line for file in self.journal.glob(f"{JOURNAL}-*") for line in file.read_bytes().splitlines()
+        ]
+        return [one for one in map(decode_decision, lines) if one]
+
+
+def snapshot(*jobs: QueuedJob) -> Snapshot:
+    return Snapshot(time_s=time.time(), jobs=jobs, nodes=(), partitions=(), reservations=(), terms=TERMS)
+
+
+@pytest.fixture(autouse=True)
+def _a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurm_plugin.advisor.sizing.read_release", lambda: (22, 5, 8))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_what_waits_is_sized_and_recorded_once_slurm_has_it(site: Site) -> None:
+    jobs = [site.submitted(number) for number in (1, 2, 3)]
+    assert site.late.run(snapshot(*jobs), Taken(), frozenset()) == []
+    assert site.late.left == {"no-evidence": 3}
+    site.learn(200.0)
+    taken = Taken(2)
+    written = site.late.run(snapshot(*jobs), taken, frozenset())
+    assert [one.job_id for one in written] == [3, 2, 1]
+    assert all((one.mem_per_node_mib or 8000) < 1000 and one.num_tasks == 1 for one in taken.changes)
+    recorded = site.recorded()
+    assert [(one.replaces, one.applied) for one in recorded] == [("d3", True), ("d1", True)]
+    assert [one.request.job_name for one in recorded] == ["fit3", "fit1"]
+    assert len({one.id for one in recorded}) == 2
+
+
+def test_the_next_cycle_knows_what_the_last_one_did(site: Site) -> None:
+    job = site.submitted(1)
+    site.learn(200.0)
+    taken = Taken()
+    site.late.run(snapshot(job), taken, frozenset())
+    [change] = taken.changes
+    now = msgspec.structs.replace(
+        job,
+        admin_comment=change.admin_comment or "",
+        mem_per_node_mib=change.mem_per_node_mib,
+        cpus_per_task=change.cpus_per_task or 8,
+    )
+    assert site.late.run(snapshot(now), taken, frozenset()) == []
+    assert site.late.left == {"fits": 1}
+    site.learn(6000.0)
+    [written] = site.late.run(snapshot(now), taken, frozenset())
+    assert written.problem == ""
+    assert (taken.changes[-1].mem_per_node_mib or 0) > 6000
+    assert [one.replaces for one in site.recorded()] == ["d1", site.recorded()[0].id]
+
+
+def test_what_gets_more_comes_first_then_the_order_of_the_queue(site: Site) -> None:
+    site.learn(200.0)
+    cut = site.submitted(1, known=True)
+    site.learn(3000.0)
+    waits = [site.submitted(number) for number in (2, 3)]
+    taken = Taken()
+    site.late.run(snapshot(*waits, cut), taken, frozenset())
+    assert [one.job_id for one in taken.changes] == [1, 3, 2]
+
+
+def test_who_starts_now_is_left_but_an_array_is_not(site: Site) -> None:
+    site.learn(200.0)
+    single = site.submitted(1)
+    array = site.submitted(2, array_job_id=2, array_tasks="5-9", tasks=5)
+    taken = Taken()
+    site.late.run(snapshot(single, array), taken, frozenset({1, 2}))
+    assert [one.job_id for one in taken.changes] == [2]
+    assert site.late.left == {"starts-now": 1}
+
+
+def test_a_cycle_is_bounded(tmp_path: Path) -> None:
+    site = Site(tmp_path, most_changes=2)
+    site.learn(200.0)
+    taken = Taken()
+    site.late.run(snapshot(*(site.submitted(number) for number in range(1, 6))), taken, frozenset())
+    assert [one.job_id for one in taken.changes] == [5, 4]
+
+
+def test_a_disk_that_refuses_the_record_stops_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.learn(200.0)
+    jobs = [site.submitted(1), site.submitted(2)]
+
+    def full(_handle: int, _line: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    taken = Taken()
+    site.late.run(snapshot(*jobs), taken, frozenset())
+    assert len(taken.changes) == 2
+
+
+def test_days_before_the_oldest_job_are_passed_over_and_the_rest_is_read_once(tmp_path: Path) -> None:
+    made = decide(submission(), None, Config(), "old", 0.0).decision
+    old, new = (tmp_path / f"decisions-{day}.jsonl" for day in ("20200101", "20260101"))
+    old.write_bytes(encode_decision(made))
+    new.write_bytes(encode_decision(msgspec.structs.replace(made, id="new")))
+    decided = Decided(tmp_path)
+    day_s = 1767225600.0  # 2026-01-01
+    assert set(decided.of({"old": day_s, "new": day_s}, day_s)) == {"new"}
+    new.write_bytes(new.read_bytes()[:-10] + b"x" * 9 + b"\n")  # what was read is not read again
+    assert set(decided.of({"new": day_s}, day_s)) == {"new"}
+    assert set(decided.of({}, day_s)) == set()
+
+
+def test_who_was_left_is_looked_at_again_when_jobs_like_him_end_or_he_changes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    look = site.late._look
+
+    def watched(job: QueuedJob, *known: Any) -> Any:
+        looked.append(job.job_id)
+        return look(job, *known)
+
+    monkeypatch.setattr(site.late, "_look", watched)
+    jobs = [site.submitted(1), site.submitted(2)]
+    for _ in range(3):
+        site.late.run(snapshot(*jobs), Taken(), frozenset())
+        assert site.late.left == {"no-evidence": 2}
+    assert looked == [2, 1]
+    jobs[0] = msgspec.structs.replace(jobs[0], comment="rightsize=off")
+    site.late.run(snapshot(*jobs), Taken(), frozenset())
+    assert looked == [2, 1, 1]
+    assert site.late.left == {"no-evidence": 1, "opted-out": 1}
+    site.learn(200.0, jobs=1)
+    taken = Taken()
+    site.late.run(snapshot(*jobs), taken, frozenset())
+    assert looked == [2, 1, 1, 2]
+    assert [change.job_id for change in taken.changes] == [2]
+
+
+def test_what_there_is_no_time_for_waits_for_the_next_cycle(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.learn(200.0)
+    jobs = [site.submitted(1), site.submitted(2)]
+    monkeypatch.setattr("slurm_plugin.advisor.sizing.LOOKING_SHARE", -1.0)
+    assert site.late.run(snapshot(*jobs), Taken(), frozenset()) == []
+    assert site.late.left == {"next-time": 2}

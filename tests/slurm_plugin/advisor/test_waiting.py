@@ -1,0 +1,89 @@
+"""What is said of a job that waits, and what it might ask for instead."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.planning.problem import Pending
+from slurm_plugin.advisor.waiting import REASONS, Needed, ahead_of, variants, why_it_waits
+from slurm_plugin.slurm.queue import QueuedJob
+from tests.slurm_plugin.queued import waiting
+
+JOB = waiting(7, partitions=("main", "long"), priority=100)
+PENDING = Pending(
+    job_id=7, account=0, user=0, pools=frozenset({0}), priority=100, factor=0, demand=(8000, 8000, 0), limit_s=3600,
+    likely_s=600, upper_s=900, waited_s=0,
+)  # fmt: skip
+
+
+def changed(**values: Any) -> QueuedJob:
+    return msgspec.structs.replace(JOB, **values)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Priority", "3 other jobs come first (Priority)"),
+        ("None", "Slurm has not looked at it yet; 3 other jobs come first (None)"),
+        ("Resources", "it is next, and waits until enough is free (Resources)"),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "a node that it needs is down, drained or reserved"),
+        ("QOSMaxCpuPerUserLimit", "its user has as much as the QOS allows at a time"),
+        ("QOSMaxGRESPerUser", "its user has as much as the QOS allows at a time"),
+        ("QOSGrpCpuLimit", "all jobs of its QOS together have as much as they may have at a time"),
+        ("AssocGrpMemLimit", "its account has as much as it may have at a time"),
+        ("MaxMemoryPerAccount", "its account has as much as the QOS allows at a time"),
+        ("JobHeldAdmin", "an administrator holds it; ask there"),
+        ("NvidiaImexChannels", "Slurm gives no other reason (NvidiaImexChannels)"),
+    ],
+)
+def test_every_reason_has_words(reason: str, words: str) -> None:
+    assert why_it_waits(changed(reason=reason), 3).startswith(words)
+
+
+def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
+    assert REASONS[-1][0] == "*"
+    assert len({pattern for pattern, _ in REASONS}) == len(REASONS)
+
+
+def test_ahead_are_those_that_could_take_its_nodes_before_it() -> None:
+    others = (
+        changed(job_id=1, priority=101, partitions=("main",)),
+        changed(job_id=2, priority=99),
+        changed(job_id=3, priority=200, partitions=("gpu",)),
+        changed(job_id=4, priority=200, held=True),
+        changed(job_id=5, priority=200, state="RUNNING"),
+        JOB,
+    )
+    assert ahead_of(JOB, others) == 1
+
+
+def test_it_might_ask_for_what_jobs_like_it_needed() -> None:
+    found = variants(PENDING, Needed(cpus=2, mem_mib=512, wall_s=700))
+    assert [one.what for one in found] == [
+        "as it is",
+        "2 CPUs, as jobs like it needed",
+        "512 MiB of memory, as jobs like it needed",
+        "15 minutes of time, as jobs like it needed",
+        "all of these",
+    ]
+    assert found[0].job == PENDING
+    assert found[-1].job.demand == (2000, 512, 0)
+    assert found[-1].job.limit_s == 900
+
+
+def test_of_what_is_not_known_the_half_is_tried() -> None:
+    found = variants(PENDING, Needed())
+    assert [one.what for one in found[1:4]] == [
+        "4 CPUs, half of what it asks for",
+        "4,000 MiB of memory, half of what it asks for",
+        "30 minutes of time, half of what it asks for",
+    ]
+
+
+def test_nothing_is_proposed_that_is_not_less() -> None:
+    needs_all = Needed(cpus=8, mem_mib=9000, wall_s=3600)
+    assert [one.what for one in variants(PENDING, needs_all)] == ["as it is"]
+    endless = msgspec.structs.replace(PENDING, limit_s=math.inf, demand=(1000, 0, 0))
+    assert [one.what for one in variants(endless, Needed())] == ["as it is"]

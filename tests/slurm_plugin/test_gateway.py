@@ -1,0 +1,382 @@
+"""The gate: bounds, pace, read back, undo after a death at any write, the lease, one advisor at a time."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from accounting.errors import ServiceError, SlurmError, StoreError
+from slurm_plugin.slurm import factor_log, factor_state
+from slurm_plugin.slurm.factor_log import STATE
+from slurm_plugin.slurm.factor_state import Clock, Lease, is_over
+from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms
+from slurm_plugin.slurm.queue import FactorChange
+from tests.slurm_plugin.queue_builders import Killed, MemoryQueue
+
+TERMS = WriteTerms(most_factor=1000, most_changes=5, writes_per_s=20.0, lease_s=60.0)
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk: here a process dies, not the machine."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+def changes_of(wanted: Mapping[int, int], before: Mapping[int, int]) -> list[FactorChange]:
+    return [
+        FactorChange(job_id=job, before=before.get(job, 0), after=after, reason="test")
+        for job, after in wanted.items()
+    ]
+
+
+def gate(queue: MemoryQueue, folder: Path, terms: WriteTerms = TERMS, *, apply: bool = True) -> Gateway:
+    return Gateway(queue, folder, terms, apply=apply, cluster="alpha", sleep=lambda _: None)
+
+
+def problems(gateway: Gateway, changes: Sequence[FactorChange]) -> list[str]:
+    return [written.problem for written in gateway.reorder(changes)]
+
+
+def test_what_is_written_is_ours_until_it_is_undone(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: -7, 3: 5})
+    gateway = gate(queue, tmp_path)
+    assert problems(gateway, changes_of({1: 30, 2: 40}, queue.factors)) == ["", ""]
+    assert queue.factors == {1: 30, 2: 40, 3: 5}
+    assert gateway.factors() == {1: 30, 2: 40}
+    assert [written.problem for written in gate(queue, tmp_path).undo()] == ["", ""]
+    assert queue.factors == {1: 0, 2: -7, 3: 5}
+    assert gateway.factors() == {}
+
+
+def test_bounds_refuse_without_writing(tmp_path: Path) -> None:
+    queue = MemoryQueue(dict.fromkeys(range(1, 9), 0))
+    wanted = {1: 1001, 2: -1001, 3: 1000, 4: -1000, 5: 1, 6: 2, 7: 3}
+    said = problems(gate(queue, tmp_path), changes_of(wanted, queue.factors))
+    assert [bool(one) for one in said] == [True, True, False, False, False, True, True]
+    assert "1000" in said[0]
+    assert "5 changes" in said[5]
+    assert queue.factors == {1: 0, 2: 0, 3: 1000, 4: -1000, 5: 1, 6: 0, 7: 0, 8: 0}
+
+
+def test_writes_come_in_batches_with_pauses(tmp_path: Path) -> None:
+    slept: list[float] = []
+    queue = MemoryQueue(dict.fromkeys(range(5), 0))
+    gateway = Gateway(queue, tmp_path, TERMS, apply=True, cluster="alpha", sleep=slept.append)
+    gateway.reorder(changes_of(dict.fromkeys(range(5), 9), queue.factors))
+    assert queue.batches == [2, 2, 1]
+    assert len(slept) == 2
+    assert all(0.05 < pause <= 0.1 for pause in slept)
+
+
+def test_only_changed_values_are_sent(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 5, 2: 0})
+    assert problems(gate(queue, tmp_path), changes_of({1: 5, 2: 8}, queue.factors)) == ["", ""]
+    assert queue.writes == [(2, 8)]
+
+
+def test_what_is_not_kept_is_tried_once_more(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0}, forgotten={1: 1, 2: 2})
+    assert problems(gate(queue, tmp_path), changes_of({1: 5, 2: 6}, queue.factors)) == ["", "not kept"]
+    assert queue.factors == {1: 5, 2: 0}
+    # Backfill may still bring 6 back later: undo knows it.
+    queue.factors[2] = 6
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 0, 2: 0}
+
+
+def test_what_vanished_or_was_changed_meanwhile_is_no_error(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 77, 3: 0}, hidden={3})
+    said = problems(gate(queue, tmp_path), changes_of({1: 5, 2: 5, 3: 5, 4: 5}, {}))
+    assert said[0] == ""
+    assert "77" in said[1]
+    assert said[2:] == [HIDDEN, HIDDEN]
+    assert queue.factors == {1: 5, 2: 77, 3: 0}
+
+
+def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    queue = MemoryQueue({1: 0})
+    with caplog.at_level(logging.INFO), gate(queue, tmp_path / "absent", apply=False) as gateway:
+        gateway.renew()
+        assert problems(gateway, changes_of({1: 5}, {})) == [DRY_RUN]
+    assert queue.writes == []
+    assert not (tmp_path / "absent").exists()
+    assert "SiteFactor=5 (was 0): test: dry run" in caplog.text
+
+
+def test_somebody_elses_value_stays(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 5}, queue.factors))
+    queue.factors[2] = 500
+    gateway.undo()
+    assert queue.factors == {1: 0, 2: 500}
+    assert gateway.factors() == {}
+
+
+def test_a_value_of_somebody_elses_becomes_what_a_job_goes_back_to(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.factors[1] = 500
+    gateway.reorder(changes_of({1: 9}, queue.factors))
+    gateway.undo()
+    assert queue.factors == {1: 500}
+
+
+def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.hidden.add(1)
+    assert [one.problem for one in gateway.undo()] == [""]
+    assert queue.factors == {1: 3}
+
+
+def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 6}, queue.factors))
+    del queue.factors[1]
+    gateway.read()
+    gateway.reorder([])
+    assert gateway.factors() == {2: 6}
+
+
+def test_an_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0, 3: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 6, 3: 7}, queue.factors))
+    queue.silent_at = len(queue.writes) + 1
+    with pytest.raises(SlurmError):
+        gateway.undo()
+    queue.silent_at = None
+    gateway.undo()
+    assert queue.factors == {1: 0, 2: 0, 3: 0}
+
+
+def test_the_lease_holds_back_the_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.renew()
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    assert gateway.undo(only_expired=True) == []
+    clock = Clock(1000.0, "boot", 71.0)
+    assert len(gateway.undo(only_expired=True)) == 1
+    assert queue.factors == {1: 0}
+
+
+def test_an_advisor_that_hangs_is_undone_past_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 0, 2: 0})
+    with gate(queue, tmp_path) as hung:
+        hung.renew()
+        hung.reorder(changes_of({1: 5}, queue.factors))
+        clock = Clock(1000.0, "boot", 71.0)
+        assert len(gate(queue, tmp_path).undo(only_expired=True)) == 1
+        assert queue.factors == {1: 0, 2: 0}
+        # It wakes up, and goes on with what the timer has left.
+        hung.renew()
+        hung.reorder(changes_of({2: 7}, queue.factors))
+        assert hung.factors() == {2: 7}
+
+
+@pytest.mark.parametrize(
+    ("now", "over"),
+    [
+        (Clock(1030.0, "a", 40.0), False),
+        (Clock(99999.0, "a", 40.0), False),  # the clock was put forward
+        (Clock(5.0, "a", 40.0), False),  # or back
+        (Clock(1030.0, "a", 71.0), True),
+        (Clock(1030.0, "b", 5.0), False),  # the machine was started since
+        (Clock(1061.0, "b", 5.0), True),
+        (Clock(999.0, "b", 5.0), True),  # and its clock is not to be trusted
+    ],
+)
+def test_the_lease_goes_by_the_clock_that_does_not_jump(now: Clock, *, over: bool) -> None:
+    assert is_over(Lease(Clock(1000.0, "a", 10.0), 60.0), now) is over
+    assert is_over(None, now)
+
+
+def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from slurm_plugin.slurm.factor_log import FactorLog\n"
+        f"with FactorLog(pathlib.Path({str(tmp_path)!r}), 'alpha').held():\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ServiceError, match=rf"process {other.pid}\)"), gate(MemoryQueue({}), tmp_path):
+            pass
+        with gate(MemoryQueue({}), tmp_path, apply=False):
+            pass
+        other.kill()
+    with gate(MemoryQueue({}), tmp_path):
+        pass
+
+
+def test_a_state_of_another_cluster_is_not_used(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
+    other = Gateway(queue, tmp_path, TERMS, apply=True, cluster="beta")
+    with pytest.raises(StoreError, match="cluster alpha, not of beta"):
+        other.undo()
+    with pytest.raises(StoreError, match="cluster alpha, not of beta"):
+        other.renew()
+
+
+def test_a_damaged_state_is_told(tmp_path: Path) -> None:
+    (tmp_path / STATE).write_bytes(b'{"cluster":"alpha","entr')
+    with pytest.raises(StoreError, match=r"is damaged .*; look for SiteFactors"):
+        gate(MemoryQueue({}), tmp_path).undo()
+
+
+def test_what_a_killed_writer_left_half_written_is_not_read(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    (tmp_path / STATE).with_suffix(".new").write_bytes(b'{"clus')
+    gateway.undo()
+    assert queue.factors == {1: 0}
+
+
+def test_nothing_is_written_to_slurm_where_the_state_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    queue = MemoryQueue({1: 0})
+    with pytest.raises(StoreError, match="cannot write"):
+        gate(queue, tmp_path / "file" / "below").reorder(changes_of({1: 5}, queue.factors))
+    assert queue.writes == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.dictionaries(st.integers(1, 6), st.integers(-50, 50), min_size=1),
+    cycles=st.lists(
+        st.dictionaries(st.integers(1, 6), st.integers(-50, 50), max_size=5), min_size=1, max_size=4
+    ),
+    die_at=st.integers(0, 12),
+    die_in_undo_at=st.integers(0, 6),
+)
+def test_undo_after_a_death_at_any_write_restores_all(
+    before: dict[int, int], cycles: list[dict[int, int]], die_at: int, die_in_undo_at: int
+) -> None:
+    queue = MemoryQueue(dict(before), die_at=die_at)
+    with TemporaryDirectory() as folder:
+        with suppress(Killed):
+            for cycle in cycles:
+                gate(queue, Path(folder)).reorder(changes_of(cycle, queue.factors))
+        queue.die_at = len(queue.writes) + die_in_undo_at
+        with suppress(Killed):
+            gate(queue, Path(folder)).undo()
+        queue.die_at = None
+        gate(queue, Path(folder)).undo()
+        assert queue.factors == before
+        assert gate(queue, Path(folder)).factors() == {}
+
+
+class Queues(RuleBasedStateMachine):
+    """An advisor, an operator, backfill and users at one queue: undo brings back what the operator left.
+
+    The model knows for each job what it has to be after an undo: what the operator or Slurm last set.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.queue = MemoryQueue({})
+        self.originals: dict[int, int] = {}
+        self.next = 1
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def gateway(self) -> Gateway:
+        return gate(self.queue, Path(self.folder.name))
+
+    @rule(factor=st.integers(-20, 20))
+    def submit(self, factor: int) -> None:
+        self.queue.factors[self.next] = self.originals[self.next] = factor
+        self.next += 1
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.queue.factors)))
+        del self.queue.factors[job], self.originals[job]
+        self.queue.hidden.discard(job)
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data())
+    def start_or_requeue(self, data: st.DataObject) -> None:
+        self.queue.hidden ^= {data.draw(st.sampled_from(sorted(self.queue.factors)))}
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data(), factor=st.integers(5000, 5020))
+    def operator_sets(self, data: st.DataObject, factor: int) -> None:
+        shown = sorted(set(self.queue.factors) - self.queue.hidden)
+        if shown:
+            job = data.draw(st.sampled_from(shown))
+            self.queue.factors[job] = self.originals[job] = factor
+            # A job that somebody changed and that starts before we look cannot be told from one of ours: we look.
+            self.gateway().reorder([])
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data(), after=st.integers(-20, 20), die=st.booleans(), lost=st.booleans())
+    def advise(self, data: st.DataObject, after: int, die: bool, lost: bool) -> None:
+        jobs = data.draw(st.lists(st.sampled_from(sorted(self.queue.factors)), unique=True, max_size=4))
+        shown = self.queue.site_factors()
+        self.queue.die_at = len(self.queue.writes) + 1 if die else None
+        self.queue.forgotten = dict.fromkeys(jobs, 1) if lost else {}
+        gateway = self.gateway()
+        gateway.read()
+        with suppress(Killed):
+            gateway.reorder(changes_of(dict.fromkeys(jobs, after), shown))
+        self.queue.die_at, self.queue.forgotten = None, {}
+
+    @rule(die=st.booleans())
+    def undo(self, die: bool) -> None:
+        self.queue.die_at = len(self.queue.writes) + 1 if die else None
+        with suppress(Killed):
+            self.gateway().undo()
+        self.queue.die_at = None
+        if not die:
+            assert {job: self.queue.factors[job] for job in self.originals} == self.originals
+
+    @invariant()
+    def every_factor_is_known(self) -> None:
+        """Each job that has not what it had before us has an entry that knows both."""
+        entries = factor_log.FactorLog(Path(self.folder.name), "alpha").read().by_job
+        for job, factor in self.queue.factors.items():
+            if factor != self.originals[job]:
+                assert factor in entries[job].ours
+                assert entries[job].original == self.originals[job]
+
+
+TestQueues = Queues.TestCase
+TestQueues.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+
+
+def test_a_lease_survives_the_file(tmp_path: Path) -> None:
+    log = factor_log.FactorLog(tmp_path, "alpha")
+    lease = Lease(factor_log.now(), 60.0)
+    log.change(lambda state: msgspec.structs.replace(state, lease=lease))
+    assert log.read().lease == lease
+    assert not is_over(log.read().lease, factor_log.now())
+    assert factor_state.in_force(log.read()) == {}
