@@ -52,9 +52,9 @@ class JobProcesses:
         self._claims: list[tuple[JobHere, Claim]] = []
         self._trusted_uid: dict[JobHere, int] = {}
 
-    def trust(self, job: JobHere, uid: int) -> None:
-        """Believe the processes of a user that say they are of a job, though Slurm made no cgroup for it."""
-        self._trusted_uid[job] = uid
+    def trust(self, job_id: int, uid: int) -> None:
+        """Believe the processes of a user that say they are of a job here, though Slurm made no cgroup for it."""
+        self._trusted_uid[JobHere(job_id, self._node)] = uid
 
     def look_again(self) -> None:
         """Find the jobs that run now, and forget whose processes were: ids come again."""
@@ -65,8 +65,7 @@ class JobProcesses:
         self._running = {job: self._running.get(job) or RunningJob(folder) for job, folder in found.items()}
         for job, running in self._running.items():
             # Slurm's cgroup says more than the processes do: whoever is left outside it is not the job any more.
-            for trusted in [one for one in self._trusted_uid if one.job_id == job.job_id]:
-                running.uid = self._trusted_uid.pop(trusted)
+            running.uid = self._trusted_uid.pop(job, running.uid)
             if running.tries < MOST_TRIES and running.claim == Claim():
                 self._read_claim(running)
         # A slurmstepd that was killed leaves its cgroups behind: without a process they hold no GPU.
@@ -131,11 +130,13 @@ class JobProcesses:
         return [job for job, claim in self._claims if claim.covers(gpu, instance, uuid)]
 
     def lives(self, job_id: int) -> bool:
-        """Whether a job still has a process here beside this one."""
-        for job, running in self._running.items():
-            if job.job_id == job_id and any(pid != os.getpid() for pid in self._members(running.folder)):
-                return True
-        return any(job.job_id == job_id and self._is_named(job) for job in self._trusted_uid)
+        """Whether a job still has a process on this node beside this one."""
+        # Where several slurmd share a host, another cluster's may have a job of the same number.
+        job = JobHere(job_id, self._node)
+        running = self._running.get(job)
+        if running and any(pid != os.getpid() for pid in self._members(running.folder)):
+            return True
+        return job in self._trusted_uid and self._is_named(job)
 
     def _is_named(self, job: JobHere) -> bool:
         """Whether a process names a job without a cgroup; whoever started this one may name it too."""

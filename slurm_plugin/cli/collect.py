@@ -54,7 +54,6 @@ def collect(
       rightsizer collect --job $SLURM_JOB_ID --spool /shared/gpu-spool
     """
     from accounting.errors import RightsizerError
-    from accounting.gpu_collector.attribution import JobHere
     from accounting.gpu_collector.loop import Collector, CollectorSettings, run, until_signalled
     from accounting.gpu_collector.nvml import Nvml, NvmlFault
     from accounting.gpu_collector.processes import JobProcesses
@@ -69,7 +68,7 @@ def collect(
     jobs = JobProcesses(name)
     if job_id is not None:
         # Prolog runs as root, and says whose job it is.
-        jobs.trust(JobHere(job_id, name), int(os.environ.get("SLURM_JOB_UID") or os.getuid()))
+        jobs.trust(job_id, int(os.environ.get("SLURM_JOB_UID") or os.getuid()))
     writer = SpoolWriter(
         folder, name if job_id is None else f"{name}-job{job_id}", spool_mib * MIB_IN_BYTES, note
     )

@@ -175,8 +175,8 @@ class Node:
             b"\0".join(f"{name}={value}".encode() for name, value in variables.items())
         )
 
-    def job(self, job_id: int, pid: int, **variables: str) -> None:
-        path = f"system.slice/slurmstepd.scope/job_{job_id}/step_batch/user/task_0"
+    def job(self, job_id: int, pid: int, node: str = "", **variables: str) -> None:
+        path = f"system.slice/{node}slurmstepd.scope/job_{job_id}/step_batch/user/task_0"
         here = self.folder / "cgroup" / path
         here.mkdir(parents=True, exist_ok=True)
         (here / "cgroup.procs").write_text(f"{pid}\n")
@@ -260,7 +260,7 @@ def test_a_container_is_known_by_its_variables_if_its_user_has_that_job(node: No
     found = jobs.jobs_of([100, 101, 102, 103, *stranger, 105])
     assert found == {100: A, 101: A, 102: None, 103: None, **dict.fromkeys(stranger), 105: None}
     for uid, expected in ((own + 1, None), (own, JobHere(99, "n1"))):
-        jobs.trust(JobHere(99, "n1"), uid)
+        jobs.trust(99, uid)
         jobs.look_again()
         assert jobs.jobs_of([102]) == {102: expected}
 
@@ -435,9 +435,19 @@ def test_it_does_not_count_itself_as_the_job(node: Node) -> None:
     assert jobs.lives(7)
 
 
+def test_another_slurmds_job_of_the_same_number_is_not_the_job(node: Node) -> None:
+    jobs = node.jobs()
+    node.job(7, 100, node="other_")
+    jobs.look_again()
+    assert not jobs.lives(7)
+    node.job(7, 101, node="n1_")
+    jobs.look_again()
+    assert jobs.lives(7)
+
+
 def test_whoever_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
     jobs = node.jobs()
-    jobs.trust(JobHere(7, "other-name"), os.getuid())
+    jobs.trust(7, os.getuid())
     node.process(300, SLURM_JOB_ID="7")
     jobs.look_again()
     assert jobs.lives(7)
