@@ -14,7 +14,7 @@ import numpy
 
 from models.planning.factors import factors_of, order_of
 from models.planning.problem import Pending
-from models.planning.prospects import PATIENCE, Ahead, Prospect, prospect_of
+from models.planning.prospects import Ahead, Prospect, prospect_of
 from models.planning.within_bounds import arranged, urgent_ones
 from models.scheduling.room import Floats
 
@@ -134,30 +134,23 @@ def within_reach(ahead: Ahead, wished: Floats, prospect: Prospect, most: int) ->
 
 
 def urgent_of(ahead: Ahead) -> set[int]:
-    """Return who has waited too long already, or is overdue by what earlier plans said."""
-    soon_s = ((1 - PATIENCE) * ahead.delay_s).tolist()
+    """Return who has waited too long already, or is late by what would be without us."""
+    turn_s = ahead.turn_s.tolist()
     return {
         number
         for cell in ahead.cells
-        for number in urgent_ones(ahead.problem.pending, cell.active, ahead.bounds, soon_s)
+        for number in urgent_ones(ahead.problem.pending, cell.active, ahead.bounds, turn_s)
     }
 
 
 def too_late(ahead: Ahead, prospect: Prospect) -> list[int]:
-    """Return who starts later than without us by more than is allowed, in the mean of futures."""
+    """Return who starts later than it may, in the mean of futures; who is late in Slurm's own order may stay so."""
     base_s = numpy.mean([outlook.first_s for outlook in ahead.base[: len(prospect.first_s)]], axis=0)
-    late = numpy.isfinite(base_s) & (prospect.start_s > base_s + _allowed_s(ahead))
+    kept = numpy.array([bool(job.kept) for job in ahead.problem.pending])
+    allowed_s = numpy.where(kept, base_s + KEPT_SLACK_S, numpy.maximum(base_s, ahead.latest_s))
+    late = numpy.isfinite(base_s) & (prospect.start_s > allowed_s)
     found: list[int] = late.nonzero()[0].tolist()
     return found
-
-
-def _allowed_s(ahead: Ahead) -> Floats:
-    return numpy.array(
-        [
-            min(KEPT_SLACK_S, delay_s) if job.kept else delay_s
-            for job, delay_s in zip(ahead.problem.pending, ahead.delay_s.tolist(), strict=True)
-        ]
-    )
 
 
 def _before_kept(ahead: Ahead, late: list[int]) -> set[int]:

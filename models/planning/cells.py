@@ -18,6 +18,10 @@ from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Ints, amounts_of
 
 
+# Nothing that runs ends now: its end is an event to come.
+SHORTEST_S = 1e-6
+
+
 class Need(msgspec.Struct, frozen=True, gc=False):
     """What a task of a record needs on each of its nodes, how often, which group it is of, and its limit (seconds).
 
@@ -183,7 +187,7 @@ def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints)
             parts.append((place[machine], (cpu, mem, gpu)))
         if parts:
             limit_s = max(1.0, holding.limit_left_s)
-            likely_s = min(max(1.0, holding.likely_left_s), limit_s)
+            likely_s = min(max(SHORTEST_S, holding.likely_left_s), limit_s)
             found.append(Held(parts=tuple(parts), limit_left_s=limit_s, likely_left_s=likely_s))
     return found
 

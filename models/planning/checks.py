@@ -50,7 +50,7 @@ def _check_pending(job: Pending) -> None:
         )
     if not 0 <= job.waited_s < math.inf:
         raise ModelError(f"job {job.job_id} has waited {job.waited_s} s; give seconds of at least 0")
-    if math.isnan(job.latest_start_s) or math.isnan(job.deadline_s):
+    if math.isnan(job.unmoved_start_s) or math.isnan(job.deadline_s):
         raise ModelError(f"job {job.job_id} has a deadline that is no number; leave it out or give seconds")
     if min(job.demand) < 0 or job.tasks < 1 or job.nodes < 1:
         raise ModelError(

@@ -52,10 +52,11 @@ class Until(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rolled(msgspec.Struct, frozen=True, kw_only=True):
-    """The starts of tasks in their order: of which record (its number) and when (seconds), and until when it looked."""
+    """The starts of tasks in their order: of which record (its number), when (seconds) and where; how far it looked."""
 
     numbers: tuple[int, ...]
     starts_s: tuple[float, ...]
+    parts: tuple[Parts, ...]
     until_s: float
 
 
@@ -94,6 +95,7 @@ class Rollout:
         self.frontier = -math.inf
         self.numbers: list[int] = []
         self.starts_s: list[float] = []
+        self.parts: list[Parts] = []
         self.awaited: set[int] = set()
         self._begin(cell, ends_s)
 
@@ -122,7 +124,12 @@ class Rollout:
                 break
             self._pass_to(now_s)
         seen_s = self.now_s if worked else min(now_s, until.until_s)
-        return Rolled(numbers=tuple(self.numbers), starts_s=tuple(self.starts_s), until_s=seen_s)
+        return Rolled(
+            numbers=tuple(self.numbers),
+            starts_s=tuple(self.starts_s),
+            parts=tuple(self.parts),
+            until_s=seen_s,
+        )
 
     def _next_s(self) -> float:
         if not (self.state.waiting or self.ahead or self.arrivals):
@@ -223,6 +230,7 @@ class Rollout:
         heapq.heappush(self.ends, (now_s + min(entry.run_s, entry.need.limit_s), task))
         self.numbers.append(number)
         self.starts_s.append(now_s)
+        self.parts.append(parts)
         self.awaited.discard(number)
         self.left[number] -= 1
         self.let_in[number] -= 1

@@ -31,7 +31,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     of its `pools`. `likely_s` is the median of how long it is expected to run, `upper_s` a bound that few exceed;
     without evidence both are its limit. `fair_share` is 0 to 1, more is better; None: it does not count. `kept` says
     why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
-    `latest_start_s` is when it has to have started by what earlier plans said, `deadline_s` when it has to have ended.
+    `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite: not
+    known. `deadline_s` is when it has to have ended.
     Slurm looks at those of a higher `tier` (PriorityTier) first, whatever their priority.
     """
 
@@ -51,7 +52,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fair_share: float | None = None
     kept: str = ""
     out: bool = False
-    latest_start_s: float = math.inf
+    unmoved_start_s: float = math.inf
     deadline_s: float = math.inf
     tier: int = 1
 
@@ -113,7 +114,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """All that a plan knows. `coming` has one list of arrivals a sample of the forecast; none: no forecast.
 
-    `windows` are what machines lack for a time, for all who are not named by a reservation.
+    `windows` are what machines lack for a time, for all who are not named by a reservation. `longest_wait_s` is the
+    longest that anybody waits where nothing is moved; 0: not known.
     """
 
     machines: tuple[Machine, ...]
@@ -121,13 +123,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[Holding, ...]
     coming: tuple[tuple[Coming, ...], ...] = ()
     windows: tuple[Window, ...] = ()
+    longest_wait_s: float = 0.0
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A waiting job in a plan: its factor now and then, when it would start without us and with it, from now.
 
-    `low_s` and `high_s` hold the start with a chance of 80 %; infinite: not within the horizon. `latest_start_s` is
-    when it has to have started, by this plan's view of what would be without us.
+    `low_s` and `high_s` hold the start with a chance of 80 %; infinite: not within the horizon.
     """
 
     job_id: int
@@ -138,7 +140,6 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     low_s: float
     high_s: float
     reason: str
-    latest_start_s: float = math.inf
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):

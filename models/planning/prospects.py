@@ -26,14 +26,15 @@ from models.scheduling.room import Floats
 MORE_STARTS = 3
 # Who is behind by this share of the delay that the site bears comes first.
 PATIENCE = 0.5
-# Even who waits longest may wait so much longer, as a share: expected starts are no better known than that.
-LEAST_SPARE = 0.05
+# So does who has waited this share of the longest wait without us: a large job takes its time to start when it is first.
+RIPE = 0.75
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as it would start without us, in each of some futures; `rest_s` has the estimates behind each rollout.
 
-    `share` is each task's of all machines, `places` are Slurm's own, `delay_s` is how much later each may start.
+    `share` is each task's of all machines, `places` are Slurm's own, `latest_s` is by when each has to start, and from
+    `turn_s` on it comes first.
     """
 
     problem: Problem
@@ -45,7 +46,8 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     rest_s: tuple[dict[int, float], ...]
     share: Floats
     places: Floats
-    delay_s: Floats
+    latest_s: Floats
+    turn_s: Floats
 
     @property
     def starts(self) -> int:
@@ -91,25 +93,28 @@ def ahead_of(
         ),
         share=numpy.array(share),
         places=places,
-        delay_s=numpy.full(len(problem.pending), bounds.most_delay_s),
+        latest_s=places,
+        turn_s=places,
     )
-    return msgspec.structs.replace(ahead, delay_s=delays_of(ahead))
+    latest_s, turn_s = due_of(ahead, base_prospect(ahead, len(ahead.futures)).start_s)
+    return msgspec.structs.replace(ahead, latest_s=latest_s, turn_s=turn_s)
 
 
-def delays_of(ahead: Ahead) -> Floats:
-    """Return how much later than without us each record may start (seconds).
+def due_of(ahead: Ahead, base_s: Floats) -> tuple[Floats, Floats]:
+    """Return by when each record has to start, and from when on it comes first (seconds from now).
 
-    As much as the site bears, but nobody is to wait longer than the one who waits longest would without us: the nearer
-    to that a job's own wait is, the less it may be delayed.
+    Not later than without us by more than the site bears, and nobody is to wait longer than the longest would without
+    us. What would be without us is told by the problem, else by what is expected of the queue as it is, `base_s`.
     """
-    start_s = base_prospect(ahead, len(ahead.futures)).start_s
-    wait_s = start_s + numpy.array([job.waited_s for job in ahead.problem.pending])
-    longest_s = float(wait_s[numpy.isfinite(wait_s)].max(initial=0.0))
-    spare_s = numpy.where(numpy.isfinite(wait_s), longest_s - wait_s, math.inf)
-    delay_s: Floats = numpy.minimum(
-        ahead.bounds.most_delay_s, numpy.maximum(spare_s, LEAST_SPARE * longest_s)
-    )
-    return delay_s
+    problem, most_delay_s = ahead.problem, ahead.bounds.most_delay_s
+    unmoved_s = numpy.array([job.unmoved_start_s for job in problem.pending])
+    waited_s = numpy.array([job.waited_s for job in problem.pending])
+    start_s = numpy.where(numpy.isfinite(unmoved_s), unmoved_s, base_s)
+    wait_s = (start_s + waited_s)[numpy.isfinite(start_s)]
+    longest_s = problem.longest_wait_s or float(wait_s.max(initial=0.0))
+    latest_s: Floats = numpy.maximum(start_s, numpy.minimum(start_s + most_delay_s, longest_s - waited_s))
+    turn_s: Floats = numpy.minimum(start_s + PATIENCE * most_delay_s, RIPE * longest_s - waited_s)
+    return latest_s, turn_s
 
 
 def rest_of(
@@ -171,8 +176,7 @@ def turns_of(ahead: Ahead, future: int) -> dict[int, float]:
     start_s = ahead.base[future].first_s.copy()
     for number, rest_s in ahead.rest_s[future].items():
         start_s[number] = min(start_s[number], rest_s)
-    latest_s = numpy.array([job.latest_start_s for job in ahead.problem.pending])
-    turn_s = numpy.minimum(start_s, latest_s - ahead.delay_s) + PATIENCE * ahead.delay_s
+    turn_s = due_of(ahead, start_s)[1]
     known = numpy.isfinite(turn_s).nonzero()[0]
     return dict(zip(known.tolist(), numpy.maximum(0.0, turn_s[known]).tolist(), strict=True))
 

@@ -1,7 +1,7 @@
 """The planner as advice in a simulation: from what that shows to a problem, and from a plan to keys. Pure state.
 
-What the advisor keeps from cycle to cycle is kept here: the factors in force, and by when each job has to have started,
-so that delays do not add up. Slurm's own priority is age alone, a point a second, so that a factor is seconds of age.
+What the advisor keeps from cycle to cycle is kept here: the factors in force, and the shadow, so that delays do not add
+up. Slurm's own priority is age alone, a point a second, so that a factor is seconds of age.
 It sees jobs by what they ask for; how long one runs it learns when it has ended.
 """
 
@@ -16,6 +16,16 @@ import msgspec
 from models.planning.arrivals import Arrival, drawn_arrivals
 from models.planning.planning import plan
 from models.planning.problem import Bounds, Holding, Machine, Pending, Plan, Problem
+from models.planning.shadow import (
+    Phase,
+    Seen,
+    Shadow,
+    Site,
+    begun_anew,
+    foreseen,
+    longest_wait_s,
+    passed_on,
+)
 from models.scheduling.room import Amounts, amounts_of
 from models.simulation.hooks import Moving
 from models.simulation.nodes import Cluster
@@ -76,14 +86,20 @@ class PlannedAdvice:
         self._period_s = period_s
         self._seed = seed
         self._planned = planned
-        self._machines = tuple(
-            Machine(amounts=amounts_of(cluster.capacity[:, node]), pools=POOL) for node in range(cluster.own)
+        own = range(cluster.own)
+        self._site = Site(
+            machines=tuple(
+                Machine(amounts=amounts_of(cluster.capacity[:, node]), pools=POOL) for node in own
+            ),
+            nodes=tuple(str(node) for node in own),
         )
         self._came_s: dict[int, float] = {}
         # What came so far, in the order of its arrival; what it was expected to run then.
         self._arrivals: list[Arrival] = []
         self._factors: dict[int, int] = {}
-        self._latest_s: dict[int, float] = {}
+        self._shadow: Shadow | None = None
+        # What ended since the last plan: its run (seconds).
+        self._ended: list[tuple[int, float]] = []
 
     @property
     def period_s(self) -> float:
@@ -112,18 +128,16 @@ class PlannedAdvice:
     def ended(self, number: int, now_s: float, start_s: float) -> None:
         """Learn how long a job ran."""
         self._expectation.ended(self._jobs[number], now_s - start_s, now_s)
+        self._ended.append((number, now_s - start_s))
 
     def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
         """Return the keys that a plan's factors make."""
-        for kept in (self._factors, self._latest_s):
-            for number in [number for number in kept if number not in waiting]:
-                del kept[number]
+        for number in [number for number in self._factors if number not in waiting]:
+            del self._factors[number]
         found = plan(self.problem(now_s, waiting, running), self._bounds, self._seed)
         self._planned(now_s, found)
         for job in found.jobs:
             self._factors[job.job_id] = job.after
-            if math.isfinite(job.latest_start_s):
-                self._latest_s.setdefault(job.job_id, now_s + job.latest_start_s)
         return {
             number: float(TOP_PRIORITY - self._priority(number) - self._factors.get(number, 0))
             for number in waiting
@@ -137,17 +151,50 @@ class PlannedAdvice:
             if self._forecast_s
             else ()
         )
+        holdings = tuple(self._holding(each, now_s) for each in running)
+        shadow = self._shadowed(now_s, waiting, holdings)
+        unmoved_s = foreseen(shadow, self._site, bounds.horizon_s, waiting)
         return Problem(
-            machines=self._machines,
-            pending=tuple(self._pending(number, now_s) for number in waiting),
-            running=tuple(self._holding(each, now_s) for each in running),
+            machines=self._site.machines,
+            pending=tuple(
+                self._pending(number, now_s, unmoved_s.get(number, math.inf) - now_s) for number in waiting
+            ),
+            running=holdings,
             coming=coming,
+            longest_wait_s=longest_wait_s(shadow),
+        )
+
+    def _shadowed(self, now_s: float, waiting: Mapping[int, float], holdings: Sequence[Holding]) -> Shadow:
+        """Pass the shadow on to a moment, and return it."""
+        seen = [self._seen(number, "waits", self._expectation.run_s(self._jobs[number])[0]) for number in waiting]
+        seen += [self._seen(held.job_id, "runs", held.ran_s + held.likely_left_s) for held in holdings]
+        seen += [self._seen(number, "ended", run_s) for number, run_s in self._ended]
+        self._ended.clear()
+        if self._shadow is None:
+            self._shadow = begun_anew(self._site, now_s, seen, holdings)
+        elif now_s > self._shadow.time_s:
+            self._shadow = passed_on(self._shadow, self._site, now_s, seen)
+        return self._shadow
+
+    def _seen(self, number: int, phase: Phase, run_s: float) -> Seen:
+        job = self._jobs[number]
+        return Seen(
+            job_id=number,
+            phase=phase,
+            came_s=self._came_s[number],
+            pools=POOL,
+            priority=self._priority(number),
+            tier=1,
+            demand=job.demand,
+            nodes=job.nodes,
+            limit_s=job.limit_s,
+            run_s=run_s,
         )
 
     def _priority(self, number: int) -> int:
         return priority_of(self._came_s[number])
 
-    def _pending(self, number: int, now_s: float) -> Pending:
+    def _pending(self, number: int, now_s: float, unmoved_start_s: float) -> Pending:
         job = self._jobs[number]
         likely_s, upper_s = self._expectation.run_s(job)
         return Pending(
@@ -163,7 +210,7 @@ class PlannedAdvice:
             upper_s=upper_s,
             waited_s=now_s - self._came_s[number],
             nodes=job.nodes,
-            latest_start_s=self._latest_s.get(number, math.inf) - now_s,
+            unmoved_start_s=unmoved_start_s,
         )
 
     def _holding(self, each: Moving, now_s: float) -> Holding:

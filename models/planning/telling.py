@@ -43,7 +43,6 @@ def told(
             low_s=float(low_s[number]),
             high_s=float(high_s[number]),
             reason=_reason(job, best, float(base_s[number]), float(start_s[number])),
-            latest_start_s=float(base_s[number] + ahead.delay_s[number]),
         )
         for number, job in enumerate(ahead.problem.pending)
     )

@@ -57,13 +57,13 @@ def segments(pending: Sequence[Pending], members: Sequence[int]) -> list[list[in
 
 
 def urgent_ones(
-    pending: Sequence[Pending], members: Sequence[int], bounds: Bounds, soon_s: Sequence[float]
+    pending: Sequence[Pending], members: Sequence[int], bounds: Bounds, turn_s: Sequence[float]
 ) -> set[int]:
-    """Return who has waited too long, or has to start within its `soon_s` seconds by what earlier plans said."""
+    """Return who has waited too long, or whose turn to come first (seconds from now) has come."""
     return {
         number
         for number in members
-        if pending[number].waited_s >= bounds.most_wait_s or pending[number].latest_start_s <= soon_s[number]
+        if pending[number].waited_s >= bounds.most_wait_s or turn_s[number] <= 0
     }
 
 
