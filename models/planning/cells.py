@@ -17,7 +17,6 @@ from models.planning.problem import Holding, Pending, Problem
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Ints, amounts_of
 
-
 # Nothing that runs ends now: its end is an event to come.
 SHORTEST_S = 1e-6
 

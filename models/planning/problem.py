@@ -31,9 +31,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     of its `pools`. `likely_s` is the median of how long it is expected to run, `upper_s` a bound that few exceed;
     without evidence both are its limit. `fair_share` is 0 to 1, more is better; None: it does not count. `kept` says
     why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
-    `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite: not
-    known. `deadline_s` is when it has to have ended.
-    Slurm looks at those of a higher `tier` (PriorityTier) first, whatever their priority.
+    `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite:
+    not known. `deadline_s` is when it has to have ended. Slurm looks at those of a higher `tier` (PriorityTier) first,
+    whatever their priority.
     """
 
     job_id: int

@@ -26,7 +26,7 @@ from models.scheduling.room import Floats
 MORE_STARTS = 3
 # Who is behind by this share of the delay that the site bears comes first.
 PATIENCE = 0.5
-# So does who has waited this share of the longest wait without us: a large job takes its time to start when it is first.
+# So does who has waited this share of the longest wait without us: a large job that is first still takes its time.
 RIPE = 0.75
 
 

@@ -153,7 +153,7 @@ class PlannedAdvice:
         )
         holdings = tuple(self._holding(each, now_s) for each in running)
         shadow = self._shadowed(now_s, waiting, holdings)
-        unmoved_s = foreseen(shadow, self._site, bounds.horizon_s, waiting)
+        unmoved_s = foreseen(shadow, self._site, bounds.horizon_s, dict.fromkeys(waiting, 1))
         return Problem(
             machines=self._site.machines,
             pending=tuple(
@@ -165,18 +165,21 @@ class PlannedAdvice:
         )
 
     def _shadowed(self, now_s: float, waiting: Mapping[int, float], holdings: Sequence[Holding]) -> Shadow:
-        """Pass the shadow on to a moment, and return it."""
-        seen = [self._seen(number, "waits", self._expectation.run_s(self._jobs[number])[0]) for number in waiting]
-        seen += [self._seen(held.job_id, "runs", held.ran_s + held.likely_left_s) for held in holdings]
-        seen += [self._seen(number, "ended", run_s) for number, run_s in self._ended]
+        """Pass the shadow on to a moment, and return what would be then."""
+        likely_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
+        seen = [self._seen(number, "waits", run_s, 0.0) for number, run_s in likely_s.items()]
+        seen += [
+            self._seen(held.job_id, "runs", held.ran_s + held.likely_left_s, held.ran_s) for held in holdings
+        ]
+        seen += [self._seen(number, "ended", run_s, run_s) for number, run_s in self._ended]
         self._ended.clear()
         if self._shadow is None:
             self._shadow = begun_anew(self._site, now_s, seen, holdings)
-        elif now_s > self._shadow.time_s:
-            self._shadow = passed_on(self._shadow, self._site, now_s, seen)
-        return self._shadow
+            return self._shadow
+        self._shadow, now = passed_on(self._shadow, self._site, now_s, seen)
+        return now
 
-    def _seen(self, number: int, phase: Phase, run_s: float) -> Seen:
+    def _seen(self, number: int, phase: Phase, run_s: float, ran_s: float) -> Seen:
         job = self._jobs[number]
         return Seen(
             job_id=number,
@@ -189,6 +192,7 @@ class PlannedAdvice:
             nodes=job.nodes,
             limit_s=job.limit_s,
             run_s=run_s,
+            ran_s=ran_s,
         )
 
     def _priority(self, number: int) -> int:

@@ -61,9 +61,7 @@ def urgent_ones(
 ) -> set[int]:
     """Return who has waited too long, or whose turn to come first (seconds from now) has come."""
     return {
-        number
-        for number in members
-        if pending[number].waited_s >= bounds.most_wait_s or turn_s[number] <= 0
+        number for number in members if pending[number].waited_s >= bounds.most_wait_s or turn_s[number] <= 0
     }
 
 
