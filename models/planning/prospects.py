@@ -28,6 +28,8 @@ MORE_STARTS = 3
 PATIENCE = 0.5
 # So does who has waited this share of the longest wait without us: a large job that is first still takes its time.
 RIPE = 0.75
+# Who has waited less than this has not waited long, however short all other waits were.
+GRACE_S = 3600.0
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +113,7 @@ def due_of(ahead: Ahead, base_s: Floats) -> tuple[Floats, Floats]:
     waited_s = numpy.array([job.waited_s for job in problem.pending])
     start_s = numpy.where(numpy.isfinite(unmoved_s), unmoved_s, base_s)
     wait_s = (start_s + waited_s)[numpy.isfinite(start_s)]
-    longest_s = problem.longest_wait_s or float(wait_s.max(initial=0.0))
+    longest_s = max(GRACE_S, problem.longest_wait_s) if problem.longest_wait_s else wait_s.max(initial=0.0)
     latest_s: Floats = numpy.maximum(start_s, numpy.minimum(start_s + most_delay_s, longest_s - waited_s))
     turn_s: Floats = numpy.minimum(start_s + PATIENCE * most_delay_s, RIPE * longest_s - waited_s)
     return latest_s, turn_s

@@ -7,7 +7,6 @@ It sees jobs by what they ask for; how long one runs it learns when it has ended
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -16,16 +15,8 @@ import msgspec
 from models.planning.arrivals import Arrival, drawn_arrivals
 from models.planning.planning import plan
 from models.planning.problem import Bounds, Holding, Machine, Pending, Plan, Problem
-from models.planning.shadow import (
-    Phase,
-    Seen,
-    Shadow,
-    Site,
-    begun_anew,
-    foreseen,
-    longest_wait_s,
-    passed_on,
-)
+from models.planning.shadow import Phase, Seen, Shadow, Site, begun_anew
+from models.planning.shadow_rolling import Shadows, measured, passed_on
 from models.scheduling.room import Amounts, amounts_of
 from models.simulation.hooks import Moving
 from models.simulation.nodes import Cluster
@@ -152,19 +143,16 @@ class PlannedAdvice:
             else ()
         )
         holdings = tuple(self._holding(each, now_s) for each in running)
-        shadow = self._shadowed(now_s, waiting, holdings)
-        unmoved_s = foreseen(shadow, self._site, bounds.horizon_s, dict.fromkeys(waiting, 1))
-        return Problem(
+        shadows = self._shadowed(now_s, waiting, holdings)
+        problem = Problem(
             machines=self._site.machines,
-            pending=tuple(
-                self._pending(number, now_s, unmoved_s.get(number, math.inf) - now_s) for number in waiting
-            ),
+            pending=tuple(self._pending(number, now_s) for number in waiting),
             running=holdings,
             coming=coming,
-            longest_wait_s=longest_wait_s(shadow),
         )
+        return measured(problem, shadows, self._site, bounds.horizon_s, dict.fromkeys(waiting, 1))
 
-    def _shadowed(self, now_s: float, waiting: Mapping[int, float], holdings: Sequence[Holding]) -> Shadow:
+    def _shadowed(self, now_s: float, waiting: Mapping[int, float], holdings: Sequence[Holding]) -> Shadows:
         """Pass the shadow on to a moment, and return what would be then."""
         likely_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
         seen = [self._seen(number, "waits", run_s, 0.0) for number, run_s in likely_s.items()]
@@ -175,9 +163,10 @@ class PlannedAdvice:
         self._ended.clear()
         if self._shadow is None:
             self._shadow = begun_anew(self._site, now_s, seen, holdings)
-            return self._shadow
-        self._shadow, now = passed_on(self._shadow, self._site, now_s, seen)
-        return now
+            return Shadows(self._shadow, self._shadow)
+        shadows = passed_on(self._shadow, self._site, now_s, seen)
+        self._shadow = shadows.certain
+        return shadows
 
     def _seen(self, number: int, phase: Phase, run_s: float, ran_s: float) -> Seen:
         job = self._jobs[number]
@@ -198,7 +187,7 @@ class PlannedAdvice:
     def _priority(self, number: int) -> int:
         return priority_of(self._came_s[number])
 
-    def _pending(self, number: int, now_s: float, unmoved_start_s: float) -> Pending:
+    def _pending(self, number: int, now_s: float) -> Pending:
         job = self._jobs[number]
         likely_s, upper_s = self._expectation.run_s(job)
         return Pending(
@@ -214,7 +203,6 @@ class PlannedAdvice:
             upper_s=upper_s,
             waited_s=now_s - self._came_s[number],
             nodes=job.nodes,
-            unmoved_start_s=unmoved_start_s,
         )
 
     def _holding(self, each: Moving, now_s: float) -> Holding:

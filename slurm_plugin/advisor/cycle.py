@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,9 +26,9 @@ from slurm_plugin.advisor.fitness import unfit
 from slurm_plugin.advisor.journal import append_cycle
 from slurm_plugin.advisor.lots import block_of, is_control
 from slurm_plugin.advisor.problem import problem_of
-from slurm_plugin.advisor.promises import latest_starts, promised
 from slurm_plugin.advisor.sizing import LateSizing
 from slurm_plugin.advisor.state_file import State, read_state, write_state
+from slurm_plugin.advisor.unmoved import unmoved
 from slurm_plugin.config import Advisor as Settings
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway
@@ -52,7 +52,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
-    """What an advisor works with. `keeps` says whether cycles are journaled and promises kept: a look does neither."""
+    """What an advisor works with.
+
+    `keeps` says whether cycles are journaled, and what would be without us is kept: a look does neither.
+    """
 
     settings: Settings
     cluster: str
@@ -87,13 +90,15 @@ class Advisor:
         snapshot = gateway.read()
         if wrong := unfit(snapshot.terms):
             raise SlurmError(f"the queue cannot be reordered as Slurm is set up; set {'; '.join(wrong)}")
-        problem = self._problem(snapshot)
+        known = self._told_of()
+        shadow, problem = unmoved(self._state.shadow, snapshot, self._problem(snapshot), settings.horizon_s)
+        self._state = State(time_s=snapshot.time_s, shadow=shadow)
         plan = writable(planning.plan(problem, bounds_of(settings)), problem)
         changes = changes_of(plan)
         written = self._reorder(changes) if acts else []
         if not self.means.apply:
             gateway.reorder(changes)  # which logs what it would do
-        cycle = self._written_down(snapshot, problem, plan, written, acts=acts, control=control)
+        cycle = self._written_down(snapshot, problem, plan, written, known, acts=acts, control=control)
         if acts:
             self._size_late(snapshot, plan)
         return Outcome(
@@ -115,7 +120,6 @@ class Advisor:
             snapshot,
             self._expectations.run_time,
             ours=self.means.gateway.factors(),
-            latest_starts=latest_starts(self._state.promises, snapshot.jobs),
             reach=self.means.settings.most_factor,
         )
         return self._with_forecast(problem, snapshot)
@@ -136,6 +140,10 @@ class Advisor:
         self._complaint = ""
         return foreseen
 
+    def _told_of(self) -> Collection[int]:
+        """Return the records that waited in the last cycle, which has told of them."""
+        return self._state.shadow.begun if self._state.shadow else ()
+
     def _reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
         """Carry a plan out; the lease comes first, so that nobody takes for expired what is being written."""
         self.means.gateway.renew()
@@ -154,11 +162,11 @@ class Advisor:
         problem: Problem,
         plan: Plan,
         written: Sequence[Written],
+        known: Collection[int],
         *,
         acts: bool,
         control: bool,
     ) -> Cycle:
-        before = self._state.promises
         cycle = cycle_of(
             snapshot,
             problem,
@@ -169,10 +177,8 @@ class Advisor:
             applied=acts,
             control=control,
             written=written,
-            seen=before,
+            seen=known,
         )
-        after = promised(before, snapshot.jobs, plan.jobs, snapshot.time_s)
-        self._state = State(time_s=snapshot.time_s, promises=after)
         if self.means.keeps:
             write_state(self._folder, self._state)
             append_cycle(self._folder, cycle)

@@ -6,7 +6,6 @@ reason; an exclusive job takes whole nodes; one that no node holds takes several
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from models.planning.problem import Coming, Machine, Pending, Problem
@@ -28,16 +27,14 @@ def problem_of(
     expect: Expect,
     *,
     ours: Mapping[int, int] | None = None,
-    latest_starts: Mapping[int, float] | None = None,
     reach: int = REACH,
     coming: Sequence[Sequence[Coming]] = (),
 ) -> Problem:
     """Return the problem of a snapshot; its pending records are in the order of the snapshot's jobs that wait.
 
     `expect` says how long a job runs in all; `ours` are the SiteFactors that we have set, by job (None: all of them):
-    one that somebody else has set is a part of Slurm's order, and its job keeps its place. `latest_starts` (unix
-    seconds, by job) is when earlier plans have jobs started at the latest; `reach` how many points factors may bridge;
-    `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
+    one that somebody else has set is a part of Slurm's order, and its job keeps its place. `reach` is how many points
+    factors may bridge; `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
     """
     numbers = numbers_of(snapshot)
     cluster = cluster_of(snapshot, numbers, expect)
@@ -46,7 +43,6 @@ def problem_of(
     factors = {job.job_id: factor_of(job, ours) for job in waiting}
     own = [own_priority(job, factors[job.job_id]) for job in waiting]
     top = top_of(waiting, own, tiers, reach)
-    promised = latest_starts or {}
     up = frozenset(partition.name for partition in snapshot.partitions if partition.up)
     kinds = Kinds(cluster.machines)
     pending = [
@@ -60,7 +56,6 @@ def problem_of(
             priority=priority,
             tier=tier,
             now_s=snapshot.time_s,
-            latest_start_s=promised.get(job.job_id, math.inf),
         )
         for job, priority, tier in zip(waiting, own, tiers, strict=True)
     ]
@@ -128,7 +123,6 @@ def _pending(
     priority: int,
     tier: int,
     now_s: float,
-    latest_start_s: float,
 ) -> Pending:
     pools = frozenset(numbers.pools[name] for name in job.partitions)
     demand, nodes = demand_of(job, kinds.of(pools))
@@ -153,7 +147,6 @@ def _pending(
         fair_share=job.fair_share,
         kept=kept,
         out=place.out,
-        latest_start_s=latest_start_s - now_s,
         tier=tier,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ServiceError
-from slurm_plugin.advisor.promises import Promise
+from models.planning.shadow import Shadow
 from slurm_plugin.whole_file import replace_whole
 
 log = logging.getLogger(__name__)
@@ -20,10 +20,10 @@ NAME = "state.json"
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """By when jobs have to have started, by job; `time_s` (unix) is of the cycle that wrote it."""
+    """What would be without us, None: nothing is known of it; `time_s` (unix) is of the cycle that wrote it."""
 
     time_s: float = 0.0
-    promises: dict[int, Promise] = {}
+    shadow: Shadow | None = None
 
 
 def read_state(folder: Path) -> State:
@@ -37,7 +37,10 @@ def read_state(folder: Path) -> State:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
         log.warning(
-            "%s was damaged (%s) and is put aside as %s; starts are promised anew", file, error, aside
+            "%s was damaged (%s) and is put aside as %s; the queue without us is the real one anew",
+            file,
+            error,
+            aside,
         )
         return State()
     except OSError as error:

@@ -70,7 +70,7 @@ def pending_jobs(draw: st.DrawFn, most: int = 14, *, kept: bool = True) -> tuple
             account=draw(st.integers(0, 2)),
             fair_share=draw(shares),
             waited_s=float(draw(st.sampled_from([0, 60, 3600, 100_000]))),
-            latest_start_s=draw(st.sampled_from([math.inf, math.inf, 0.0, 4000.0])),
+            unmoved_start_s=draw(st.sampled_from([math.inf, math.inf, -4000.0, 4000.0])),
             kept=draw(st.sampled_from(["", "", "", "top priority"])) if kept else "",
             out=draw(st.sampled_from([False] * 7 + [True])),
             tasks=draw(st.sampled_from([1, 1, 1, 3, 40])),

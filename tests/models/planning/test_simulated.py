@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 import numpy
 import pytest
@@ -96,7 +94,7 @@ def asked(number: int, *, cpus: int = 4, limit_s: float = 600.0, user: int = 0) 
     return Asked(number, 0, user, (cpus * 1000, cpus, 0), 1, limit_s)
 
 
-def test_a_problem_says_what_waits_what_runs_and_by_when_it_has_to_start() -> None:
+def test_a_problem_says_what_waits_what_runs_and_what_would_be_without_us() -> None:
     advice = advice_on([asked(0, limit_s=100.0), asked(1), asked(2)])
     for number, at_s in enumerate((0.0, 10.0, 20.0)):
         advice.came(number, at_s)
@@ -110,20 +108,14 @@ def test_a_problem_says_what_waits_what_runs_and_by_when_it_has_to_start() -> No
     ]
     (running,) = found.running
     assert (running.ran_s, running.limit_left_s, running.likely_left_s) == (40.0, 60.0, 60.0)
-    # At 30 job 1 was expected at 100, job 2 when that had run its limit, having waited 680 s, the longest wait of all:
-    # job 1 may wait as long, job 2 by a twentieth longer.
-    assert [job.latest_start_s for job in found.pending] == [10.0 + 680.0 - 40.0, 660.0 + 680.0 / 20]
-    advice.came(1, 50.0)
-    assert advice.problem(60.0, {1: 10.0}, []).pending[0].waited_s == 50.0
-
-
-def test_what_left_the_queue_is_forgotten() -> None:
-    advice = advice_on([asked(0, limit_s=100.0), asked(1)])
-    advice.came(0, 0.0)
-    advice.came(1, 0.0)
-    advice.keys(1.0, {0: 0.0, 1: 0.0}, [])
-    advice.keys(2.0, {1: 0.0}, [])
-    assert advice.problem(3.0, {0: 0.0}, []).pending[0].latest_start_s == math.inf
+    # Job 1 is expected at 100, job 2 when that has run its limit.
+    assert [job.unmoved_start_s for job in found.pending] == [60.0, 660.0]
+    assert found.longest_wait_s == 30.0
+    # Really the second goes first, once the first has run 80 s; without us the other runs since then.
+    advice.ended(0, 80.0, 0.0)
+    found = advice.problem(120.0, {1: 10.0}, [Moving(2, 80.0, ((0, (4000, 4, 0)),))])
+    assert [job.unmoved_start_s for job in found.pending] == [-40.0]
+    assert found.longest_wait_s == 100.0
 
 
 def test_a_run_is_expected_of_who_asks_alike_else_of_the_user_else_the_limit() -> None:

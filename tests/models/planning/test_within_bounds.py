@@ -105,10 +105,11 @@ def test_who_waited_long_or_is_overdue_is_urgent() -> None:
     pending = (
         job(0, waited_s=50.0),
         job(1, waited_s=100.0),
-        job(2, latest_start_s=30.0),
-        job(3, latest_start_s=31.0),
+        job(2),
+        job(3),
     )
-    assert urgent_ones(pending, range(4), Bounds(most_wait_s=100.0), soon_s=[30.0] * 4) == {1, 2}
+    turn_s = [1.0, 1.0, 0.0, 1.0]
+    assert urgent_ones(pending, range(4), Bounds(most_wait_s=100.0), turn_s) == {1, 2}
 
 
 def test_a_kept_record_is_a_segment_of_its_own() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy
 import pytest
 from hypothesis import given
@@ -87,11 +85,6 @@ def test_a_few_far_ahead_of_all_others_are_the_top() -> None:
     assert kept.pop(99) == "it is at the top of the queue"
     assert set(kept.values()) == {""}
     assert not any(each.kept for each in problem(snapshot(*jobs, ahead), reach=100_000).pending)
-
-
-def test_what_earlier_plans_said_counts_from_now() -> None:
-    first, second = problem(snapshot(waiting(1), waiting(2)), latest_starts={1: NOW_S + 500}).pending
-    assert (first.latest_start_s, second.latest_start_s) == (500, math.inf)
 
 
 def test_a_job_on_several_nodes_is_there_in_equal_parts_after_those_on_one() -> None:
