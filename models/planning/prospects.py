@@ -26,8 +26,10 @@ from models.scheduling.room import Floats
 MORE_STARTS = 3
 # Who is behind by this share of the delay that the site bears comes first.
 PATIENCE = 0.5
-# So does who has waited this share of the longest wait without us: a large job that is first still takes its time.
+# So does whose wait is about to be the longest, by the rest of this share: a large job that is first takes its time.
 RIPE = 0.75
+# Even who waits longest may wait so much longer, as a share: expected starts are no better known than that.
+LEAST_SPARE = 0.05
 # Who has waited less than this has not waited long, however short all other waits were.
 GRACE_S = 3600.0
 
@@ -114,8 +116,10 @@ def due_of(ahead: Ahead, base_s: Floats) -> tuple[Floats, Floats]:
     start_s = numpy.where(numpy.isfinite(unmoved_s), unmoved_s, base_s)
     wait_s = (start_s + waited_s)[numpy.isfinite(start_s)]
     longest_s = max(GRACE_S, problem.longest_wait_s) if problem.longest_wait_s else wait_s.max(initial=0.0)
-    latest_s: Floats = numpy.maximum(start_s, numpy.minimum(start_s + most_delay_s, longest_s - waited_s))
-    turn_s: Floats = numpy.minimum(start_s + PATIENCE * most_delay_s, RIPE * longest_s - waited_s)
+    too_long_s = numpy.maximum(start_s, longest_s - waited_s)
+    spare_s = numpy.maximum(longest_s - waited_s - start_s, LEAST_SPARE * longest_s)
+    latest_s: Floats = start_s + numpy.minimum(most_delay_s, spare_s)
+    turn_s: Floats = numpy.minimum(start_s + PATIENCE * most_delay_s, too_long_s - (1 - RIPE) * longest_s)
     return latest_s, turn_s
 
 

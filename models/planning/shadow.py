@@ -167,10 +167,13 @@ def learned(shadow: Shadow, now_s: float, seen: Sequence[Seen]) -> Shadow:
 def _still(task: Task, of: Mapping[int, Seen], since_s: float) -> Task:
     """Return what is known of a task that runs in the shadow."""
     now = of.get(task.job_id)
-    if task.certain_s == math.inf or (now is None and not task.ran_s):
+    if task.certain_s == math.inf:
         return task
-    run_s, ran_s = (now.run_s, now.ran_s) if now else (task.ran_s + since_s, task.ran_s + since_s)
-    return msgspec.structs.replace(task, run_s=run_s, ran_s=ran_s)
+    if now:
+        return msgspec.structs.replace(task, run_s=now.run_s, ran_s=now.ran_s)
+    # It has ended, or was taken back before it had begun, so that nothing better will be known of it.
+    run_s = task.ran_s + since_s if task.ran_s else task.run_s
+    return msgspec.structs.replace(task, run_s=run_s, ran_s=run_s)
 
 
 def _learned(records: Iterable[Seen], of: Mapping[int, Seen], older: int, since_s: float) -> Iterator[Seen]:

@@ -202,7 +202,7 @@ def measured(
             else job
             for job in problem.pending
         ),
-        longest_wait_s=longest_wait_s(certain),
+        longest_wait_s=max(longest_wait_s(certain), usual_wait_s(now, starts_s)),
     )
 
 
@@ -232,6 +232,15 @@ def foreseen(now: Shadow, site: Site, horizon_s: float, tasks: Mapping[int, int]
         if record.job_id in tasks and math.isfinite(start_s):
             found.setdefault(record.job_id, now.time_s + start_s)
     return found
+
+
+def usual_wait_s(now: Shadow, starts_s: Mapping[int, float]) -> float:
+    """Return what half of those who wait without us will have waited at least, of those foreseen to start.
+
+    Who will wait longest is foreseen poorly: it is who has a wrong forecast.
+    """
+    waits_s = [starts_s[one.job_id] - one.came_s for one in now.waiting if one.job_id in starts_s]
+    return float(numpy.median(waits_s)) if waits_s else 0.0
 
 
 def longest_wait_s(shadow: Shadow) -> float:

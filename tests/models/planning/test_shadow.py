@@ -199,7 +199,7 @@ def test_starts_are_those_that_were_and_those_that_are_foreseen() -> None:
         Problem(machines=ONE.machines, pending=(job(1), job(5)), running=()), shadows, ONE, 1e6, {1: 1}
     )
     assert [one.unmoved_start_s for one in problem.pending] == [-10.0, math.inf]
-    # It is certain until the first starts there, which runs nobody knows how long; the other waits since 0.
+    # The first has waited so long; what the other will have waited really does not matter any more.
     assert problem.longest_wait_s == 50.0
 
 

@@ -15,11 +15,12 @@ from accounting.advice import Cycle, decode_cycle
 from accounting.errors import SlurmError, StoreError
 from models.planning import planning
 from models.planning.problem import Bounds, Coming, Plan, Problem
+from models.planning.shadow import OLDEST_S
 from slurm_plugin.advisor import cycle as cycle_module
 from slurm_plugin.advisor.cycle import Advisor
 from slurm_plugin.advisor.loop import watch
 from slurm_plugin.advisor.lots import is_control
-from slurm_plugin.advisor.state_file import NAME
+from slurm_plugin.advisor.state_file import NAME, read_state
 from slurm_plugin.slurm import factor_log, gateway
 from slurm_plugin.slurm.queue import Snapshot
 from tests.slurm_plugin.advisor.conftest import MakeAdvisor
@@ -91,28 +92,49 @@ def test_lots_are_drawn_as_often_as_the_site_wants_and_stay_the_same() -> None:
     assert all(is_control("alpha", block, 1.0) for block in range(1000))
 
 
-def test_a_job_is_promised_a_start_once_so_that_delays_do_not_add_up(
+def test_what_would_be_without_us_is_kept_so_that_delays_do_not_add_up(
     make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = make()
-    outcome = first.cycle()
-    latest_s = {job.job_id: job.latest_start_s for job in outcome.plan.jobs}
+    make().cycle()
+    # The first of the two that run has ended; really a short one takes its place, without us a long one would.
     queue.pass_s(100)
-    seen: dict[int, float] = {}
+    queue.remove(1)
+    seen: list[Problem] = []
     plan_for = planning.plan
 
     def planned(problem: Problem, bounds: Bounds) -> Plan:
-        seen.update({job.job_id: job.latest_start_s for job in problem.pending})
+        seen.append(problem)
         return plan_for(problem, bounds)
 
     monkeypatch.setattr(planning, "plan", planned)
-    # Another process: what was promised is on disk.
+    # Another process: what would be is on disk.
     make().cycle()
-    assert seen[3] == pytest.approx(latest_s[3] - 100)
-    assert seen[7] == pytest.approx(latest_s[7] - 100)
+    queue.change(7, state="RUNNING", nodes=("n1",), start_s=queue.snapshot.time_s, site_factor=0)
+    queue.pass_s(60)
+    make().cycle()
+    starts_s = {job.job_id: job.unmoved_start_s for job in seen[-1].pending}
+    # The long one would have begun when the end was seen to have been, halfway between two cycles.
+    assert starts_s[3] == pytest.approx(-110)
+    assert 7 not in starts_s
+    assert seen[-1].longest_wait_s > 0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"promises": 5}', b"\xff\xfe", b"[]"])
+def test_a_queue_without_us_that_is_too_old_or_from_the_future_begins_anew(
+    make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
+) -> None:
+    make().cycle()
+    for passed_s in (OLDEST_S + 1, -10.0):
+        queue.pass_s(passed_s)
+        make().cycle()
+        shadow = read_state(tmp_path / "advisor").shadow
+        assert shadow is not None
+        assert shadow.time_s == shadow.seen_s == queue.snapshot.time_s
+        assert {one.job_id for one in shadow.waiting} == {
+            job.job_id for job in queue.snapshot.jobs if job.waits
+        }
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"shadow": 5}', b"\xff\xfe", b"[]"])
 def test_a_damaged_state_is_put_aside_and_said(
     content: bytes, make: MakeAdvisor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,7 +144,7 @@ def test_a_damaged_state_is_put_aside_and_said(
     assert make().cycle().changes
     assert "was damaged" in caplog.text
     assert (folder / "state.damaged").read_bytes() == content
-    assert json.loads((folder / NAME).read_bytes())["promises"]
+    assert json.loads((folder / NAME).read_bytes())["shadow"]
 
 
 def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
