@@ -34,7 +34,7 @@ Guess = Callable[[int, float, float], float]
 def load(seed: int, jobs: int = 120) -> Workload:
     """Return jobs on too few CPUs, whose limits say little."""
     draw = numpy.random.default_rng(seed)
-    run_s = numpy.round(numpy.exp(draw.normal(5.5, 1.3, jobs))) + 1
+    run_s = numpy.round(draw.lognormal(5.5, 1.3, jobs)) + 1.0
     cpus = draw.integers(1, 7, jobs)
     return workload(
         numpy.sort(draw.integers(0, 20_000, jobs)).astype(float),
