@@ -51,9 +51,8 @@ HOUR_S = 3600.0
 FEWEST_JOBS = 20
 # Bounds of a site's that limit writes, not orders: a factor is seconds of age here.
 MOST_FACTOR, MOST_CHANGES = 10**8, 10**6
-# How often a plan is made (seconds), and by how much a job may be delayed (hours), in each load.
+# How often a plan is made (seconds) in each load.
 PERIODS_S = {"mit": 3600.0, "philly": 1800.0, "kabre": 3600.0}
-DELAYS_H = {"mit": 24.0, "philly": 6.0, "kabre": 24.0}
 FIRST = "EASY"
 
 
@@ -119,7 +118,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
     parser.add_argument("--pressure", type=float, default=0.9)
-    parser.add_argument("--delay-h", type=float, help="most_delay_s of the plan; the load's own by default")
+    parser.add_argument("--delay-h", type=float, default=24.0, help="most_delay_s of the plan")
     parser.add_argument("--period-s", type=float, help="time between plans; the load's own by default")
     parser.add_argument(
         "--row", action="append", choices=list(WAYS), help="only these rows, beside the first"
@@ -145,8 +144,9 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
         load = read_load(
             name, Path(arguments.traces), pressure=arguments.pressure, seed=seed, days=arguments.days
         )
-        delay_s = (arguments.delay_h or DELAYS_H[name]) * HOUR_S
-        bounds = Bounds(most_delay_s=delay_s, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES)
+        bounds = Bounds(
+            most_delay_s=arguments.delay_h * HOUR_S, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES
+        )
         case = Case(load, bounds, arguments.period_s or PERIODS_S[name], seed)
         for way in ways:
             found[way].append(WAYS[way](case))

@@ -30,8 +30,8 @@ PATIENCE = 0.5
 RIPE = 0.75
 # Even who waits longest may wait so much longer, as a share: expected starts are no better known than that.
 LEAST_SPARE = 0.05
-# Who has waited less than this has not waited long, however short all other waits were.
-GRACE_S = 3600.0
+# A wait of less than this share of the delay that the site bears is never too long, however short all others were.
+GRACE = 0.5
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def due_of(ahead: Ahead, base_s: Floats) -> tuple[Floats, Floats]:
     waited_s = numpy.array([job.waited_s for job in problem.pending])
     start_s = numpy.where(numpy.isfinite(unmoved_s), unmoved_s, base_s)
     wait_s = (start_s + waited_s)[numpy.isfinite(start_s)]
-    longest_s = max(GRACE_S, problem.longest_wait_s) if problem.longest_wait_s else wait_s.max(initial=0.0)
+    longest_s = max(problem.longest_wait_s or wait_s.max(initial=0.0), GRACE * most_delay_s)
     too_long_s = numpy.maximum(start_s, longest_s - waited_s)
     spare_s = numpy.maximum(longest_s - waited_s - start_s, LEAST_SPARE * longest_s)
     latest_s: Floats = start_s + numpy.minimum(most_delay_s, spare_s)
