@@ -27,7 +27,7 @@ MORE_STARTS = 3
 # Who is behind by this share of the delay that the site bears comes first.
 PATIENCE = 0.5
 # So does whose wait is about to be the longest, by the rest of this share: a large job that is first takes its time.
-RIPE = 0.75
+RIPE = 0.9
 # Even who waits longest may wait so much longer, as a share: expected starts are no better known than that.
 LEAST_SPARE = 0.05
 # A wait of less than this share of the delay that the site bears is never too long, however short all others were.
