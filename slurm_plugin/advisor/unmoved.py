@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from models.planning.problem import Problem
+from models.planning.problem import Holding, Pending, Problem
 from models.planning.shadow import Seen, Shadow, Site, begun_anew, usable
 from models.planning.shadow_rolling import Shadows, measured, passed_on
 from models.scheduling.room import Amounts
@@ -53,24 +53,9 @@ def site_of(snapshot: Snapshot, problem: Problem) -> Site:
 
 def seen_of(snapshot: Snapshot, problem: Problem, known: Collection[int]) -> list[Seen]:
     """Return what waits and runs; tasks that run of arrays that are `known` are no records of their own."""
-    now_s = snapshot.time_s
     waiting = [job for job in snapshot.jobs if job.waits]
     found = [
-        Seen(
-            job_id=job.job_id,
-            phase="waits",
-            came_s=now_s - one.waited_s,
-            pools=one.pools,
-            priority=one.priority,
-            tier=one.tier,
-            demand=one.demand,
-            nodes=one.nodes,
-            limit_s=one.limit_s,
-            run_s=one.likely_s,
-            tasks=job.tasks,
-            out=one.out,
-        )
-        for job, one in zip(waiting, problem.pending, strict=True)
+        _that_waits(job, one, snapshot.time_s) for job, one in zip(waiting, problem.pending, strict=True)
     ]
     running = {job.job_id: job for job in snapshot.jobs if not job.waits}
     numbers = numbers_of(snapshot)
@@ -79,22 +64,43 @@ def seen_of(snapshot: Snapshot, problem: Problem, known: Collection[int]) -> lis
         job = running[held.job_id]
         if job.array_job_id in known and job.array_job_id != job.job_id:
             continue
-        found.append(
-            Seen(
-                job_id=job.job_id,
-                phase="runs",
-                came_s=_came_s(job, now_s - held.ran_s),
-                pools=frozenset(numbers.pools[name] for name in job.partitions),
-                priority=own_priority(job, job.site_factor),
-                tier=max((tier_of.get(name, 1) for name in job.partitions), default=1),
-                demand=_sum([amounts for _, amounts in held.parts]),
-                nodes=len(held.parts),
-                limit_s=limit_of(job),
-                run_s=held.ran_s + held.likely_left_s,
-                ran_s=held.ran_s,
-            )
-        )
+        pools = frozenset(numbers.pools[name] for name in job.partitions)
+        tier = max((tier_of.get(name, 1) for name in job.partitions), default=1)
+        found.append(_that_runs(job, held, snapshot.time_s, pools, tier))
     return found
+
+
+def _that_waits(job: QueuedJob, one: Pending, now_s: float) -> Seen:
+    return Seen(
+        job_id=job.job_id,
+        phase="waits",
+        came_s=now_s - one.waited_s,
+        pools=one.pools,
+        priority=one.priority,
+        tier=one.tier,
+        demand=one.demand,
+        nodes=one.nodes,
+        limit_s=one.limit_s,
+        run_s=one.likely_s,
+        tasks=job.tasks,
+        out=one.out,
+    )
+
+
+def _that_runs(job: QueuedJob, held: Holding, now_s: float, pools: frozenset[int], tier: int) -> Seen:
+    return Seen(
+        job_id=job.job_id,
+        phase="runs",
+        came_s=_came_s(job, now_s - held.ran_s),
+        pools=pools,
+        priority=own_priority(job, job.site_factor),
+        tier=tier,
+        demand=_sum([amounts for _, amounts in held.parts]),
+        nodes=len(held.parts),
+        limit_s=limit_of(job),
+        run_s=held.ran_s + held.likely_left_s,
+        ran_s=held.ran_s,
+    )
 
 
 def _known(shadow: Shadow | None) -> frozenset[int]:
