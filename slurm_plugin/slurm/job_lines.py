@@ -47,6 +47,8 @@ ALIVE = frozenset({
 _EXCLUSIVE = {"NO": "NODE"}
 # What Slurm calls a job that waits and is held for a reason of its own.
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+# The reason of a job that was queued again in order to be held; squeue prints it with spaces.
+HELD_AGAIN = "job_requeued_in_held_state"
 # Constraints of placement that a record has no field for, each with what it says where there is none.
 _OTHER = {
     "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
@@ -71,6 +73,16 @@ def parse_owners(text: str) -> dict[int, int]:
         if job.isdigit() and uid.isdigit():
             owners[int(job)] = int(uid)
     return owners
+
+
+def parse_failed_jobs(text: str) -> dict[int, str]:
+    """Read `job id|state|start|reason` lines of squeue, by job; of what waits only what was queued again and held."""
+    found: dict[int, str] = {}
+    for line in text.splitlines():
+        job, state, _, reason = (*line.split("|"), "", "", "")[:4]
+        if job.isdigit() and (state != "PENDING" or reason.replace(" ", "_") == HELD_AGAIN):
+            found[int(job)] = line
+    return found
 
 
 def parse_jobs(text: str, owners: Mapping[int, int]) -> Listing:

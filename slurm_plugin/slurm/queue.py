@@ -144,6 +144,30 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     admin_comment: str | None = None
 
 
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """A record with what slurmctld still knows of its last run.
+
+    `exit_codes` are its own, and the highest of its steps'; `restarts` says how often it was queued again, `requeues`
+    whether its user lets it be.
+    """
+
+    job: QueuedJob
+    restarts: int
+    requeues: bool
+    exit_codes: tuple[str, ...]
+
+
+class Requeue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record that failed is to ask when it is queued again; `restarts` is how often it had been before.
+
+    Its admin comment is `before`, until that of `change` tells it from one that was queued again by anybody else.
+    """
+
+    change: Resize
+    before: str
+    restarts: int
+
+
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a change: '' where slurmctld has it now, else why not (`gone`, `started`, `not kept`, …)."""
 

@@ -10,15 +10,24 @@ from __future__ import annotations
 import pwd
 import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm import cluster_lines, job_lines, resizing
+from slurm_plugin.slurm import cluster_lines, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import run
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, SchedulerTerms, Snapshot, Written
+from slurm_plugin.slurm.queue import (
+    FactorChange,
+    Failed,
+    QueuedJob,
+    Requeue,
+    Resize,
+    SchedulerTerms,
+    Snapshot,
+    Written,
+)
 from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
 from slurm_plugin.slurm.targets import target_of
 
@@ -28,6 +37,8 @@ WRITE_PATIENCE_S = 30.0
 # Unix seconds, and the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 MULTIFACTOR = "priority/multifactor"
+# Job, state, start, reason: no text of a user's.
+_FAILED = "%A|%T|%S|%r"
 # So many jobs with odd texts are asked for by themselves; the others of a flood of them are not seen.
 _MOST_DOUBTFUL = 200
 # What tasks of an array say that have started or ended since they were read.
@@ -90,6 +101,26 @@ class ScontrolQueue:
         """Change what a pending job asks for; all of it or nothing."""
         return resizing.resize(change, self._record, _update)
 
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        """Return a line for each job that failed, by job: another one where that failed again.
+
+        With `held`, also of those that were queued again and held.
+        """
+        states = ",".join((*requeuing.FAILED, *(("PENDING",) if held else ())))
+        said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--format={_FAILED}")
+        return job_lines.parse_failed_jobs(said)
+
+    def failed(self, job_id: int) -> Failed | None:
+        """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
+        return requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        """Queue a job that failed again, with other resources, or do what is left of that.
+
+        Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
+        """
+        return requeuing.requeue(wanted, self.failed, partial(_update, kept_open=kept_open))
+
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:
             return {}
@@ -146,10 +177,10 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def run_shown(job_id: int) -> str:
+def run_shown(job_id: int, *options: str) -> str:
     """Return what scontrol shows of one job; '' where it is gone."""
     try:
-        return _ask("scontrol", "--all", "show", "job", str(job_id))
+        return _ask("scontrol", "--all", *options, "show", "job", str(job_id))
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return ""
@@ -160,8 +191,8 @@ def _owners() -> dict[int, int]:
     return job_lines.parse_owners(_ask("squeue", "--noheader", "--all", "--array", "--format=%A|%U"))
 
 
-def _update(words: Sequence[str]) -> str:
-    return run_update(*words, patience_s=WRITE_PATIENCE_S)
+def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
+    return run_update(*words, patience_s=WRITE_PATIENCE_S, kept_open=kept_open)
 
 
 def _ask(*command: str) -> str:
