@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_plain
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
-from slurm_plugin.slurm.resizing import Update, has, resource_words
+from slurm_plugin.slurm.resizing import Update, resource_words
 from slurm_plugin.slurm.targets import target_of
 
 Look = Callable[[int], "Failed | None"]
@@ -89,7 +89,8 @@ def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
         return RESTARTED
     if job.held and job.reason == HELD_AGAIN:
         return _next_of_held(run, wanted, target, marked=marked)
-    return "" if marked and has(job, change) else CHANGED
+    # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
+    return "" if marked and not resource_words(job, change) else CHANGED
 
 
 def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) -> Sequence[str]:
