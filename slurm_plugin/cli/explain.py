@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
 import click
 
 from accounting.errors import StoreError
-from slurm_plugin.cli.output import config_option, format_option
-from slurm_plugin.config import load_config
+from slurm_plugin.cli.output import config_option, format_option, note
+from slurm_plugin.config import Config, load_config
 
 
 @click.command("explain")
@@ -42,3 +45,13 @@ def explain(job_id: int, with_why: bool, config_file: str | None, output_format:
             "run `rightsizer ingest` once it has ended"
         )
     show_ended(ended, config, output_format, with_why=with_why)
+    for line in recoveries(config, job_id, {one.attempt.decision_id for one in ended}):
+        note(line)
+
+
+def recoveries(config: Config, job_id: int, decision_ids: Collection[str]) -> list[str]:
+    """Say in words what became of a job's runs that failed because we had cut it."""
+    from slurm_plugin.recovery.journal import Journal, told
+
+    entries = Journal(Path(config.recovery.directory)).newest().values()
+    return [told(one) for one in entries if one.job_id == job_id and one.decision_id in decision_ids]

@@ -130,5 +130,19 @@ class Journal:
                 file.unlink()
 
 
+def told(entry: Entry) -> str:
+    """Say an entry in words."""
+    causes = {"out_of_memory": "killed for memory", "killed": "killed", "timeout": "out of time"}
+    became = {
+        "begun": "it is being queued again as it was asked at first",
+        "requeued": "it was queued again as it was asked at first",
+        "lost": f"it could not come back by itself: {entry.why}",
+    }
+    return (
+        f"job {entry.job_id} was {causes[entry.cause]}: it failed because we had cut it, and is owed "
+        f"{entry.cpu_hours:g} CPU hours and {entry.mem_gib_hours:g} GiB hours; {became[entry.what]}"
+    )
+
+
 def _name_of(moment_s: float) -> str:
     return FILES.replace("*", time.strftime("%Y%m%d", time.gmtime(moment_s)))
