@@ -42,6 +42,7 @@ HOLD = f"python3 -c 'held = b\"1\" * ({NEEDS_MIB} << 20)'\n"
 SLOW = 'test -n "$SLURM_RESTART_COUNT" || sleep 600\n'
 
 STEP = f"srun {HOLD}"
+FAMILIES = {"hold": HOLD, "step": STEP, "slow": SLOW, "grow": HOLD}
 
 
 def past_of(name: str, body: str, first: int) -> list[Attempt]:
@@ -146,7 +147,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
     epilog.write_text(epilog_of(site), encoding="utf-8")
     engine = open_store(site.config.store.url, create=True)
     with engine.begin() as connection:
-        for number, (name, body) in enumerate((("hold", HOLD), ("step", STEP), ("slow", SLOW)), 1):
+        for number, (name, body) in enumerate(FAMILIES.items(), 1):
             write_attempts(connection, past_of(name, body, 900_000 + 1000 * number))
     engine.dispose()
     site.shell.run("rightsizer", "train", "--promote", "always")
@@ -247,26 +248,27 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
 
 
 def test_a_family_that_failed_is_not_cut_that_far_again(site: Site) -> None:
-    site.submit("hold", HOLD)
-    site.wait_for(lambda: bool(site.failed()))
-    site.shell.run("rightsizer", "recover", "--apply")
+    job = site.submit("grow", HOLD)
+    site.wait_for(lambda: job in site.failed())
+    site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
+    site.wait_for(lambda: has_come_back(site, (job,)))
     site.shell.run("rightsizer", "ingest")
 
     def learned() -> bool:
         """The service hears of what ended within a moment."""
-        waits = site.submit("hold", HOLD, "--hold")
+        waits = site.submit("grow", HOLD, "--hold")
         shown = site.shell.run("scontrol", "show", "job", str(waits))
         site.shell.run("scancel", str(waits))
         return granted_mib(shown) >= NEEDS_MIB
 
     site.wait_for(learned)
-    again = site.submit("hold", HOLD)
+    again = site.submit("grow", HOLD)
     assert site.shell.wait_ended(again) == "COMPLETED"
 
 
 def granted_mib(shown: str) -> int:
     """What a job has by its token: as asked, where that grants nothing."""
-    token = find_token(next(line for line in shown.splitlines() if "AdminComment=" in line))
+    token = find_token(shown.partition("AdminComment=")[2].partition("\n")[0])
     assert token is not None
     return token.granted.get("mem", ASKED_MIB)
 
