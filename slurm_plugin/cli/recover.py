@@ -59,20 +59,29 @@ def recover(
 
 
 def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
-    """Return what recovers as the configuration says; SlurmError where slurmctld does not tell its release."""
+    """Return what recovers as the configuration says; SlurmError where slurmctld does not answer."""
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.recovery.journal import Journal
+    from slurm_plugin.recovery.judging import SiteTerms
     from slurm_plugin.recovery.rounds import Recoverer
     from slurm_plugin.slurm.gateway import RecoveryGate
     from slurm_plugin.slurm.release import read_release
-    from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+    from slurm_plugin.slurm.scontrol_queue import MULTIFACTOR, ScontrolQueue
 
+    queue = ScontrolQueue()
+    scheduling = queue.terms()
+    # A plugin of the site's sets SiteFactors itself.
+    age_counts = scheduling.priority_type == MULTIFACTOR and not scheduling.site_factor_plugin
     return Recoverer(
-        RecoveryGate(ScontrolQueue(), apply=apply),
+        RecoveryGate(queue, apply=apply),
         Journal(Path(config.recovery.directory)),
         apply=apply,
         most=config.recovery.most_jobs,
-        cpus_stay=cpus_must_stay(read_release()),
+        terms=SiteTerms(
+            cpus_stay=cpus_must_stay(read_release()),
+            age_points=scheduling.weights.get("Age", 0) if age_counts else 0,
+            most_age_s=scheduling.most_age_s,
+        ),
     )
 
 

@@ -39,6 +39,20 @@ CPUS_STAY = "this release of Slurm cannot give its CPUs back while it waits"
 MEMORY_BY_GPU = "memory that comes with GPUs cannot be given back while it waits"
 
 
+class SiteTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all jobs of a site: no CPUs may be changed of one that waits; what age counts in priorities.
+
+    `age_points` are those of a job that waited for `most_age_s` or longer.
+    """
+
+    cpus_stay: bool = False
+    age_points: int = 0
+    most_age_s: float = 0.0
+
+
+PLAIN = SiteTerms()
+
+
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """A job that failed by us. `requeue` is what brings it back; None where it cannot come back, and `lost` says why.
 
@@ -53,11 +67,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     lost: str = ""
 
 
-def judge(run: Failed, *, cpus_stay: bool = False) -> Recovery | str:
-    """Return how a job is recovered, or why it is none to be recovered.
-
-    `cpus_stay` that no CPUs may be changed of a waiting job on this release.
-    """
+def judge(run: Failed, terms: SiteTerms = PLAIN) -> Recovery | str:
+    """Return how a job is recovered, or why it is none to be recovered."""
     token = find_token(run.job.admin_comment)
     cause = cause_of(run)
     if token is None:
@@ -74,20 +85,21 @@ def judge(run: Failed, *, cpus_stay: bool = False) -> Recovery | str:
     if not stands_at(run.job, granted(asked, grant)):
         return CHANGED
     found = Recovery(cause=cause, decision_id=token.decision_id, asked=asked, given=granted(asked, grant))
-    lost = why_lost(run, cause, asked, grant, cpus_stay=cpus_stay)
+    lost = why_lost(run, cause, asked, grant, cpus_stay=terms.cpus_stay)
     if lost:
         return msgspec.structs.replace(found, lost=lost)
-    change = _change(run.job, asked, grant, cpus_stay=cpus_stay)
+    change = _change(run.job, asked, grant, cpus_stay=terms.cpus_stay)
     comment = mark_recovery(run.job.admin_comment, cause, run.restarts)
     requeue = Requeue(
         change=msgspec.structs.replace(change, admin_comment=comment),
         before=run.job.admin_comment,
         restarts=run.restarts,
+        site_factor=lost_points(run.job, terms),
     )
     return msgspec.structs.replace(found, requeue=requeue)
 
 
-def continued(run: Failed, *, cpus_stay: bool = False) -> Requeue | None:
+def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
     """Return what is left to do of a job that was queued again, marked, and not released; None of any other.
 
     It holds where nothing but slurmctld remembers what was begun.
@@ -98,7 +110,7 @@ def continued(run: Failed, *, cpus_stay: bool = False) -> Requeue | None:
     asked = asked_request(token, run.job.user)
     if asked is None:
         return None
-    change = _change(run.job, asked, granted_by(token), cpus_stay=cpus_stay)
+    change = _change(run.job, asked, granted_by(token), cpus_stay=terms.cpus_stay)
     return Requeue(
         change=msgspec.structs.replace(change, admin_comment=run.job.admin_comment),
         before=run.job.admin_comment,
@@ -124,6 +136,14 @@ def wants(cause: Cause, asked: JobRequest, grant: Grant) -> bool:
         return grant.cpus_per_task is not None
     given = granted(asked, grant)
     return (given.mem_mib or 0) < (asked.mem_mib or 0)
+
+
+def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
+    """Return the points of priority that a job had for its age when it started: queued again, it is young."""
+    if not terms.most_age_s or not job.eligible_s:
+        return 0
+    age = min(1.0, max(0.0, job.start_s - job.eligible_s) / terms.most_age_s)
+    return round(age * terms.age_points)
 
 
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from accounting.errors import RightsizerError
 from slurm_plugin.recovery.journal import Entry, Journal, Run, What
-from slurm_plugin.recovery.judging import Recovery, continued, judge
+from slurm_plugin.recovery.judging import PLAIN, Recovery, SiteTerms, continued, judge
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
 
@@ -55,11 +55,11 @@ class Recoverer:
     """Looks at what failed, once each."""
 
     def __init__(
-        self, gate: Gate, journal: Journal, *, apply: bool, most: int, cpus_stay: bool = False
+        self, gate: Gate, journal: Journal, *, apply: bool, most: int, terms: SiteTerms = PLAIN
     ) -> None:
         """`most` bounds the jobs of a round; without `apply` nothing is written, to Slurm or to the journal."""
         self._gate, self._journal = gate, journal
-        self._apply, self._most, self._cpus_stay = apply, most, cpus_stay
+        self._apply, self._most, self._terms = apply, most, terms
         self._left: dict[int, str] = {}
         self._is_first = True
         self._lock: tuple[int, ...] = ()
@@ -126,11 +126,11 @@ class Recoverer:
 
     def _look(self, run: Failed, known: dict[Run, Entry]) -> Outcome | None:
         job = run.job
-        left = continued(run, cpus_stay=self._cpus_stay)
+        left = continued(run, self._terms)
         if left is not None:
             problem = self._gate.requeue(left, self._lock).problem
             return Outcome(job_id=job.job_id, run=run, recovery=None, problem=problem)
-        recovery = judge(run, cpus_stay=self._cpus_stay)
+        recovery = judge(run, self._terms)
         if isinstance(recovery, str):
             log.debug("job %d is left: %s", job.job_id, recovery)
             return None

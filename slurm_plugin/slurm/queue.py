@@ -99,13 +99,17 @@ class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names."""
+    """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names.
+
+    `most_age_s` is from when on a job's age counts in full; 0 where that is not said.
+    """
 
     priority_type: str
     scheduler_type: str
     parameters: tuple[str, ...]
     site_factor_plugin: str = ""
     weights: Mapping[str, int] = {}
+    most_age_s: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,12 +164,14 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     """What a record that failed is to ask when it is queued again; `restarts` is how often it had been before.
 
-    Its admin comment is `before`, until that of `change` tells it from one that was queued again by anybody else.
+    Its admin comment is `before`, until that of `change` tells it from one that was queued again by anybody else. A
+    SiteFactor is written with that, where it is not 0.
     """
 
     change: Resize
     before: str
     restarts: int
+    site_factor: int = 0
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,7 +96,8 @@ def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
 def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) -> Sequence[str]:
     job, change = run.job, wanted.change
     if not marked:
-        return ("update", f"JobId={target}", f"AdminComment={change.admin_comment}")
+        place = (f"SiteFactor={wanted.site_factor}",) if wanted.site_factor else ()
+        return ("update", f"JobId={target}", f"AdminComment={change.admin_comment}", *place)
     words = resource_words(job, change)
     if words:
         # Slurm makes a job that is queued again wait for two minutes.

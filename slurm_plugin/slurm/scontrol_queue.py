@@ -58,9 +58,13 @@ class ScontrolQueue:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
         return cluster_lines.parse_cluster_name(_ask("scontrol", "show", "config"))
 
+    def terms(self) -> SchedulerTerms:
+        """Return what slurm.conf says of scheduling; SlurmError where slurmctld does not answer."""
+        return cluster_lines.parse_terms(_ask("scontrol", "show", "config"))
+
     def read(self) -> Snapshot:
         """Return the cluster as it is now; SlurmError where a command fails."""
-        terms = cluster_lines.parse_terms(_ask("scontrol", "show", "config"))
+        terms = self.terms()
         factors = self._factors(terms)
         jobs = self._jobs()
         counts = terms.weights.get("FairShare", 0) > 0

@@ -55,7 +55,13 @@ def past_of(name: str, body: str, first: int) -> list[Attempt]:
         script_signature=script_signature(script_of(body)),
     )
     token = format_token(decision(request=asked))
-    told: dict[str, Any] = {"user": USER, "job_name": name, "token": False, "admin_comment": token, "mem_mib": USED_MIB}
+    told: dict[str, Any] = {
+        "user": USER,
+        "job_name": name,
+        "token": False,
+        "admin_comment": token,
+        "mem_mib": USED_MIB,
+    }
     return [attempt(job_id=first + n, submit_s=T0 + 1000 * n, **told) for n in range(30)]
 
 

@@ -9,7 +9,7 @@ from accounting.request import Grant, JobRequest
 from accounting.token import find_token, format_token
 from slurm_plugin.advisor.standing import CHANGED
 from slurm_plugin.recovery import judging
-from slurm_plugin.recovery.judging import Recovery, continued, judge
+from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, Resize
 from tests.builders import decision
@@ -113,13 +113,13 @@ def test_memory_that_came_with_fewer_cpus_was_cut() -> None:
         mem_per_node_mib=None, mem_per_cpu_mib=200, admin_comment=token(asked, Grant(cpus_per_task=2))
     )
     assert change_of(judge(by_cpu)).cpus_per_task == 8
-    stays = judge(by_cpu, cpus_stay=True)
+    stays = judge(by_cpu, SiteTerms(cpus_stay=True))
     assert isinstance(stays, Recovery)
     assert stays.lost == judging.CPUS_STAY
 
 
 def test_where_cpus_stay_memory_comes_back_alone() -> None:
-    change = change_of(judge(failed(), cpus_stay=True))
+    change = change_of(judge(failed(), SiteTerms(cpus_stay=True)))
     assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
 
 
@@ -144,3 +144,18 @@ def test_what_was_begun_is_continued_by_its_mark_alone() -> None:
     assert continued(msgspec.structs.replace(held, restarts=2)) is None
     assert continued(failed("PENDING", reason=HELD_AGAIN)) is None
     assert continued(failed("PENDING", reason="JobHeldUser", admin_comment=marked)) is None
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "points"), [(0.0, 0), (-5.0, 0), (1800.0, 500), (3600.0, 1000), (9e9, 1000)]
+)
+def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: int) -> None:
+    run = failed(eligible_s=1e9, start_s=1e9 + waited_s)
+    found = judge(run, SiteTerms(age_points=1000, most_age_s=3600.0))
+    assert isinstance(found, Recovery)
+    assert found.requeue is not None
+    assert found.requeue.site_factor == points
+    without = judge(run)
+    assert isinstance(without, Recovery)
+    assert without.requeue is not None
+    assert without.requeue.site_factor == 0

@@ -9,6 +9,7 @@ import pytest
 
 from accounting.errors import SlurmError
 from slurm_plugin.recovery.journal import Entry, Journal, told
+from slurm_plugin.recovery.judging import SiteTerms
 from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
@@ -106,11 +107,14 @@ def assert_back(gate: Controller) -> None:
 
 
 def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
-    gate = Controller(failed())
-    own = recoverer(gate, tmp_path)
+    gate = Controller(failed(eligible_s=1000.0, start_s=2800.0))
+    terms = SiteTerms(age_points=1000, most_age_s=3600.0)
+    own = Recoverer(gate, Journal(tmp_path), apply=True, most=10, terms=terms)
     assert [one.problem for one in own.round()] == [""]
     assert_back(gate)
     assert [words[0] for words in gate.writes] == ["requeuehold", "update", "--uid=1000", "release"]
+    assert ";recovery=out_of_memory:0" in gate.writes[1][2]
+    assert gate.writes[1][3:] == ("SiteFactor=500",)
     assert (own.round(), len(gate.writes)) == ([], 4)
     gate.fail()
     assert own.round() == recoverer(gate, tmp_path).round() == []
