@@ -51,6 +51,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mem_gib_hours: float = 0.0
     why: str = ""
     requeue: Requeue | None = None
+    array_job_id: int = 0
 
     @property
     def run(self) -> Run:

@@ -15,10 +15,11 @@ from typing import Protocol
 import msgspec
 
 from accounting.errors import RightsizerError
+from slurm_plugin.recovery.dependents import failed_by, mended
 from slurm_plugin.recovery.journal import Entry, Journal, Run, What
 from slurm_plugin.recovery.judging import PLAIN, Recovery, SiteTerms, continued, judge
-from slurm_plugin.slurm.queue import Failed, Requeue, Written
-from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
+from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from slurm_plugin.slurm.requeuing import ENDING, FAILED, FINAL, GONE
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,12 @@ class Gate(Protocol):
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
+
+    def given_up(self) -> list[Dependent]:
+        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+
+    def depend(self, change: Dependent) -> Written:
+        """Set a waiting job's dependency."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +83,8 @@ class Recoverer:
             begun = [entry.job_id for entry in known.values() if entry.what == "begun"]
             due = [*begun, *(job for job in seen if job not in self._left and job not in begun)]
             found = list(self._outcomes(due[: self._most], known))
+            if self._is_first or any(not one.problem for one in found):
+                self._mend_dependents()
         for job in due[: self._most]:
             if job in seen:
                 self._left[job] = seen[job]
@@ -88,7 +97,10 @@ class Recoverer:
         while self._is_ending(job_id) and time.monotonic() < until_s:
             time.sleep(_PAUSE_S)
         with self._alone():
-            return list(self._outcomes([job_id], self._journal.newest(time.time() - LOOKED_BACK_S)))
+            found = list(self._outcomes([job_id], self._journal.newest(time.time() - LOOKED_BACK_S)))
+            if any(not one.problem for one in found):
+                self._mend_dependents()
+            return found
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -114,6 +126,23 @@ class Recoverer:
                 outcome = None if run is None else self._look(run, known)
             if outcome is not None:
                 yield outcome
+
+    def _mend_dependents(self) -> None:
+        """Let those wait on whom Slurm gave up for a job that is back, as their users had set it."""
+        given_up = self._gate.given_up()
+        named = set[int]().union(*(failed_by(job.dependency) for job in given_up))
+        known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
+        back = {number for entry in known for number in self._back(entry, named)}
+        for job in given_up:
+            dependency = mended(job.dependency, back)
+            if dependency:
+                self._gate.depend(msgspec.structs.replace(job, dependency=dependency))
+
+    def _back(self, entry: Entry, named: set[int]) -> set[int]:
+        """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
+        numbers = {entry.job_id, entry.array_job_id} & named
+        run = self._gate.failed(entry.job_id) if numbers and entry.what == "requeued" else None
+        return numbers if run and run.restarts > entry.restarts and run.job.state not in FAILED else set()
 
     def _continue(self, run: Failed | None, entry: Entry) -> Outcome | None:
         """Go on with what another one began; who is gone meanwhile is not begun any more."""
@@ -174,6 +203,7 @@ def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
         cpu_hours=round(job.cpus * hours, 4),
         mem_gib_hours=round(job.mem_mib / MIB_PER_GIB * hours, 4),
         requeue=recovery.requeue,
+        array_job_id=job.array_job_id,
     )
 
 

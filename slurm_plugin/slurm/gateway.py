@@ -22,7 +22,16 @@ from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import FactorState, Lease
-from slurm_plugin.slurm.queue import FactorChange, Failed, Queue, Requeue, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import (
+    Dependent,
+    FactorChange,
+    Failed,
+    Queue,
+    Requeue,
+    Resize,
+    Snapshot,
+    Written,
+)
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 
 log = logging.getLogger(__name__)
@@ -216,6 +225,17 @@ class RecoveryGate:
         else:
             written = Written(job_id=change.job_id, problem=DRY_RUN)
         log.info("requeue job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
+        return written
+
+    def given_up(self) -> list[Dependent]:
+        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+        return self._queue.given_up()
+
+    def depend(self, change: Dependent) -> Written:
+        """Set a waiting job's dependency; SlurmError where slurmctld does not answer."""
+        dry = Written(job_id=change.job_id, problem=DRY_RUN)
+        written = self._queue.depend(change) if self._apply else dry
+        log.info("job %d waits for %s: %s", change.job_id, change.dependency, written.problem or "done")
         return written
 
 

@@ -19,7 +19,7 @@ import msgspec
 from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.queue import Dependent, QueuedJob
 
 _BETWEEN = re.compile(r"\n\s*\n(?=JobId=\d)")
 _LINE_END = "\n   "
@@ -49,6 +49,8 @@ _EXCLUSIVE = {"NO": "NODE"}
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 # The reason of a job that was queued again in order to be held; squeue prints it with spaces.
 HELD_AGAIN = "job_requeued_in_held_state"
+# The reason of a job whose dependency has failed.
+GIVEN_UP = "DependencyNeverSatisfied"
 # Constraints of placement that a record has no field for, each with what it says where there is none.
 _OTHER = {
     "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
@@ -82,6 +84,16 @@ def parse_failed_jobs(text: str) -> dict[int, str]:
         job, state, _, reason = (*line.split("|"), "", "", "")[:4]
         if job.isdigit() and (state != "PENDING" or reason.replace(" ", "_") == HELD_AGAIN):
             found[int(job)] = line
+    return found
+
+
+def parse_given_up(text: str) -> list[Dependent]:
+    """Read `job id|uid|reason|dependency` lines of squeue: those that Slurm has given up, for a job that failed."""
+    found = []
+    for line in text.splitlines():
+        job, uid, reason, dependency = (*line.split("|"), "", "", "")[:4]
+        if job.isdigit() and uid.isdigit() and reason == GIVEN_UP:
+            found.append(Dependent(job_id=int(job), uid=int(uid), dependency=dependency))
     return found
 
 

@@ -174,6 +174,14 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     site_factor: int = 0
 
 
+class Dependent(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that waits for others, as squeue prints it, and whose it is."""
+
+    job_id: int
+    uid: int
+    dependency: str
+
+
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a change: '' where slurmctld has it now, else why not (`gone`, `started`, `not kept`, …)."""
 

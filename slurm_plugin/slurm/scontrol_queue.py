@@ -19,6 +19,7 @@ from slurm_plugin.slurm import cluster_lines, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.queue import (
+    Dependent,
     FactorChange,
     Failed,
     QueuedJob,
@@ -114,6 +115,15 @@ class ScontrolQueue:
         said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--format={_FAILED}")
         return job_lines.parse_failed_jobs(said)
 
+    def given_up(self) -> list[Dependent]:
+        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+        said = _ask("squeue", "--noheader", "--all", "--states=PENDING", "--format=%A|%U|%r|%E")
+        return job_lines.parse_given_up(said)
+
+    def depend(self, change: Dependent) -> Written:
+        """Set a waiting job's dependency."""
+        return Written(job_id=change.job_id, problem=_update(_depend(change)))
+
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
         return requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
@@ -150,6 +160,16 @@ class ScontrolQueue:
         """Return a job's record as it is now; None where it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
         return found[0] if len(found) == 1 else None
+
+
+def _depend(change: Dependent) -> list[str]:
+    """In its user's name, as he did."""
+    return [
+        f"--uid={change.uid}",
+        "update",
+        f"JobId={change.job_id}",
+        f"Dependency={change.dependency}",
+    ]
 
 
 def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: bool) -> QueuedJob:

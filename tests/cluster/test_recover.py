@@ -256,11 +256,12 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     assert [run.state for run in site.runs(job)[str(job)]] == ["OUT_OF_MEMORY"]
 
 
-def test_a_family_that_failed_is_not_cut_that_far_again(site: Site) -> None:
+def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site: Site) -> None:
     job = site.submit("grow", HOLD)
+    waits_for_it = site.submit("after", "true", f"--dependency=afterok:{job}")
     site.wait_for(lambda: job in site.failed())
     site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
-    site.wait_for(lambda: has_come_back(site, (job,)))
+    site.wait_for(lambda: has_come_back(site, (job, waits_for_it)))
     site.shell.run("rightsizer", "ingest")
 
     def learned() -> bool:

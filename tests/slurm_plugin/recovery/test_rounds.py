@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from accounting.errors import SlurmError
+from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms
 from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
-from slurm_plugin.slurm.queue import Failed, Requeue, Written
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, parse_given_up
+from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from tests.slurm_plugin.queue_builders import Killed
 from tests.slurm_plugin.recovery.test_judging import failed
 
@@ -29,6 +30,7 @@ class Controller:
         self.writes: list[tuple[str, ...]] = []
         self.requeues = 0
         self.refuses = ""
+        self.dependents: list[Dependent] = []
         self.before_write: Callable[[int], None] = lambda _: None
         self.after_write: Callable[[int], None] = lambda _: None
 
@@ -39,6 +41,13 @@ class Controller:
         states = (*requeuing.FAILED, *(("PENDING",) if held else ()))
         line = f"{job.job_id}|{job.state}|{self.run.restarts}|{job.reason}"
         return parse_failed_jobs(line) if job.state in states else {}
+
+    def given_up(self) -> list[Dependent]:
+        return [job for job in self.dependents if "(failed)" in job.dependency]
+
+    def depend(self, change: Dependent) -> Written:
+        self.dependents = [change if job.job_id == change.job_id else job for job in self.dependents]
+        return Written(job_id=change.job_id)
 
     def failed(self, job_id: int) -> Failed | None:
         return self.run if self.run and self.run.job.job_id == job_id else None
@@ -253,3 +262,52 @@ def test_lines_that_were_cut_off_swallow_none_and_old_days_are_not_read(tmp_path
     journal.append(msgspec.structs.replace(entry, what="requeued"))
     assert [one.what for one in journal.newest().values()] == ["requeued"]
     assert journal.newest(1e9 + 2 * LOOKED_BACK_S) == {}
+
+
+def test_who_waits_for_it_waits_on_but_not_once_it_has_failed_again(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.dependents = [
+        Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)"),
+        Dependent(job_id=9, uid=1000, dependency="afterok:6(failed)"),
+    ]
+    recoverer(gate, tmp_path).round()
+    assert [job.dependency for job in gate.dependents] == ["afterok:7", "afterok:6(failed)"]
+    gate.fail()
+    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
+    recoverer(gate, tmp_path).round()
+    assert gate.dependents[0].dependency == "afterok:7(failed)"
+    gate.run = None
+    recoverer(gate, tmp_path).round()
+    assert gate.dependents[0].dependency == "afterok:7(failed)"
+
+
+def test_who_waits_is_not_forgotten_where_it_was_cut_off(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    recoverer(gate, tmp_path).round()
+    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
+    recoverer(gate, tmp_path).round()
+    assert gate.dependents[0].dependency == "afterok:7"
+
+
+@pytest.mark.parametrize(
+    ("dependency", "anew"),
+    [
+        ("afterok:7(failed)", "afterok:7"),
+        ("afterok:7_*(failed)", "afterok:7"),
+        ("aftercorr:7_3(failed)", "aftercorr:7_3"),
+        ("afterok:7(failed),afterany:5+10(unfulfilled)", "afterok:7,afterany:5+10"),
+        ("afterok:7(failed)?afterok:5(unfulfilled)", "afterok:7?afterok:5"),
+        ("afterok:7(failed),singleton(unfulfilled)", "afterok:7,singleton"),
+        ("afterok:77(failed)", ""),
+        ("afterany:7(unfulfilled),afterok:5(failed)", ""),
+        ("afterok:7(failed),new:form=3", ""),
+        ("", ""),
+    ],
+)
+def test_a_dependency_is_set_anew_as_it_was(dependency: str, anew: str) -> None:
+    assert mended(dependency, {7}) == anew
+
+
+def test_only_who_was_given_up_is_read() -> None:
+    lines = "8|1001|DependencyNeverSatisfied|afterok:7(failed)\n9|1001|Dependency|afterok:7(unfulfilled)\nx\n"
+    assert parse_given_up(lines) == [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
