@@ -68,7 +68,7 @@ class Recoverer:
         self._gate, self._journal = gate, journal
         self._apply, self._most, self._terms = apply, most, terms
         self._left: dict[int, str] = {}
-        self._is_first = True
+        self._is_first = self._mends = True
         self._lock: tuple[int, ...] = ()
 
     def round(self) -> list[Outcome]:
@@ -83,8 +83,7 @@ class Recoverer:
             begun = [entry.job_id for entry in known.values() if entry.what == "begun"]
             due = [*begun, *(job for job in seen if job not in self._left and job not in begun)]
             found = list(self._outcomes(due[: self._most], known))
-            if self._is_first or any(not one.problem for one in found):
-                self._mend_dependents()
+            self._mend_dependents(found)
         for job in due[: self._most]:
             if job in seen:
                 self._left[job] = seen[job]
@@ -98,8 +97,8 @@ class Recoverer:
             time.sleep(_PAUSE_S)
         with self._alone():
             found = list(self._outcomes([job_id], self._journal.newest(time.time() - LOOKED_BACK_S)))
-            if any(not one.problem for one in found):
-                self._mend_dependents()
+            if found:
+                self._mend_dependents(found)
             return found
 
     @contextmanager
@@ -127,8 +126,14 @@ class Recoverer:
             if outcome is not None:
                 yield outcome
 
-    def _mend_dependents(self) -> None:
-        """Let those wait on whom Slurm gave up for a job that is back, as their users had set it."""
+    def _mend_dependents(self, found: Sequence[Outcome]) -> None:
+        """Let those wait on whom Slurm gave up for a job that is back, as their users had set it.
+
+        They are looked for at first, and after each job that came back.
+        """
+        self._mends = self._mends or any(not one.problem for one in found)
+        if not self._mends:
+            return
         given_up = self._gate.given_up()
         named = set[int]().union(*(failed_by(job.dependency) for job in given_up))
         known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
@@ -137,6 +142,7 @@ class Recoverer:
             dependency = mended(job.dependency, back)
             if dependency:
                 self._gate.depend(msgspec.structs.replace(job, dependency=dependency))
+        self._mends = False
 
     def _back(self, entry: Entry, named: set[int]) -> set[int]:
         """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
