@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from accounting.gpu_collector.attribution import GpuProcess, JobHere
+from accounting.gpu_collector.attribution import GpuProcess
 from accounting.gpu_collector.loop import Collector, CollectorSettings, run, until_signalled
 from accounting.gpu_collector.nvml import Device, Nvml, NvmlFault
 from accounting.gpu_collector.processes import JobProcesses
@@ -134,7 +134,7 @@ def measure(kind: str, folder: Path, seconds: float) -> None:
     else:
         processes = JobProcesses("bench")
         for gpu in range(GPUS):
-            processes.trust(JobHere(gpu + 1, "bench"), os.getuid())
+            processes.trust(gpu + 1, os.getuid())
         settings = CollectorSettings()
         writer = SpoolWriter(folder / "spool", "bench", 2**28, print)
         collector = Collector(EightGpus, processes, writer, settings, print)

@@ -1,10 +1,11 @@
 """What a plan costs, phase by phase, against sorting the queue and against one EASY rollout of it in the same process.
 
-    python -m bench.plan_rate [--times 3] [--windows] [--format table|json|csv]
+    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--format table|json|csv]
 
 Made-up queues on one core, in seconds of CPU time, the least of several runs: 10,000 records on 1,000 nodes, and 1,000
 on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a hundred times
-the run. With `--windows` a tenth of the nodes is to be down, and pools overlap.
+the run. With `--windows some` a tenth of the nodes is to be down, and pools overlap; with `all` each node is reserved
+a day from now, as for maintenance.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ GOAL_RECORDS, GOAL_NODES, MOST_S = 10_000, 1_000, 5.0
 SIZES = ((GOAL_RECORDS, GOAL_NODES), (1_000, 100))
 CPU_MILLI, MEM_MIB = 32_000, 128_000
 HOUR_S = 3600.0
+WINDOWS = ("none", "some", "all")
 Found = TypeVar("Found")
 Row = dict[str, object]
 
@@ -41,20 +43,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument(
-        "--windows", action="store_true", help="nodes that are to be down, and pools that overlap"
+        "--windows", choices=WINDOWS, default=WINDOWS[0], help="which nodes are to be down or reserved"
     )
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    rows = [row for size in SIZES for row in measure(*size, arguments.times, windows=arguments.windows)]
+    rows = [row for size in SIZES for row in measure(*size, arguments.times, arguments.windows)]
     if arguments.format == "table":
         print_rows(goals(rows), "table", "Goals")
     print_rows(rows, arguments.format, "What a plan costs")
 
 
-def measure(records: int, nodes: int, times: int, *, windows: bool) -> list[Row]:
+def measure(records: int, nodes: int, times: int, windows: str) -> list[Row]:
     """Return the rows of one size: each phase by itself, and the whole."""
     note(f"{records:,} records on {nodes:,} nodes")
-    problem = made_up_queue(records, nodes, windows=windows)
+    problem = made_up_queue(records, nodes, windows)
     bounds = Bounds()
     sort_s, order = timed(lambda: slurm_order(problem.pending), times)
     rank = places_of(order)
@@ -106,23 +108,31 @@ def goals(rows: list[Row]) -> list[Row]:
     return [goal("a plan (CPU s)", where, float(str(whole["CPU s"])), MOST_S, at_most=True)]
 
 
-def made_up_queue(records: int, nodes: int, *, windows: bool = False, seed: int = 1) -> Problem:
+def made_up_queue(records: int, nodes: int, windows: str = WINDOWS[0], seed: int = 1) -> Problem:
     """Return a queue on a busy cluster."""
     draw = numpy.random.default_rng(seed)
-    pools = (frozenset([0, 1]), frozenset([0, 2])) if windows else (frozenset([0]),)
+    overlap = windows == "some"
+    pools = (frozenset([0, 1]), frozenset([0, 2])) if overlap else (frozenset([0]),)
     amounts = (CPU_MILLI, MEM_MIB, 0)
     return Problem(
         machines=tuple(Machine(amounts=amounts, pools=pools[at % len(pools)]) for at in range(nodes)),
-        pending=tuple(_record(at, records, draw, windows=windows) for at in range(records)),
+        pending=tuple(_record(at, records, draw, overlap=overlap) for at in range(records)),
         running=tuple(_running(at, node, draw) for node in range(nodes) for at in range(4)),
         windows=tuple(
-            Window(node=node, from_s=(6 + node % 8) * HOUR_S, to_s=48 * HOUR_S, amounts=amounts)
-            for node in range(0, nodes if windows else 0, 10)
+            Window(node=node, from_s=from_s, to_s=48 * HOUR_S, amounts=amounts)
+            for node, from_s in _reserved(nodes, windows)
         ),
     )
 
 
-def _record(at: int, records: int, draw: numpy.random.Generator, *, windows: bool) -> Pending:
+def _reserved(nodes: int, windows: str) -> list[tuple[int, float]]:
+    """Return which nodes are to be down or reserved, each from when on (seconds)."""
+    if windows == "some":
+        return [(node, (6 + node % 8) * HOUR_S) for node in range(0, nodes, 10)]
+    return [(node, 24 * HOUR_S) for node in range(nodes)] if windows == "all" else []
+
+
+def _record(at: int, records: int, draw: numpy.random.Generator, *, overlap: bool) -> Pending:
     limit_s = float(draw.choice([1, 4, 24])) * HOUR_S
     likely_s = limit_s * float(draw.uniform(0.01, 0.6))
     kind = draw.uniform()
@@ -132,7 +142,7 @@ def _record(at: int, records: int, draw: numpy.random.Generator, *, windows: boo
         job_id=at + 1,
         account=at % 7,
         user=at % 50,
-        pools=frozenset([int(draw.integers(0, 3)) if windows else 0]),
+        pools=frozenset([int(draw.integers(0, 3)) if overlap else 0]),
         priority=100_000 - at,
         factor=0,
         demand=(cpu_milli, cpu_milli * 2, 0),

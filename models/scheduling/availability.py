@@ -6,6 +6,7 @@ for users is a node of its own, which is there while the reservation holds, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.scheduling.backfill import Claim, Ending
+from models.scheduling.backfill import Bounds, Claim, Ending
 from models.scheduling.room import Amounts, Ints, Mask, Parts, Room, amounts_of
 
 # Of one moment, what ends is given back before a window begins.
@@ -90,14 +91,17 @@ class Availability:
                 break
             shortage.room.give(tuple(part for part in parts if part[0] in shortage.nodes))
 
-    def lasting(self, room: Room, start_s: float, latest_s: float) -> Room:
-        """Return what of a room can be had from one moment until another."""
+    def bounds(self, start_s: float, limit_s: float) -> Bounds:
+        """Return what windows leave to a job that starts then and may run so long."""
+        room, until_s = None, math.inf
         for shortage in self.ahead:
-            if shortage.at_s >= latest_s:
-                break
-            if shortage.at_s >= start_s:
-                room = room.within(shortage.room)
-        return room
+            if shortage.at_s < start_s:
+                continue
+            if shortage.at_s >= start_s + limit_s:
+                return Bounds(room, min(until_s, shortage.at_s - limit_s))
+            room = shortage.room if room is None else room.within(shortage.room)
+            until_s = min(until_s, shortage.at_s)
+        return Bounds(room, until_s)
 
     def open_to(self, room: Room, group: int) -> Room:
         """Return what of a room a group of users may use."""
@@ -106,7 +110,7 @@ class Availability:
     def claim(self, limit_s: float, group: int) -> Claim:
         """Return how a job of a group of users that may run so long sees rooms of the future."""
         return Claim(
-            lambda room, start_s: self.lasting(room, start_s, start_s + limit_s),
+            lambda start_s: self.bounds(start_s, limit_s),
             lambda room: self.open_to(room, group),
             steady=not self.ahead,
             mine=self._mine[group] if len(self._mine) > 1 else None,

@@ -6,6 +6,7 @@ when it is expected to; others may pass it where that does not delay it. Conserv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -55,17 +56,29 @@ class Ending(NamedTuple):
     parts: Parts
 
 
+class Bounds(NamedTuple):
+    """What windows leave to a job that starts at a moment, None: all; the same until another moment (seconds)."""
+
+    room: Room | None
+    until_s: float
+
+
 class Claim(NamedTuple):
     """What of a room a job may use where nodes are down or reserved for a time (availability.py).
 
-    `lasting` leaves what it would have from a moment (seconds) until its limit, `open` what is for its user; `steady`
+    `bounds` has what windows leave it from a moment (seconds) until its limit, `open` what is for its user; `steady`
     says that no window is to begin, `mine` which nodes are for its user at all, None: all.
     """
 
-    lasting: Callable[[Room, float], Room]
+    bounds: Callable[[float], Bounds]
     open: Callable[[Room], Room]
     steady: bool = False
     mine: Sequence[bool] | None = None
+
+    def lasting(self, room: Room, start_s: float) -> Room:
+        """Return what of a room it would have from a moment until its limit."""
+        bounds = self.bounds(start_s).room
+        return room if bounds is None else room.within(bounds)
 
 
 class Wish(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +105,32 @@ class Wish(msgspec.Struct, frozen=True, gc=False):
         return self.claim.open(self.claim.lasting(room, start_s))
 
 
+class Reach:
+    """The nodes that a job may use, by the windows from a moment until its limit: looked up as that moment passes.
+
+    They are asked before a room is made, which costs as much as the cluster is large. Empty of rules where a job may
+    spread over nodes.
+    """
+
+    def __init__(self, wish: Wish, *, spans: bool) -> None:
+        claim = None if spans else wish.claim
+        self._demand = wish.demand
+        self._mine = claim.mine if claim else None
+        self._claim = None if claim is None or claim.steady else claim
+        self._lasting: set[int] | None = None
+        self._until_s = -math.inf
+
+    def pass_to(self, start_s: float) -> None:
+        """Look at windows as from this moment (seconds), which is not before the last."""
+        if self._claim is not None and start_s > self._until_s:
+            bounds, self._until_s = self._claim.bounds(start_s)
+            self._lasting = None if bounds is None else holders(bounds, self._demand)
+
+    def __contains__(self, node: int) -> bool:
+        """Whether windows and reservations leave the node what the job needs."""
+        return (self._mine is None or self._mine[node]) and (self._lasting is None or node in self._lasting)
+
+
 def promise(
     room: Room,
     endings: Iterable[Ending],
@@ -107,7 +146,7 @@ def promise(
     freed: dict[int, list[int]] = {}
     demand, claim, spans = wish.demand, wish.claim, placement.spans and wish.nodes == 1
     sums = list(placement.reach(room))
-    mine = None if claim is None or spans else claim.mine
+    reach = Reach(wish, spans=spans)
     columns: list[list[int]] = room.free.T.tolist()
     need_cpu, need_mem, need_gpu = demand
     # Nodes that hold the demand, where it takes several.
@@ -125,6 +164,7 @@ def promise(
             continue
         alone = end_s > at_s and not spans
         at_s, last, fits = end_s, given, False
+        reach.pass_to(at_s)
         for node, (cpu_milli, mem_mib, gpu_milli) in given:
             bound = freed[node] = columns[node]
             bound[0] += cpu_milli
@@ -136,7 +176,7 @@ def promise(
                 bound[1] += mem_mib
                 bound[2] += gpu_milli
             holds = need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]
-            if holds and (mine is None or mine[node]):
+            if holds and node in reach:
                 fits = True
                 ready.add(node)
         if fits and (wish.nodes == 1 or len(ready) >= wish.nodes):

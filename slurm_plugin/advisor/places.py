@@ -10,26 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.reasons import reason_of
 
-# Reasons of Slurm's for which a job cannot start whatever its priority, by how they begin, and how we say that.
-BLOCKED = (
-    ("JobHeld", "it is held"),
-    ("Dependency", "it waits for another job"),
-    ("BeginTime", "it begins later"),
-    ("Assoc", "a limit of its association holds it"),
-    ("QOS", "a limit of its QOS holds it"),
-    ("MaxJobsPerAccount", "a limit of its QOS holds it"),
-    ("JobArrayTaskLimit", "its array runs as many tasks as it may"),
-    ("Licenses", "it waits for licenses"),
-    ("BurstBuffer", "it waits for its burst buffer"),
-    ("Partition", "its partition does not take it now"),
-    ("Invalid", "Slurm says that it cannot run as it asks"),
-    ("BadConstraints", "Slurm says that it cannot run as it asks"),
-    ("AccountNotAllowed", "Slurm says that it cannot run as it asks"),
-    ("ReqNodeNotAvail", "the nodes that it asks for are not there"),
-    ("InactiveLimit", "Slurm says that it cannot run now"),
-    ("DeadLine", "its deadline has passed"),
-)
 # A small group ahead of all others by more than factors may bridge is the top of the queue; so large at most.
 TOP_SHARE = 0.1
 
@@ -62,8 +44,8 @@ def _reserved(job: QueuedJob, _now_s: float) -> Place | None:
 
 
 def _blocked(job: QueuedJob, _now_s: float) -> Place | None:
-    found = next((words for start, words in BLOCKED if job.reason.startswith(start)), None)
-    return Place(found, out=True) if found else None
+    kept = reason_of(job.reason).kept
+    return Place(kept, out=True) if kept else None
 
 
 def _het(job: QueuedJob, _now_s: float) -> Place | None:

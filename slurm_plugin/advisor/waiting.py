@@ -7,52 +7,14 @@ time, but no licences, no limits of a QOS or an association, and nothing of what
 from __future__ import annotations
 
 import math
-from fnmatch import fnmatchcase
 
 import msgspec
 
 from models.planning.problem import Pending
 from models.scheduling.room import MILLI
 from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.reasons import reason_of
 
-# Slurm's reasons (`src/common/job_state_reason.c`), the first pattern that fits; the last fits all.
-REASONS: tuple[tuple[str, str], ...] = (
-    ("None", "Slurm has not looked at it yet"),
-    ("Priority", "other jobs come first"),
-    ("Resources", "it is next, and waits until enough is free"),
-    ("Dependency*", "it waits for another job, which has to end first (`scontrol show job` names it)"),
-    ("BeginTime", "it was submitted for a later time, or was queued again a moment ago"),
-    ("JobHeldUser", "it is held; `scontrol release` lets it go"),
-    ("JobHeld*", "an administrator holds it; ask there"),
-    ("JobHold*", "it was queued again too often and is held; `scontrol release` lets it go"),
-    ("JobArrayTaskLimit", "as many tasks of its array run as the array allows at a time (the %N of --array)"),
-    (
-        "Reservation*",
-        "its reservation has not begun, has ended or is full; `scontrol show reservation` tells",
-    ),
-    ("Licenses", "all licences that it asks for are in use"),
-    ("ReqNodeNotAvail*", "a node that it needs is down, drained or reserved"),
-    ("NodeDown", "a node that it needs is down"),
-    ("PartitionDown", "its partition starts no jobs now"),
-    ("PartitionInactive", "its partition is switched off"),
-    ("PartitionNodeLimit", "it asks for more nodes, or others, than its partition has"),
-    ("PartitionTimeLimit", "it asks for more time than its partition allows; ask for less with --time"),
-    ("PartitionConfig", "its partition does not allow what it asks for"),
-    ("BadConstraints", "no nodes are as it asks for (--constraint, --nodelist and the like)"),
-    ("Constraints", "no nodes are as it asks for (--constraint, --nodelist and the like)"),
-    ("AssocGrp*", "its account has as much as it may have at a time"),
-    ("Assoc*", "it asks for more than its account allows"),
-    ("QOSGrp*", "all jobs of its QOS together have as much as they may have at a time"),
-    ("QOS*PerUser*", "its user has as much as the QOS allows at a time"),
-    ("QOSMin*", "it asks for less than its QOS demands"),
-    ("QOS*", "it asks for more than its QOS allows"),
-    ("*PerAccount", "its account has as much as the QOS allows at a time"),
-    ("*RunMinsPerUser", "its user has as much as the QOS allows at a time"),
-    ("AccountingPolicy", "a limit of its account or QOS is reached"),
-    ("Cleaning", "what it ran as before is still being cleaned up"),
-    ("Deadline", "it cannot end by its deadline any more"),
-    ("*", "Slurm gives no other reason"),
-)
 # Limits of time are asked for in such steps.
 TIME_STEP_S = 300.0
 
@@ -74,7 +36,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
 def why_it_waits(job: QueuedJob, ahead: int) -> str:
     """Return Slurm's reason for a job in words; `ahead` jobs of its partitions come before it."""
-    words = next(words for pattern, words in REASONS if fnmatchcase(job.reason, pattern))
+    words = reason_of(job.reason).said
     first = "1 other job comes first" if ahead == 1 else f"{ahead:,} other jobs come first"
     if ahead and job.reason == "Priority":
         words = first

@@ -180,7 +180,8 @@ def client_section(layout: Layout) -> str:
     return f"""
 [client]
 socket = "{layout.client_socket}"
-deadline_ms = 250
+# As long as may be: it holds up one client, and nobody else.
+deadline_ms = 1000
 kill_switch = "{layout.rightsizer}/clients.disabled"
 salloc = true
 """

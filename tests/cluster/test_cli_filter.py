@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 RELEASES = releases()
-HISTORY_JOBS = 6
+HISTORY_JOBS = 7
 # What a busy machine may take for a job of a second; a client that waited for a hung service would take longer.
 PROMPT_S = 20.0
 FAMILIES = {
@@ -106,6 +106,11 @@ class ClientSite:
         assert self.shell.wait_ended(job) == "COMPLETED"
         return self.shell.allocated(job)
 
+    def why(self, job: int) -> str:
+        """What accounting and the decisions say of a job, for whoever reads of a failure."""
+        self.ingested(job)
+        return self.shell.run("rightsizer", "explain", str(job))
+
     def comment(self, job: int) -> str:
         """The job's comment as slurmctld has it."""
         found = re.search(r"\n\s*Comment=(.*?)\s*\n", self.shell.run("scontrol", "show", "job", str(job)))
@@ -151,7 +156,7 @@ def site(
     for child in started:
         out, errors = child.communicate(timeout=120)
         assert child.returncode == 0, out + errors
-    site.shell.wait_ended(int(re.findall(r"job=(\d+)", out)[-1]))
+        site.shell.wait_ended(int(re.findall(r"job=(\d+)", out)[-1]))
     site.shell.run("rightsizer", "ingest")
     site.shell.run("rightsizer", "train", "--promote", "always")
     yield site
@@ -213,8 +218,8 @@ def test_other_ways_of_asking_for_cpus_and_memory_are_lowered_in_their_kind(
 
 @pytest.mark.parametrize(("family", "gpus"), [("gres", "1"), ("jobgpus", "1"), ("taskgpus", "2")])
 def test_unused_gpus_are_given_back(enforcing: ClientSite, family: str, gpus: str) -> None:
-    allocated = enforcing.allocated(enforcing.run(family).job)
-    assert allocated["gres/gpu"] == gpus
+    ran = enforcing.run(family)
+    assert enforcing.allocated(ran.job)["gres/gpu"] == gpus, enforcing.why(ran.job)
 
 
 def test_a_named_salloc_gets_less_and_an_srun_in_it_works(enforcing: ClientSite) -> None:
@@ -331,7 +336,7 @@ def test_with_the_hook_alone_out_of_order_what_was_asked_is_known_all_the_same(e
     with signalled(enforcing, (daemons.SERVE,), signal.SIGSTOP):
         ran = enforcing.run("single", "--comment=mine")
         assert re.fullmatch(r"mine rightsizer-cli=[0-9a-f]{12}", enforcing.comment(ran.job))
-        assert int(enforcing.allocated(ran.job)["cpu"]) < 8
+        assert int(enforcing.allocated(ran.job)["cpu"]) < 8, enforcing.why(ran.job)
     assert enforcing.ingested(ran.job).asked_cpus == 8
 
 

@@ -20,7 +20,7 @@ from slurm_plugin.slurm.factor_log import STATE
 from slurm_plugin.slurm.factor_state import Clock, Lease, is_over
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms
 from slurm_plugin.slurm.queue import FactorChange
-from tests.slurm_plugin.queue_builders import Killed, MemoryQueue
+from tests.slurm_plugin.memory_queue import Killed, MemoryQueue
 
 TERMS = WriteTerms(most_factor=1000, most_changes=5, writes_per_s=20.0, lease_s=60.0)
 

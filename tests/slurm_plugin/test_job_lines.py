@@ -11,7 +11,7 @@ from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import problem_of, with_factors
 from slurm_plugin.slurm.targets import target_of
-from tests.slurm_plugin.queue_builders import queued
+from tests.slurm_plugin.queued import waiting
 
 CAPTURED = Path(__file__).parents[1] / "contract" / "queue"
 RELEASES = sorted(folder.name for folder in CAPTURED.iterdir())
@@ -248,12 +248,12 @@ def test_tasks_of_an_array(text: str, tasks: int) -> None:
 @pytest.mark.parametrize(
     ("job", "target"),
     [
-        (queued(7), "7"),
-        (queued(7, array_job_id=7, array_tasks="1-5%2"), "7_[1-5]"),
-        (queued(7, array_job_id=7, array_tasks="5"), "7_5"),
-        (queued(9, array_job_id=7, array_tasks="3"), "7_3"),
-        (queued(7, het_job_id=7), "7+0"),
-        (queued(8, het_job_id=7), "8"),
+        (waiting(7), "7"),
+        (waiting(7, array_job_id=7, array_tasks="1-5%2"), "7_[1-5]"),
+        (waiting(7, array_job_id=7, array_tasks="5"), "7_5"),
+        (waiting(9, array_job_id=7, array_tasks="3"), "7_3"),
+        (waiting(7, het_job_id=7), "7+0"),
+        (waiting(8, het_job_id=7), "8"),
     ],
 )
 def test_targets(job: QueuedJob, target: str) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from slurm_plugin.slurm.queue import QueuedJob, Resize
 from slurm_plugin.slurm.resizing import resize, said
-from tests.slurm_plugin.queue_builders import queued
+from tests.slurm_plugin.queued import waiting
 
-JOB = queued(
+JOB = waiting(
     7, uid=1000, cpus=16, num_tasks=2, cpus_per_task=8, min_cpus_per_node=16, mem_mib=4000, mem_per_node_mib=4000,
     admin_comment="old",
 )  # fmt: skip

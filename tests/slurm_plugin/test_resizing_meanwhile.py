@@ -9,11 +9,11 @@ import pytest
 
 from slurm_plugin.slurm import resizing
 from slurm_plugin.slurm.queue import QueuedJob, Resize
-from tests.slurm_plugin.queue_builders import queued
+from tests.slurm_plugin.queued import waiting
 
 OLD, NEW = "old token", "new token"
-ARRAY = queued(1, array_job_id=1, array_tasks="7-12", tasks=6, mem_per_node_mib=8000, admin_comment=OLD)
-SINGLE = queued(2, mem_per_node_mib=8000, admin_comment=OLD)
+ARRAY = waiting(1, array_job_id=1, array_tasks="7-12", tasks=6, mem_per_node_mib=8000, admin_comment=OLD)
+SINGLE = waiting(2, mem_per_node_mib=8000, admin_comment=OLD)
 
 
 def resize_while(job: QueuedJob, complaint: str, after: QueuedJob) -> tuple[str, list[str]]:

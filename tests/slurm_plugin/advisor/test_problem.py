@@ -31,7 +31,7 @@ def problem(of: Snapshot, **options: object) -> Problem:
         ({"eligible_s": NOW_S + 60}, "it begins later", True),
         ({"reservation": "course"}, "it has a reservation", True),
         ({"reason": "QOSMaxCpuPerUserLimit"}, "a limit of its QOS holds it", True),
-        ({"reason": "AssocGrpCpuLimit"}, "a limit of its association holds it", True),
+        ({"reason": "AssocGrpCpuLimit"}, "a limit of its account holds it", True),
         ({"het_job_id": 5}, "it is a part of a het job", False),
         ({"fixed": True}, "its priority was set directly", False),
         ({"other": ("features", "licenses")}, "it asks for features, licenses", False),

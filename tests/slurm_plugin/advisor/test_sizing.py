@@ -22,7 +22,7 @@ from slurm_plugin.service.decide import decide
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.slurm.queue import QueuedJob, Resize, Snapshot, Written
 from tests.builders import SCRIPT, attempt, submission
-from tests.slurm_plugin.queue_builders import TERMS, queued
+from tests.slurm_plugin.queued import TERMS, waiting
 
 SUBMITTED_S = time.time() - 60
 
@@ -81,7 +81,7 @@ class Site:
             "mem_per_node_mib": decision.grant.mem_per_node_mib or 8000,
             "admin_comment": format_token(decision), "priority": job_id,
         }  # fmt: skip
-        return queued(job_id, **{**waits, **fields})
+        return waiting(job_id, **{**waits, **fields})
 
     def recorded(self) -> list[Decision]:
         lines = [

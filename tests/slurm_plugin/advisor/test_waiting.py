@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from models.planning.problem import Pending
-from slurm_plugin.advisor.waiting import REASONS, Needed, ahead_of, variants, why_it_waits
+from slurm_plugin.advisor.waiting import Needed, ahead_of, variants, why_it_waits
 from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.reasons import REASONS, reason_of
 from tests.slurm_plugin.queued import waiting
 
 JOB = waiting(7, partitions=("main", "long"), priority=100)
@@ -43,8 +44,26 @@ def test_every_reason_has_words(reason: str, words: str) -> None:
 
 
 def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
-    assert REASONS[-1][0] == "*"
-    assert len({pattern for pattern, _ in REASONS}) == len(REASONS)
+    assert REASONS[-1].pattern == "*"
+    assert len({reason.pattern for reason in REASONS}) == len(REASONS)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        ("None", ""),
+        ("Priority", ""),
+        ("Resources", ""),
+        ("Cleaning", ""),
+        ("MaxCpuPerAccount", "a limit of its QOS holds it"),
+        ("AssociationJobLimit", "a limit of its account holds it"),
+        ("JobHoldMaxRequeue", "it is held"),
+        ("InvalidQOS", "Slurm says that it cannot run as it asks"),
+        ("DeadLine", "its deadline has passed"),
+    ],
+)
+def test_who_waits_for_more_than_its_turn_keeps_its_place(reason: str, kept: str) -> None:
+    assert reason_of(reason).kept == kept
 
 
 def test_ahead_are_those_that_could_take_its_nodes_before_it() -> None:

@@ -1,29 +1,13 @@
-"""Builders of what the queue is made of, and a queue in memory that behaves as slurmctld does where it matters."""
+"""A queue in memory that behaves as slurmctld does where it matters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, SchedulerTerms, Snapshot, Written
-
-TERMS = SchedulerTerms(
-    priority_type="priority/multifactor", scheduler_type="sched/backfill", parameters=("bf_continue",)
-)
-
-
-def queued(job_id: int, **fields: Any) -> QueuedJob:
-    """Return a waiting job of one CPU; fields may say otherwise."""
-    plain = QueuedJob(
-        job_id=job_id, user="ann", uid=1000, account="lab", partitions=("main",), qos="normal", name="job",
-        state="PENDING", reason="Priority", submit_s=1.0, eligible_s=1.0, start_s=0.0, end_s=0.0, limit_s=600,
-        priority=1, site_factor=0, cpus=1, mem_mib=100, gpus=0,
-    )  # fmt: skip
-    return msgspec.structs.replace(plain, **fields)
+from slurm_plugin.slurm.queue import FactorChange, Resize, Snapshot, Written
+from tests.slurm_plugin.queued import TERMS, waiting
 
 
 class Killed(BaseException):
@@ -50,7 +34,7 @@ class MemoryQueue:
     def read(self) -> Snapshot:
         """Return all jobs."""
         jobs = tuple(
-            queued(job, site_factor=0 if job in self.hidden else factor)
+            waiting(job, site_factor=0 if job in self.hidden else factor)
             for job, factor in self.factors.items()
         )
         return Snapshot(time_s=1.0, jobs=jobs, nodes=(), partitions=(), reservations=(), terms=TERMS)

@@ -1,0 +1,93 @@
+"""Why a job waits, by Slurm: what its reasons mean to a person, and which of them no priority helps against. Pure."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+_HELD = "it is held"
+_ACCOUNT = "a limit of its account holds it"
+_QOS = "a limit of its QOS holds it"
+_PARTITION = "its partition does not take it now"
+_IMPOSSIBLE = "Slurm says that it cannot run as it asks"
+
+
+class Reason(NamedTuple):
+    """A reason of Slurm's (a pattern), what it says to the job's user, and why its place is kept, '' where it need not.
+
+    Who is kept cannot start now, whatever its priority.
+    """
+
+    pattern: str
+    said: str
+    kept: str = ""
+
+
+# `src/common/job_state_reason.c`; the first pattern that fits counts, the last fits all.
+REASONS = (
+    Reason("None", "Slurm has not looked at it yet"),
+    Reason("Priority", "other jobs come first"),
+    Reason("Resources", "it is next, and waits until enough is free"),
+    Reason(
+        "Dependency*",
+        "it waits for another job, which has to end first (`scontrol show job` names it)",
+        "it waits for another job",
+    ),
+    Reason(
+        "BeginTime", "it was submitted for a later time, or was queued again a moment ago", "it begins later"
+    ),
+    Reason("JobHeldUser", "it is held; `scontrol release` lets it go", _HELD),
+    Reason("JobHeld*", "an administrator holds it; ask there", _HELD),
+    Reason("JobHold*", "it was queued again too often and is held; `scontrol release` lets it go", _HELD),
+    Reason(
+        "JobArrayTaskLimit",
+        "as many tasks of its array run as the array allows at a time (the %N of --array)",
+        "its array runs as many tasks as it may",
+    ),
+    Reason(
+        "Reservation*",
+        "its reservation has not begun, has ended or is full; `scontrol show reservation` tells",
+        "it has a reservation",
+    ),
+    Reason("Licenses", "all licences that it asks for are in use", "it waits for licences"),
+    Reason("BurstBuffer*", "its burst buffer is not ready", "it waits for its burst buffer"),
+    Reason(
+        "ReqNodeNotAvail*",
+        "a node that it needs is down, drained or reserved",
+        "the nodes that it asks for are not there",
+    ),
+    Reason("NodeDown", "a node that it needs is down", "the nodes that it asks for are not there"),
+    Reason("PartitionDown", "its partition starts no jobs now", _PARTITION),
+    Reason("PartitionInactive", "its partition is switched off", _PARTITION),
+    Reason("PartitionNodeLimit", "it asks for more nodes, or others, than its partition has", _PARTITION),
+    Reason(
+        "PartitionTimeLimit",
+        "it asks for more time than its partition allows; ask for less with --time",
+        _PARTITION,
+    ),
+    Reason("Partition*", "its partition does not allow what it asks for", _PARTITION),
+    Reason(
+        "BadConstraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE
+    ),
+    Reason("Constraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE),
+    Reason("Invalid*", "its account or QOS does not exist, or is not open to it", _IMPOSSIBLE),
+    Reason("AccountNotAllowed", "its partition is not open to its account", _IMPOSSIBLE),
+    Reason("InactiveLimit", "Slurm says that it cannot run now", "Slurm says that it cannot run now"),
+    Reason("AssocGrp*", "its account has as much as it may have at a time", _ACCOUNT),
+    Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),
+    Reason("QOSGrp*", "all jobs of its QOS together have as much as they may have at a time", _QOS),
+    Reason("QOS*PerUser*", "its user has as much as the QOS allows at a time", _QOS),
+    Reason("QOSMin*", "it asks for less than its QOS demands", _QOS),
+    Reason("QOS*", "it asks for more than its QOS allows", _QOS),
+    Reason("*PerAccount", "its account has as much as the QOS allows at a time", _QOS),
+    Reason("*RunMinsPerUser", "its user has as much as the QOS allows at a time", _QOS),
+    Reason("AccountingPolicy", "a limit of its account or QOS is reached", _ACCOUNT),
+    Reason("Cleaning", "what it ran as before is still being cleaned up"),
+    Reason("DeadLine", "it cannot end by its deadline any more", "its deadline has passed"),
+    Reason("*", "Slurm gives no other reason"),
+)
+
+
+def reason_of(text: str) -> Reason:
+    """Return what a job's reason, as squeue shows it, means."""
+    return next(reason for reason in REASONS if fnmatchcase(text, reason.pattern))
