@@ -13,7 +13,7 @@ from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, Resize
 from tests.builders import decision
-from tests.slurm_plugin.queue_builders import queued
+from tests.slurm_plugin.queued import waiting
 
 ASKED = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000)
 GRANT = Grant(cpus_per_task=2, mem_per_node_mib=500)
@@ -25,8 +25,14 @@ def token(asked: JobRequest = ASKED, grant: Grant = GRANT, **fields: Any) -> str
 
 def failed(state: str = "OUT_OF_MEMORY", *codes: str, requeues: bool = True, **fields: Any) -> Failed:
     """A job that ran with what GRANT gave it, and failed."""
-    job = queued(
-        7, state=state, num_tasks=2, cpus_per_task=2, mem_per_node_mib=500, admin_comment=f"old {token()} x"
+    job = waiting(
+        7,
+        uid=1000,
+        state=state,
+        num_tasks=2,
+        cpus_per_task=2,
+        mem_per_node_mib=500,
+        admin_comment=f"old {token()} x",
     )
     return Failed(
         job=msgspec.structs.replace(job, **fields),
