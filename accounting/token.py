@@ -4,7 +4,9 @@
 
 Where the hook could not carry out a grant, because the job's fields do not fit it, it writes the token with `would=` in
 place of `granted=` and `;refused=REASON` at its end: the decision was not applied, whatever the journal says. Where a
-waiting job was sized again, the token of that decision stands in the old one's place, and `was=` names that.
+waiting job was sized again, the token of that decision stands in the old one's place, and `was=` names that. Where a
+job that we cut failed for want of it and was queued again as it was asked, `;recovery=CAUSE:RESTARTS` stands at the
+end, with how often it had been restarted when it failed.
 
 `cpus` are per task, `mem` is MiB per node, `gpus` are per node, the others say what they are per. Other tools write
 in the same comment, so the token has no spaces and is found wherever it stands; slurmctld is the only other place that
@@ -24,6 +26,7 @@ from accounting.units import whole
 PREFIX = "rightsizer/1"
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
 _REFUSAL = re.compile(r"[a-z_]{1,40}")
+_RECOVERY = re.compile(r"([a-z_]{1,40}):(\d{1,9})")
 # How a client's decision travels to slurmctld: the last word of the job's comment.
 _CARRIED = re.compile(r"(?:^|\s)rightsizer-cli=([0-9a-f]{12})\Z")
 _UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
@@ -43,7 +46,8 @@ _ASKED = {
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """What a token holds. `asked` and `granted` map the words of the token to whole numbers.
 
-    `refused` is why the hook did not carry the decision out, '' where it did.
+    `refused` is why the hook did not carry the decision out, '' where it did. `recovered_at` is how often the job had
+    been restarted when it failed and was queued again as it was asked; None where that was never done.
     """
 
     decision_id: str
@@ -56,6 +60,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
     via: str = ""
     was: str = ""
+    recovered_at: int | None = None
 
 
 def carried_word(decision_id: str) -> str:
@@ -112,16 +117,32 @@ def find_token(comment: str) -> Token | None:
         refused=parts.get("refused", ""),
         via=parts.get("via", ""),
         was=parts.get("was", ""),
+        recovered_at=_recovered_at(parts.get("recovery", "")),
     )
 
 
 def replace_token(comment: str, token: str) -> str:
     """Return a comment with its last token replaced, which `find_token` reads; ValueError where it has none."""
+    last = _last(comment)
+    return comment[: last.start(1) - len(PREFIX) - 1] + token + comment[last.end(1) :]
+
+
+def mark_recovery(comment: str, cause: str, restarts: int) -> str:
+    """Return a comment whose last token says that its job is queued again as it was asked; ValueError without one."""
+    end = _last(comment).end(1)
+    return f"{comment[:end]};recovery={cause}:{restarts}{comment[end:]}"
+
+
+def _last(comment: str) -> re.Match[str]:
     found = list(_TOKEN.finditer(comment))
     if not found:
         raise ValueError("a comment without a token")
-    last = found[-1]
-    return comment[: last.start(1) - len(PREFIX) - 1] + token + comment[last.end(1) :]
+    return found[-1]
+
+
+def _recovered_at(text: str) -> int | None:
+    found = _RECOVERY.fullmatch(text)
+    return int(found[2]) if found else None
 
 
 def _is_refusal(parts: dict[str, str]) -> bool:

@@ -213,6 +213,15 @@ class Advisor(Section, frozen=True, kw_only=True):
     late_sizing: bool = False
 
 
+class Recovery(Section, frozen=True, kw_only=True):
+    """`rightsizer recover`: its journal, and how often it looks for how many jobs that failed because we cut them."""
+
+    directory: str = "/var/lib/rightsizer/recovery"
+    period_s: Count = 10
+    most_jobs: Count = 200
+    patience_s: Count = 120
+
+
 class Rule(Section, frozen=True, kw_only=True):
     """One of `[[rules]]`: which jobs it is for, and what differs for them. The first that fits a job counts.
 
@@ -266,6 +275,7 @@ class Config(Section, frozen=True, kw_only=True):
     inputs: Inputs = Inputs()
     policy: Policy = Policy()
     advisor: Advisor = Advisor()
+    recovery: Recovery = Recovery()
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()
 

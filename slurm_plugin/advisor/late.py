@@ -26,6 +26,7 @@ from slurm_plugin.slurm.queue import QueuedJob, Resize
 NOT_OURS = "no-token"
 STARTS_NOW = "starts-now"
 FITS = "fits"
+RECOVERED = "recovered"
 # Without the decision at submit it is not known what the script fixes: such a job may only get more.
 SCRIPT_NOT_KNOWN = "script-not-known"
 
@@ -93,6 +94,7 @@ def why_left(job: QueuedJob, token: Token | None) -> str:
         (token.mode != "enforce", f"mode-{token.mode}"),
         (bool(token.refused), f"refused:{token.refused}"),
         (bool(token.via), BY_CLIENT),
+        (token.recovered_at is not None, RECOVERED),
         (token.reason == OPTED_OUT or opts_out(job.comment), OPTED_OUT),
     )
     return next((reason for holds, reason in reasons if holds), "")

@@ -25,6 +25,7 @@ COMMANDS = {
     "models": "slurm_plugin.cli.registry:models",
     "predict": "slurm_plugin.cli.predict:predict",
     "promote": "slurm_plugin.cli.registry:promote",
+    "recover": "slurm_plugin.cli.recover:recover",
     "replay": "slurm_plugin.cli.replay:replay",
     "report": "slurm_plugin.cli.report:report_group",
     "rollback": "slurm_plugin.cli.registry:rollback",

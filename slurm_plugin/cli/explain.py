@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
 import click
 
 from accounting.errors import StoreError
-from slurm_plugin.cli.output import config_option, format_option
-from slurm_plugin.config import load_config
+from accounting.token import find_token
+from slurm_plugin.cli.output import config_option, format_option, note
+from slurm_plugin.config import Config, load_config
 
 
 @click.command("explain")
@@ -34,6 +38,8 @@ def explain(job_id: int, with_why: bool, config_file: str | None, output_format:
     queued = None if with_why else find_queued(config, job_id)
     if queued is not None:
         show_queued(queued, config, output_format)
+        tokens = (find_token(job.admin_comment) for job in queued.records)
+        tell_recoveries(config, job_id, {token.decision_id for token in tokens if token})
         return
     ended = read_ended(config, job_id)
     if not ended:
@@ -42,3 +48,14 @@ def explain(job_id: int, with_why: bool, config_file: str | None, output_format:
             "run `rightsizer ingest` once it has ended"
         )
     show_ended(ended, config, output_format, with_why=with_why)
+    tell_recoveries(config, job_id, {one.attempt.decision_id for one in ended})
+
+
+def tell_recoveries(config: Config, job_id: int, decision_ids: Collection[str]) -> None:
+    """Say in words what became of a job's runs that failed because we had cut it."""
+    from slurm_plugin.recovery.journal import Journal, told
+
+    entries = Journal(Path(config.recovery.directory)).newest().values()
+    for one in entries:
+        if one.job_id == job_id and one.decision_id in decision_ids:
+            note(told(one))

@@ -166,6 +166,10 @@ directory = "{layout.rightsizer}/models"
 [advisor]
 directory = "{layout.rightsizer}/advisor"
 
+[recovery]
+directory = "{layout.rightsizer}/recovery"
+period_s = 1
+
 [policy]
 def_mem_per_cpu_mib = {slurm_conf.DEF_MEM_PER_CPU_MIB}
 """

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from accounting.units import parse_duration_s
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
@@ -95,6 +96,7 @@ def parse_terms(text: str) -> SchedulerTerms:
             for key, value in words.items()
             if key.startswith(_WEIGHT) and value.strip().isdigit()
         },
+        most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
     )
 
 

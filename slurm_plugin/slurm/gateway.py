@@ -22,7 +22,17 @@ from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import FactorState, Lease
-from slurm_plugin.slurm.queue import FactorChange, Queue, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import (
+    Dependent,
+    FactorChange,
+    Failed,
+    Queue,
+    Requeue,
+    Resize,
+    Snapshot,
+    Written,
+)
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +197,46 @@ class Gateway:
             if start + size < len(changes):
                 self._sleep(max(0.0, len(batch) / self._terms.writes_per_s - (time.monotonic() - began)))
         return problems
+
+
+class RecoveryGate:
+    """Queues jobs that failed again, which no other part of the gate does; each change is logged, with its reason."""
+
+    def __init__(self, queue: ScontrolQueue, *, apply: bool) -> None:
+        """Without `apply` nothing reaches Slurm."""
+        self._queue, self._apply = queue, apply
+
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        """Return what was seen of each job that failed, and with `held` of those queued again and held."""
+        return self._queue.failed_jobs(held=held)
+
+    def failed(self, job_id: int) -> Failed | None:
+        """Return one job as slurmctld has it; None where it is gone, or not plain."""
+        return self._queue.failed(job_id)
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        """Queue a job again, or do what is left of that; SlurmError where slurmctld does not answer.
+
+        Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
+        """
+        change = wanted.change
+        if self._apply:
+            written = self._queue.requeue(wanted, kept_open)
+        else:
+            written = Written(job_id=change.job_id, problem=DRY_RUN)
+        log.info("requeue job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
+        return written
+
+    def given_up(self) -> list[Dependent]:
+        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+        return self._queue.given_up()
+
+    def depend(self, change: Dependent) -> Written:
+        """Set a waiting job's dependency; SlurmError where slurmctld does not answer."""
+        dry = Written(job_id=change.job_id, problem=DRY_RUN)
+        written = self._queue.depend(change) if self._apply else dry
+        log.info("job %d waits for %s: %s", change.job_id, change.dependency, written.problem or "done")
+        return written
 
 
 def open_gateway(config: Config, *, apply: bool) -> Gateway:

@@ -19,7 +19,7 @@ import msgspec
 from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.queue import Dependent, QueuedJob
 
 _BETWEEN = re.compile(r"\n\s*\n(?=JobId=\d)")
 _LINE_END = "\n   "
@@ -47,6 +47,10 @@ ALIVE = frozenset({
 _EXCLUSIVE = {"NO": "NODE"}
 # What Slurm calls a job that waits and is held for a reason of its own.
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+# The reason of a job that was queued again in order to be held; squeue prints it with spaces.
+HELD_AGAIN = "job_requeued_in_held_state"
+# The reason of a job whose dependency has failed.
+GIVEN_UP = "DependencyNeverSatisfied"
 # Constraints of placement that a record has no field for, each with what it says where there is none.
 _OTHER = {
     "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
@@ -71,6 +75,26 @@ def parse_owners(text: str) -> dict[int, int]:
         if job.isdigit() and uid.isdigit():
             owners[int(job)] = int(uid)
     return owners
+
+
+def parse_failed_jobs(text: str) -> dict[int, str]:
+    """Read `job id|state|start|reason` lines of squeue, by job; of what waits only what was queued again and held."""
+    found: dict[int, str] = {}
+    for line in text.splitlines():
+        job, state, _, reason = (*line.split("|"), "", "", "")[:4]
+        if job.isdigit() and (state != "PENDING" or reason.replace(" ", "_") == HELD_AGAIN):
+            found[int(job)] = line
+    return found
+
+
+def parse_given_up(text: str) -> list[Dependent]:
+    """Read `job id|uid|reason|dependency` lines of squeue: those that Slurm has given up, for a job that failed."""
+    found = []
+    for line in text.splitlines():
+        job, uid, reason, dependency = (*line.split("|"), "", "", "")[:4]
+        if job.isdigit() and uid.isdigit() and reason == GIVEN_UP:
+            found.append(Dependent(job_id=int(job), uid=int(uid), dependency=dependency))
+    return found
 
 
 def parse_jobs(text: str, owners: Mapping[int, int]) -> Listing:

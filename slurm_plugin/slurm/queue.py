@@ -99,13 +99,17 @@ class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names."""
+    """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names.
+
+    `most_age_s` is from when on a job's age counts in full; 0 where that is not said.
+    """
 
     priority_type: str
     scheduler_type: str
     parameters: tuple[str, ...]
     site_factor_plugin: str = ""
     weights: Mapping[str, int] = {}
+    most_age_s: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +146,40 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
     admin_comment: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """A record with what slurmctld still knows of its last run.
+
+    `exit_codes` are its own, and the highest of its steps'; `restarts` says how often it was queued again, `requeues`
+    whether its user lets it be.
+    """
+
+    job: QueuedJob
+    restarts: int
+    requeues: bool
+    exit_codes: tuple[str, ...]
+
+
+class Requeue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a record that failed is to ask when it is queued again; `restarts` is how often it had been before.
+
+    Its admin comment is `before`, until that of `change` tells it from one that was queued again by anybody else. A
+    SiteFactor is written with that, where it is not 0.
+    """
+
+    change: Resize
+    before: str
+    restarts: int
+    site_factor: int = 0
+
+
+class Dependent(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that waits for others, as squeue prints it, and whose it is."""
+
+    job_id: int
+    uid: int
+    dependency: str
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,9 @@ REASONS = (
     Reason("JobHeld*", "an administrator holds it; ask there", _HELD),
     Reason("JobHold*", "it was queued again too often and is held; `scontrol release` lets it go", _HELD),
     Reason(
+        "job_requeued_in_held_state", "it was queued again and is held; `scontrol release` lets it go", _HELD
+    ),
+    Reason(
         "JobArrayTaskLimit",
         "as many tasks of its array run as the array allows at a time (the %N of --array)",
         "its array runs as many tasks as it may",

@@ -42,9 +42,12 @@ def run_updates(updates: Sequence[str], *, patience_s: float) -> list[str]:
     return complaints + _run_short(short, patience_s)
 
 
-def run_update(*words: str, patience_s: float) -> str:
-    """Run one scontrol with these arguments; return its complaint, '' where it succeeds."""
-    finished = _scontrol(words, "", patience_s)
+def run_update(*words: str, patience_s: float, kept_open: Sequence[int] = ()) -> str:
+    """Run one scontrol with these arguments; return its complaint, '' where it succeeds.
+
+    It keeps the handles of `kept_open` as long as it runs, whatever becomes of us.
+    """
+    finished = _scontrol(words, "", patience_s, kept_open)
     said = _joined(finished.stderr.splitlines())
     _check(said)
     return said or ("" if finished.returncode == 0 else f"scontrol fails with code {finished.returncode}")
@@ -73,7 +76,9 @@ def _run_short(updates: Sequence[str], patience_s: float) -> list[str]:
     return complaints
 
 
-def _scontrol(words: Sequence[str], text: str, patience_s: float) -> subprocess.CompletedProcess[str]:
+def _scontrol(
+    words: Sequence[str], text: str, patience_s: float, kept_open: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             ("scontrol", *words),
@@ -84,6 +89,7 @@ def _scontrol(words: Sequence[str], text: str, patience_s: float) -> subprocess.
             check=False,
             timeout=patience_s,
             cwd="/",
+            pass_fds=kept_open,
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(

@@ -10,15 +10,25 @@ from __future__ import annotations
 import pwd
 import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm import cluster_lines, job_lines, resizing
+from slurm_plugin.slurm import cluster_lines, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import run
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, SchedulerTerms, Snapshot, Written
+from slurm_plugin.slurm.queue import (
+    Dependent,
+    FactorChange,
+    Failed,
+    QueuedJob,
+    Requeue,
+    Resize,
+    SchedulerTerms,
+    Snapshot,
+    Written,
+)
 from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
 from slurm_plugin.slurm.targets import target_of
 
@@ -28,6 +38,8 @@ WRITE_PATIENCE_S = 30.0
 # Unix seconds, and the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 MULTIFACTOR = "priority/multifactor"
+# Job, state, start, reason: no text of a user's.
+_FAILED = "%A|%T|%S|%r"
 # So many jobs with odd texts are asked for by themselves; the others of a flood of them are not seen.
 _MOST_DOUBTFUL = 200
 # What tasks of an array say that have started or ended since they were read.
@@ -47,9 +59,13 @@ class ScontrolQueue:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
         return cluster_lines.parse_cluster_name(_ask("scontrol", "show", "config"))
 
+    def terms(self) -> SchedulerTerms:
+        """Return what slurm.conf says of scheduling; SlurmError where slurmctld does not answer."""
+        return cluster_lines.parse_terms(_ask("scontrol", "show", "config"))
+
     def read(self) -> Snapshot:
         """Return the cluster as it is now; SlurmError where a command fails."""
-        terms = cluster_lines.parse_terms(_ask("scontrol", "show", "config"))
+        terms = self.terms()
         factors = self._factors(terms)
         jobs = self._jobs()
         counts = terms.weights.get("FairShare", 0) > 0
@@ -90,6 +106,35 @@ class ScontrolQueue:
         """Change what a pending job asks for; all of it or nothing."""
         return resizing.resize(change, self._record, _update)
 
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        """Return a line for each job that failed, by job: another one where that failed again.
+
+        With `held`, also of those that were queued again and held.
+        """
+        states = ",".join((*requeuing.FAILED, *(("PENDING",) if held else ())))
+        said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--format={_FAILED}")
+        return job_lines.parse_failed_jobs(said)
+
+    def given_up(self) -> list[Dependent]:
+        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+        said = _ask("squeue", "--noheader", "--all", "--states=PENDING", "--format=%A|%U|%r|%E")
+        return job_lines.parse_given_up(said)
+
+    def depend(self, change: Dependent) -> Written:
+        """Set a waiting job's dependency."""
+        return Written(job_id=change.job_id, problem=_update(_depend(change)))
+
+    def failed(self, job_id: int) -> Failed | None:
+        """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
+        return requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        """Queue a job that failed again, with other resources, or do what is left of that.
+
+        Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
+        """
+        return requeuing.requeue(wanted, self.failed, partial(_update, kept_open=kept_open))
+
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:
             return {}
@@ -115,6 +160,16 @@ class ScontrolQueue:
         """Return a job's record as it is now; None where it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
         return found[0] if len(found) == 1 else None
+
+
+def _depend(change: Dependent) -> list[str]:
+    """In its user's name, as he did."""
+    return [
+        f"--uid={change.uid}",
+        "update",
+        f"JobId={change.job_id}",
+        f"Dependency={change.dependency}",
+    ]
 
 
 def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: bool) -> QueuedJob:
@@ -146,10 +201,10 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def run_shown(job_id: int) -> str:
+def run_shown(job_id: int, *options: str) -> str:
     """Return what scontrol shows of one job; '' where it is gone."""
     try:
-        return _ask("scontrol", "--all", "show", "job", str(job_id))
+        return _ask("scontrol", "--all", *options, "show", "job", str(job_id))
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return ""
@@ -160,8 +215,8 @@ def _owners() -> dict[int, int]:
     return job_lines.parse_owners(_ask("squeue", "--noheader", "--all", "--array", "--format=%A|%U"))
 
 
-def _update(words: Sequence[str]) -> str:
-    return run_update(*words, patience_s=WRITE_PATIENCE_S)
+def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
+    return run_update(*words, patience_s=WRITE_PATIENCE_S, kept_open=kept_open)
 
 
 def _ask(*command: str) -> str:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from accounting.decisions import (
     encode_decision,
 )
 from accounting.request import Grant, JobRequest, granted
-from accounting.token import asked_request, find_token, format_token, granted_by, replace_token
+from accounting.token import asked_request, find_token, format_token, granted_by, mark_recovery, replace_token
 from tests.builders import decision, request
 
 AMOUNTS = st.none() | st.integers(0, 10**9)
@@ -211,6 +212,26 @@ def test_only_the_last_token_is_replaced_as_only_it_is_read() -> None:
     assert replace_token("rightsizer/1;id=a rightsizer/1;id=b x", "T") == "rightsizer/1;id=a T x"
     with pytest.raises(ValueError, match="without a token"):
         replace_token("nobody's words", "T")
+
+
+@given(REQUESTS, GRANTS, st.integers(0, 10**6), st.text(alphabet="abc =;", max_size=12))
+def test_the_mark_of_a_recovery_changes_nothing_else(
+    asked: JobRequest, grant: Grant, restarts: int, after: str
+) -> None:
+    plain = format_token(decision(request=asked, grant=grant, applied=True))
+    marked = mark_recovery(f"x {plain} {after}", "timeout", restarts)
+    assert marked == f"x {plain};recovery=timeout:{restarts} {after}"
+    token = find_token(marked)
+    assert token is not None
+    assert msgspec.structs.replace(token, recovered_at=None) == find_token(plain)
+    assert token.recovered_at == restarts
+
+
+@pytest.mark.parametrize("said", ["", "x", "x:", ":1", "x:-1", "x:1:1", "X:1", "x:1.0"])
+def test_what_is_no_mark_of_a_recovery_is_none(said: str) -> None:
+    token = find_token(f"rightsizer/1;id=a;recovery={said}")
+    assert token is not None
+    assert token.recovered_at is None
 
 
 @given(st.integers(0, 10_000), st.integers(0, 64), st.booleans())

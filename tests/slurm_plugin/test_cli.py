@@ -59,6 +59,7 @@ EVERYDAY = [
     ["export", "--to", "x.csv"],
     ["serve"],
     ["disable"],
+    ["recover"],
 ]
 
 
@@ -70,7 +71,16 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], r
     assert_one_line(run(*arguments), 2, "cannot read the configuration")
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["train", "--nonsense"], ["explain", "x"], ["predict"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["train", "--nonsense"],
+        ["explain", "x"],
+        ["predict"],
+        ["recover", "--watch", "--job", "7"],
+    ],
+)
 def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
     ran = run(*arguments, *(["--config", str(site.config_file)] if arguments == ["train"] else []))
     assert (ran.code, ran.out) == (2, "")

@@ -14,7 +14,7 @@ from accounting.request import Grant, JobRequest, granted
 from accounting.token import find_token, format_token
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Prediction
-from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, Again, size_again
+from slurm_plugin.advisor.late import RECOVERED, SCRIPT_NOT_KNOWN, Again, size_again
 from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, cpus_must_stay
 from slurm_plugin.config import Config, Policy, Rule
 from slurm_plugin.policy.facts import Minimum, SiteFacts
@@ -200,6 +200,12 @@ def test_a_grant_that_the_hook_refused_is_not_tried_again() -> None:
     queued = Queued(Known(3000.0))
     token = format_token(queued.answer.decision).replace(";granted=", ";would=") + ";refused=coupled_field"
     assert queued.again(Known(200.0), admin_comment=token) == "refused:coupled_field"
+
+
+def test_a_job_that_came_back_as_it_was_asked_keeps_that() -> None:
+    queued = Queued(Known(3000.0))
+    token = format_token(queued.answer.decision) + ";recovery=out_of_memory:0"
+    assert queued.again(Known(200.0), admin_comment=token) == RECOVERED
 
 
 def test_without_a_model_or_evidence_nothing_changes() -> None:

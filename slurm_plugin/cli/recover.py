@@ -1,0 +1,112 @@
+"""`rightsizer recover`: jobs that failed because we cut them come back as asked; a dry run unless told otherwise."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.config import Config, load_config
+
+if TYPE_CHECKING:
+    from slurm_plugin.recovery.rounds import Outcome, Recoverer
+
+
+@click.command("recover")
+@click.option("--job", "job_id", type=click.IntRange(1), help="Only this one, once it has ended.")
+@click.option(
+    "--watch", "watches", is_flag=True, help="Go on until stopped, every recovery.period_s seconds."
+)
+@click.option("--apply", is_flag=True, help="Bring them back; without it nothing is written to Slurm.")
+@config_option
+@format_option
+def recover(
+    job_id: int | None, watches: bool, apply: bool, config_file: str | None, output_format: str
+) -> None:
+    """Show which jobs failed for want of what we took from them, and with --apply queue them again as they were asked.
+
+    Killed for memory with less than was asked, or out of time with fewer CPUs: such a job is queued again once, under
+    its own number, with its original request. One that may not be requeued is written down as lost, and `rightsizer
+    explain` tells of it. slurmctld knows ended jobs for MinJobAge only, so leave --watch running.
+
+    \b
+    Example:
+      rightsizer recover
+      rightsizer recover --watch --apply
+      rightsizer recover --job 4711 --apply
+    """
+    if watches and job_id is not None:
+        raise click.UsageError("--watch and --job do not go together; give one of them")
+    config = load_config(config_file)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if apply else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    recoverer = recoverer_of(config, apply=apply)
+    if watches:
+        watch_on(recoverer, config.recovery.period_s)
+        return
+    found = recoverer.round() if job_id is None else recoverer.one(job_id, config.recovery.patience_s)
+    print_rows([row_of(one) for one in found], output_format)
+    note(f"{len(found)} jobs failed because we cut them" + ("" if apply or not found else "; --apply acts"))
+
+
+def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
+    """Return what recovers as the configuration says; SlurmError where slurmctld does not answer."""
+    from slurm_plugin.advisor.standing import cpus_must_stay
+    from slurm_plugin.recovery.journal import Journal
+    from slurm_plugin.recovery.judging import SiteTerms
+    from slurm_plugin.recovery.rounds import Recoverer
+    from slurm_plugin.slurm.gateway import RecoveryGate
+    from slurm_plugin.slurm.release import read_release
+    from slurm_plugin.slurm.scontrol_queue import MULTIFACTOR, ScontrolQueue
+
+    queue = ScontrolQueue()
+    scheduling = queue.terms()
+    # A plugin of the site's sets SiteFactors itself.
+    age_counts = scheduling.priority_type == MULTIFACTOR and not scheduling.site_factor_plugin
+    return Recoverer(
+        RecoveryGate(queue, apply=apply),
+        Journal(Path(config.recovery.directory)),
+        apply=apply,
+        most=config.recovery.most_jobs,
+        terms=SiteTerms(
+            cpus_stay=cpus_must_stay(read_release()),
+            age_points=scheduling.weights.get("Age", 0) if age_counts else 0,
+            most_age_s=scheduling.most_age_s,
+        ),
+    )
+
+
+def watch_on(recoverer: Recoverer, period_s: float) -> None:
+    """Go through rounds until SIGTERM or SIGINT, which end it after the round that it is in."""
+    from slurm_plugin.recovery.rounds import watch
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    watch(recoverer, period_s, stop)
+    note("stopped")
+
+
+def row_of(outcome: Outcome) -> dict[str, object]:
+    """Return a job's row: what it ran with, what it was asked with, and what became of it."""
+    job, recovery = outcome.run.job, outcome.recovery
+    return {
+        "job": job.job_id,
+        "user": job.user,
+        "name": job.name,
+        "cause": recovery.cause if recovery else "begun before",
+        "given MiB": recovery.given.mem_mib if recovery else None,
+        "asked MiB": recovery.asked.mem_mib if recovery else None,
+        "given CPUs": recovery.given.cpus if recovery else None,
+        "asked CPUs": recovery.asked.cpus if recovery else None,
+        "what": outcome.problem or "queued again",
+    }

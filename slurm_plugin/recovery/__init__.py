@@ -1,0 +1,1 @@
+"""What becomes of a job that failed because it got less than its user asked for."""

@@ -1,0 +1,171 @@
+"""Whether a job that ended failed for want of what we took from it, and what it is to get instead. Pure.
+
+It decides by what slurmctld tells of the job (state, exit codes, what it was given) and by our token in its admin
+comment (what was asked, what we granted). A job that we did not cut, or that somebody changed since, is none of ours.
+It reads no output of a job: a program that ends by itself for want of memory, with a code of its own, is not told apart
+from one that fails for another reason.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from accounting.request import Grant, JobRequest, granted
+from accounting.token import asked_request, find_token, granted_by, mark_recovery
+from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from slurm_plugin.slurm.queue import Failed, QueuedJob, Requeue, Resize
+
+Cause = Literal["out_of_memory", "killed", "timeout"]
+
+# Exit codes as slurmctld prints them, code:signal. 0:125 is its own for a step that was killed for memory; a shell
+# whose child was killed (SIGKILL, as the kernel does it) ends with 137.
+_KILLED_FOR_MEMORY = "0:125"
+_KILLED = ("137:0", "0:9")
+
+# Why a job is left alone.
+NOT_OURS = "no-token"
+NOT_CUT = "not-cut"
+NOT_FOR_WANT = "failed for another reason"
+NOT_WHAT_WE_CUT = "what it wanted was not cut"
+BEFORE = "recovered before"
+# Why one that failed by us cannot come back by itself.
+NO_REQUEUE = "its user does not let it be requeued"
+NOT_BATCH = "srun and salloc have no script that could run again"
+HET_JOB = "a component of a het job does not run again alone"
+CPUS_STAY = "this release of Slurm cannot give its CPUs back while it waits"
+MEMORY_BY_GPU = "memory that comes with GPUs cannot be given back while it waits"
+
+
+class SiteTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all jobs of a site: no CPUs may be changed of one that waits; what age counts in priorities.
+
+    `age_points` are those of a job that waited for `most_age_s` or longer.
+    """
+
+    cpus_stay: bool = False
+    age_points: int = 0
+    most_age_s: float = 0.0
+
+
+PLAIN = SiteTerms()
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that failed by us. `requeue` is what brings it back; None where it cannot come back, and `lost` says why.
+
+    `asked` is its user's request, `given` what it ran with.
+    """
+
+    cause: Cause
+    decision_id: str
+    asked: JobRequest
+    given: JobRequest
+    requeue: Requeue | None = None
+    lost: str = ""
+
+
+def judge(run: Failed, terms: SiteTerms = PLAIN) -> Recovery | str:
+    """Return how a job is recovered, or why it is none to be recovered."""
+    token = find_token(run.job.admin_comment)
+    cause = cause_of(run)
+    if token is None:
+        return NOT_OURS
+    if token.recovered_at is not None:
+        return BEFORE
+    if cause is None:
+        return NOT_FOR_WANT
+    asked, grant = asked_request(token, run.job.user), granted_by(token)
+    if token.mode != "enforce" or asked is None or not grant:
+        return NOT_CUT
+    if not wants(cause, asked, grant):
+        return NOT_WHAT_WE_CUT
+    if not stands_at(run.job, granted(asked, grant)):
+        return CHANGED
+    found = Recovery(cause=cause, decision_id=token.decision_id, asked=asked, given=granted(asked, grant))
+    lost = why_lost(run, cause, asked, grant, cpus_stay=terms.cpus_stay)
+    if lost:
+        return msgspec.structs.replace(found, lost=lost)
+    change = _change(run.job, asked, grant, cpus_stay=terms.cpus_stay)
+    comment = mark_recovery(run.job.admin_comment, cause, run.restarts)
+    requeue = Requeue(
+        change=msgspec.structs.replace(change, admin_comment=comment),
+        before=run.job.admin_comment,
+        restarts=run.restarts,
+        site_factor=lost_points(run.job, terms),
+    )
+    return msgspec.structs.replace(found, requeue=requeue)
+
+
+def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
+    """Return what is left to do of a job that was queued again, marked, and not released; None of any other.
+
+    It holds where nothing but slurmctld remembers what was begun.
+    """
+    token = find_token(run.job.admin_comment)
+    if token is None or token.recovered_at != run.restarts - 1 or run.job.reason != HELD_AGAIN:
+        return None
+    asked = asked_request(token, run.job.user)
+    if asked is None:
+        return None
+    change = _change(run.job, asked, granted_by(token), cpus_stay=terms.cpus_stay)
+    return Requeue(
+        change=msgspec.structs.replace(change, admin_comment=run.job.admin_comment),
+        before=run.job.admin_comment,
+        restarts=token.recovered_at,
+    )
+
+
+def cause_of(run: Failed) -> Cause | None:
+    """Return for want of what a job failed, as far as slurmctld tells; None where it did not."""
+    state = run.job.state
+    if state == "TIMEOUT":
+        return "timeout"
+    if state == "OUT_OF_MEMORY" or (state == "FAILED" and _KILLED_FOR_MEMORY in run.exit_codes):
+        return "out_of_memory"
+    if state == "FAILED" and any(code in _KILLED for code in run.exit_codes):
+        return "killed"
+    return None
+
+
+def wants(cause: Cause, asked: JobRequest, grant: Grant) -> bool:
+    """Whether a grant took of what a job then wanted: CPUs where its time ran out, else memory in all."""
+    if cause == "timeout":
+        return grant.cpus_per_task is not None
+    given = granted(asked, grant)
+    return (given.mem_mib or 0) < (asked.mem_mib or 0)
+
+
+def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
+    """Return the points of priority that a job had for its age when it started: queued again, it is young."""
+    if not terms.most_age_s or not job.eligible_s:
+        return 0
+    age = min(1.0, max(0.0, job.start_s - job.eligible_s) / terms.most_age_s)
+    return round(age * terms.age_points)
+
+
+def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
+    """Return why a job that failed by us cannot come back by itself; '' where it can."""
+    by_cpu = cause == "timeout" or asked.mem_per_cpu_mib is not None
+    reasons = (
+        (not run.job.batch, NOT_BATCH),
+        (bool(run.job.het_job_id), HET_JOB),
+        (not run.requeues, NO_REQUEUE),
+        (cause != "timeout" and asked.mem_per_gpu_mib is not None, MEMORY_BY_GPU),
+        (cpus_stay and by_cpu and grant.cpus_per_task is not None, CPUS_STAY),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
+def _change(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> Resize:
+    """Return the change that gives back what was taken, but GPUs, and CPUs where they stay."""
+    back = {
+        kind: getattr(asked, kind)
+        for kind in KINDS
+        if getattr(grant, kind) is not None and not (cpus_stay and kind == "cpus_per_task")
+    }
+    return Resize(
+        job_id=job.job_id, uid=job.uid, num_tasks=asked.num_tasks, reason="as asked at first", **back
+    )

@@ -1,0 +1,227 @@
+"""Brings jobs back that failed by us: one round after another, or one job. It decides only what is looked at, and when.
+
+Rounds and single calls take turns by a lock; what slurmctld holds of a job says whether anything is left to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+
+from accounting.errors import RightsizerError
+from slurm_plugin.recovery.dependents import failed_by, mended
+from slurm_plugin.recovery.journal import Entry, Journal, Run, What
+from slurm_plugin.recovery.judging import PLAIN, Recovery, SiteTerms, continued, judge
+from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from slurm_plugin.slurm.requeuing import ENDING, FAILED, FINAL, GONE
+
+log = logging.getLogger(__name__)
+
+S_PER_H, MIB_PER_GIB = 3600.0, 1024.0
+_PAUSE_S = 0.2
+TRIES_AGAIN = "this round failed, the next one tries again"
+# slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
+LOOKED_BACK_S = 2 * 86_400.0
+
+
+class Gate(Protocol):
+    """What recovery needs of the one gate (slurm_plugin/slurm/gateway.py)."""
+
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        """Return what was seen of each job that failed, and with `held` of those queued again and held."""
+
+    def failed(self, job_id: int) -> Failed | None:
+        """Return one job as slurmctld has it; None where it is gone, or not plain."""
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        """Queue it again with other resources, or do what is left of that."""
+
+    def given_up(self) -> list[Dependent]:
+        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+
+    def depend(self, change: Dependent) -> Written:
+        """Set a waiting job's dependency."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a job: how it is recovered (None: it was continued), and '' or the problem."""
+
+    job_id: int
+    run: Failed
+    recovery: Recovery | None
+    problem: str = ""
+
+
+class Recoverer:
+    """Looks at what failed, once each."""
+
+    def __init__(
+        self, gate: Gate, journal: Journal, *, apply: bool, most: int, terms: SiteTerms = PLAIN
+    ) -> None:
+        """`most` bounds the jobs of a round; without `apply` nothing is written, to Slurm or to the journal."""
+        self._gate, self._journal = gate, journal
+        self._apply, self._most, self._terms = apply, most, terms
+        self._left: dict[int, str] = {}
+        self._is_first = self._mends = True
+        self._lock: tuple[int, ...] = ()
+
+    def round(self) -> list[Outcome]:
+        """Recover what failed since the last round; SlurmError where slurmctld does not answer.
+
+        The first one also looks for what was begun and forgotten: queued again, marked, and still held.
+        """
+        with self._alone():
+            seen = self._gate.failed_jobs(held=self._is_first)
+            known = self._journal.newest(time.time() - LOOKED_BACK_S)
+            self._left = {job: what for job, what in self._left.items() if seen.get(job) == what}
+            begun = [entry.job_id for entry in known.values() if entry.what == "begun"]
+            due = [*begun, *(job for job in seen if job not in self._left and job not in begun)]
+            found = list(self._outcomes(due[: self._most], known))
+            self._mend_dependents(found)
+        for job in due[: self._most]:
+            if job in seen:
+                self._left[job] = seen[job]
+        self._is_first = self._is_first and len(due) > self._most
+        return found
+
+    def one(self, job_id: int, patience_s: float) -> list[Outcome]:
+        """Recover one job, once it has ended; nothing where it is none of ours."""
+        until_s = time.monotonic() + patience_s
+        while self._is_ending(job_id) and time.monotonic() < until_s:
+            time.sleep(_PAUSE_S)
+        with self._alone():
+            found = list(self._outcomes([job_id], self._journal.newest(time.time() - LOOKED_BACK_S)))
+            if found:
+                self._mend_dependents(found)
+            return found
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one who recovers; a dry run may always watch."""
+        if not self._apply:
+            yield
+            return
+        with self._journal.alone() as lock:
+            self._lock = (lock,)
+            yield
+
+    def _is_ending(self, job_id: int) -> bool:
+        run = self._gate.failed(job_id)
+        return run is not None and run.job.state == ENDING
+
+    def _outcomes(self, jobs: list[int], known: dict[Run, Entry]) -> Iterator[Outcome]:
+        begun = {entry.job_id: entry for entry in known.values() if entry.what == "begun"}
+        for job_id in jobs:
+            run = self._gate.failed(job_id)
+            if job_id in begun:
+                outcome = self._continue(run, begun[job_id])
+            else:
+                outcome = None if run is None else self._look(run, known)
+            if outcome is not None:
+                yield outcome
+
+    def _mend_dependents(self, found: Sequence[Outcome]) -> None:
+        """Let those wait on whom Slurm gave up for a job that is back, as their users had set it.
+
+        They are looked for at first, and after each job that came back.
+        """
+        self._mends = self._mends or any(not one.problem for one in found)
+        if not self._mends:
+            return
+        given_up = self._gate.given_up()
+        named = set[int]().union(*(failed_by(job.dependency) for job in given_up))
+        known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
+        back = {number for entry in known for number in self._back(entry, named)}
+        for job in given_up:
+            dependency = mended(job.dependency, back)
+            if dependency:
+                self._gate.depend(msgspec.structs.replace(job, dependency=dependency))
+        self._mends = False
+
+    def _back(self, entry: Entry, named: set[int]) -> set[int]:
+        """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
+        numbers = {entry.job_id, entry.array_job_id} & named
+        run = self._gate.failed(entry.job_id) if numbers and entry.what == "requeued" else None
+        return numbers if run and run.restarts > entry.restarts and run.job.state not in FAILED else set()
+
+    def _continue(self, run: Failed | None, entry: Entry) -> Outcome | None:
+        """Go on with what another one began; who is gone meanwhile is not begun any more."""
+        if run is None or entry.requeue is None:
+            self._note(entry, "lost", GONE)
+            return None
+        written = self._gate.requeue(entry.requeue, self._lock)
+        self._conclude(entry, written)
+        return Outcome(job_id=entry.job_id, run=run, recovery=None, problem=written.problem)
+
+    def _look(self, run: Failed, known: dict[Run, Entry]) -> Outcome | None:
+        job = run.job
+        left = continued(run, self._terms)
+        if left is not None:
+            problem = self._gate.requeue(left, self._lock).problem
+            return Outcome(job_id=job.job_id, run=run, recovery=None, problem=problem)
+        recovery = judge(run, self._terms)
+        if isinstance(recovery, str):
+            log.debug("job %d is left: %s", job.job_id, recovery)
+            return None
+        entry = entry_of(run, recovery, time.time())
+        if recovery.requeue is None:
+            if entry.run not in known:
+                self._note(entry, "lost", recovery.lost)
+                log.warning("job %d of %s failed by us and is lost: %s", job.job_id, job.user, recovery.lost)
+            return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=recovery.lost)
+        self._note(entry, "begun")
+        written = self._gate.requeue(recovery.requeue, self._lock)
+        self._conclude(entry, written)
+        return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=written.problem)
+
+    def _conclude(self, entry: Entry, written: Written) -> None:
+        if not written.problem:
+            self._note(entry, "requeued")
+        elif written.problem in FINAL:
+            self._note(entry, "lost", written.problem)
+
+    def _note(self, entry: Entry, what: What, why: str = "") -> None:
+        if self._apply:
+            done = msgspec.structs.replace(entry, what=what, why=why, time_s=time.time())
+            if what != "begun":
+                done = msgspec.structs.replace(done, requeue=None)
+            self._journal.append(done)
+
+
+def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
+    """Return the journal's line of a job that failed by us, with the hours that it held in vain."""
+    job = run.job
+    hours = max(0.0, job.end_s - job.start_s) / S_PER_H
+    return Entry(
+        job_id=job.job_id,
+        restarts=run.restarts,
+        what="begun",
+        time_s=now_s,
+        cause=recovery.cause,
+        user=job.user,
+        decision_id=recovery.decision_id,
+        cpu_hours=round(job.cpus * hours, 4),
+        mem_gib_hours=round(job.mem_mib / MIB_PER_GIB * hours, 4),
+        requeue=recovery.requeue,
+        array_job_id=job.array_job_id,
+    )
+
+
+def watch(recoverer: Recoverer, period_s: float, stop: threading.Event) -> None:
+    """Go through rounds until `stop` is set; one that fails is said once, and the next one tries again."""
+    complaint = ""
+    while not stop.is_set():
+        try:
+            recoverer.round()
+            complaint = ""
+        except Exception as error:  # the loop must go on, whatever a round meets
+            if repr(error) != complaint:
+                log.error("%s: %s", TRIES_AGAIN, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
+            complaint = repr(error)
+        stop.wait(period_s)

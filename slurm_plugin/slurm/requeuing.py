@@ -1,0 +1,105 @@
+"""How a job that failed is queued again with other resources, step by step; every step may be its writer's last.
+
+slurmctld changes nothing of a job that has ended, not even its comment. So it is queued again and held first; then
+comes the comment that says so; then the resources, in the user's name (resizing.py says why); only then it is released.
+What is left to do is read off the job each time: whoever was cut off is continued by the next one. A job that has ended
+and carries the mark is never queued again, so that it comes back once.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_plain
+from slurm_plugin.slurm.queue import Failed, Requeue, Written
+from slurm_plugin.slurm.resizing import Update, resource_words
+from slurm_plugin.slurm.targets import target_of
+
+Look = Callable[[int], "Failed | None"]
+
+# States of which a job may be queued again by us.
+FAILED = ("OUT_OF_MEMORY", "FAILED", "TIMEOUT")
+# So it is printed while nodes are cleaned up, and EpilogSlurmctld runs.
+ENDING = "COMPLETING"
+GONE = "gone"
+STILL_ENDING = "still ending"
+CHANGED = "changed by somebody else meanwhile"
+RESTARTED = "restarted by somebody else"
+# What no later try would change.
+FINAL = (GONE, CHANGED, RESTARTED)
+_LINE = re.compile(
+    r"^   Requeue=(?P<requeue>\d) Restarts=(?P<restarts>\d+) .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE
+)
+_OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
+_PAUSE_S, _PATIENCE_S = 0.1, 5.0
+# Queue again, mark, resize, release; one more for each that a slow slurmctld shows late.
+_MOST_STEPS = 8
+
+
+def parse_failed(text: str, job_id: int) -> Failed | None:
+    """Return a record of `scontrol --details show job`, in whatever state; None where it is gone, or not plain."""
+    found = [job for job in parse_plain(text) if job.job_id == job_id]
+    blocks = [block for block in re.split(r"\n\s*\n(?=JobId=)", text) if block.startswith(f"JobId={job_id} ")]
+    line = _LINE.search(blocks[0]) if len(found) == len(blocks) == 1 else None
+    if line is None:
+        return None
+    return Failed(
+        job=found[0],
+        restarts=int(line["restarts"]),
+        requeues=line["requeue"] == "1",
+        exit_codes=(line["code"], *_OF_STEPS.findall(blocks[0])),
+    )
+
+
+def requeue(
+    wanted: Requeue, look: Look, update: Update, sleep: Callable[[float], None] = time.sleep
+) -> Written:
+    """Carry it out, or what is left of it; SlurmError where slurmctld does not answer."""
+    job_id = wanted.change.job_id
+    waits_until_s = time.monotonic() + _PATIENCE_S
+    for _ in range(_MOST_STEPS):
+        run = look(job_id)
+        while run is not None and run.job.state == ENDING and time.monotonic() < waits_until_s:
+            sleep(_PAUSE_S)
+            run = look(job_id)
+        if run is None:
+            return Written(job_id=job_id, problem=GONE)
+        words = next_words(run, wanted)
+        if isinstance(words, str):
+            return Written(job_id=job_id, problem=words)
+        complaint = update(words)
+        if complaint:
+            return Written(job_id=job_id, problem=complaint)
+    return Written(job_id=job_id, problem="not kept")
+
+
+def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
+    """Return what to tell scontrol next; '' where all is done, else why nothing may be done."""
+    job, change, target = run.job, wanted.change, target_of(run.job)
+    marked = job.admin_comment == change.admin_comment
+    if not marked and job.admin_comment != wanted.before:
+        return CHANGED
+    if job.state == ENDING:
+        return STILL_ENDING
+    if run.restarts == wanted.restarts and job.state in FAILED and not marked:
+        return ("requeuehold", target)
+    if run.restarts != wanted.restarts + 1:
+        return RESTARTED
+    if job.held and job.reason == HELD_AGAIN:
+        return _next_of_held(run, wanted, target, marked=marked)
+    # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
+    return "" if marked and not resource_words(job, change) else CHANGED
+
+
+def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) -> Sequence[str]:
+    job, change = run.job, wanted.change
+    if not marked:
+        place = (f"SiteFactor={wanted.site_factor}",) if wanted.site_factor else ()
+        return ("update", f"JobId={target}", f"AdminComment={change.admin_comment}", *place)
+    words = resource_words(job, change)
+    if words:
+        # Slurm makes a job that is queued again wait for two minutes.
+        return (f"--uid={job.uid}", "update", f"JobId={target}", *words, "StartTime=now")
+    return ("release", target)

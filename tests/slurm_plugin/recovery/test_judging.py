@@ -1,0 +1,167 @@
+"""Who comes back, who is told, and who is none of ours: by what slurmctld tells of a job, and by our token."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.request import Grant, JobRequest
+from accounting.token import find_token, format_token
+from slurm_plugin.advisor.standing import CHANGED
+from slurm_plugin.recovery import judging
+from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from slurm_plugin.slurm.queue import Failed, Resize
+from tests.builders import decision
+from tests.slurm_plugin.queued import waiting
+
+ASKED = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000)
+GRANT = Grant(cpus_per_task=2, mem_per_node_mib=500)
+
+
+def token(asked: JobRequest = ASKED, grant: Grant = GRANT, **fields: Any) -> str:
+    return format_token(decision(request=asked, grant=grant, applied=True, **fields))
+
+
+def failed(state: str = "OUT_OF_MEMORY", *codes: str, requeues: bool = True, **fields: Any) -> Failed:
+    """A job that ran with what GRANT gave it, and failed."""
+    job = waiting(
+        7,
+        uid=1000,
+        state=state,
+        num_tasks=2,
+        cpus_per_task=2,
+        mem_per_node_mib=500,
+        admin_comment=f"old {token()} x",
+    )
+    return Failed(
+        job=msgspec.structs.replace(job, **fields),
+        restarts=0,
+        requeues=requeues,
+        exit_codes=codes or ("1:0",),
+    )
+
+
+def change_of(found: Recovery | str) -> Resize:
+    assert isinstance(found, Recovery)
+    assert found.requeue is not None
+    return found.requeue.change
+
+
+def test_it_comes_back_with_all_that_was_asked_and_a_mark() -> None:
+    found = judge(failed())
+    change = change_of(found)
+    assert (change.cpus_per_task, change.mem_per_node_mib, change.mem_per_cpu_mib) == (8, 8000, None)
+    assert (change.job_id, change.uid, change.num_tasks) == (7, 1000, 2)
+    comment = change.admin_comment or ""
+    marked = find_token(comment)
+    assert marked is not None
+    assert marked.recovered_at == 0
+    assert comment.replace(";recovery=out_of_memory:0", "") == failed().job.admin_comment
+
+
+@pytest.mark.parametrize(
+    ("state", "codes", "cause"),
+    [
+        ("OUT_OF_MEMORY", ("0:125",), "out_of_memory"),
+        # An srun in the script was killed for memory, and the script failed for that.
+        ("FAILED", ("1:0", "0:125"), "out_of_memory"),
+        ("FAILED", ("137:0",), "killed"),
+        ("FAILED", ("0:9",), "killed"),
+        ("TIMEOUT", ("0:0",), "timeout"),
+    ],
+)
+def test_what_slurmctld_tells_of_it_is_the_cause(state: str, codes: tuple[str, ...], cause: str) -> None:
+    found = judge(failed(state, *codes))
+    assert isinstance(found, Recovery)
+    assert found.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (failed(admin_comment="jobstats"), judging.NOT_OURS),
+        (failed("FAILED", "1:0"), judging.NOT_FOR_WANT),
+        (failed("COMPLETED", "0:0", "0:125"), judging.NOT_FOR_WANT),
+        (failed("CANCELLED", "0:15"), judging.NOT_FOR_WANT),
+        (failed("NODE_FAIL", "0:9"), judging.NOT_FOR_WANT),
+        (failed(admin_comment=token(mode="observe")), judging.NOT_CUT),
+        (failed(admin_comment=token(grant=Grant())), judging.NOT_CUT),
+        (failed(admin_comment=token().replace("granted=", "would=")), judging.NOT_CUT),
+        (failed(admin_comment=token(grant=Grant(cpus_per_task=2))), judging.NOT_WHAT_WE_CUT),
+        (failed("TIMEOUT", admin_comment=token(grant=Grant(mem_per_node_mib=500))), judging.NOT_WHAT_WE_CUT),
+        (failed(mem_per_node_mib=600), CHANGED),
+        (failed(admin_comment=f"{token()};recovery=out_of_memory:0"), judging.BEFORE),
+    ],
+)
+def test_whom_we_did_not_make_fail_is_left(run: Failed, reason: str) -> None:
+    assert judge(run) == reason
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (failed(requeues=False), judging.NO_REQUEUE),
+        (failed(batch=False), judging.NOT_BATCH),
+        (failed(het_job_id=6), judging.HET_JOB),
+    ],
+)
+def test_who_failed_by_us_and_cannot_come_back_is_lost(run: Failed, reason: str) -> None:
+    found = judge(run)
+    assert isinstance(found, Recovery)
+    assert (found.requeue, found.lost) == (None, reason)
+
+
+def test_memory_that_came_with_fewer_cpus_was_cut() -> None:
+    """200 MiB for each of 16 CPUs were asked, and 4 CPUs granted."""
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=200)
+    by_cpu = failed(
+        mem_per_node_mib=None, mem_per_cpu_mib=200, admin_comment=token(asked, Grant(cpus_per_task=2))
+    )
+    assert change_of(judge(by_cpu)).cpus_per_task == 8
+    stays = judge(by_cpu, SiteTerms(cpus_stay=True))
+    assert isinstance(stays, Recovery)
+    assert stays.lost == judging.CPUS_STAY
+
+
+def test_where_cpus_stay_memory_comes_back_alone() -> None:
+    change = change_of(judge(failed(), SiteTerms(cpus_stay=True)))
+    assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
+
+
+def test_memory_by_gpu_is_lost() -> None:
+    asked = JobRequest(user="ann", gpus_per_node=2, mem_per_gpu_mib=4000)
+    run = failed(num_tasks=1, admin_comment=token(asked, Grant(mem_per_gpu_mib=500)))
+    found = judge(run)
+    assert isinstance(found, Recovery)
+    assert found.lost == judging.MEMORY_BY_GPU
+
+
+def test_what_was_begun_is_continued_by_its_mark_alone() -> None:
+    wanted = judge(failed())
+    marked = change_of(wanted).admin_comment
+    held = msgspec.structs.replace(failed("PENDING", reason=HELD_AGAIN, admin_comment=marked), restarts=1)
+    left = continued(held)
+    assert left is not None
+    assert msgspec.structs.replace(left.change, reason="") == msgspec.structs.replace(
+        change_of(wanted), reason=""
+    )
+    assert left.restarts == 0
+    assert continued(msgspec.structs.replace(held, restarts=2)) is None
+    assert continued(failed("PENDING", reason=HELD_AGAIN)) is None
+    assert continued(failed("PENDING", reason="JobHeldUser", admin_comment=marked)) is None
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "points"), [(0.0, 0), (-5.0, 0), (1800.0, 500), (3600.0, 1000), (9e9, 1000)]
+)
+def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: int) -> None:
+    run = failed(eligible_s=1e9, start_s=1e9 + waited_s)
+    found = judge(run, SiteTerms(age_points=1000, most_age_s=3600.0))
+    assert isinstance(found, Recovery)
+    assert found.requeue is not None
+    assert found.requeue.site_factor == points
+    without = judge(run)
+    assert isinstance(without, Recovery)
+    assert without.requeue is not None
+    assert without.requeue.site_factor == 0

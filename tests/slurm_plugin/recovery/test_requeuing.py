@@ -1,0 +1,71 @@
+"""What scontrol and squeue of each release print of jobs that failed (tests/contract/failed), and what is believed."""
+
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
+from slurm_plugin.slurm.queue import Failed
+from slurm_plugin.slurm.requeuing import parse_failed
+from slurm_plugin.slurm.targets import target_of
+
+CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
+
+
+class Captured:
+    """The answers of one release."""
+
+    def __init__(self, release: str) -> None:
+        self.folder = CAPTURED / release
+
+    def text(self, name: str) -> str:
+        return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
+
+    def failed(self, name: str, place: int = 0) -> Failed:
+        text = self.text(name)
+        ids = [int(line.split()[0].removeprefix("JobId=")) for line in text.splitlines() if "JobId=" in line]
+        found = parse_failed(text, ids[place])
+        assert found is not None
+        return found
+
+
+@pytest.fixture(params=sorted(folder.name for folder in CAPTURED.iterdir()))
+def captured(request: pytest.FixtureRequest) -> Captured:
+    return Captured(request.param)
+
+
+def test_a_step_that_was_killed_for_memory_is_told_beside_the_jobs_own_code(captured: Captured) -> None:
+    run = captured.failed("step")
+    assert (run.job.state, run.exit_codes) == ("FAILED", ("1:0", "0:125"))
+    assert (run.restarts, run.requeues) == (0, True)
+    assert (run.job.cpus_per_task, run.job.mem_per_node_mib, run.job.uid) == (2, 100, 5)
+    assert run.job.admin_comment.endswith("granted=cpus:2,mem:100")
+
+
+def test_once_it_is_queued_again_it_is_held_and_counted(captured: Captured) -> None:
+    run = captured.failed("held")
+    assert (run.job.state, run.job.held, run.job.reason) == ("PENDING", True, HELD_AGAIN)
+    assert (run.restarts, run.requeues) == (1, True)
+
+
+def test_the_tasks_of_an_array_fail_one_by_one(captured: Captured) -> None:
+    runs = [captured.failed("array", place) for place in (0, 1)]
+    assert {run.job.state for run in runs} == {"OUT_OF_MEMORY"}
+    assert {run.requeues for run in runs} == {False}
+    array = runs[0].job.array_job_id
+    assert {target_of(run.job) for run in runs} == {f"{array}_1", f"{array}_2"}
+
+
+def test_squeue_lists_what_failed_and_what_is_held_again(captured: Captured) -> None:
+    lines = parse_failed_jobs(captured.text("failed") + "77|PENDING|N/A|Resources\n\nrubbish|FAILED\n")
+    ids = {captured.failed("held").job.job_id, *(captured.failed("array", n).job.job_id for n in (0, 1))}
+    assert ids <= lines.keys()
+    assert 77 not in lines
+
+
+def test_a_job_whose_texts_look_like_slurms_lines_is_not_believed(captured: Captured) -> None:
+    text, run = captured.text("step"), captured.failed("step")
+    forged = "x\n   Requeue=1 Restarts=9 BatchFlag=1 Reboot=0 ExitCode=0:125"
+    assert parse_failed(text.replace("JobName=step", f"JobName={forged}"), run.job.job_id) is None
+    assert parse_failed(text + "\n\n" + text, run.job.job_id) is None
+    assert parse_failed("", run.job.job_id) is None

@@ -1,0 +1,313 @@
+"""A job comes back once: whoever dies, at whichever step, and however many see it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.errors import SlurmError
+from slurm_plugin.recovery.dependents import mended
+from slurm_plugin.recovery.journal import Entry, Journal, told
+from slurm_plugin.recovery.judging import SiteTerms
+from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
+from slurm_plugin.slurm import requeuing
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, parse_given_up
+from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from tests.slurm_plugin.memory_queue import Killed
+from tests.slurm_plugin.recovery.test_judging import failed
+
+
+class Controller:
+    """One job in slurmctld as a gate shows it; it knows the words that recovery says, and refuses the others.
+
+    `before_write` and `after_write` are called with the number of the write; they may raise.
+    """
+
+    def __init__(self, run: Failed) -> None:
+        self.run: Failed | None = run
+        self.writes: list[tuple[str, ...]] = []
+        self.requeues = 0
+        self.refuses = ""
+        self.dependents: list[Dependent] = []
+        self.before_write: Callable[[int], None] = lambda _: None
+        self.after_write: Callable[[int], None] = lambda _: None
+
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        if self.run is None:
+            return {}
+        job = self.run.job
+        states = (*requeuing.FAILED, *(("PENDING",) if held else ()))
+        line = f"{job.job_id}|{job.state}|{self.run.restarts}|{job.reason}"
+        return parse_failed_jobs(line) if job.state in states else {}
+
+    def given_up(self) -> list[Dependent]:
+        return [job for job in self.dependents if "(failed)" in job.dependency]
+
+    def depend(self, change: Dependent) -> Written:
+        self.dependents = [change if job.job_id == change.job_id else job for job in self.dependents]
+        return Written(job_id=change.job_id)
+
+    def failed(self, job_id: int) -> Failed | None:
+        return self.run if self.run and self.run.job.job_id == job_id else None
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        assert len(kept_open) == 1
+        return requeuing.requeue(wanted, self.failed, self.update, lambda _: None)
+
+    def update(self, words: Sequence[str]) -> str:
+        number = len(self.writes)
+        self.before_write(number)
+        self.writes.append(tuple(words))
+        if self.refuses and any(word.startswith(self.refuses) for word in words):
+            return "Access/permission denied"
+        assert self.run is not None
+        if words[0] == "requeuehold":
+            self._hold()
+        elif words[0] == "release":
+            assert self.run.job.held
+            self._set(held=False, reason="None")
+        else:
+            assert self.run.job.held, "slurmctld changes nothing of a job that has ended"
+            self._change(dict(word.split("=", 1) for word in words if "=" in word))
+        self.after_write(number)
+        return ""
+
+    def _hold(self) -> None:
+        assert self.run is not None
+        assert self.run.job.state in requeuing.FAILED
+        self.requeues += 1
+        self._set(state="PENDING", held=True, reason=HELD_AGAIN)
+        self.run = msgspec.structs.replace(self.run, restarts=self.run.restarts + 1)
+
+    def _change(self, fields: dict[str, str]) -> None:
+        assert ("--uid" in fields) != ("AdminComment" in fields)
+        if "AdminComment" in fields:
+            self._set(admin_comment=fields["AdminComment"])
+            return
+        assert fields["StartTime"] == "now"
+        self._set(cpus_per_task=int(fields["CPUsPerTask"]), mem_per_node_mib=int(fields["MinMemoryNode"]))
+
+    def _set(self, **fields: Any) -> None:
+        assert self.run is not None
+        self.run = msgspec.structs.replace(self.run, job=msgspec.structs.replace(self.run.job, **fields))
+
+    def fail(self) -> None:
+        """Let the job run, and fail again."""
+        assert self.run is not None
+        assert not self.run.job.held
+        self._set(state="OUT_OF_MEMORY", reason="OutOfMemory")
+
+
+def recoverer(gate: Controller, folder: Path, *, apply: bool = True) -> Recoverer:
+    return Recoverer(gate, Journal(folder), apply=apply, most=10)
+
+
+def entries(folder: Path) -> list[Entry]:
+    return list(Journal(folder).newest().values())
+
+
+def assert_back(gate: Controller) -> None:
+    assert gate.run is not None
+    job = gate.run.job
+    assert (job.state, job.held, job.cpus_per_task, job.mem_per_node_mib) == ("PENDING", False, 8, 8000)
+    assert (gate.requeues, gate.run.restarts) == (1, 1)
+
+
+def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
+    gate = Controller(failed(eligible_s=1000.0, start_s=2800.0))
+    terms = SiteTerms(age_points=1000, most_age_s=3600.0)
+    own = Recoverer(gate, Journal(tmp_path), apply=True, most=10, terms=terms)
+    assert [one.problem for one in own.round()] == [""]
+    assert_back(gate)
+    assert [words[0] for words in gate.writes] == ["requeuehold", "update", "--uid=1000", "release"]
+    assert ";recovery=out_of_memory:0" in gate.writes[1][2]
+    assert gate.writes[1][3:] == ("SiteFactor=500",)
+    assert (own.round(), len(gate.writes)) == ([], 4)
+    gate.fail()
+    assert own.round() == recoverer(gate, tmp_path).round() == []
+    assert len(gate.writes) == 4
+    assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
+
+
+@pytest.mark.parametrize("with_journal", [True, False])
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("step", range(4))
+def test_killed_at_any_step_the_next_one_goes_on(
+    tmp_path: Path, step: int, after: bool, with_journal: bool
+) -> None:
+    """Without the journal too, but for the moment between queueing again and the mark: anybody may have held it."""
+    gate = Controller(failed())
+
+    def die(number: int) -> None:
+        if number == step:
+            raise Killed
+
+    gate.after_write, gate.before_write = (die, lambda _: None) if after else (lambda _: None, die)
+    with pytest.raises(Killed):
+        recoverer(gate, tmp_path).round()
+    gate.after_write = gate.before_write = lambda _: None
+    other = tmp_path if with_journal else tmp_path / "lost"
+    recoverer(gate, other).round()
+    if not with_journal and (step, after) in ((0, True), (1, False)):
+        assert gate.run is not None
+        assert gate.run.job.held
+        assert gate.requeues == 1
+        return
+    assert_back(gate)
+    recoverer(gate, other).round()
+    gate.fail()
+    recoverer(gate, other).round()
+    assert gate.requeues == 1
+
+
+def test_one_that_was_cut_off_before_it_wrote_that_all_is_done_finds_so(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.after_write = lambda number: (_ for _ in ()).throw(Killed) if number == 3 else None
+    with pytest.raises(Killed):
+        recoverer(gate, tmp_path).round()
+    gate.fail()
+    assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
+    assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
+    assert gate.requeues == 1
+
+
+def test_a_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
+    gate = Controller(failed(requeues=False))
+    folder = tmp_path / "none"
+    [found] = recoverer(gate, folder, apply=False).round()
+    assert found.problem == "its user does not let it be requeued"
+    assert (gate.writes, folder.exists()) == ([], False)
+
+
+def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) -> None:
+    gate = Controller(failed(requeues=False, cpus=4, mem_mib=2048, start_s=1000.0, end_s=8200.0))
+    for _ in range(2):
+        recoverer(gate, tmp_path).round()
+    [file] = tmp_path.glob("recoveries-*.jsonl")
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 1
+    [entry] = entries(tmp_path)
+    assert (entry.what, entry.user, entry.cpu_hours, entry.mem_gib_hours) == ("lost", "ann", 8.0, 4.0)
+    assert "owed 8 CPU hours and 4 GiB hours; it could not come back by itself: its user" in told(entry)
+
+
+def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
+    gate = Controller(failed())
+
+    def released(number: int) -> None:
+        if number == 0:
+            gate._set(held=False, reason="None")
+
+    gate.after_write = released
+    [found] = recoverer(gate, tmp_path).round()
+    assert found.problem == requeuing.CHANGED
+    assert [entry.what for entry in entries(tmp_path)] == ["lost"]
+    assert len(gate.writes) == 1
+
+
+def test_what_slurmctld_refuses_stays_held_and_is_tried_again(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.refuses = "MinMemoryNode"
+    own = recoverer(gate, tmp_path)
+    assert [one.problem for one in own.round()] == ["Access/permission denied"]
+    gate.refuses = ""
+    assert [one.problem for one in own.round()] == [""]
+    assert_back(gate)
+
+
+def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None:
+    gate = Controller(failed())
+
+    def silent(_: int) -> None:
+        raise SlurmError("slurmctld does not answer; check that it runs")
+
+    gate.before_write = silent
+    own = recoverer(gate, tmp_path)
+    with pytest.raises(SlurmError):
+        own.round()
+    gate.before_write = lambda _: None
+    own.round()
+    assert_back(gate)
+
+
+def test_one_job_is_waited_for_until_it_has_ended(tmp_path: Path) -> None:
+    ended = failed()
+    gate = Controller(
+        msgspec.structs.replace(ended, job=msgspec.structs.replace(ended.job, state="COMPLETING"))
+    )
+    looks: list[int] = []
+    seen = gate.failed
+
+    def look(job_id: int) -> Failed | None:
+        looks.append(job_id)
+        if len(looks) == 2:
+            gate.run = ended
+        return seen(job_id)
+
+    gate.failed = look  # type: ignore[method-assign]
+    found: list[Outcome] = recoverer(gate, tmp_path).one(7, 60.0)
+    assert [one.problem for one in found] == [""]
+    assert_back(gate)
+
+
+def test_lines_that_were_cut_off_swallow_none_and_old_days_are_not_read(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    entry = Entry(
+        job_id=1, restarts=0, what="begun", time_s=1e9, cause="killed", user="ann", decision_id="d1"
+    )
+    journal.append(entry)
+    [file] = tmp_path.glob("recoveries-*.jsonl")
+    file.write_bytes(file.read_bytes() + b'{"job_id":2,')
+    journal.append(msgspec.structs.replace(entry, what="requeued"))
+    assert [one.what for one in journal.newest().values()] == ["requeued"]
+    assert journal.newest(1e9 + 2 * LOOKED_BACK_S) == {}
+
+
+def test_who_waits_for_it_waits_on_but_not_once_it_has_failed_again(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.dependents = [
+        Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)"),
+        Dependent(job_id=9, uid=1000, dependency="afterok:6(failed)"),
+    ]
+    recoverer(gate, tmp_path).round()
+    assert [job.dependency for job in gate.dependents] == ["afterok:7", "afterok:6(failed)"]
+    gate.fail()
+    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
+    recoverer(gate, tmp_path).round()
+    assert gate.dependents[0].dependency == "afterok:7(failed)"
+    gate.run = None
+    recoverer(gate, tmp_path).round()
+    assert gate.dependents[0].dependency == "afterok:7(failed)"
+
+
+def test_who_waits_is_not_forgotten_where_it_was_cut_off(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    recoverer(gate, tmp_path).round()
+    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
+    recoverer(gate, tmp_path).round()
+    assert gate.dependents[0].dependency == "afterok:7"
+
+
+@pytest.mark.parametrize(
+    ("dependency", "anew"),
+    [
+        ("afterok:7(failed)", "afterok:7"),
+        ("afterok:7_*(failed)", "afterok:7"),
+        ("aftercorr:7_3(failed)", "aftercorr:7_3"),
+        ("afterok:7(failed),afterany:5+10(unfulfilled)", "afterok:7,afterany:5+10"),
+        ("afterok:7(failed)?afterok:5(unfulfilled)", "afterok:7?afterok:5"),
+        ("afterok:7(failed),singleton(unfulfilled)", "afterok:7,singleton"),
+        ("afterok:77(failed)", ""),
+        ("afterany:7(unfulfilled),afterok:5(failed)", ""),
+        ("afterok:7(failed),new:form=3", ""),
+        ("", ""),
+    ],
+)
+def test_a_dependency_is_set_anew_as_it_was(dependency: str, anew: str) -> None:
+    assert mended(dependency, {7}) == anew
+
+
+def test_only_who_was_given_up_is_read() -> None:
+    lines = "8|1001|DependencyNeverSatisfied|afterok:7(failed)\n9|1001|Dependency|afterok:7(unfulfilled)\nx\n"
+    assert parse_given_up(lines) == [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
