@@ -1,6 +1,6 @@
 """A mixed queue on a real, saturated Slurm, with the advisor and without it, in turns.
 
-    python -m bench.advisor_live [--jobs 90] [--pairs 2] [--seed 1] [--fair-share 1000] [--slurm-prefix DIR]
+    python -m bench.advisor_live [--jobs 150] [--pairs 2] [--seed 1] [--fair-share 1000] [--slurm-prefix DIR]
 
 What is queued says advisor_mix.py. How long jobs like these run is learned from one more queue, which runs first. Both
 rounds of a pair have the same jobs at the same moments, and begin with no usage; which of them has the advisor first
@@ -33,7 +33,7 @@ from slurm_plugin.sandbox.shape import Shape
 PATIENCE_S = 1800.0
 MOST_DELAY_S = 60
 # The rest of a queue comes within so many seconds.
-SPELL_S = 120.0
+SPELL_S = 90.0
 # Student's t at 0.975 by degrees of freedom, from 1; more than there are count as the last.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 # The seed of the queue that is learned from; no pair's.
@@ -165,7 +165,7 @@ def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
 def main() -> None:
     """Run pairs of rounds and print what each came to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=90)
+    parser.add_argument("--jobs", type=int, default=150)
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

@@ -12,7 +12,7 @@ import random
 from typing import NamedTuple
 
 ACCOUNTS = {"ann": 40, "ben": 30, "cho": 20, "dee": 8, "eve": 2}
-NODES, NODE_CPUS = 4, 16
+NODES, NODE_CPUS = 8, 16
 FAMILIES = 24
 # Of some draws the one whose accounts and widths are spread best.
 POPULATION = "three"
@@ -23,8 +23,8 @@ LEAST_OF_LIMIT = 0.02
 MEDIAN_S, SPREAD, LONGEST_S = 12.0, 1.0, 120.0
 # How far run times of one family spread: most repeat themselves, some do anything.
 STEADY, ERRATIC, ERRATIC_SHARE = 0.3, 1.0, 0.25
-# CPUs with their shares; beyond one node's they are spread over several whole ones.
-WIDTHS = {1: 0.2, 2: 0.2, 4: 0.2, 8: 0.15, 16: 0.13, 32: 0.08, 64: 0.04}
+# CPUs with their shares, up to a quarter of the cluster; beyond one node's they are spread over whole ones.
+WIDTHS = {1: 0.25, 2: 0.2, 4: 0.2, 8: 0.15, 16: 0.12, 32: 0.08}
 MEMORY_MIB = {200: 0.5, 2000: 0.25, 8000: 0.15, 24_000: 0.1}
 # What comes once only, and of which nothing can be known.
 UNKNOWN_SHARE = 0.1
