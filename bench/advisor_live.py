@@ -1,6 +1,6 @@
 """A mixed queue on a real, saturated Slurm, with the advisor and without it, in turns.
 
-    python -m bench.advisor_live [--jobs 150] [--pairs 2] [--seed 1] [--fair-share 1000] [--slurm-prefix DIR]
+    python -m bench.advisor_live [--full 160] [--pairs 2] [--seed 1] [--fair-share 1000] [--slurm-prefix DIR]
 
 What is queued says advisor_mix.py. How long jobs like these run is learned from one more queue, which runs first. Both
 rounds of a pair have the same jobs at the same moments, and begin with no usage; which of them has the advisor first
@@ -104,7 +104,7 @@ class Site(NamedTuple):
 
 
 @contextlib.contextmanager
-def site_with_a_past(folder: Path, prefix: Path | None, jobs: int, fair_share: int) -> Iterator[Site]:
+def site_with_a_past(folder: Path, prefix: Path | None, full_s: float, fair_share: int) -> Iterator[Site]:
     """Start a sandbox, let a queue run, and train on that."""
     lines = (f"PriorityWeightFairshare={fair_share}", "PriorityCalcPeriod=1") if fair_share else ()
     options = Options(
@@ -119,7 +119,7 @@ def site_with_a_past(folder: Path, prefix: Path | None, jobs: int, fair_share: i
         for account, shares in ACCOUNTS.items():
             site.run("sacctmgr", "-i", "add", "account", account, f"fairshare={shares}")
             site.run("sacctmgr", "-i", "add", "user", "root", f"account={account}")
-        site.submit(queue(jobs, PAST, spell_s=SPELL_S))
+        site.submit(queue(full_s, PAST, spell_s=SPELL_S))
         site.wait_empty()
         time.sleep(3)
         site.run("rightsizer", "ingest")
@@ -165,7 +165,9 @@ def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
 def main() -> None:
     """Run pairs of rounds and print what each came to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=150)
+    parser.add_argument(
+        "--full", type=float, default=160.0, help="for how many seconds a queue fills the cluster"
+    )
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
@@ -177,10 +179,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         Path(name).chmod(0o755)
         with site_with_a_past(
-            Path(name), arguments.slurm_prefix, arguments.jobs, arguments.fair_share
+            Path(name), arguments.slurm_prefix, arguments.full, arguments.fair_share
         ) as site:
             for pair in range(arguments.pairs):
-                jobs = queue(arguments.jobs, arguments.seed + pair, spell_s=SPELL_S)
+                jobs = queue(arguments.full, arguments.seed + pair, spell_s=SPELL_S)
                 # In turns: whatever else this machine does meets both alike.
                 for advised in (False, True) if pair % 2 == 0 else (True, False):
                     rounds[advised].append(one_round(site, jobs, advised=advised))

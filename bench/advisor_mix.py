@@ -12,7 +12,7 @@ import random
 from typing import NamedTuple
 
 ACCOUNTS = {"ann": 40, "ben": 30, "cho": 20, "dee": 8, "eve": 2}
-NODES, NODE_CPUS = 8, 16
+NODES, NODE_CPUS = 4, 16
 FAMILIES = 24
 # Of some draws the one whose accounts and widths are spread best.
 POPULATION = "three"
@@ -23,8 +23,8 @@ LEAST_OF_LIMIT = 0.02
 MEDIAN_S, SPREAD, LONGEST_S = 12.0, 1.0, 120.0
 # How far run times of one family spread: most repeat themselves, some do anything.
 STEADY, ERRATIC, ERRATIC_SHARE = 0.3, 1.0, 0.25
-# CPUs with their shares, up to a quarter of the cluster; beyond one node's they are spread over whole ones.
-WIDTHS = {1: 0.25, 2: 0.2, 4: 0.2, 8: 0.15, 16: 0.12, 32: 0.08}
+# CPUs with their shares; beyond one node's they are spread over whole ones.
+WIDTHS = {1: 0.25, 2: 0.2, 4: 0.25, 8: 0.16, 16: 0.1, 32: 0.04}
 MEMORY_MIB = {200: 0.5, 2000: 0.25, 8000: 0.15, 24_000: 0.1}
 # What comes once only, and of which nothing can be known.
 UNKNOWN_SHARE = 0.1
@@ -87,30 +87,29 @@ def family(name: str, draw: random.Random) -> Family:
     )
 
 
-def queue(jobs: int, seed: int, *, spell_s: float) -> list[Job]:
-    """Return a queue, in the order of submission; those that do not come at once come within `spell_s` seconds."""
+def queue(full_s: float, seed: int, *, spell_s: float) -> list[Job]:
+    """Return a queue that fills the cluster for so many seconds, in the order of submission.
+
+    Who does not come at once comes within `spell_s` seconds.
+    """
     draw = random.Random(seed)
     known = population()
     popularity = [1 / (place + 3) for place in range(len(known))]
-    later = sorted(draw.uniform(0.0, spell_s) for _ in range(jobs - int(AT_ONCE * jobs)))
-    moments = [0.0] * int(AT_ONCE * jobs) + later
-    found = []
-    for number, at_s in enumerate(moments):
+    found: list[Job] = []
+    while sum(job.cpus * job.seconds for job in found) < full_s * NODES * NODE_CPUS:
         fresh = draw.random() < UNKNOWN_SHARE
-        one = (
-            family(f"new-{letters(seed)}-{letters(number)}", draw)
-            if fresh
-            else draw.choices(known, popularity)[0]
-        )
-        found.append(job_of(one, at_s, draw))
-    return found
+        name = f"new-{letters(seed)}-{letters(len(found))}"
+        found.append(job_of(family(name, draw) if fresh else draw.choices(known, popularity)[0], draw))
+    at_once = int(AT_ONCE * len(found))
+    later = sorted(draw.uniform(0.0, spell_s) for _ in found[at_once:])
+    return [job._replace(at_s=at_s) for job, at_s in zip(found, [0.0] * at_once + later, strict=True)]
 
 
-def job_of(one: Family, at_s: float, draw: random.Random) -> Job:
+def job_of(one: Family, draw: random.Random) -> Job:
     """Return a job of a family."""
     seconds = min(LONGEST_S, max(1.0, one.seconds * draw.lognormvariate(0.0, one.spread)))
     return Job(
-        one.name, one.account, at_s, seconds, limit_min(seconds, draw), one.cpus, one.mem_mib
+        one.name, one.account, 0.0, seconds, limit_min(seconds, draw), one.cpus, one.mem_mib
     )  # fmt: skip
 
 
