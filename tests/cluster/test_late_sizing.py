@@ -200,14 +200,24 @@ def advising(site: Site) -> Iterator[Path]:
     assert code == 0
 
 
+@contextlib.contextmanager
+def nothing_starting(site: Site) -> Iterator[None]:
+    """Let jobs be submitted one after another as if it were at once."""
+    site.shell.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    try:
+        yield
+    finally:
+        site.shell.run("scontrol", "update", "PartitionName=main", "State=UP")
+
+
 def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(site: Site) -> None:
     records = 0
     with advising(site) as log:
         site.wait_for(lambda: "jobs wait" in log.read_text(encoding="utf-8"))
-        singles = [site.submit("single", STEP, "--qos=small") for _ in range(BURST)]
-        shut = site.submit("single", STEP, "--qos=closed")
-        # Last, since it takes a moment to submit the others.
-        array = site.submit("fan", WORK, f"--array=1-{BURST}")
+        with nothing_starting(site):
+            array = site.submit("fan", WORK, f"--array=1-{BURST}")
+            singles = [site.submit("single", STEP, "--qos=small") for _ in range(BURST)]
+            shut = site.submit("single", STEP, "--qos=closed")
 
         def all_ended() -> bool:
             nonlocal records
