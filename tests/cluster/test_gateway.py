@@ -288,7 +288,7 @@ def test_memory_is_not_cut_of_a_job_that_starts_between_look_and_write(
     (before,) = waiting(queue.read(), started)
     full.run("scontrol", "release", str(started))
     user.wait_state(started, "RUNNING")
-    # Of 26.05's own, memory alone would be cut once the job has an extern step.
+    # 26.05 would cut memory alone once the job has an extern step.
     wait_until(lambda: "extern" in full.run("squeue", "--steps", "--noheader", f"--jobs={started}"))
     change = Resize(job_id=started, uid=before.uid, num_tasks=1, reason="test", mem_per_node_mib=10)
     looks = iter([before])
