@@ -1,15 +1,18 @@
 """A mixed queue on a real, saturated Slurm, with the advisor and without it, in turns.
 
-Run it by `python -m bench.advisor_live`. Users ask the same limit for everything; how long jobs like these run is
-learned from a first round of each family. Waits are those of sacct.
+    python -m bench.advisor_live [--full 160] [--pairs 2] [--seed 1] [--fair-share 1000] [--slurm-prefix DIR]
+
+What is queued says advisor_mix.py. How long jobs like these run is learned from one more queue, which runs first. Both
+rounds of a pair have the same jobs at the same moments, and begin with no usage; which of them has the advisor first
+changes from pair to pair. Waits are those of sacct. Intervals are of the mean over pairs, by Student's t of logarithms.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
-import random
 import subprocess
 import tempfile
 import time
@@ -20,25 +23,21 @@ from typing import NamedTuple
 import msgspec
 import numpy
 
+from bench.advisor_mix import ACCOUNTS, NODES, Job, queue
 from models.simulation.results import bounded_slowdowns
 from slurm_plugin.config import Config, load_config, render_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.shape import Shape
 
-LIMIT_MIN = 60
-# Of each family its seconds, its share of the jobs, and how many CPUs they ask for.
-FAMILIES = {"short": (2.0, 0.6, (1, 2, 4)), "middle": (8.0, 0.25, (4, 8)), "long": (25.0, 0.15, (8, 16))}
-LEARNED = 8
-PATIENCE_S = 900.0
-MOST_DELAY_S = 120
-
-
-class Job(NamedTuple):
-    """A job of the mix."""
-
-    name: str
-    seconds: float
-    cpus: int
+PATIENCE_S = 1800.0
+MOST_DELAY_S = 60
+# The rest of a queue comes within so many seconds.
+SPELL_S = 90.0
+# Student's t at 0.975 by degrees of freedom, from 1; more than there are count as the last.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+# The seed of the queue that is learned from; no pair's.
+PAST = 10_000
 
 
 class Waited(NamedTuple):
@@ -68,16 +67,14 @@ class Site(NamedTuple):
         ).stdout
 
     def submit(self, jobs: Sequence[Job]) -> list[int]:
-        """Submit jobs at once and return their ids."""
-        return [
-            int(
-                self.run(
-                    "sbatch", "--parsable", "--output=/dev/null", f"--job-name={job.name}", f"--time={LIMIT_MIN}",
-                    f"--cpus-per-task={job.cpus}", "--mem=100", f"--wrap=sleep {job.seconds:.1f}",
-                ).split(";")[0]
-            )
-            for job in jobs
-        ]  # fmt: skip
+        """Submit each job at its moment and return their ids."""
+        began_s = time.monotonic()
+        found = []
+        for job in jobs:
+            time.sleep(max(0.0, began_s + job.at_s - time.monotonic()))
+            said = self.run("sbatch", "--parsable", "--output=/dev/null", *job.options)
+            found.append(int(said.partition(";")[0]))
+        return found
 
     def wait_empty(self) -> None:
         """Wait until nothing waits or runs."""
@@ -95,44 +92,34 @@ class Site(NamedTuple):
         rows: dict[int, tuple[int, int, int]] = {}
         listed = ",".join(map(str, ids))
         for line in self.run(
-            "sacct", "-X", "-n", "-P", "-j", listed, "--format=JobIDRaw,Submit,Start,End"
+            "sacct", "-X", "-n", "-P", "-j", listed, "--format=JobIDRaw,State,Submit,Start,End"
         ).splitlines():
-            job, submit, start, end = line.split("|")
-            rows[int(job)] = (int(submit), int(start), int(end))
+            job, state, *moments = line.split("|")
+            if state != "COMPLETED":
+                raise SystemExit(f"job {job} is {state}")
+            submit, start, end = map(int, moments)
+            rows[int(job)] = (submit, start, end)
         times = numpy.array([rows[job] for job in ids], dtype=float)
         return Waited(times[:, 1] - times[:, 0], times[:, 2] - times[:, 1])
 
 
-def mix(jobs: int, seed: int) -> list[Job]:
-    """Return a queue; the same for the same seed."""
-    draw = random.Random(seed)
-    names = list(FAMILIES)
-    shares = [FAMILIES[name][1] for name in names]
-    found = []
-    for number in range(jobs):
-        name = draw.choices(names, shares)[0]
-        seconds, _, cpus = FAMILIES[name]
-        found.append(Job(f"{name}-{number}", seconds * draw.uniform(0.8, 1.25), draw.choice(cpus)))
-    return found
-
-
 @contextlib.contextmanager
-def site_with_a_past(folder: Path, prefix: Path | None) -> Iterator[Site]:
-    """Start a sandbox, let each family run, and train on that."""
-    options = Options(directory=folder / "site", nodes=2, slurm_prefix=prefix, hook=False, serve=False)
+def site_with_a_past(folder: Path, prefix: Path | None, full_s: float, fair_share: int) -> Iterator[Site]:
+    """Start a sandbox, let a queue run, and train on that."""
+    lines = (f"PriorityWeightFairshare={fair_share}", "PriorityCalcPeriod=1") if fair_share else ()
+    options = Options(
+        directory=folder / "site", nodes=NODES, slurm_prefix=prefix, hook=False, serve=False, shape=Shape(lines=lines)
+    )  # fmt: skip
     sandbox = cluster.start(options)
     try:
         config = advising(load_config(str(sandbox.layout.rightsizer_toml)))
         file = folder / "advisor.toml"
         file.write_text(render_config(config), encoding="utf-8")
         site = Site(sandbox, file)
-        past = [
-            Job(f"{name}-{number}", seconds, cpus)
-            for name, (seconds, _, sizes) in FAMILIES.items()
-            for cpus in sizes
-            for number in range(LEARNED)
-        ]
-        site.submit(past)
+        for account, shares in ACCOUNTS.items():
+            site.run("sacctmgr", "-i", "add", "account", account, f"fairshare={shares}")
+            site.run("sacctmgr", "-i", "add", "user", "root", f"account={account}")
+        site.submit(queue(full_s, PAST, spell_s=SPELL_S))
         site.wait_empty()
         time.sleep(3)
         site.run("rightsizer", "ingest")
@@ -145,13 +132,7 @@ def site_with_a_past(folder: Path, prefix: Path | None) -> Iterator[Site]:
 def advising(config: Config) -> Config:
     """Return a configuration for rounds of minutes."""
     advisor = msgspec.structs.replace(
-        config.advisor,
-        queue="scontrol",
-        control_share=0.0,
-        period_s=3,
-        lease_s=60,
-        horizon_s=3600,
-        most_delay_s=MOST_DELAY_S,
+        config.advisor, control_share=0.0, period_s=3, lease_s=60, horizon_s=3600, most_delay_s=MOST_DELAY_S
     )
     return msgspec.structs.replace(config, advisor=advisor)
 
@@ -173,6 +154,8 @@ def advisor(site: Site) -> Iterator[None]:
 
 def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
     """Let a queue run, with the advisor or without."""
+    for account in ACCOUNTS:
+        site.run("sacctmgr", "-i", "modify", "account", account, "set", "RawUsage=0")
     with advisor(site) if advised else contextlib.nullcontext():
         ids = site.submit(jobs)
         site.wait_empty()
@@ -181,32 +164,33 @@ def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
 
 def main() -> None:
     """Run pairs of rounds and print what each came to."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=120)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--full", type=float, default=160.0, help="for how many seconds a queue fills the cluster"
+    )
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--fair-share", type=int, default=1000, help="PriorityWeightFairshare; 0: it does not count"
+    )
     parser.add_argument("--slurm-prefix", type=Path)
     arguments = parser.parse_args()
     rounds: dict[bool, list[Waited]] = {False: [], True: []}
-    with (
-        tempfile.TemporaryDirectory(prefix="rightsizer-") as name,
-        site_with_a_past(Path(name), arguments.slurm_prefix) as site,
-    ):
+    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         Path(name).chmod(0o755)
-        for pair in range(arguments.pairs):
-            jobs = mix(arguments.jobs, arguments.seed + pair)
-            # In turns: whatever else this machine does meets both alike.
-            for advised in (False, True) if pair % 2 == 0 else (True, False):
-                rounds[advised].append(one_round(site, jobs, advised=advised))
-                tell(f"pair {pair + 1}, {'with' if advised else 'without'}", rounds[advised][-1])
-    plain, better = rounds[False], rounds[True]
-    for pair, (one, other) in enumerate(zip(plain, better, strict=True)):
-        later_s = float((other.wait_s - one.wait_s).max())
-        print(
-            f"pair {pair + 1}: mean wait {share(one.wait_s.mean(), other.wait_s.mean())}, "
-            f"mean bounded slowdown {share(one.slowdown, other.slowdown)}, "
-            f"the latest job {later_s:.0f} s later (bound {MOST_DELAY_S} s)"
-        )
+        with site_with_a_past(
+            Path(name), arguments.slurm_prefix, arguments.full, arguments.fair_share
+        ) as site:
+            for pair in range(arguments.pairs):
+                jobs = queue(arguments.full, arguments.seed + pair, spell_s=SPELL_S)
+                # In turns: whatever else this machine does meets both alike.
+                for advised in (False, True) if pair % 2 == 0 else (True, False):
+                    rounds[advised].append(one_round(site, jobs, advised=advised))
+                    tell(
+                        f"seed {arguments.seed + pair}, {'with' if advised else 'without'}",
+                        rounds[advised][-1],
+                    )
+    compare(rounds[False], rounds[True], arguments.seed)
 
 
 def tell(what: str, found: Waited) -> None:
@@ -218,9 +202,33 @@ def tell(what: str, found: Waited) -> None:
     )
 
 
-def share(before: float, after: float) -> str:
-    """Return by how much less something is."""
-    return f"{100 * (1 - after / before):.0f} % less"
+def compare(plain: Sequence[Waited], advised: Sequence[Waited], seed: int) -> None:
+    """Print what the advisor brought in each pair, and over all of them."""
+    waits = [
+        float(other.wait_s.mean() / one.wait_s.mean()) for one, other in zip(plain, advised, strict=True)
+    ]
+    slowdowns = [other.slowdown / one.slowdown for one, other in zip(plain, advised, strict=True)]
+    for pair, (one, other) in enumerate(zip(plain, advised, strict=True)):
+        later_s = other.wait_s - one.wait_s
+        print(
+            f"seed {seed + pair}: mean wait to {waits[pair]:.3f}, mean bounded slowdown to {slowdowns[pair]:.3f}, the "
+            f"latest job {later_s.max():.0f} s later; {(later_s > MOST_DELAY_S).sum()} of {len(later_s)} beyond the "
+            f"bound of {MOST_DELAY_S} s"
+        )
+    print(
+        f"mean wait to {interval(waits)}, mean bounded slowdown to {interval(slowdowns)} of what it is without"
+    )
+
+
+def interval(ratios: Sequence[float]) -> str:
+    """Return the geometric mean of ratios, with its 95 % interval where there are several."""
+    logs = numpy.log(ratios)
+    mean = f"{math.exp(logs.mean()):.3f}"
+    if len(logs) < 2:
+        return mean
+    student = STUDENT[min(len(logs) - 1, len(STUDENT)) - 1]
+    off = float(student * logs.std(ddof=1) / math.sqrt(len(logs)))
+    return f"{mean} ({math.exp(logs.mean() - off):.3f} to {math.exp(logs.mean() + off):.3f})"
 
 
 if __name__ == "__main__":

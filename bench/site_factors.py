@@ -1,22 +1,24 @@
 """What the gate costs slurmctld: 10,000 SiteFactors written while backfill runs, on a real slurmctld.
 
-    python -m bench.site_factors [--jobs 10000] [--rounds 3] [--writes-per-s 500] [--slurm-prefix DIR]
+    python -m bench.site_factors [--jobs 10000] [--slices 10] [--writes-per-s 100 500] [--slurm-prefix DIR]
 
 All the jobs wait behind one that fills the cluster, and backfill looks at all of them in each of its cycles, over and
-over. Spells without writes and spells in which the gate writes, reads back and notes a new factor for each job take
-turns, so that a noisy machine is noisy for both; a cycle is slurmctld's own mean (sdiag, reset before each spell), as
-are the RPCs. Ratios count, not times. Then the queue is read by each backend that is there.
+over. At each rate the gate writes, reads back and notes a new factor for each job, slice by slice, and after each slice
+it writes nothing for as long, so that a noisy machine is noisy for both. A cycle is slurmctld's own mean (sdiag, reset
+before each spell), as are the RPCs. Ratios count, not times; their interval is over slices. Then the queue is read by
+each backend that is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,7 +31,7 @@ from slurm_plugin.sandbox.environment import command_environment
 from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
 from slurm_plugin.slurm.gateway import Gateway, WriteTerms
-from slurm_plugin.slurm.queue import FactorChange, Snapshot
+from slurm_plugin.slurm.queue import FactorChange, QueuedJob
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 
 NODES = 4
@@ -37,6 +39,8 @@ GOAL = 1.10
 CYCLE = re.compile(r"Backfilling stats.*?Total cycles: (\d+).*?Mean cycle: (\d+)\b", re.DOTALL)
 ANY_RPC = re.compile(r"^\s+(REQUEST_\w+)\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:(\d+)", re.MULTILINE)
 DIFFERENT = 20
+
+Row = dict[str, str | float]
 
 
 class Spell(msgspec.Struct, frozen=True):
@@ -53,8 +57,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--writes-per-s", type=float, default=500.0)
+    parser.add_argument("--slices", type=int, default=10)
+    parser.add_argument("--writes-per-s", type=float, nargs="+", default=[100.0, 500.0])
     parser.add_argument("--slurm-prefix", type=Path)
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
@@ -62,9 +66,12 @@ def main() -> None:
         Path(folder).chmod(0o755)
         sandbox = start(Path(folder) / "sandbox", arguments.jobs, arguments.slurm_prefix)
         try:
-            rows = measure(
-                sandbox, Path(folder) / "state", arguments.jobs, arguments.rounds, arguments.writes_per_s
-            )
+            wait_for_all(arguments.jobs)
+            rows = []
+            for rate in arguments.writes_per_s:
+                state = Path(folder) / f"state-{rate:g}"
+                rows += measure(sandbox, state, arguments.jobs, arguments.slices, rate)
+            rows += [row(f"s to read the queue by {name}", round(took, 3)) for name, took in reads().items()]
         finally:
             cluster.stop(sandbox.directory)
     print_rows(rows, arguments.format)
@@ -107,25 +114,21 @@ def start(folder: Path, jobs: int, prefix: Path | None) -> Sandbox:
     return sandbox
 
 
-def measure(
-    sandbox: Sandbox, folder: Path, jobs: int, rounds: int, writes_per_s: float
-) -> list[dict[str, str | float | int]]:
-    """Return what was seen, as rows."""
+def measure(sandbox: Sandbox, folder: Path, jobs: int, slices: int, writes_per_s: float) -> list[Row]:
+    """Return what was seen at a rate, as rows."""
     terms = WriteTerms(most_changes=jobs, writes_per_s=writes_per_s)
     quiet: list[Spell] = []
     busy: list[Spell] = []
-    gateway = Gateway(ScontrolQueue(), folder, terms, apply=True)
-    with gateway:
-        wait_for_all(jobs)
-        for number in range(rounds):
-            snapshot = gateway.read()
-            note(f"round {number + 1}: {len(snapshot.jobs):,} jobs")
-            busy.append(write_all(sandbox, gateway, snapshot, 17 * (number + 1)))
+    with Gateway(ScontrolQueue(), folder, terms, apply=True) as gateway:
+        waiting = [job for job in gateway.read().jobs if job.waits]
+        for number in range(slices):
+            note(f"{writes_per_s:g} writes a second, slice {number + 1} of {slices}")
+            busy.append(write(sandbox, gateway, waiting[number::slices]))
             quiet.append(watch(sandbox, busy[-1].took_s))
         began = time.monotonic()
         gateway.undo()
         undone_s = time.monotonic() - began
-    return rows_of(quiet, busy, undone_s, reads())
+    return rows_of(writes_per_s, quiet, busy, undone_s)
 
 
 def wait_for_all(jobs: int) -> None:
@@ -139,14 +142,11 @@ def wait_for_all(jobs: int) -> None:
         time.sleep(2)
 
 
-def write_all(sandbox: Sandbox, gateway: Gateway, snapshot: Snapshot, factor: int) -> Spell:
-    """Write a new factor for each job that waits, and return what slurmctld did meanwhile."""
+def write(sandbox: Sandbox, gateway: Gateway, jobs: Sequence[QueuedJob]) -> Spell:
+    """Write a new factor for each of these jobs, and return what slurmctld did meanwhile."""
     changes = [
-        FactorChange(
-            job_id=job.job_id, before=job.site_factor, after=factor + job.job_id % 100, reason="bench"
-        )
-        for job in snapshot.jobs
-        if job.waits
+        FactorChange(job_id=job.job_id, before=job.site_factor, after=17 + job.job_id % 100, reason="bench")
+        for job in jobs
     ]
     sandbox.command("sdiag", "--reset")
     began = time.monotonic()
@@ -191,36 +191,44 @@ def reads() -> dict[str, float]:
     return times
 
 
-def rows_of(
-    quiet: list[Spell], busy: list[Spell], undone_s: float, read_s: Mapping[str, float]
-) -> list[dict[str, str | float | int]]:
-    """Return the figures with what they are to be."""
-    ratio = mean_cycle(busy) / max(1.0, mean_cycle(quiet))
+def rows_of(rate: float, quiet: Sequence[Spell], busy: Sequence[Spell], undone_s: float) -> list[Row]:
+    """Return the figures of a rate with what they are to be."""
+    ratio, error = ratio_of(quiet, busy)
+    verdict = "" if ratio + error <= GOAL else " MISSED" if ratio - error > GOAL else " not told"
     update = [spell.rpcs_us.get("REQUEST_UPDATE_JOB", (0, 0)) for spell in busy]
-    found: list[tuple[str, float | int, str]] = [
-        ("writes kept in a spell", min(spell.kept for spell in busy), ""),
-        (
-            "s for all of them, read back and noted",
-            round(statistics.median(spell.took_s for spell in busy), 2),
-            "",
-        ),
-        ("s to undo them all", round(undone_s, 2), ""),
-        (
-            "ms per REQUEST_UPDATE_JOB in slurmctld",
-            round(statistics.median(mean for _, mean in update) / 1000, 3),
-            "",
-        ),
-        ("backfill cycles seen without writes", sum(spell.cycles for spell in quiet), ""),
-        ("backfill cycles seen with writes", sum(spell.cycles for spell in busy), ""),
-        ("ms per backfill cycle without writes", round(mean_cycle(quiet) / 1000, 1), ""),
-        ("ms per backfill cycle with writes", round(mean_cycle(busy) / 1000, 1), ""),
-        ("ratio of the two", round(ratio, 3), f"<= {GOAL}" + ("" if ratio <= GOAL else " MISSED")),
+    return [
+        row(f"at {rate:g} writes a second: {name}", value, goal)
+        for name, value, goal in (
+            ("writes kept", sum(spell.kept for spell in busy), ""),
+            ("s for all of them, read back and noted", round(sum(spell.took_s for spell in busy), 1), ""),
+            ("s to undo them all", round(undone_s, 1), ""),
+            ("ms per REQUEST_UPDATE_JOB", round(statistics.median(us for _, us in update) / 1000, 3), ""),
+            ("backfill cycles without writes", sum(spell.cycles for spell in quiet), ""),
+            ("backfill cycles with writes", sum(spell.cycles for spell in busy), ""),
+            ("ms per cycle without writes", round(mean_cycle(quiet) / 1000, 1), ""),
+            ("ms per cycle with writes", round(mean_cycle(busy) / 1000, 1), ""),
+            ("ratio of the two", f"{ratio:.3f} ±{error:.3f}", f"<= {GOAL}{verdict}"),
+        )
     ]
-    found += [(f"s to read the queue by {name}", round(took, 3), "") for name, took in read_s.items()]
-    return [{"figure": name, "value": value, "goal": goal} for name, value, goal in found]
 
 
-def mean_cycle(spells: list[Spell]) -> float:
+def row(figure: str, value: str | float, goal: str = "") -> Row:
+    """Return a row of the table."""
+    return {"figure": figure, "value": value, "goal": goal}
+
+
+def ratio_of(quiet: Sequence[Spell], busy: Sequence[Spell]) -> tuple[float, float]:
+    """Return the mean over slices of how long a cycle is with writes to how long without, and its 95 % interval.
+
+    The interval is normal; of one slice alone it is infinite.
+    """
+    ratios = [one.cycle_us / max(1, other.cycle_us) for one, other in zip(busy, quiet, strict=True)]
+    if len(ratios) < 2:
+        return ratios[0], math.inf
+    return statistics.fmean(ratios), 1.96 * statistics.stdev(ratios) / math.sqrt(len(ratios))
+
+
+def mean_cycle(spells: Sequence[Spell]) -> float:
     """Return the mean time of a cycle over several spells, in µs."""
     cycles = sum(spell.cycles for spell in spells)
     return sum(spell.cycles * spell.cycle_us for spell in spells) / max(1, cycles)

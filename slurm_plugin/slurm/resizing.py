@@ -74,8 +74,12 @@ def ended(job: QueuedJob | None) -> str:
 
 
 def resource_words(job: QueuedJob, change: Resize) -> list[str]:
-    """Return the fields to write: CPUs are three numbers that must agree, or the job gets what it had before."""
-    words = []
+    """Return the fields to write: CPUs are three numbers that must agree, or the job gets what it had before.
+
+    Memory never goes alone: 26.05 cuts that of a running job, where it has an extern step, and cannot raise it again.
+    CPUs it refuses for a job that has started, with all that stands beside them, even where they are what it has.
+    """
+    words: list[str] = []
     if change.mem_per_node_mib is not None and change.mem_per_node_mib != job.mem_per_node_mib:
         words.append(f"MinMemoryNode={change.mem_per_node_mib}")
     if change.mem_per_cpu_mib is not None and change.mem_per_cpu_mib != job.mem_per_cpu_mib:
@@ -87,6 +91,8 @@ def resource_words(job: QueuedJob, change: Resize) -> list[str]:
             f"NumCPUs={change.cpus_per_task * job.num_tasks}",
             f"MinCPUsNode={least}",
         ]
+    elif words:
+        words.append(f"CPUsPerTask={job.cpus_per_task}")
     return words
 
 

@@ -13,16 +13,18 @@ from slurm_plugin.config import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm import resizing
 from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms, open_gateway
 from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot
+from slurm_plugin.slurm.scontrol_lines import run_update
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 pytestmark = pytest.mark.cluster
 
-SHAPE = Shape(lines=("AccountingStorageEnforce=limits,qos", "MessageTimeout=3"))
+SHAPE = Shape(lines=("AccountingStorageEnforce=limits,qos", "MessageTimeout=3", "PrologFlags=Contain"))
 TERMS = WriteTerms(writes_per_s=2000.0)
 # Not nobody: newer releases have no associations for the last user id there is.
 MEMBER = "daemon"
@@ -277,6 +279,27 @@ def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, 
     (after,) = waiting(queue.read(), array)
     assert (after.cpus, after.mem_mib, after.admin_comment, after.array_tasks) == (10, 500, "ours", "1-5")
     full.run("scancel", str(array))
+
+
+def test_memory_is_not_cut_of_a_job_that_starts_between_look_and_write(
+    full: Shell, user: Shell, queue: ScontrolQueue
+) -> None:
+    started = user.submit("--mem=1000", "--time=5", "--hold", script="sleep 60")
+    (before,) = waiting(queue.read(), started)
+    full.run("scontrol", "release", str(started))
+    user.wait_state(started, "RUNNING")
+    # 26.05 would cut memory alone once the job has an extern step.
+    wait_until(lambda: "extern" in full.run("squeue", "--steps", "--noheader", f"--jobs={started}"))
+    change = Resize(job_id=started, uid=before.uid, num_tasks=1, reason="test", mem_per_node_mib=10)
+    looks = iter([before])
+    resized = resizing.resize(
+        change,
+        lambda job: next(looks, None) or queue._record(job),
+        lambda words: run_update(*words, patience_s=10),
+    )
+    assert "no longer pending" in resized.problem
+    assert "mem=1000M" in full.run("scontrol", "--oneliner", "show", "job", str(started))
+    full.run("scancel", str(started))
 
 
 def test_a_name_full_of_records_forges_nothing(full: Shell, user: Shell, queue: ScontrolQueue) -> None:

@@ -28,10 +28,10 @@ WANTED = Resize(
 
 @dataclass
 class Controller:
-    """One job in slurmctld; it takes the updates that this project sends and no others.
+    """One job in slurmctld 26.05; it takes the updates that this project sends and no others.
 
     `refuses` are fields whose updates it refuses, `ignores` those that it takes and does not keep. The job starts after
-    `start_after` updates; what it asks is then no longer changed.
+    `start_after` updates; of what it asks then memory alone is still changed.
     """
 
     job: QueuedJob | None = JOB
@@ -54,7 +54,7 @@ class Controller:
         assert ("AdminComment" in fields) != (words[0] == "--uid=1000")
         if refused := [name for name in fields if name in self.refuses]:
             return f"{refused[0]}: Access/permission denied"
-        if not self.job.waits and "AdminComment" not in fields:
+        if not self.job.waits and fields.keys() - {"AdminComment", "MinMemoryNode"}:
             return "Job is no longer pending execution"
         changed: dict[str, Any] = {}
         for name, value in fields.items():
@@ -105,6 +105,13 @@ def test_all_of_it_is_changed_each_part_in_its_name() -> None:
 def test_what_fails_or_is_not_kept_leaves_the_job_as_it_was(controller: Controller, problem: str) -> None:
     assert problem in resize(WANTED, controller.record, controller.update).problem
     assert controller.job == JOB
+
+
+def test_the_memory_of_a_job_that_has_just_started_is_not_cut() -> None:
+    controller = Controller(start_after=1)
+    memory_alone = msgspec.structs.replace(WANTED, cpus_per_task=None)
+    assert "no longer pending" in resize(memory_alone, controller.record, controller.update).problem
+    assert controller.job == msgspec.structs.replace(JOB, state="RUNNING")
 
 
 @pytest.mark.parametrize(

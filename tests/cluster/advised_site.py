@@ -1,0 +1,83 @@
+"""A saturated cluster whose queue an advisor would reorder, and what is looked at from outside."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from slurm_plugin.config import load_config, render_config
+from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+from tests.cluster.conftest import Shell
+from tests.cluster.matrix.prefixes import chosen_prefix
+
+PATIENCE_S = 40.0
+# All but one held job of the queue; an array is one record.
+SHOWN = 13
+
+
+class Site(NamedTuple):
+    """A saturated cluster, and the configurations of an advisor, by name."""
+
+    sandbox: Sandbox
+    shell: Shell
+    files: Mapping[str, Path]
+
+    def factors(self) -> dict[str, int]:
+        """Return what sprio shows, by job."""
+        lines = self.shell.run("sprio", "--noheader", "--format=%i %S").splitlines()
+        return {job: int(factor) for job, factor in map(str.split, lines)}
+
+    def advise(self, name: str, *options: str, code: int = 0) -> tuple[str, str]:
+        """Run an advisor of that configuration, and return what it says."""
+        return self.shell.run_both(
+            "rightsizer", "advise", "--config", str(self.files[name]), *options, code=code
+        )
+
+    def start(self, name: str, log: Path) -> "subprocess.Popen[bytes]":
+        """Start an advisor of that configuration, which goes on until it is stopped."""
+        command = ["rightsizer", "advise", "--config", str(self.files[name]), "--watch", "--apply"]
+        with log.open("ab") as errors:
+            return subprocess.Popen(command, env={**os.environ, **self.sandbox.environment()}, stderr=errors)
+
+    def jobs(self) -> set[str]:
+        """Return all jobs with their states."""
+        return set(self.shell.run("squeue", "--noheader", "--format=%i %T").splitlines())
+
+
+def wait_for(what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait until something holds; fail with `why`."""
+    until_s = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < until_s, why
+        time.sleep(0.1)
+
+
+def start_site(folder: Path, settings: Mapping[str, Mapping[str, int]], runs_s: tuple[int, int]) -> Site:
+    """Start one whose two nodes are full for so long, with a configuration for each of `settings` of the advisor."""
+    options = Options(
+        directory=folder / "site", nodes=2, slurm_prefix=chosen_prefix(), hook=False, serve=False
+    )
+    sandbox = cluster.start(options)
+    own = load_config(str(sandbox.layout.rightsizer_toml))
+    files = {name: folder / f"{name}.toml" for name in settings}
+    for name, values in settings.items():
+        advisor = msgspec.structs.replace(own.advisor, control_share=0.0, period_s=1, **values)
+        files[name].write_text(render_config(msgspec.structs.replace(own, advisor=advisor)), encoding="utf-8")
+    site = Site(sandbox, Shell(sandbox), files)
+    submit = site.shell.submit
+    for run_s in runs_s:
+        submit("--time=20", "--cpus-per-task=16", "--mem=1000", script=f"sleep {run_s}")
+    wait_for(lambda: len([job for job in site.jobs() if job.endswith("RUNNING")]) == 2, "nothing runs")
+    for _ in range(4):
+        submit("--time=300", "--cpus-per-task=16", "--mem=1000", script="sleep 20")
+    for _ in range(8):
+        submit("--time=5", "--cpus-per-task=2", "--mem=500", script="sleep 20")
+    submit("--time=5", "--array=1-20", "--mem=100", script="sleep 5")
+    submit("--time=5", "--hold", "--mem=100", script="sleep 5")
+    wait_for(lambda: len(site.factors()) == SHOWN, "sprio does not show what waits")
+    return site

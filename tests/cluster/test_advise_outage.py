@@ -1,0 +1,135 @@
+"""The advisor while slurmctld is away: no factor outlives its lease once it answers, no job is lost, and all goes on.
+
+RIGHTSIZER_OUTAGE=600 makes it ten minutes, and tries each way of being away in both tests.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.sandbox import cluster, daemons, teardown
+from tests.cluster.advised_site import PATIENCE_S, Site, start_site, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+OUTAGE_S = int(os.environ.get("RIGHTSIZER_OUTAGE", "20"))
+IN_FULL = "RIGHTSIZER_OUTAGE" in os.environ
+LEASE_S = max(5, OUTAGE_S // 4)
+# One node's job ends while slurmctld is away, and others start once it is back.
+RUNS_S = (900, OUTAGE_S // 2 + 15)
+# Slurm's commands give up after ten seconds, and those that were waiting for an answer count as failed first.
+BACK_S = PATIENCE_S + 30
+ALL_JOBS = 2 + 4 + 8 + 20 + 1
+WELL = {"COMPLETED", "RUNNING", "PENDING", "COMPLETING"}
+
+
+@pytest.fixture
+def site(make_folder: Callable[[], Path]) -> Site:
+    return start_site(make_folder(), {"own": {"lease_s": LEASE_S}}, RUNS_S)
+
+
+@contextlib.contextmanager
+def silent(site: Site) -> Iterator[None]:
+    """Let slurmctld take connections and never answer."""
+    record = teardown.running_record(site.sandbox.layout, daemons.SLURMCTLD)
+    assert record is not None
+    os.kill(record.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(record.pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def gone(site: Site) -> Iterator[None]:
+    """Let there be no slurmctld."""
+    teardown.end_daemon(site.sandbox.layout, daemons.SLURMCTLD)
+    try:
+        yield
+    finally:
+        cluster.bring_up([daemons.slurmctld(site.sandbox.cluster)], site.sandbox.cluster, lambda _: None)
+
+
+def states(site: Site) -> dict[str, str]:
+    """Return what sacct says of every job that has started, of an array of each task."""
+    said = site.shell.run(
+        "sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--format=JobID,State"
+    )
+    rows = (line.split("|") for line in said.splitlines())
+    return {job: state.partition(" ")[0] for job, state in rows if "[" not in job}
+
+
+def assert_nothing_lost(site: Site) -> None:
+    """Every job waits, runs or has completed, in its first attempt."""
+    queued = dict(
+        line.split()
+        for line in site.shell.run("squeue", "--array", "--noheader", "--format=%i %T").splitlines()
+    )
+    known = states(site) | queued
+    assert len(known) == ALL_JOBS, known
+    assert set(known.values()) <= WELL, known
+    shown = site.shell.run("scontrol", "--oneliner", "show", "job").splitlines()
+    assert all(" Restarts=0 " in line for line in shown)
+
+
+@pytest.mark.parametrize("away", [silent, gone] if IN_FULL else [silent])
+def test_an_advisor_outlasts_it(
+    site: Site, tmp_path: Path, away: Callable[[Site], contextlib.AbstractContextManager[None]]
+) -> None:
+    log = tmp_path / "log"
+    advisor = site.start("own", log)
+    try:
+        wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
+        with away(site):
+            until_s = time.monotonic() + OUTAGE_S
+            wait_for(lambda: b"the queue is left as it is" in log.read_bytes(), "it does not say so", BACK_S)
+            time.sleep(max(0.0, until_s - time.monotonic()))
+            assert advisor.poll() is None
+            known = log.read_bytes().count(b"jobs wait")
+        wait_for(lambda: log.read_bytes().count(b"jobs wait") > known + 1, "no cycle once it answers", BACK_S)
+        assert_nothing_lost(site)
+    finally:
+        advisor.send_signal(signal.SIGTERM)
+        code = advisor.wait(BACK_S)
+    assert code == 0, log.read_text(encoding="utf-8")
+    assert not any(site.factors().values())
+    assert_nothing_lost(site)
+
+
+@pytest.mark.parametrize("away", [silent, gone] if IN_FULL else [gone])
+def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
+    site: Site, tmp_path: Path, away: Callable[[Site], contextlib.AbstractContextManager[None]]
+) -> None:
+    advisor = site.start("own", tmp_path / "log")
+    wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
+    with away(site):
+        time.sleep(OUTAGE_S / 2)
+        advisor.kill()
+        advisor.wait()
+        time.sleep(OUTAGE_S / 2)
+        # The lease's timer, as long as it cannot do anything.
+        _, said = site.advise("own", "--undo", "--expired", code=1)
+        assert "check that" in said
+    back_s = time.monotonic()
+
+    def is_undone() -> bool:
+        site.advise("own", "--undo", "--expired")
+        return not any(site.factors().values())
+
+    wait_for(is_undone, "a factor outlived its lease", PATIENCE_S)
+    print(f"undone {time.monotonic() - back_s:.1f} s after slurmctld was back")
+    assert_nothing_lost(site)
+    # The next cycle is clean.
+    applied, _ = site.advise("own", "--once", "--apply", "--format", "json")
+    proposed = {str(row["job_id"]): row["proposed_factor"] for row in json.loads(applied)}
+    shown = site.factors()
+    assert shown
+    assert shown == {job: proposed[job] for job in shown}
+    site.advise("own", "--undo")
+    assert not any(site.factors().values())
