@@ -6,12 +6,14 @@ is to run, or where the model of the cluster does not know what it waits for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
 
+_TASKS_A_NODE = re.compile(r"NtasksPerN:B:S:C=(\d+):0:\*:[*1]")
 # A small group ahead of all others by more than factors may bridge is the top of the queue; so large at most.
 TOP_SHARE = 0.1
 
@@ -57,7 +59,14 @@ def _fixed(job: QueuedJob, _now_s: float) -> Place | None:
 
 
 def _other(job: QueuedJob, _now_s: float) -> Place | None:
-    return Place(f"it asks for {', '.join(job.other)}") if job.other else None
+    beyond = [text for text in job.other if not _is_even(text, job)]
+    return Place(f"it asks for {', '.join(beyond)}") if beyond else None
+
+
+def _is_even(text: str, job: QueuedJob) -> bool:
+    """Whether --ntasks-per-node says no more than that all nodes get as many tasks, which the model has them get."""
+    found = _TASKS_A_NODE.fullmatch(text)
+    return found is not None and int(found[1]) * job.num_nodes == job.num_tasks
 
 
 RULES: tuple[Rule, ...] = (_held, _dependent, _begins_later, _reserved, _blocked, _het, _fixed, _other)

@@ -20,6 +20,9 @@ def problem(of: Snapshot, **options: object) -> Problem:
     return problem_of(of, lambda job: by_limit(job, "this is a test"), **options)  # type: ignore[arg-type]
 
 
+TASKS_A_NODE = {"num_nodes": 2, "cpus": 8, "other": ("NtasksPerN:B:S:C=4:0:*:*",)}
+
+
 @pytest.mark.parametrize(
     ("fields", "kept", "out"),
     [
@@ -34,6 +37,8 @@ def problem(of: Snapshot, **options: object) -> Problem:
         ({"fixed": True}, "its priority was set directly", False),
         ({"other": ("features", "licenses")}, "it asks for features, licenses", False),
         ({"partitions": ("closed",)}, "its partition is down", True),
+        (TASKS_A_NODE | {"num_tasks": 8}, "", False),
+        (TASKS_A_NODE | {"num_tasks": 7}, "it asks for NtasksPerN:B:S:C=4:0:*:*", False),
     ],
 )
 def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out: bool) -> None:
