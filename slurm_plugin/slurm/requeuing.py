@@ -33,6 +33,8 @@ _LINE = re.compile(
     r"^   Requeue=(?P<requeue>\d) Restarts=(?P<restarts>\d+) .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE
 )
 _OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
+# So long after its end; clocks tell seconds, and may differ by one.
+SETTLED_S = 3.0
 _PAUSE_S, _PATIENCE_S = 0.1, 5.0
 # Queue again, mark, resize, release; one more for each that a slow slurmctld shows late.
 _MOST_STEPS = 8
@@ -58,12 +60,15 @@ def requeue(
 ) -> Written:
     """Carry it out, or what is left of it; SlurmError where slurmctld does not answer."""
     job_id = wanted.change.job_id
-    waits_until_s = time.monotonic() + _PATIENCE_S
+    waits_until_s, settled = time.monotonic() + _PATIENCE_S, False
     for _ in range(_MOST_STEPS):
         run = look(job_id)
         while run is not None and run.job.state == ENDING and time.monotonic() < waits_until_s:
             sleep(_PAUSE_S)
             run = look(job_id)
+        if run is not None and not settled and unsettled_s(run, time.time()):
+            sleep(unsettled_s(run, time.time()))
+            settled, run = True, look(job_id)
         if run is None:
             return Written(job_id=job_id, problem=GONE)
         words = next_words(run, wanted)
@@ -73,6 +78,17 @@ def requeue(
         if complaint:
             return Written(job_id=job_id, problem=complaint)
     return Written(job_id=job_id, problem="not kept")
+
+
+def unsettled_s(run: Failed, now_s: float) -> float:
+    """Return how much longer a job that has ended must be left alone (seconds).
+
+    A node refuses a run whose credential is not of a later second than the end of the last one, and the run fails with
+    exit code 1. Slurm's own delay is there for that (`_credential_revoked`, `cred_lifetime`); we take it away.
+    """
+    if run.job.state not in FAILED:
+        return 0.0
+    return min(SETTLED_S, max(0.0, run.job.end_s + SETTLED_S - now_s))
 
 
 def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:

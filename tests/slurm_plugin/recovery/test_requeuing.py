@@ -6,7 +6,7 @@ import pytest
 
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Failed
-from slurm_plugin.slurm.requeuing import parse_failed
+from slurm_plugin.slurm.requeuing import SETTLED_S, parse_failed, unsettled_s
 from slurm_plugin.slurm.targets import target_of
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
@@ -69,3 +69,12 @@ def test_a_job_whose_texts_look_like_slurms_lines_is_not_believed(captured: Capt
     assert parse_failed(text.replace("JobName=step", f"JobName={forged}"), run.job.job_id) is None
     assert parse_failed(text + "\n\n" + text, run.job.job_id) is None
     assert parse_failed("", run.job.job_id) is None
+
+
+def test_a_job_that_has_just_ended_is_left_alone_for_a_moment(captured: Captured) -> None:
+    run = captured.failed("step")
+    assert unsettled_s(run, run.job.end_s + 1.0) == SETTLED_S - 1.0
+    assert unsettled_s(run, run.job.end_s + SETTLED_S) == 0.0
+    # A clock that differs is no reason to wait for ever.
+    assert unsettled_s(run, run.job.end_s - 3600.0) == SETTLED_S
+    assert unsettled_s(captured.failed("held"), 0.0) == 0.0
