@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -21,13 +20,13 @@ import msgspec
 
 from accounting.errors import ServiceError
 from accounting.journal import read_lines
+from slurm_plugin.day_files import append_line, day_name
 from slurm_plugin.recovery.judging import Cause
 from slurm_plugin.slurm.queue import Requeue
 
 FILES = "recoveries-*.jsonl"
 LOCK = "recover.lock"
-KEPT_DAYS = 60
-DAY_S = 86_400
+MODE = 0o640
 
 # A job's number may come again; with its decision it does not.
 Run = tuple[int, int, str]
@@ -72,7 +71,7 @@ class Journal:
         Lines that were cut off are passed over.
         """
         found: dict[Run, Entry] = {}
-        first = _name_of(since_s)
+        first = day_name(FILES, since_s)
         for file in sorted(file for file in self._folder.glob(FILES) if file.name >= first):
             for line in read_lines(file, 0)[0]:
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -82,19 +81,15 @@ class Journal:
 
     def append(self, entry: Entry) -> None:
         """Append an entry; it is on disk when this returns. ServiceError where the disk refuses it."""
-        path = self._folder / _name_of(entry.time_s)
         try:
-            handle = self._open(path, os.O_RDWR | os.O_APPEND)
-            try:
-                # What a crash or a full disk cut off must not swallow this one.
-                size = os.fstat(handle).st_size
-                torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-                os.write(handle, (b"\n" if torn else b"") + msgspec.json.encode(entry) + b"\n")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            if size == 0:
-                self._remove_old(entry.time_s - KEPT_DAYS * DAY_S)
+            append_line(
+                self._folder,
+                FILES,
+                entry.time_s,
+                msgspec.json.encode(entry) + b"\n",
+                mode=MODE,
+                synced=True,
+            )
         except OSError as error:
             raise self._cannot_write(error) from None
 
@@ -105,7 +100,8 @@ class Journal:
         Who dies lets go of it, unless a process that he started still holds it.
         """
         try:
-            handle = self._open(self._folder / LOCK, os.O_RDWR)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         except OSError as error:
             raise self._cannot_write(error) from None
         try:
@@ -114,21 +110,11 @@ class Journal:
         finally:
             os.close(handle)
 
-    def _open(self, path: Path, flags: int) -> int:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o640)
-
     def _cannot_write(self, error: OSError) -> ServiceError:
         return ServiceError(
             f"cannot write to {self._folder}: {error.strerror}; "
             "set recovery.directory to a folder that its user may write"
         )
-
-    def _remove_old(self, before_s: float) -> None:
-        oldest = _name_of(before_s)
-        for file in self._folder.glob(FILES):
-            if file.name < oldest:
-                file.unlink()
 
 
 def told(entry: Entry) -> str:
@@ -143,7 +129,3 @@ def told(entry: Entry) -> str:
         f"job {entry.job_id} was {causes[entry.cause]}: it failed because we had cut it, and is owed "
         f"{entry.cpu_hours:g} CPU hours and {entry.mem_gib_hours:g} GiB hours; {became[entry.what]}"
     )
-
-
-def _name_of(moment_s: float) -> str:
-    return FILES.replace("*", time.strftime("%Y%m%d", time.gmtime(moment_s)))

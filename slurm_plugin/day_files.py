@@ -1,0 +1,43 @@
+"""Journals of one file a day, append only: what a crash cut off spoils no later line, and what is old goes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+KEPT_DAYS = 60
+DAY_S = 86_400
+
+
+def day_name(pattern: str, moment_s: float) -> str:
+    """Return the name of a day's file: `cycles-*.jsonl` → `cycles-20261122.jsonl`."""
+    return pattern.replace("*", time.strftime("%Y%m%d", time.gmtime(moment_s)))
+
+
+def append_line(
+    folder: Path, pattern: str, moment_s: float, line: bytes, *, mode: int = 0o666, synced: bool = False
+) -> None:
+    """Append a line, with its end, to the file of a day; OSError where the disk refuses it.
+
+    It begins on a line of its own where a full disk or a crash cut the last one off. A `synced` one is on disk when
+    this returns. A new file (of this `mode`, as far as the umask allows) is when those older than KEPT_DAYS go.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    handle = os.open(folder / day_name(pattern, moment_s), flags, mode)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        whole = (b"\n" if torn else b"") + line
+        if os.write(handle, whole) < len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if synced:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    if size == 0:
+        oldest = day_name(pattern, moment_s - KEPT_DAYS * DAY_S)
+        for old in [old for old in folder.glob(pattern) if old.name < oldest]:
+            old.unlink()
