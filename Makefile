@@ -2,7 +2,10 @@
 
 BIN := .venv/bin
 
-.PHONY: help setup releases demo test check lint matrix bench faults clean
+# How many damaged inputs `make fuzz` tries in all.
+INPUTS ?= 1000000
+
+.PHONY: help setup releases demo test check lint matrix bench faults soak fuzz audit clean
 
 help:
 	@echo 'make demo    the whole story on a private Slurm, in under five minutes'
@@ -10,7 +13,10 @@ help:
 	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
 	@echo 'make matrix  every way of asking on every release of Slurm, as a table: asked, allocated, as planned'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
-	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs'
+	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs (FORMAT=markdown: as in docs/faults.md)'
+	@echo 'make soak    ten minutes of submissions as fast as slurmctld takes them, with a fault every five seconds'
+	@echo 'make audit   compare the pinned dependencies with the public advisories (exit code 4: they cannot be reached)'
+	@echo 'make fuzz    a million damaged inputs for every parser, guided by coverage (INPUTS=20000 for fewer)'
 	@echo 'make clean   remove the virtual environment and caches'
 
 setup:
@@ -41,6 +47,7 @@ matrix: setup releases
 
 bench: setup
 	$(BIN)/python -m bench.submit_rate
+	$(BIN)/python -m bench.journal_links
 	$(BIN)/python -m bench.clients_flood
 	$(BIN)/python -m bench.collector_cost
 	$(BIN)/python -m bench.ingest_rate
@@ -49,10 +56,22 @@ bench: setup
 	$(BIN)/python -m bench.simulation_rate
 	$(BIN)/python -m bench.replay_rate
 	$(BIN)/python -m bench.patent_waits
+	$(BIN)/python -m bench.brakes
 	@if [ -n "$$RIGHTSIZER_TRACES" ]; then $(BIN)/python -m bench.memory_sizing --warm 4 && $(BIN)/python -m bench.calibration && $(BIN)/python -m bench.forecast; else echo 'RIGHTSIZER_TRACES is not set: sizing and forecasts on public traces are skipped'; fi
 
 faults: setup
-	@$(BIN)/python -m tests.cluster.campaign
+	@$(BIN)/python -m tests.cluster.campaign --format $(or $(FORMAT),table)
+
+soak: setup
+	@$(BIN)/python -m bench.soak
+
+audit: setup
+	@tools/audit
+
+# Where there is no wheel of atheris, seeds are damaged at random instead.
+fuzz: setup
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' || true
+	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

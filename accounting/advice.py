@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import StoreError
 
 # Its journal's files, one a day.
@@ -63,7 +64,7 @@ def decode_cycle(line: bytes) -> Cycle:
     """Return the cycle of a journal line; StoreError where the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Cycle)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise StoreError(
             f"a line of the advisor's journal cannot be read ({error}); it is left out"
         ) from None

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.request import Dimension, Grant, JobRequest
 
 Mode = Literal["observe", "advise", "enforce"]
@@ -60,6 +61,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     carried out before (docs/decisions/0010), whose request is what was asked at first; '' for none. `settings` are
     None where nothing was predicted, and in decisions of earlier releases. `fixed` is None in those too: what their
     scripts fix is not known. `replaces` is the id of the decision that a waiting job had until then; '' for none.
+    `from_token` says that its journal is lost, and all that is known of it stood in its job's token.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dimensions: tuple[DimensionReason, ...] = ()
     fixed: Fixed | None = None
     replaces: str = ""
+    from_token: bool = False
 
 
 def refused(decision: Decision, reason: str) -> Decision:
@@ -92,5 +95,5 @@ def decode_decision(line: bytes) -> Decision | None:
     """Return the decision of a journal line; None where the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Decision)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

@@ -7,6 +7,7 @@
     ├── StoreError             the accounting store cannot be used
     ├── SlurmError             a Slurm command is missing, failed or answered rubbish
     ├── ModelError             no model, or one that is damaged
+    │   └── UnreadModelError   one that could not be read now, which says nothing about it
     ├── ScheduleError          no schedule can be made of what was given
     ├── ServiceError           the service cannot start
     └── SandboxError           the private cluster cannot be started or used
@@ -43,8 +44,16 @@ class SlurmError(RightsizerError):
     """A Slurm command is missing, failed, or answered something this program cannot read."""
 
 
+class LateAnswerError(SlurmError):
+    """A Slurm command, or slurmdbd's database, gave no answer in time: it may have been asked for too much."""
+
+
 class ModelError(RightsizerError):
     """There is no model, or the one there is cannot be trusted."""
+
+
+class UnreadModelError(ModelError):
+    """A model could not be read for a fault of the machine, such as too many open files: it may be, another time."""
 
 
 class ScheduleError(RightsizerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from sqlalchemy import Engine, select
+from sqlalchemy import ColumnElement, Engine, select
 
 from accounting.errors import StoreError
 from accounting.store.batches import count_rows, read_batches
@@ -38,17 +38,18 @@ def export(
     file: Path,
     *,
     force: bool = False,
+    conditions: Sequence[ColumnElement[bool]] = (),
     change: Change = lambda table: table,
     progress: Callable[[float, int], None] = lambda _done, _rows: None,
 ) -> int:
-    """Write a table of the store (a key of EXPORTED) into `file` and return how many rows it has.
+    """Write a table of the store (a key of EXPORTED), or its rows that fulfil conditions, and return how many.
 
     `change` is applied to each part before it is written, such as pseudonyms. StoreError where the suffix is unknown,
     where the file is there already and not to be replaced, or cannot be written; nothing is left behind then.
     """
     refuse_target(file, force=force)
     table, _ = EXPORTED[what]
-    query, schema = select(*table.columns), export_schema(what)
+    query, schema = select(*table.columns).where(*conditions), export_schema(what)
     rows, written = count_rows(engine, query), 0
     try:
         with _beside(file) as beside:

@@ -129,7 +129,8 @@ ATTEMPTS = pa.schema(
 class Records:
     """Ended attempts with their steps, in columns; input that was not taken; how many jobs have not ended yet.
 
-    `known` counts attempts that were left out because they are in the store already, as they are here.
+    `known` counts attempts that were left out because they are in the store already, as they are here. `cut_off` says
+    how the file that they come from ends too soon; '' where it does not.
     """
 
     jobs: pa.Table
@@ -138,6 +139,7 @@ class Records:
     unfinished: int = 0
     known: int = 0
     missing: tuple[str, ...] = field(default=())  # columns that the input lacks, with what that costs
+    cut_off: str = ""
 
 
 def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:

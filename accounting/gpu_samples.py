@@ -1,4 +1,4 @@
-"""The GPU spool: what meters beside the jobs wrote, one JSON object a line, in files `*.jsonl` of one folder.
+"""The lines of the GPU spool: what meters beside the jobs wrote, one JSON object a line (accounting/gpu_spool.py).
 
 A line is a window of one GPU for one job (`rightsizer collect` writes it: the fields of GpuUse), or one sample:
 
@@ -11,23 +11,17 @@ A line is a window of one GPU for one job (`rightsizer collect` writes it: the f
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 
-from accounting.errors import StoreError
-from accounting.records import GpuUse, Quarantined
+from accounting.damage import UNREADABLE
+from accounting.records import GpuUse
 
 # Two attempts of one job id lie at least this far apart: a requeue waits in the queue.
 ATTEMPT_GAP_S = 30
-# As much of a file is read at once, in bytes: some 100,000 lines.
-PART_BYTES = 16 * 1024**2
-# A file that was written to no longer than this ago may still grow.
-FINISHED_AFTER_S = 2 * 86400
 # How far a node's clock may be ahead of ours.
 CLOCK_AHEAD_S = 300
 LONGEST_WINDOW_S = 86400
@@ -38,7 +32,6 @@ MOST_POWER_W = 10_000.0
 # What a name may have as part of a key in every store.
 NAME_CHARS = 191
 SOURCE = "gpu-spool"
-KEY_PREFIX = "gpu-spool/"
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # what a store holds
 JobId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
@@ -56,97 +49,6 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class SpoolPart(msgspec.Struct):
-    """What one spool file held beyond where it was read to before: at most PART_BYTES of it.
-
-    `file` is its key in the store's table `journals`, `read_bytes` how far it is read now. `finished`: all of it is
-    read, and nobody writes to it any more: it can be removed.
-    """
-
-    file: str
-    read_bytes: int
-    uses: list[GpuUse]
-    quarantined: list[Quarantined]
-    finished: bool = False
-
-
-def read_spool_on(folder: Path, offsets: Mapping[str, int], now_s: int | None = None) -> Iterator[SpoolPart]:
-    """Yield what is new in the spool, in parts of bounded size, given how far each file was read (`SpoolPart.file`).
-
-    A last line without its newline is still being written and waits for the next time; in a finished file it is
-    quarantined. `now_s` says what lies in the future; None checks no times against a clock. StoreError where a file
-    cannot be read.
-    """
-    for file in sorted(folder.glob("*.jsonl")):
-        yield from _read_on(file, offsets.get(spool_key(file.name), 0), now_s)
-
-
-def spool_key(file_name: str) -> str:
-    """Return under which name the store remembers how far a file was read."""
-    key = KEY_PREFIX + file_name
-    if len(key) <= NAME_CHARS:
-        return key
-    return KEY_PREFIX + hashlib.sha256(file_name.encode(errors="replace")).hexdigest()
-
-
-def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list[Path]:
-    """Return the files that are read to their end and written to no more: they can be removed."""
-    found = []
-    for file in sorted(folder.glob("*.jsonl")):
-        try:
-            stat = file.stat()
-        except FileNotFoundError:
-            continue
-        if stat.st_size <= offsets.get(spool_key(file.name), 0) and _is_old(stat.st_mtime, now_s):
-            found.append(file)
-    return found
-
-
-def _is_old(written_s: float, now_s: int | None) -> bool:
-    return now_s is not None and written_s < now_s - FINISHED_AFTER_S
-
-
-def _read_on(file: Path, offset: int, now_s: int | None) -> Iterator[SpoolPart]:
-    try:
-        stat = file.stat()
-        # Shorter than it was: another file under the same name.
-        offset = offset if offset <= stat.st_size else 0
-        old = _is_old(stat.st_mtime, now_s)
-        with file.open("rb") as spool:
-            spool.seek(offset)
-            while block := spool.read(PART_BYTES):
-                ends = old and offset + len(block) >= stat.st_size
-                complete, newline, rest = block.rpartition(b"\n")
-                if ends or (len(block) == PART_BYTES and not newline):
-                    # Cut off for good, or no line at all: it would be read again and again.
-                    complete, newline, rest = block, b"", b""
-                if not complete and not newline:
-                    return
-                offset += len(block) - len(rest)
-                spool.seek(offset)
-                yield _part(file, offset, complete, now_s, finished=ends)
-    except FileNotFoundError:
-        return  # its collector dropped it, or another ingester removed it
-    except OSError as error:
-        raise StoreError(
-            f"cannot read the GPU spool file {file}: {error.strerror}; mend its permissions"
-        ) from None
-
-
-def _part(file: Path, read_bytes: int, complete: bytes, now_s: int | None, *, finished: bool) -> SpoolPart:
-    part = SpoolPart(spool_key(file.name), read_bytes, [], [], finished)
-    uses = []
-    for line in filter(None, complete.split(b"\n")):
-        use, reason = parse_line(line, now_s)
-        if use is None:
-            text = line[:10_000].decode(errors="replace")
-            part.quarantined.append(Quarantined(line=text, reason=f"{file.name}: {reason}", source=SOURCE))
-        else:
-            uses.append(use)
-    part.uses = merge_uses(uses)
-    return part
-
-
 def parse_line(line: bytes, now_s: int | None = None) -> tuple[GpuUse | None, str]:
     """Return what a line says, or None and why it makes no sense."""
     try:
@@ -154,10 +56,15 @@ def parse_line(line: bytes, now_s: int | None = None) -> tuple[GpuUse | None, st
             use = as_use(msgspec.json.decode(line, type=GpuSample, strict=False))
         else:
             use = msgspec.json.decode(line, type=GpuUse, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         return None, str(error)
     reason = nonsense_in(use, now_s)
     return (None, reason) if reason else (use, "")
+
+
+def of_cluster(use: GpuUse, cluster: str) -> GpuUse:
+    """Return a use with its cluster, where it names none."""
+    return use if use.cluster or not cluster else msgspec.structs.replace(use, cluster=cluster)
 
 
 def as_use(sample: GpuSample) -> GpuUse:
@@ -181,6 +88,7 @@ def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
     checks = (
         ("job id", 1 <= use.job_id < 2**63),
         ("node", 0 < len(use.node) <= NAME_CHARS),
+        ("cluster", len(use.cluster) <= NAME_CHARS),
         ("source", 0 < len(use.source) <= NAME_CHARS),
         ("GPU", 0 <= use.gpu < 2**31 and -1 <= use.instance < 2**31),
         ("time", EARLIEST_S <= use.first_s <= use.last_s <= use.first_s + LONGEST_WINDOW_S),
@@ -204,14 +112,15 @@ def aggregate(samples: Iterable[GpuSample]) -> list[GpuUse]:
 
 
 def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
-    """Merge uses that follow one another without a gap, for each job, node, GPU, instance and source.
+    """Merge uses that follow one another without a gap, for each cluster, job, node, GPU, instance and source.
 
     With what the store holds of the same jobs among them, use that was read in several runs becomes one again: it
     keeps the `first_s` of the earliest, which is its key.
     """
-    runs: dict[tuple[int, str, int, int, str], list[GpuUse]] = {}
+    runs: dict[tuple[str, int, str, int, int, str], list[GpuUse]] = {}
     for use in sorted(uses, key=lambda use: (use.first_s, use.last_s)):
-        stretches = runs.setdefault((use.job_id, use.node, use.gpu, use.instance, use.source), [])
+        key = (use.cluster, use.job_id, use.node, use.gpu, use.instance, use.source)
+        stretches = runs.setdefault(key, [])
         if stretches and use.first_s - stretches[-1].last_s <= ATTEMPT_GAP_S:
             stretches[-1] = _merged(stretches[-1], use)
         else:

@@ -1,12 +1,12 @@
 """From sacct, the GPU spool and the decision journal into the store: incremental, idempotent, one window at a time.
 
-A window's rows and the mark that it was read are one transaction: cut off anywhere, the next run reads that
-window again and writes the same rows onto the same keys.
+Whatever is asked of Slurm is asked outside any transaction: each part of a window is one, and the mark that the window
+was read comes last. Cut off anywhere, the next run reads that window again and writes the same rows onto the same keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,20 +16,21 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine
 
 from accounting import originals
-from accounting.advice_journal import read_cycles
 from accounting.client_decisions import ClientDecision, carried_out
 from accounting.decisions import Decision
+from accounting.errors import LateAnswerError
 from accounting.frames import Ints, Records, attempts_in, job_row_of
-from accounting.gpu_samples import read_spool_on
-from accounting.journal import read_journal
 from accounting.labels import label
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt, Quarantined
+from accounting.recoveries import Recovered
+from accounting.requeued import out_of_time, queued_again
 from accounting.sacct import Answer, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
 from accounting.slurmdbd import read_database
+from accounting.spools import ingest_spools, ingest_users_gpu_use
 from accounting.store import schema
-from accounting.store.advice import write_cycles
+from accounting.store.audit import read_recoveries_of
 from accounting.store.bulk import known_digests, upsert_attempts
 from accounting.store.database import writing
 from accounting.store.recorded import read_records
@@ -40,26 +41,31 @@ from accounting.store.records import (
     read_decisions,
     read_gpu_use,
     read_input_mib,
-    read_offsets,
-    read_until_s,
+    windows_read,
     write_decisions,
-    write_gpu_use,
     write_quarantine,
     write_refusals,
     write_rows,
 )
+from accounting.window_marks import read_before_s
 
 SACCT = "sacct"
 DAY_S, HOUR_S = 86400, 3600
 LATELY_S = DAY_S
 # Windows are made so long that sacct's answer, which is held in memory, has some such size: 100,000 jobs.
 WINDOW_BYTES = 64 * 1024**2
+SHORTEST_S = 60
+# An answer that does not come in time costs minutes: after it much less is asked for.
+LATE_SHARE = 24
 
 Window = tuple[int, int]
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source has about a window: its size, and its records but for those whose digests are known."""
+    """What a source has about a window: its size, and its records but for those whose digests are known.
+
+    The source may be asked again for each part of the records, and take minutes: outside any transaction.
+    """
 
     size_bytes: int
     records: Callable[[Ints | None], Iterable[Records]]
@@ -74,10 +80,11 @@ Source = Callable[[int, int], Fetched]
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
 
-    `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct, and `cluster` whose jobs; '' is
-    none. `pseudonyms` stand for names before anything is written. `hand_on` hears of new attempts that ended within
-    LATELY_S, just before they are committed: where that fails it hears of them again. `advisor` is the folder of the
-    advisor's journal.
+    `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct; '' is none. `cluster` is whose
+    jobs these are, '' where that is not known, and `host` where this runs: other hosts may fill the same store.
+    `pseudonyms` stand for names before anything is written. `hand_on` hears of new attempts that ended within LATELY_S,
+    just before they are committed: where that fails it hears of them again. `advisor` and `recovery` are the folders of
+    their journals.
     """
 
     sacct: str
@@ -87,10 +94,17 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     journal: Path
     slurmdbd_url: str = ""
     cluster: str = ""
+    host: str = ""
     metering: Metering = Metering()
     pseudonyms: Pseudonyms | None = None
     hand_on: HandOn | None = None
     advisor: Path | None = None
+    recovery: Path | None = None
+
+    @property
+    def reader(self) -> str:
+        """Who reads: a host of a cluster."""
+        return f"{self.cluster}/{self.host}"
 
 
 class IngestReport(msgspec.Struct):
@@ -101,6 +115,7 @@ class IngestReport(msgspec.Struct):
     gpu_use: Counts = msgspec.field(default_factory=Counts)
     decisions: Counts = msgspec.field(default_factory=Counts)
     cycles: Counts = msgspec.field(default_factory=Counts)
+    recoveries: Counts = msgspec.field(default_factory=Counts)
     unfinished: int = 0
     quarantined: int = 0
 
@@ -116,36 +131,61 @@ def ingest(
     since_s: int | None = None,
     progress: Callable[[float], None] = lambda _done: None,
     source: Source | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> IngestReport:
     """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
 
-    `source` answers for a window: as the settings say, where none is given.
+    `source` answers for a window: as the settings say, where none is given. Before each window `stopped` is asked
+    whether to leave what is left to the next run.
     """
     run = Run(settings, now_s)
     fetch = source or source_of(settings, now_s)
     ingest_spools(engine, run)
     with engine.connect() as connection:
+        marks = windows_read(connection, SACCT)
+        until_s = read_before_s(marks, settings.cluster, now_s - settings.first_days * DAY_S)
         # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
-        until_s = read_until_s(connection, SACCT)
-        read_s = until_s if until_s is None or until_s <= now_s else latest_end_s(connection, now_s)
+        is_ahead = until_s is not None and until_s > now_s
+        read_s = latest_end_s(connection, now_s, settings.cluster) if is_ahead else until_s
     begin_s = first_s = starts_at(read_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
-    span_s = first_span_s(now_s - begin_s)
-    while begin_s < now_s:
+    marked_s = marks.get(settings.cluster, 0)
+    span_s, longest_s = first_span_s(now_s - begin_s), DAY_S
+    while begin_s < now_s and not stopped():
         end_s = min(begin_s + span_s, now_s)
-        fetched = fetch(begin_s, end_s)
-        with writing(engine) as connection:
-            known = known_digests(connection, begin_s, end_s)
-            run.report.unfinished = 0  # what has not ended by the last window is what is still to come
-            for records in fetched.records(known):
-                run.write(connection, records)
-            if not leaves_gap:
-                mark = {"source": SACCT, "read_until_s": max(end_s, until_s or 0)}
+        try:
+            fetched = fetch(begin_s, end_s)
+            ingest_window(engine, run, fetched, begin_s, end_s)
+        except LateAnswerError:
+            if end_s - begin_s <= SHORTEST_S:
+                raise
+            longest_s = (end_s - begin_s) // 2
+            span_s = max(SHORTEST_S, (end_s - begin_s) // LATE_SHARE)
+            continue
+        if not leaves_gap:
+            mark = {
+                "source": SACCT,
+                "cluster": settings.cluster,
+                "read_until_s": max(end_s, marked_s),
+            }
+            with writing(engine) as connection:
                 write_rows(connection, schema.windows, [mark])
         progress((end_s - first_s) / (now_s - first_s))
-        begin_s, span_s = end_s, next_span_s(span_s, fetched.size_bytes)
+        begin_s, span_s = end_s, min(next_span_s(span_s, fetched.size_bytes), longest_s)
+    ingest_users_gpu_use(engine, run)
     return run.report
+
+
+def ingest_window(engine: Engine, run: Run, fetched: Fetched, begin_s: int, end_s: int) -> None:
+    """Write a window's records; a part is complete before its transaction begins."""
+    # Another writer may come between this and the parts: it only writes what it read of Slurm, as this run does.
+    with engine.connect() as connection:
+        known = known_digests(connection, begin_s, end_s)
+    run.report.unfinished = 0  # what has not ended by the last window is what is still to come
+    for records in fetched.records(known):
+        with writing(engine) as connection:
+            run.write(connection, records)
 
 
 def ingest_records(
@@ -211,37 +251,8 @@ def first_span_s(ahead_s: int) -> int:
 def next_span_s(span_s: int, answer_bytes: int) -> int:
     """Return the length of the next window after one with an answer of so many bytes: from a minute to a day."""
     if answer_bytes > WINDOW_BYTES:
-        return max(60, span_s // 2)
+        return max(SHORTEST_S, span_s // 2)
     return min(DAY_S, span_s * 2) if answer_bytes < WINDOW_BYTES // 2 else span_s
-
-
-def ingest_spools(engine: Engine, run: Run) -> None:
-    """Read on in both journals and the GPU spool; attempts that are stored already get the use of their GPUs."""
-    with writing(engine) as connection:
-        offsets = read_offsets(connection)
-        for part in read_journal(run.settings.journal, offsets):
-            run.report.decisions += write_decisions(connection, map(run.hidden_decision, part.decisions))
-            run.quarantine(connection, part.quarantined)
-            write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
-    if run.settings.advisor is not None:
-        ingest_cycles(engine, run, run.settings.advisor, offsets)
-    for samples in read_spool_on(run.settings.gpu_spool, offsets, run.now_s):
-        with writing(engine) as connection:
-            run.report.gpu_use += write_gpu_use(connection, samples.uses)
-            run.quarantine(connection, samples.quarantined)
-            write_rows(
-                connection, schema.journals, [{"file": samples.file, "read_bytes": samples.read_bytes}]
-            )
-            run.label_again(connection, sorted({use.job_id for use in samples.uses}))
-
-
-def ingest_cycles(engine: Engine, run: Run, folder: Path, offsets: dict[str, int]) -> None:
-    """Read on in the advisor's journal."""
-    for part in read_cycles(folder, offsets):
-        with writing(engine) as connection:
-            run.report.cycles += write_cycles(connection, part.cycles)
-            run.quarantine(connection, part.quarantined)
-            write_rows(connection, schema.journals, [{"file": part.file, "read_bytes": part.read_bytes}])
 
 
 class Run:
@@ -275,7 +286,14 @@ class Run:
         jobs = records.jobs
         gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
         every_s = self.settings.metering.sampled_every_s
-        attempts = with_input(connection, label(records, gpu_use, by_client(connection, jobs), every_s))
+        again = [jobs["job_id"][row].as_py() for row in queued_again(jobs)]
+        late = out_of_time(jobs, read_recoveries_of(connection, again))
+        attempts = label(records, gpu_use, by_client(connection, jobs), every_s, late)
+        named = set(filter(None, attempts["decision_id"].to_pylist()))
+        known = read_input_mib(connection, list(named))
+        lost = originals.lost_decisions(jobs, named - known.keys())
+        self.report.decisions += write_decisions(connection, lost)
+        attempts = with_input(attempts, known)
         if self.settings.hand_on is not None:
             self.settings.hand_on(new_attempts(connection, attempts, self.now_s - LATELY_S))
         return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
@@ -285,6 +303,19 @@ class Run:
         pseudonyms = self.settings.pseudonyms
         shown = items if pseudonyms is None else map(pseudonyms.quarantined, items)
         self.report.quarantined += write_quarantine(connection, shown, self.now_s).new
+
+    def hidden_user(self, name: str) -> str:
+        """Return a user's name as it is stored."""
+        pseudonyms = self.settings.pseudonyms
+        return name if pseudonyms is None else pseudonyms.user(name)
+
+    def hidden_recovery(self, recovery: Recovered) -> Recovered:
+        """Return what became of a run as it is to be stored."""
+        pseudonyms = self.settings.pseudonyms
+        if pseudonyms is None:
+            return recovery
+        user, account = pseudonyms.user(recovery.user), pseudonyms.account(recovery.account)
+        return msgspec.structs.replace(recovery, user=user, account=account)
 
     def hidden_decision(self, decision: Decision) -> Decision:
         """Return a decision as it is to be stored."""
@@ -303,13 +334,9 @@ def new_attempts(connection: Connection, attempts: pa.Table, since_s: int) -> li
     ]
 
 
-def with_input(connection: Connection, attempts: pa.Table) -> pa.Table:
+def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:
     """Return attempts with the size of the input that their decisions saw: no token tells it, which others can read."""
-    ids = attempts["decision_id"].to_pylist()
-    known = read_input_mib(connection, [name for name in dict.fromkeys(ids) if name])
-    if not known:
-        return attempts
-    column = pa.array([known.get(name) for name in ids], pa.float64())
+    column = pa.array([known.get(name) for name in attempts["decision_id"].to_pylist()], pa.float64())
     return attempts.set_column(attempts.schema.get_field_index("input_mib"), "input_mib", column)
 
 

@@ -45,16 +45,21 @@ def label(
     gpu_use: Mapping[int, Sequence[GpuUse]] | None = None,
     by_client: Mapping[int, ClientDecision] | None = None,
     sampled_every_s: int = quality.SAMPLED_EVERY_S,
+    out_of_time: Flags | None = None,
 ) -> pa.Table:
     """Return attempts (schema ATTEMPTS), one a row of the records' jobs.
 
-    `gpu_use` is by job id; a job id comes again after a requeue, and each attempt gets what falls into its time.
+    `gpu_use` is by job id, which comes again after a requeue and in other clusters: each attempt gets what falls into
+    its time, of its cluster.
     `by_client` is by row: what its client asked for at first, and was given less before it submitted: slurmctld and the
-    token saw only what was left. `sampled_every_s` is Slurm's JobAcctGatherFrequency.
+    token saw only what was left. `sampled_every_s` is Slurm's JobAcctGatherFrequency. `out_of_time` flags
+    those that ran out of time though their state does not say so.
     """
     jobs, steps = records.jobs, _steps(records.steps)
     elapsed_s, count = ints(jobs["elapsed_s"]), len(jobs)
     outcome = _outcomes(jobs, steps, count)
+    if out_of_time is not None:
+        outcome[out_of_time & (outcome == "cut_short")] = "timeout"
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
     memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
     started = _started(jobs, steps)
@@ -90,7 +95,7 @@ def label_attempt(
 
 
 def _started(jobs: pa.Table, steps: Columns) -> Flags:
-    """Return which attempts ever ran: 24.11 and later show a job that was cancelled while it waited as begun then."""
+    """Return which attempts ever ran: Slurm shows a job that was cancelled while it waited as begun then."""
     with_steps = np.zeros(len(jobs), dtype=bool)
     with_steps[steps["job"]] = True
     ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
@@ -218,9 +223,10 @@ def _rows_of(job_ids: pa.ChunkedArray, wanted: Mapping[int, object]) -> Iterable
 
 def _during(jobs: pa.Table, row: int, gpu_use: Mapping[int, Sequence[GpuUse]]) -> list[GpuUse]:
     """Return the GPU use that falls into an attempt."""
-    start_s, end_s = jobs["start_s"][row].as_py(), jobs["end_s"][row].as_py()
+    start_s, end_s, cluster = (jobs[name][row].as_py() for name in ("start_s", "end_s", "cluster"))
     uses = gpu_use[jobs["job_id"][row].as_py()]
-    return [use for use in uses if use.first_s <= end_s and use.last_s >= start_s]
+    during = (use for use in uses if use.first_s <= end_s and use.last_s >= start_s)
+    return [use for use in during if use.may_be_of(cluster)]
 
 
 def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: int) -> Columns:

@@ -5,7 +5,7 @@ Our token in the admin comment tells it, or the decision that a job's own client
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from accounting.client_decisions import ClientDecision
-from accounting.frames import Ints, floats
+from accounting.decisions import Decision
+from accounting.frames import Ints, floats, job_row_of
+from accounting.rebuilding import rebuilt
 from accounting.request import JobRequest
-from accounting.token import asked_request, carried_id, find_token
+from accounting.token import asked_request, carried_id, find_token, tells_of
 
 TOKEN_WORD, CARRIED_WORD, REFUSED_WORD = "rightsizer/1;", "rightsizer-cli=", "refused="
 
@@ -29,6 +31,14 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     decision_id: str
     signature: str
     request: JobRequest | None
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the hook did not carry a decision out, and what the job that says so had asked for."""
+
+    decision_id: str
+    reason: str
+    asked: JobRequest
 
 
 def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
@@ -46,10 +56,37 @@ def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
     return {row: name for row, name in named.items() if name}
 
 
-def refusals(jobs: pa.Table) -> dict[str, str]:
-    """Return why the hook did not carry decisions out, by their ids: the journal counts them as applied."""
-    tokens = (find_token(comment) for _, comment in _rows_with(jobs["admin_comment"], REFUSED_WORD))
-    return {token.decision_id: token.refused for token in tokens if token and token.refused}
+def refusals(jobs: pa.Table) -> list[Refusal]:
+    """Return why the hook did not carry decisions out, as jobs' tokens say it: the journal counts them as applied."""
+    found = []
+    for row, comment in _rows_with(jobs["admin_comment"], REFUSED_WORD):
+        token = find_token(comment)
+        asked = asked_request(token, jobs["user"][row].as_py()) if token and token.refused else None
+        if token is not None and asked is not None:
+            found.append(Refusal(decision_id=token.decision_id, reason=token.refused, asked=asked))
+    return found
+
+
+def lost_decisions(jobs: pa.Table, wanted: Collection[str]) -> list[Decision]:
+    """Return the decisions of these ids, each once, as far as jobs' tokens tell of them.
+
+    An id that jobs with another user or other amounts name as well tells nothing: one of them has it from elsewhere.
+    """
+    found: dict[str, Decision] = {}
+    disputed: set[str] = set()
+    for row, comment in _rows_with(jobs["admin_comment"], TOKEN_WORD) if wanted else ():
+        token = find_token(comment)
+        if token is None or token.decision_id not in wanted:
+            continue
+        known = found.get(token.decision_id)
+        if known is not None:
+            if not tells_of(asked_request(token, jobs["user"][row].as_py()), known):
+                disputed.add(token.decision_id)
+            continue
+        decision = rebuilt(token, job_row_of(jobs, row))
+        if decision is not None:
+            found[decision.id] = decision
+    return [one for name, one in found.items() if name not in disputed]
 
 
 def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientDecision]) -> Columns:

@@ -39,10 +39,19 @@ _LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 
 
 class Pseudonyms:
-    """Turns names into pseudonyms; `plain_words` are words of job names, in lower case, that stay as they are."""
+    """Turns names into pseudonyms; `plain_words` are words of job names, in lower case, that stay as they are.
 
-    def __init__(self, key: bytes, plain_words: frozenset[str] = frozenset()) -> None:
+    `plain_name` takes out of a job name what a machine put in: word by word, each would be another name for good.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        plain_words: frozenset[str] = frozenset(),
+        plain_name: Callable[[str], str] = str,
+    ) -> None:
         self._key = key
+        self._plain_name = plain_name
         self._plain_words = plain_words
         self._word = functools.lru_cache(REMEMBERED)(self._hidden_word)
         self.columns: Mapping[str, Callable[[str], str]] = {
@@ -66,7 +75,7 @@ class Pseudonyms:
 
     def job_name(self, name: str) -> str:
         """Return a job name with every word replaced; names that differed in numbers alone still do."""
-        return _WORD.sub(lambda found: self._word(found[0]), name.lower())
+        return _WORD.sub(lambda found: self._word(found[0]), self._plain_name(name).lower())
 
     def comment(self, text: str) -> str:
         """Return our own words of a comment, after a pseudonym of it where it has others."""

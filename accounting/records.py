@@ -123,12 +123,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     gather: str = ""
     input_mib: float | None = None
 
+    @property
+    def ran(self) -> bool:
+        """Whether it ever ran: one that is cancelled while it waits is shown as begun, and ended, at that moment."""
+        return self.row.start_s > 0 and self.use.wall_quality != "absent"
+
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one GPU did for one job on one node, over all samples of one source.
 
     `instance` is the MIG instance, -1 for the whole GPU. Utilisation of an instance is not known to NVML: None. Power
-    is of the whole GPU, in watts: None where it is shared or not metered.
+    is of the whole GPU, in watts: None where it is shared or not metered. `cluster` is the job's, '' where nobody told.
     """
 
     job_id: int
@@ -143,6 +148,11 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     mem_max_mib: float
     instance: int = -1
     power_mean_w: float | None = None
+    cluster: str = ""
+
+    def may_be_of(self, cluster: str) -> bool:
+        """Whether its job may be of a cluster: several have jobs of the same number."""
+        return self.cluster in ("", cluster)
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,17 +7,23 @@ from collections.abc import Iterator
 from sqlalchemy import Engine
 
 from accounting import gpu_samples
+from accounting.advice_journal import SOURCE as ADVISOR
 from accounting.decisions import decode_decision
 from accounting.ingest import Run, Source
 from accounting.journal import SOURCE as JOURNAL
 from accounting.records import Quarantined
+from accounting.recoveries import SOURCE as RECOVERY
 from accounting.sacct_groups import SOURCE as SACCT
-from accounting.sacct_groups import end_of
+from accounting.sacct_groups import cluster_of, end_of
+from accounting.slurmdbd import SOURCE as DATABASE
 from accounting.store.database import writing
 from accounting.store.quarantine import forget_quarantined, take_quarantined
 from accounting.store.records import write_decisions, write_gpu_use
 
 Entry = tuple[str, Quarantined]
+# The sources that retry() tries again; and all that are not the names of files.
+TRIED = frozenset((JOURNAL, gpu_samples.SOURCE, SACCT))
+NOT_FROM_FILES = TRIED | {ADVISOR, RECOVERY, DATABASE}
 
 
 def retry(engine: Engine, run: Run, source: Source) -> int:
@@ -55,7 +61,8 @@ def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:
     use, _ = gpu_samples.parse_line(entry[1].line.encode(), run.now_s)
     if use is not None:
         with writing(engine) as connection:
-            run.report.gpu_use += write_gpu_use(connection, [use])
+            own = gpu_samples.of_cluster(use, run.settings.cluster)
+            run.report.gpu_use += write_gpu_use(connection, [own])
             run.label_again(connection, [use.job_id])
             forget_quarantined(connection, [entry[0]])
 
@@ -65,11 +72,13 @@ def _retry_jobs(engine: Engine, run: Run, source: Source, entries: list[Entry]) 
     ends: dict[int, list[str]] = {}
     for digest, item in entries:
         end_s = end_of(item.line)
-        if end_s:
+        # Those of another cluster are for who can ask for them.
+        if end_s and run.settings.cluster in ("", cluster_of(item.line)):
             ends.setdefault(end_s, []).append(digest)
     for end_s, digests in ends.items():
-        fetched = source(end_s - 1, end_s)
+        # All parts: Slurm may be asked for each, outside the transaction, and a second's jobs are few.
+        parts = list(source(end_s - 1, end_s).records(None))
         with writing(engine) as connection:
             forget_quarantined(connection, digests)
-            for records in fetched.records(None):
+            for records in parts:
                 run.write(connection, records)

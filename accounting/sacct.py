@@ -9,7 +9,6 @@ between us and the record.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import subprocess
@@ -17,7 +16,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from accounting.errors import SlurmError
+from accounting.errors import LateAnswerError, SlurmError
+from accounting.slurm_environment import slurm_environment
 
 DELIMITER = "\x1f"
 FIGURES = (
@@ -29,6 +29,8 @@ KEY = FIGURES[:2]  # what tells attempts apart: a requeue is submitted anew
 TEXTS = ("JobName", "Comment", "AdminComment")
 # Releases of the last six years know all of these; without the others labels are poorer.
 NEEDED = frozenset(FIGURES) - {"TRESUsageOutTot", "ConsumedEnergyRaw"} | frozenset(TEXTS)
+# Far beyond any answer: a day of a busy site takes seconds to minutes. A sacct that hangs must not hang its caller.
+ANSWER_WAIT_S = 600
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 
 
@@ -36,31 +38,39 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What sacct printed about a window: lines with their headings. The columns of `figures` may lack some of FIGURES.
 
     `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed,
-    `one_id` for one column of a job and its steps; without it nobody asks.
+    `one_id` for one column of a job and its steps, `texts_again` for all texts of the window once more, with the
+    delimiter that they have then; without these nobody asks.
     """
 
     figures: bytes
     texts: bytes
     texts_delimiter: str = DELIMITER
     one_text: Callable[[str, str], bytes]
+    texts_again: Callable[[], tuple[bytes, str]] | None = None
     one_id: Callable[[str, str], bytes] | None = None
 
 
 def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str] | None = None) -> Answer:
     """Return sacct's answer about all users' jobs in a window of unix seconds; `fields` are those it knows.
 
-    Raises SlurmError where sacct is missing, fails, or prints other columns than were asked for.
+    Raises SlurmError where sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints other columns than were
+    asked for.
     """
     columns = [name for name in FIGURES if fields is None or name in fields]
     window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
     common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert", *window)
-    delimiter = f"|{secrets.token_hex(8)}|"
+
+    def all_texts() -> tuple[bytes, str]:
+        delimiter = f"|{secrets.token_hex(8)}|"
+        asked = (f"--delimiter={delimiter}", f"--format={','.join((*KEY, *TEXTS))}")
+        printed = _run(*common, "--allocations", *asked)
+        _check(command, printed, (*KEY, *TEXTS), delimiter)
+        return printed, delimiter
+
     # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
     # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
-    asked = (f"--delimiter={delimiter}", f"--format={','.join((*KEY, *TEXTS))}")
-    texts = _run(*common, "--allocations", *asked)
+    texts, delimiter = all_texts()
     figures = _run(*common, f"--delimiter={DELIMITER}", f"--format={','.join(columns)}")
-    _check(command, texts, (*KEY, *TEXTS), delimiter)
     _check(command, figures, columns, DELIMITER)
 
     def one_id(display_id: str, column: str, *more: str) -> bytes:
@@ -70,7 +80,14 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
     def one_text(display_id: str, column: str) -> bytes:
         return one_id(display_id, column, "--allocations")
 
-    return Answer(figures=figures, texts=texts, texts_delimiter=delimiter, one_text=one_text, one_id=one_id)
+    return Answer(
+        figures=figures,
+        texts=texts,
+        texts_delimiter=delimiter,
+        one_text=one_text,
+        texts_again=all_texts,
+        one_id=one_id,
+    )
 
 
 def known_fields(command: str) -> frozenset[str]:
@@ -98,12 +115,19 @@ def slurm_time(unix_s: int) -> str:
 
 def _run(*arguments: str) -> bytes:
     command = arguments[0]
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    environment = slurm_environment({"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"})
     try:
-        finished = subprocess.run(arguments, capture_output=True, env=environment, check=False)
+        finished = subprocess.run(
+            arguments, capture_output=True, env=environment, check=False, timeout=ANSWER_WAIT_S
+        )
     except OSError as error:
         raise SlurmError(
             f"cannot run {command!r}: {error.strerror}; install Slurm's client commands here or set accounting.sacct"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise LateAnswerError(
+            f"{command} gave no answer within {ANSWER_WAIT_S:g} s and was ended; check that slurmdbd and its database "
+            "answer (`sacctmgr show stats`), and try again"
         ) from None
     if finished.returncode != 0:
         complaint = finished.stderr.decode(errors="replace").strip().splitlines() or ["no message"]

@@ -18,8 +18,9 @@ from accounting.units import whole
 
 SOURCE = "sacct"
 CUT = DELIMITER.encode()
-# A call of its own for each text that is missing takes some 30 ms; a window that lacks more of them is damaged.
-MOST_ASKED = 1_000
+# A call of its own for each text that is missing takes some 30 ms: where more than FEW jobs lack theirs, all texts of
+# the window are asked for once more. A window that then still lacks those of MOST_ASKED is damaged.
+FEW, MOST_ASKED = 5, 1_000
 # Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
 SETTLED_S = 10
 # Raised whenever labels change, so that what is read again is labelled anew.
@@ -89,7 +90,7 @@ def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
         last = keys[-1] if keys else None
     else:
         parted = split_rows(rows, delimiter, columns) if rows else []
-        _give_texts(lines, parted, answer.one_text)
+        _give_texts(lines, parted, answer)
         last = CUT.join(parted[-1][: len(KEY)]) if parted else None
     if answer.one_id is not None:
         refuse_cut(lines, keys, last, answer.one_id, until_s)
@@ -97,10 +98,26 @@ def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
         group.digest = digest_of(group)
 
 
-def _give_texts(lines: Lines, rows: Sequence[Row], one_text: Callable[[str, str], bytes]) -> None:
+def _by_key(rows: Sequence[Row]) -> dict[Key, deque[Row]]:
     found: dict[Key, deque[Row]] = {}
     for row in rows:
         found.setdefault(CUT.join(row[: len(KEY)]), deque()).append(row[len(KEY) :])
+    return found
+
+
+def _texts_again(answer: Answer) -> list[Row]:
+    if answer.texts_again is None:
+        return []
+    printed, delimiter = answer.texts_again()
+    rows = printed.removesuffix(b"\n").split(b"\n")[1:]
+    return split_rows(rows, delimiter.encode(), len(KEY) + len(TEXTS)) if rows else []
+
+
+def _give_texts(lines: Lines, rows: Sequence[Row], answer: Answer) -> None:
+    found = _by_key(rows)
+    if sum(group.key not in found and _may_have_ended(group) for group in lines.groups) > FEW:
+        # Many came between the two calls, such as the tasks of an array that was cancelled.
+        found = _by_key(_texts_again(answer)) | found
     missing = sum(group.key not in found for group in lines.groups)
     if missing > max(MOST_ASKED, len(lines.groups) // 2):
         raise SlurmError(
@@ -116,7 +133,7 @@ def _give_texts(lines: Lines, rows: Sequence[Row], one_text: Callable[[str, str]
             # It came after the texts had been asked for.
             asked += 1
             alone = asked <= MOST_ASKED
-            group.texts = ask_alone(group, attempts[asked_as(group)], one_text) if alone else None
+            group.texts = ask_alone(group, attempts[asked_as(group)], answer.one_text) if alone else None
         else:
             group.texts = (b"",) * len(TEXTS)
         if group.texts is None:
@@ -139,7 +156,7 @@ def refuse_cut(
     """Raise SlurmError where the figures lack what the texts, which were asked for first, end with, or steps."""
 
     def printed(display_id: bytes, column: str) -> list[str]:
-        return one_id(display_id.decode(errors="replace"), column).decode(errors="replace").splitlines()
+        return one_id(shown(display_id), column).decode(errors="replace").splitlines()
 
     last = lines.groups[-1] if lines.groups else None
     if last is not None and _has_settled(last, until_s):
@@ -148,7 +165,7 @@ def refuse_cut(
         if count < len(printed(last.display_id, "JobIDRaw")):
             raise _cut_off(last.display_id, "steps of job")
     if last_text is not None and last_text not in keys:
-        job_id, submit = last_text.split(CUT)
+        job_id, _, submit = last_text.partition(CUT)
         # It may have left the window meanwhile, when its begin time was put off.
         if submit.decode(errors="replace") in printed(job_id, "Submit"):
             raise _cut_off(job_id, "job")
@@ -174,7 +191,9 @@ def _may_have_ended(group: Group) -> bool:
 
 def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:
     """Return a group's texts, asked for by themselves; None where its job's `attempts` differ in one of them."""
-    texts = [text_alone(one_text(asked_as(group).decode(), name), attempts) for name in TEXTS]
+    # What is no id of a job is an argument all the same, and sacct knows no such job.
+    asked = shown(asked_as(group))
+    texts = [text_alone(one_text(asked, name), attempts) for name in TEXTS]
     known = [text for text in texts if text is not None]
     return tuple(known) if len(known) == len(TEXTS) else None
 
@@ -201,9 +220,18 @@ def digest_of(group: Group) -> int:
 
 def end_of(line: str) -> int | None:
     """Return when a quarantined job ended, in unix seconds; None where its line does not tell."""
+    return whole(_figure(line, "End"))
+
+
+def cluster_of(line: str) -> str:
+    """Return the cluster of a quarantined job; '' where its line does not tell."""
+    return _figure(line, "Cluster")
+
+
+def _figure(line: str, name: str) -> str:
     fields = line.split("\n", 1)[0].split(DELIMITER)
-    place = FIGURES.index("End")
-    return whole(fields[place]) if len(fields) > place else None
+    place = FIGURES.index(name)
+    return fields[place] if len(fields) > place else ""
 
 
 def shown(text: bytes) -> str:

@@ -46,10 +46,13 @@ from accounting.sacct_records import Metering
 from accounting.slurmdbd_rows import COLUMNS, Names, printed
 
 CHUNK_JOBS = 5000
+# So long may its server be silent, and so long it waits for us, who write a chunk elsewhere before we take the next.
+ANSWER_WAIT_S = 600
 GRANT = "GRANT SELECT ON {database}.* TO 'rightsizer'@'%'"
 _HARMLESS = frozenset(
     {"SELECT", "USAGE", "SHOW VIEW", "SHOW DATABASES", "REPLICATION CLIENT", "BINLOG MONITOR"}
 )
+SOURCE = "slurmdbd's database"
 _NAME = re.compile(r"^[A-Za-z0-9_.-]{1,64}\Z")
 _JOB = (
     "job_db_inx", "id_job", "id_array_job", "id_array_task", "het_job_id", "het_job_offset", "id_user", "id_assoc",
@@ -76,11 +79,12 @@ def read_database(
         raise SlurmError(
             f"{cluster!r} is no cluster's name; set accounting.cluster to what sacctmgr calls it"
         )
-    engine = create_engine(url)
+    engine = create_engine(url, connect_args={"read_timeout": ANSWER_WAIT_S})  # PyMySQL's
     try:
         with engine.connect() as connection:
             _refuse_writers(connection, engine)
             connection.execute(text("SET SESSION TRANSACTION READ ONLY"))
+            connection.execute(text(f"SET SESSION net_write_timeout = {ANSWER_WAIT_S}"))
             settings = DumpSettings(now_s=now_s, zone=ZoneInfo("UTC"), metering=metering or Metering())
             yield from _read(connection, engine, cluster, (begin_s, end_s), settings)
     except SQLAlchemyError as error:
@@ -170,7 +174,7 @@ def _records(rows: list[tuple[str, ...]], settings: DumpSettings, cluster: str) 
     texts = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     lines = [heading.delimiter.join(row) for row in rows]
     reasons = np.full(len(rows), "", object)
-    return records_of(group_rows(heading, 1, lines, texts, reasons), settings, cluster, "slurmdbd's database")
+    return records_of(group_rows(heading, 1, lines, texts, reasons), settings, cluster, SOURCE)
 
 
 @cache

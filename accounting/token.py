@@ -41,13 +41,20 @@ _ASKED = {
     "gpus-per-task": "gpus_per_task",
     "nodes": "nodes",
 }
+# What a decision and a token of the same job have in common.
+AMOUNTS = tuple(_ASKED.values())
+# Slurm counts in 32 bits, and the two highest numbers say that there is none; memory fits into 63 bits of bytes. These
+# bound a job's totals as well: a number that Slurm cannot hold was not written by us.
+_MOST_COUNT, _MOST_MIB = 2**32 - 3, 2**43 - 1
+_AT_LEAST_ONE = ("tasks", "cpus", "nodes")
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token holds. `asked` and `granted` map the words of the token to whole numbers.
+    """What a token holds. `asked`, `granted` and `would` map the words of the token to whole numbers.
 
-    `refused` is why the hook did not carry the decision out, '' where it did. `recovered_at` is how often the job had
-    been restarted when it failed and was queued again as it was asked; None where that was never done.
+    `would` is what was not granted: observed only, or refused. `refused` is why the hook did not carry the decision
+    out, '' where it did. `recovered_at` is how often the job had been restarted when it failed and was queued again as
+    it was asked; None where that was never done.
     """
 
     decision_id: str
@@ -61,6 +68,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     via: str = ""
     was: str = ""
     recovered_at: int | None = None
+    would: dict[str, int] = {}
+    rule: str = ""
 
 
 def carried_word(decision_id: str) -> str:
@@ -103,8 +112,10 @@ def find_token(comment: str) -> Token | None:
     if not found:
         return None
     parts = dict(part.split("=", 1) for part in found[-1].split(";") if "=" in part)
-    asked, grant = _numbers(parts.get("asked", "")), _numbers(parts.get("granted", ""))
-    if "id" not in parts or asked is None or grant is None or not _is_refusal(parts):
+    asked, grant, would = (_numbers(parts.get(name, "")) for name in ("asked", "granted", "would"))
+    if "id" not in parts or asked is None or grant is None or would is None or not _is_refusal(parts):
+        return None
+    if not _fits_slurm(asked):
         return None
     return Token(
         decision_id=parts["id"],
@@ -118,6 +129,8 @@ def find_token(comment: str) -> Token | None:
         via=parts.get("via", ""),
         was=parts.get("was", ""),
         recovered_at=_recovered_at(parts.get("recovery", "")),
+        would=would,
+        rule=parts.get("rule", ""),
     )
 
 
@@ -157,10 +170,19 @@ def _numbers(text: str) -> dict[str, int] | None:
     for part in filter(None, text.split(",")):
         word, _, value = part.partition(":")
         number = whole(value)
-        if word not in _ASKED or number is None:
+        most = _MOST_MIB if word.startswith("mem") else _MOST_COUNT
+        if word not in _ASKED or number is None or not int(word in _AT_LEAST_ONE) <= number <= most:
             return None
         numbers[word] = number
     return numbers
+
+
+def _fits_slurm(asked: dict[str, int]) -> bool:
+    """Whether the totals of what was asked are such as Slurm can hold."""
+    request = msgspec.convert(
+        {"user": "", **{_ASKED[word]: value for word, value in asked.items()}}, JobRequest
+    )
+    return max(request.cpus, request.gpus or 0) <= _MOST_COUNT and (request.mem_mib or 0) <= _MOST_MIB
 
 
 def asked_request(token: Token, user: str) -> JobRequest | None:
@@ -169,6 +191,24 @@ def asked_request(token: Token, user: str) -> JobRequest | None:
     return msgspec.convert({"user": user, **fields}, JobRequest) if fields else None
 
 
+def tells_of(asked: JobRequest | None, decision: Decision) -> bool:
+    """Whether what a job's token says was asked is what was decided about: the same user, the same amounts."""
+    return (
+        asked is not None
+        and decision.request.user == asked.user
+        and all(getattr(decision.request, name) == getattr(asked, name) for name in AMOUNTS)
+    )
+
+
 def granted_by(token: Token) -> Grant:
     """Return what a token says was granted; nothing where it was not carried out."""
-    return msgspec.convert({_ASKED[word]: value for word, value in token.granted.items()}, Grant)
+    return _grant(token.granted)
+
+
+def would_grant(token: Token) -> Grant:
+    """Return what a token says would have been granted."""
+    return _grant(token.would)
+
+
+def _grant(amounts: dict[str, int]) -> Grant:
+    return msgspec.convert({_ASKED[word]: value for word, value in amounts.items()}, Grant)

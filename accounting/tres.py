@@ -8,6 +8,9 @@ import msgspec
 
 from accounting.units import MIB_IN_BYTES, parse_duration_s, parse_memory_mib, whole
 
+# More than any cluster has, and as much as stays a whole number everywhere: a store holds no 9000000E.
+MOST_MIB = 2.0**53
+
 
 class Tres(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a TRES list this project reads; None where the list does not name one."""
@@ -54,7 +57,7 @@ def parse_tres(text: str) -> Tres:
     mem_mib = parse_memory_mib(parts.get("mem", ""))
     return Tres(
         cpus=whole(parts.get("cpu")),
-        mem_mib=None if mem_mib is None else round(mem_mib),
+        mem_mib=None if mem_mib is None else round(min(mem_mib, MOST_MIB)),
         gpus=whole(parts.get("gres/gpu")),
         nodes=whole(parts.get("node")),
         energy_j=whole(parts.get("energy")),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from statistics import NormalDist
+from typing import NamedTuple
 
 from accounting.request import JobRequest
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import PastJob
-from models.families import family_keys
+from models.families import Family, family_keys, wide_keys
 from models.history import History
 from models.planning.simulated import Asked
 from models.scheduling.room import MILLI, Floats
@@ -20,21 +21,28 @@ SHORTEST_S = 1.0
 _NORMAL = NormalDist()
 UPPER_Z = _NORMAL.inv_cdf(0.99)
 LEAST_SPREAD = 0.05
-# Traces name no jobs: who asks alike is one family, whoever else of that user the next.
-ANYTHING = "anything"
+
+
+class _Known(NamedTuple):
+    """What is expected of who asks alike, what it rests on, and how many had joined that then."""
+
+    families: tuple[Family, ...]
+    joined: int
+    estimate: Estimate | None
 
 
 class Learned:
     """The history and the chain of production, on jobs that have ended in the simulation.
 
-    A job's family is who asks for the same with the same limit; where nothing of it has ended, all jobs of its user.
+    Traces name no jobs: a job's family is who asks for the same with the same limit. Where nothing of it has ended, the
+    last jobs of its user tell, else those of anybody with the same limit.
     """
 
     def __init__(self) -> None:
         self._history = History(RECENT_JOBS)
         self._predictor = Predictor("simulated", self._history, {}, ChainSettings())
-        self._known: dict[JobRequest, tuple[int, Estimate | None]] = {}
-        self._requests: dict[int, tuple[JobRequest, JobRequest]] = {}
+        self._known: dict[JobRequest, _Known] = {}
+        self._requests: dict[int, JobRequest] = {}
 
     def run_s(self, job: Asked) -> tuple[float, float]:
         """Return what jobs like it ran in the middle, and what few exceed; its limit where nothing is known."""
@@ -58,24 +66,28 @@ class Learned:
         return min(left_s, max(SHORTEST_S, math.exp(middle - spread * _NORMAL.inv_cdf(as_long / 2)) - ran_s))
 
     def ended(self, job: Asked, run_s: float, end_s: float) -> None:
-        """Let a job join the history, once for those who ask alike and once for its user."""
-        for request in self._requests_of(job):
-            self._history.join(request, _past(job, run_s, end_s))
+        """Let a job join the history."""
+        self._history.join(self._request_of(job), _past(job, run_s, end_s))
 
     def _estimate(self, job: Asked) -> Estimate | None:
-        for request in self._requests_of(job):
-            joined = self._history.joined(family_keys(request))
-            known = self._known.get(request)
-            if known is None or known[0] != joined:
-                known = self._known[request] = joined, self._predictor.wall_time(request)
-            if known[1] is not None:
-                return known[1]
-        return None
+        request = self._request_of(job)
+        known = self._known.get(request)
+        if known is None or known.joined != self._history.joined(known.families):
+            known = self._known[request] = self._asked(request)
+        return known.estimate
 
-    def _requests_of(self, job: Asked) -> tuple[JobRequest, JobRequest]:
+    def _asked(self, request: JobRequest) -> _Known:
+        families = family_keys(request)
+        found = self._predictor.wall_time(request)
+        if found is None:
+            families = (*families, *wide_keys(request))
+            wide = self._predictor.wide_wall_time(request)
+            found = None if wide is None else wide[0]
+        return _Known(families, self._history.joined(families), found)
+
+    def _request_of(self, job: Asked) -> JobRequest:
         if job.number not in self._requests:
-            alike = _letters(f"{job.demand} {job.limit_s}")
-            self._requests[job.number] = (_request(job, alike), _request(job, ANYTHING))
+            self._requests[job.number] = _request(job, _letters(f"{job.demand} {job.limit_s}"))
         return self._requests[job.number]
 
 
@@ -108,10 +120,9 @@ def _request(job: Asked, name: str) -> JobRequest:
     return JobRequest(
         user=str(job.user),
         job_name=name,
-        # One job of a user tells of another whatever that asks for; of those that ask alike all is the same.
-        cpus_per_task=None if name == ANYTHING else max(1, cpu_milli // MILLI),
-        mem_per_node_mib=None if name == ANYTHING else mem_mib,
-        gpus_per_node=None if name == ANYTHING else gpu_milli // MILLI or None,
+        cpus_per_task=max(1, cpu_milli // MILLI),
+        mem_per_node_mib=mem_mib,
+        gpus_per_node=gpu_milli // MILLI or None,
         wall_s=math.ceil(job.limit_s),
     )
 

@@ -72,8 +72,13 @@ class Source(msgspec.Struct, frozen=True):
     read: Callable[[Path, int], Table]
 
 
-def read_load(name: str, traces: Path, *, pressure: float = 1.0, seed: int = 1, days: float = 0.0) -> Load:
-    """Return a load of SOURCES; `days` is the window, 0: its own. ModelError where the trace is not there."""
+def read_load(
+    name: str, traces: Path, *, pressure: float = 1.0, seed: int = 1, days: float = 0.0, since: str = ""
+) -> Load:
+    """Return a load of SOURCES; `days` is the window, 0: its own, and so is `since` (a date) where it is empty.
+
+    ModelError where the trace is not there.
+    """
     source = SOURCES[name]
     file = traces / source.file
     if not file.is_file():
@@ -81,7 +86,7 @@ def read_load(name: str, traces: Path, *, pressure: float = 1.0, seed: int = 1, 
             f"there is no trace {file}; set RIGHTSIZER_TRACES to the folder of the public traces"
         )
     table = source.read(file, seed)
-    since_s = pandas.Timestamp(source.since).timestamp()
+    since_s = pandas.Timestamp(since or source.since).timestamp()
     window_s = (days or source.days) * DAY_S
     table = table[(table.submit_s >= since_s) & (table.submit_s < since_s + window_s)]
     came = len(table)

@@ -1,7 +1,7 @@
 """The backfill advisor against Slurm's own order and against EASY++, in simulation, on three public loads.
 
-    python -m bench.advisor_simulation [--load mit|philly|kabre|all] [--seeds N] [--days D] [--pressure P]
-        [--delay-h H] [--period-s S] [--row NAME ...] [--traces DIR] [--format table|json|csv]
+    python -m bench.advisor_simulation [--load mit|philly|kabre|all] [--seeds N] [--since DATE] [--days D]
+        [--pressure P] [--delay-h H] [--period-s S] [--row NAME ...] [--traces DIR] [--format table|json|csv]
 
 The loads are semi-synthetic (bench/advisor_loads.py says what of each is real). Everywhere age is Slurm's priority:
 
@@ -39,7 +39,7 @@ from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
 from models.planning.simulated import Asked, Expectation, PlannedAdvice, asked_of
-from models.scheduling.placement import Placement, spread_larger
+from models.scheduling.placement import Placement, equal_larger
 from models.scheduling.room import Floats, Room
 from models.scheduling.run_time_guess import LastTwo
 from models.simulation.engine import Hooks, Policy, simulate
@@ -66,8 +66,8 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def placement(self) -> Placement:
-        """What no node holds goes on several."""
-        return spread_larger(Room.of(self.load.cluster.capacity))
+        """What no node holds goes on several in equal parts."""
+        return equal_larger(Room.of(self.load.cluster.capacity))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--load", choices=[*SOURCES, "all"], default="all")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--since", default="", help="first day of the window; the load's own by default")
     parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
     parser.add_argument("--pressure", type=float, default=0.9)
     parser.add_argument("--delay-h", type=float, default=24.0, help="most_delay_s of the plan")
@@ -142,7 +143,12 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
     found: dict[str, list[Row]] = {way: [] for way in ways}
     for seed in range(1, arguments.seeds + 1):
         load = read_load(
-            name, Path(arguments.traces), pressure=arguments.pressure, seed=seed, days=arguments.days
+            name,
+            Path(arguments.traces),
+            pressure=arguments.pressure,
+            seed=seed,
+            days=arguments.days,
+            since=arguments.since,
         )
         bounds = Bounds(
             most_delay_s=arguments.delay_h * HOUR_S, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES

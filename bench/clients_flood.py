@@ -19,7 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_plugin.config import CONFIG_VARIABLE, Config, render_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import CONFIG_VARIABLE, render_config
 from slurm_plugin.config_hook import client_settings, lua_folder
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import VERSION, Request, encode_request

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from bench.replay import Message, capture
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
 from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS

@@ -30,7 +30,7 @@ from pathlib import Path
 MUNGE_OPT_SOCKET = 8
 # What munge_decode says of a credential that is sound but was decoded before.
 MUNGE_CRED_REPLAYED = 17
-RESPONSE_SUBMIT_BATCH_JOB = 4004
+RESPONSE_SUBMIT_BATCH_JOB, RESPONSE_SLURM_RC = 4004, 8001
 LOOPBACK = "127.0.0.1"
 CONNECT_PATIENCE_S = 30.0
 
@@ -182,6 +182,36 @@ def _message(packet: bytes, munge: Munge) -> Message:
     return Message(head=packet[4 : begin - 4], payload=munge.decode(packet[begin:end]), tail=packet[end:])
 
 
+def signed(message: Message, munge: Munge) -> bytes:
+    """Return a message with a fresh credential, its length in front."""
+    credential = munge.encode(message.payload) + b"\0"
+    body = message.head + struct.pack("!I", len(credential)) + credential + message.tail
+    return struct.pack("!I", len(body)) + body
+
+
+def exchange(packet: bytes, port: int) -> bytes:
+    """Send slurmctld a message and return its answer; OSError where it takes none."""
+    with socket.create_connection((LOOPBACK, port), CONNECT_PATIENCE_S) as connection:
+        connection.sendall(packet)
+        return _receive(connection)
+
+
+def accepted_job(answer: bytes) -> int | None:
+    """Return the number of the job that an answer accepts; None where it accepts none."""
+    return _first(answer) if _kind(answer) == RESPONSE_SUBMIT_BATCH_JOB else None
+
+
+def refusal(answer: bytes) -> int | None:
+    """Return Slurm's error of an answer that refuses (slurm_errno.h); None where that cannot be told."""
+    return _first(answer) if _kind(answer) == RESPONSE_SLURM_RC else None
+
+
+def _first(answer: bytes) -> int:
+    """Return the first number of an answer's body, whose length is in its header."""
+    length = int(struct.unpack("!I", answer[10:14])[0])
+    return int(struct.unpack("!I", answer[-length:][:4])[0])
+
+
 def submit(load: Load) -> Measured:
     """Do what one submitter has to do."""
     munge = Munge(load.munge_socket)
@@ -192,17 +222,12 @@ def submit(load: Load) -> Measured:
     for number in range(load.count):
         if load.until_s is not None and time.time() >= load.until_s:
             break
-        message = load.messages[number % len(load.messages)]
-        credential = munge.encode(message.payload) + b"\0"
-        body = message.head + struct.pack("!I", len(credential)) + credential + message.tail
+        packet = signed(load.messages[number % len(load.messages)], munge)
         sent_s = time.perf_counter()
-        with socket.create_connection((LOOPBACK, load.port), CONNECT_PATIENCE_S) as connection:
-            connection.sendall(struct.pack("!I", len(body)) + body)
-            answer = _receive(connection)
-        if _kind(answer) == RESPONSE_SUBMIT_BATCH_JOB:
-            latencies.append(time.perf_counter() - sent_s)
-        else:
+        if accepted_job(exchange(packet, load.port)) is None:
             refused += 1
+        else:
+            latencies.append(time.perf_counter() - sent_s)
         if load.gap_s:
             time.sleep(load.gap_s)
     return Measured(tuple(latencies), refused, began_s, time.time())

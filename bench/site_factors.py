@@ -1,6 +1,6 @@
 """What the gate costs slurmctld: 10,000 SiteFactors written while backfill runs, on a real slurmctld.
 
-    python -m bench.site_factors [--jobs 10000] [--slices 10] [--writes-per-s 100 500] [--slurm-prefix DIR]
+    python -m bench.site_factors [--jobs 10000] [--slices 20] [--writes-per-s 50] [--slurm-prefix DIR]
 
 All the jobs wait behind one that fills the cluster, and backfill looks at all of them in each of its cycles, over and
 over. At each rate the gate writes, reads back and notes a new factor for each job, slice by slice, and after each slice
@@ -57,8 +57,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--slices", type=int, default=10)
-    parser.add_argument("--writes-per-s", type=float, nargs="+", default=[100.0, 500.0])
+    parser.add_argument("--slices", type=int, default=20)
+    parser.add_argument("--writes-per-s", type=float, nargs="+", default=[50.0])
     parser.add_argument("--slurm-prefix", type=Path)
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()

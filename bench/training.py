@@ -35,11 +35,12 @@ from models.demand.quantile import ROUNDS, SETTINGS
 from models.demand.training import Trained, fit_growth, save, train_columns
 from models.past_columns import COLUMNS, columns_of
 from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.config import Config
 
 RATIO = 2.0
 Answer = TypeVar("Answer")
 NEW, KNOWN, BARE = "prediction of a new request, p50", "of a known one, p50", "bare inference, p50"
-RECENT_JOBS, EACH, REQUESTS = 50, 100_000, 2_000
+RECENT_JOBS, EACH, REQUESTS = Config().models.recent_jobs, 100_000, 2_000
 
 
 def main() -> None:

@@ -8,32 +8,40 @@
     <version>/card.md, card.json  what a person should know before trusting it (card.py)
     <version>/golden.json       inputs with the outputs that training saw: the self-test
 
-A model is loaded only if every digest holds and the self-test passes.
+A model is loaded only if every digest holds and the self-test passes. The digests lie in the manifest: who can write
+both can write any model. So a version that was promoted is held to the manifest it was promoted with (registry.py).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
+import stat
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy
 import onnxruntime
 
-from accounting.errors import ModelError
+from accounting.damage import UNREADABLE
+from accounting.errors import ModelError, UnreadModelError
 from models.demand.chain import Growth, GrowthModel
 from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import Learned, PastJob
-from models.families import Family
+from models.families import Family, renamed
 from models.features import FEATURES
 from models.history import Held, History
 
 FORMAT = 3
+# What is wrong with what lies there. All other failures (EMFILE, ENOMEM, EIO, EACCES, ESTALE, …) are the machine's.
+LIES_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+# A file of more is none of ours: the history of a million families has a few gigabytes.
+MOST_FILE_BYTES = 8 * 2**30
 MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"
 CARD_JSON, CARD_MD = "card.json", "card.md"
 # ONNX Runtime adds tree outputs in float32, XGBoost too, in another order.
@@ -44,6 +52,15 @@ MOST_ANSWERS = 4096
 FAMILIES_BEGIN, FAMILY_END = b',\n "families": [\n', b"\n  ]"
 
 Decoded = TypeVar("Decoded")
+_onnx: Any = onnxruntime.capi.onnxruntime_pybind11_state
+ONNX_FAILURES = (
+    _onnx.Fail,
+    _onnx.InvalidProtobuf,
+    _onnx.InvalidGraph,
+    _onnx.InvalidArgument,
+    _onnx.NotImplemented,
+    _onnx.RuntimeException,
+)
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     last_end_s: int
     attempts: int
     families: int
-    recent_jobs: int
+    recent_jobs: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
     gpu_sources: tuple[str, ...]
     features: tuple[str, ...]
     growth: dict[Learned, TrainedOn]
@@ -164,13 +181,19 @@ def place(splits: Sequence[float], value: float) -> int:
     return -1 if value != value else bisect_right(splits, value)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of an artefact; ModelError where it is missing, damaged or of another format."""
+def read_manifest(folder: Path, digest: str = "") -> Manifest:
+    """Return the manifest of an artefact; ModelError where it is missing, damaged or of another format.
+
+    Where a digest (SHA-256 of the file) is given, it must be that manifest, to the byte.
+    """
+    content = _content(folder / MANIFEST)
+    if digest not in ("", hashlib.sha256(content).hexdigest()):
+        raise ModelError(
+            f"the model in {folder} is not the one that was promoted: {MANIFEST} was changed; run `rightsizer train`"
+        )
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except OSError as error:
-        raise ModelError(f"{folder} is no model: {error.strerror}; run `rightsizer train`") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except UNREADABLE as error:
         raise ModelError(
             f"the model in {folder} is damaged: {MANIFEST}: {error}; run `rightsizer train`"
         ) from None
@@ -187,15 +210,27 @@ def sealed(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(bare, seal=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
 
 
-def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
-    """Check an artefact and return its predictor; ModelError where anything about it does not hold."""
-    manifest = read_manifest(folder)
+def load_predictor(folder: Path, settings: ChainSettings, digest: str = "") -> Predictor:
+    """Check an artefact and return its predictor; ModelError where anything about it does not hold.
+
+    A digest is that of the manifest it must have. Where this machine cannot read it now, that is an UnreadModelError.
+    """
+    try:
+        return _load_predictor(folder, settings, digest)
+    except MemoryError:
+        raise UnreadModelError(
+            f"there is too little memory for the model in {folder}; a running service tries again"
+        ) from None
+
+
+def _load_predictor(folder: Path, settings: ChainSettings, digest: str) -> Predictor:
+    manifest = read_manifest(folder, digest)
     content = read_all(folder, manifest)
     try:
         history = _history(content[HISTORY], manifest.recent_jobs)
         growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
         golden = _decode(content[GOLDEN], tuple[Golden, ...])
-    except (KeyError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (KeyError, *UNREADABLE) as error:
         raise ModelError(f"the model in {folder} is damaged: {error}; run `rightsizer train`") from None
     _self_test(folder, golden, growth)
     calibrated = {
@@ -211,6 +246,11 @@ def load_predictor(folder: Path, settings: ChainSettings) -> Predictor:
 
 def read_all(folder: Path, manifest: Manifest) -> dict[str, bytes]:
     """Return every file of an artefact by name; ModelError at the first whose digest does not hold."""
+    outside = [name for name in manifest.digests if Path(name).name != name]
+    if outside:
+        raise ModelError(
+            f"the model in {folder} names a file outside it: {outside[0]!r}; run `rightsizer train`"
+        )
     return {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
 
 
@@ -230,15 +270,39 @@ def read_card(folder: Path, name: str) -> bytes:
 
 def read_checked(file: Path, digest: str) -> bytes:
     """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"the model file {file} cannot be read: {error.strerror}; run `rightsizer train`"
-        ) from None
+    content = _content(file)
     if hashlib.sha256(content).hexdigest() != digest:
         raise ModelError(f"the model file {file} differs from its digest; run `rightsizer train`")
     return content
+
+
+def _content(file: Path) -> bytes:
+    """Return what a file holds; ModelError where that cannot be had, or would fill the memory: a device never ends."""
+    try:
+        known = file.stat()
+        if not stat.S_ISREG(known.st_mode) or known.st_size > MOST_FILE_BYTES:
+            raise ModelError(f"{file} is no file of a model; run `rightsizer train`")
+        return file.read_bytes()
+    except OSError as error:
+        raise unread(file, error) from None
+    except MemoryError:
+        raise UnreadModelError(
+            f"there is too little memory to read {file}; a running service tries again"
+        ) from None
+    except ValueError as error:  # a NUL in its name
+        raise ModelError(
+            f"the model file {str(file)!r} cannot be read: {error}; run `rightsizer train`"
+        ) from None
+
+
+def unread(path: Path, error: OSError) -> ModelError:
+    """Return what to raise where a file or a folder of a model cannot be read."""
+    if error.errno in LIES_THERE:
+        return ModelError(f"the model file {path} cannot be read: {error.strerror}; run `rightsizer train`")
+    return UnreadModelError(
+        f"the model file {path} cannot be read now: {error.strerror}; a running service tries again, "
+        "see that its user may read it"
+    )
 
 
 def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
@@ -250,7 +314,8 @@ def _history(content: bytes, recent_jobs: int) -> History:
     held, families = stored_history(content)
     history.held.update(held)
     for stored in families:
-        history.load(stored.family, stored.jobs)
+        history.load(renamed(stored.family), stored.jobs)
+    history.keep_recent()
     return history
 
 
@@ -278,20 +343,12 @@ def _families(content: bytes, begin: int) -> Iterator[StoredFamily]:
 
 
 def _growth(content: Mapping[str, bytes], dimension: Learned) -> GrowthModel:
-    failures: Any = onnxruntime.capi.onnxruntime_pybind11_state
     splits = _decode(content[f"{dimension}.splits.json"], tuple[tuple[float, ...], ...])
     if len(splits) != len(FEATURES) or any(list(places) != sorted(places) for places in splits):
         raise ModelError(f"the splits of the {dimension} model are damaged; run `rightsizer train`")
     try:
         return OnnxGrowth(content[f"{dimension}.onnx"], splits)
-    except (
-        failures.Fail,
-        failures.InvalidProtobuf,
-        failures.InvalidGraph,
-        failures.InvalidArgument,
-        failures.NotImplemented,
-        failures.RuntimeException,
-    ) as error:
+    except ONNX_FAILURES as error:
         raise ModelError(
             f"ONNX Runtime refuses the model: {str(error)[:120]}; run `rightsizer train`"
         ) from None
@@ -303,7 +360,14 @@ def _self_test(folder: Path, golden: Sequence[Golden], growth: dict[Learned, Gro
             f"the model in {folder} has no self-test for each of its parts; run `rightsizer train`"
         )
     for row in golden:
-        answer = growth[row.dimension]([math.nan if value is None else value for value in row.features])
+        if len(row.features) != len(FEATURES):
+            raise ModelError(f"the self-test of the model in {folder} is damaged; run `rightsizer train`")
+        try:
+            answer = growth[row.dimension]([math.nan if value is None else value for value in row.features])
+        except ONNX_FAILURES as error:
+            raise ModelError(
+                f"ONNX Runtime cannot run the model in {folder}: {str(error)[:120]}; run `rightsizer train`"
+            ) from None
         if not math.isclose(answer, row.log_growth, abs_tol=SELF_TEST_TOLERANCE):
             raise ModelError(
                 f"the model in {folder} fails its self-test ({row.dimension}: {answer} instead of "

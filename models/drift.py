@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints
 from models.chance import at_least
+from models.features import OF_AGE
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
 SHIFTED, DRIFTED = 0.1, 0.25
@@ -151,6 +152,14 @@ def _week(from_s: int, jobs: int, exceeded: int, nominal: float) -> WeekCalibrat
     return WeekCalibration(from_s=from_s, jobs=jobs, exceeded=exceeded, nominal=nominal, word=word)
 
 
-def has_drifted(found: Iterable[FeatureDrift | WeekCalibration]) -> bool:
-    """Whether anything is called drifted."""
-    return any(one.word == "drifted" for one in found)
+def alarming(
+    features: Iterable[FeatureDrift], weeks: Sequence[WeekCalibration]
+) -> tuple[FeatureDrift | WeekCalibration, ...]:
+    """Return what of one resource has drifted so that somebody should look.
+
+    A feature of OF_AGE does so by the age of families alone; it counts only where the calibration has moved as well.
+    """
+    moved = any(week.word in ("shifted", "drifted") for week in weeks)
+    counted = (one for one in features if moved or one.feature not in OF_AGE)
+    both: list[FeatureDrift | WeekCalibration] = [*counted, *weeks]
+    return tuple(one for one in both if one.word == "drifted")

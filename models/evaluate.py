@@ -74,7 +74,7 @@ def evaluate(
     is empty.
     """
     split_s = _split(attempts, train_share)
-    before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.row.start_s]
+    before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.ran]
     after = [a for a in attempts if a.row.submit_s >= split_s and a.use.outcome in ("completed", "timeout")]
     if not before or not after:
         raise ModelError(

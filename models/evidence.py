@@ -96,8 +96,8 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
 
     `needed` is what each needed at least: its use, or more where it was killed for memory. `complete` counts the jobs
     that show their whole need, or that they needed more. `streak` counts the jobs since the last that surprised by
-    needing more than all before it, that one included. `above_median` is the sum of squares by which logarithms
-    exceed their median. `held` is the mean of what was asked for, times seconds.
+    needing more than all before it, that one included, or more than is asked for. `above_median` is the sum of squares
+    by which logarithms exceed their median. `held` is the mean of what was asked for, times seconds.
     """
 
     needed: tuple[float, ...]
@@ -116,20 +116,26 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.needed)
 
 
-def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
+def past_use(jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | None = None) -> PastUse | None:
     """Return what jobs needed of a dimension; None where it is known of none.
 
-    A job that was cut short, or was looked at too early, counts only where it shows more than all before it.
+    A job that was cut short, or was looked at too early, counts only where it shows more than all before it. Where
+    `asked_mib` is asked for, who used more memory and was not killed tells nothing of how much may be granted: of that
+    all of the request is too little as well. But he was a surprise.
     """
     needed: list[float] = []
-    complete = 0
+    complete = beyond = 0
     held = highest = 0.0
+    most = asked_mib if dimension == "memory" and asked_mib is not None else math.inf
     always_seen = dimension in ("cores", "wall")
     for job in jobs:
         use = use_of(job, dimension)
         if use is None:
             continue
         killed = dimension == "memory" and job.mem_at_least
+        if use > most and not killed:
+            beyond = len(needed)
+            continue
         tells = killed or (job.complete if always_seen else shows_need(job, dimension))
         if not tells and use <= highest:
             continue
@@ -145,7 +151,7 @@ def past_use(jobs: Iterable[PastJob], dimension: Learned) -> PastUse | None:
     return PastUse(
         needed=tuple(needed),
         complete=complete,
-        streak=streak_of(logs),
+        streak=min(streak_of(logs), len(logs) - beyond + 1),
         highest_log=max(logs),
         mean_log=mean,
         last_log=logs[-1],
@@ -213,7 +219,7 @@ class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
     `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
-    request's input, None where that is not known.
+    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask.
     """
 
     def __init__(
@@ -222,10 +228,12 @@ class Evidence:
         jobs: Sequence[PastJob],
         site_held: Mapping[Learned, float] | None = None,
         input_mib: float | None = None,
+        asked_mib: float | None = None,
     ) -> None:
         self.family = family
         self.jobs = tuple(jobs)
         self.input_mib = input_mib
+        self.asked_mib = asked_mib
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
         self._gpus: tuple[PastGpus | None] | None = None
@@ -233,7 +241,7 @@ class Evidence:
     def use(self, dimension: Learned) -> PastUse | None:
         """Return what they used of a dimension; None where it is known of none."""
         if dimension not in self._uses:
-            self._uses[dimension] = past_use(self.jobs, dimension)
+            self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib)
         return self._uses[dimension]
 
     @property

@@ -1,7 +1,8 @@
 """Which jobs are alike. Pure: names and scripts in, keys out.
 
 A job belongs to several families, from the narrowest to the widest; a predictor takes the narrowest that has
-seen enough. Numbers in names and scripts are dropped, so that `fit-01` and `fit-02` are one family.
+seen enough. Numbers in names and scripts are dropped, so that `fit-01` and `fit-02` are one family, and so is what
+machines put into names (job_names.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import re
 
 from accounting.request import JobRequest
+from models.job_names import MACHINE_MADE, is_by_machine, normal_name
 
 Family = tuple[str, ...]
 
@@ -33,11 +35,15 @@ GENERIC_NAMES = frozenset(
         "submit",
         "slurm",
         "python",
+        MACHINE_MADE,
     }
 )
 
 _NUMBER = re.compile(r"\d+")
 _BLANK = re.compile(r"\s+")
+# What Snakemake hands to each of its jobs. Rules are Python's names, several where a job is a group of them.
+_SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
+_RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
 
 
 # The same script comes with many different requests.
@@ -54,12 +60,26 @@ def script_signature(script: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:SIGNATURE_CHARS] if body else ""
 
 
-def normal_name(job_name: str) -> str:
-    """Return a job name without its numbers, path and ending: `runs/Fit_012.sbatch` → `fit_#`."""
-    stem = job_name.rsplit("/", 1)[-1].lower()
-    for ending in (".sbatch", ".slurm", ".sh", ".job"):
-        stem = stem.removesuffix(ending)
-    return _NUMBER.sub("#", stem)
+@functools.lru_cache(maxsize=512)
+def rule_signature(script: str) -> str:
+    """Return a short digest of which of a workflow's rules a script runs; '' where no engine says that.
+
+    Snakemake names a job by its run's UUID, and its script names the sample too.
+    """
+    head = script[:SCRIPT_BYTES]
+    snakefile, rules = _SNAKEFILE.search(head), _RULES.search(head)
+    if " -m snakemake " not in head or snakefile is None or rules is None:
+        return ""
+    said = (_NUMBER.sub("0", snakefile[1].strip("'")), *sorted(rules[1].split()))
+    return hashlib.sha256("\n".join(said).encode(errors="replace")).hexdigest()[:SIGNATURE_CHARS]
+
+
+def signature_of(job_name: str, script: str) -> str:
+    """Return what tells a job's script from others: its rule where a machine named the job, else all that it does.
+
+    Jobs that people name keep the signatures that they have had.
+    """
+    return (is_by_machine(job_name) and rule_signature(script)) or script_signature(script)
 
 
 def family_keys(request: JobRequest) -> tuple[Family, ...]:
@@ -81,6 +101,14 @@ def family_name(job_name: str, script_signature: str = "") -> str:
     return f"{name or 'no name'} ({script_signature or 'script not known'})"
 
 
+def renamed(family: Family) -> Family:
+    """Return a family as it would be called today: what was stored may have been named by an older release's rules."""
+    if len(family) < 3:
+        return family
+    kind, user, name, *script = family
+    return (kind, user, normal_name(name), *script)
+
+
 def is_alike(family: str) -> bool:
     """Whether jobs of a family, named by `family_name`, can be taken to be alike."""
     return not family.endswith("(script not known)")
@@ -94,8 +122,21 @@ def cohort_key(request: JobRequest) -> Family:
     return ("user", request.user)
 
 
+def wide_keys(request: JobRequest) -> tuple[Family, ...]:
+    """Return the groups that tell how long a job may run of which nothing is known: its user's, then that of its limit.
+
+    Others' jobs decide no grant, and no narrower past is outweighed by them: without them a job of an unknown user is
+    taken to run as long as its limit, which is a year where there is none.
+    """
+    return cohort_key(request), ("limit", str(request.wall_s or 0))
+
+
 def describe_family(family: Family) -> str:
     """Return a family in words, for people."""
     kind, user, name, *_ = (*family, "", "")
+    if kind == "user":
+        return f"jobs of {user}"
+    if kind == "limit":
+        return "jobs of anybody with the same limit"
     script = " and the same script" if kind == "user+name+script" else ""
     return f"jobs of {user} named {name}{script}"

@@ -18,6 +18,12 @@ FEATURES = (
     "num_tasks", "log_asked_cpus", "asked_gpus", "log_limit", "user_use_of_asked",
 )  # fmt: skip
 
+# Counted over a family's past, so that they move as families grow older, although nothing else changes.
+OF_AGE = frozenset(
+    {"jobs_seen", "streak", "log_max", "log_mean", "log_spread", "log_rise", "last_over_max", "asked_over_max",
+     "user_use_of_asked"}
+)  # fmt: skip
+
 
 def asked_of(request: JobRequest, dimension: Learned) -> float | None:
     """Return what a request asks of a dimension, in the unit of `use_of`; None where it does not ask."""

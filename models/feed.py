@@ -12,11 +12,12 @@ import calendar
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from accounting.owned_files import make_folder, open_owned
 from models.demand.prediction import Predictor
 from models.recent import Finished, decode_finished, encode_finished
 
@@ -46,9 +47,15 @@ class Part(msgspec.Struct):
 class FeedReader:
     """Reads on in the feed of a registry, each line once."""
 
-    def __init__(self, models: Path) -> None:
+    def __init__(self, models: Path, offsets: Mapping[str, int] | None = None) -> None:
+        """Read on from where another one was (its `offsets`); from the beginning without one."""
         self._folder = models / FOLDER
-        self._offsets: dict[str, int] = {}
+        self._offsets: dict[str, int] = dict(offsets or {})
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """How far each file was read, in bytes."""
+        return dict(self._offsets)
 
     def read_on(self, most_bytes: int = PART_BYTES) -> Part:
         """Return what is new, up to so many bytes, the oldest first; a file that cannot be read delays no other.
@@ -139,10 +146,10 @@ def append_jobs(models: Path, jobs: Iterable[Finished], now_s: float) -> None:
     if not content:
         return
     folder = models / FOLDER
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     file = folder / f"jobs-{_day(now_s)}.jsonl"
     # Readable as the models are, which hold the same: the umask says by whom.
-    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = open_owned(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         # What a full disk cut off must not swallow the next job too.
         size = os.fstat(handle).st_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -23,12 +23,16 @@ from models.evidence import (
     likeness_of,
     stands_for,
 )
-from models.families import Family, cohort_key, family_keys
+from models.families import Family, cohort_key, family_keys, wide_keys
 
 # What ran to an end that shows its whole need.
 COMPLETE = ("completed", "timeout")
 # More different likenesses than this are not remembered at a time.
 MOST_FOUND = 4096
+# Of each kind a user has no more families than this, and the site no more users and limits: whoever names each of ten
+# million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
+MOST_FAMILIES = 20_000
+NEVER = (0, 0)
 
 Wanted = tuple[Likeness, int]
 
@@ -63,28 +67,47 @@ class History:
         self._found: dict[Wanted, Evidence | None] = {}
         # What was found with the help of a family, to be forgotten with it alone.
         self._found_in: dict[Family, set[Wanted]] = {}
+        # Which job was the last to join a family, by its number among all that joined.
         self._joined: dict[Family, int] = {}
+        self._joins = 0
+        # Who shares a bound, each the one first that was not seen for longest.
+        self._seen: dict[Family, OrderedDict[Family, None]] = {}
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
 
     def add(self, request: JobRequest, job: PastJob) -> None:
-        """Count a finished job under every family of its request, and its user."""
+        """Count a finished job under every family of its request, its user and its limit."""
         for dimension, held in self.held.items():
             # What no GPU job held says nothing of the mean GPU job.
             if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
                 self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
-        for key in (*family_keys(request), cohort_key(request)):
+        for key in (*family_keys(request), *wide_keys(request)):
             self._append(key, (job,))
+            self._note(key)
         self._forget_found()
 
     def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
-        """Append jobs, oldest first, to one family."""
-        self._append(family, jobs)
+        """Put jobs, oldest first, into one family; one that has some already keeps the last of all.
+
+        Whoever has loaded all that he will calls `keep_recent`.
+        """
+        known = self._jobs.pop(family, ())
+        self._append(family, sorted((*known, *jobs), key=_by_end) if known else jobs)
+        self._seen.setdefault(bounded_with(family), OrderedDict())[family] = None
         self._forget_found()
+
+    def keep_recent(self) -> None:
+        """Forget loaded families that are too many: those whose last jobs ended first."""
+        for together, families in self._seen.items():
+            order = sorted(families, key=lambda family: max(map(_by_end, self._jobs[family]), default=NEVER))
+            self._seen[together] = OrderedDict.fromkeys(order)
+            for family in order[: max(0, len(order) - MOST_FAMILIES)]:
+                self._drop(family)
 
     def discard(self, families: int) -> bool:
         """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
         for _ in range(min(families, len(self._jobs))):
-            self._jobs.popitem()
+            family, _jobs = self._jobs.popitem()
+            self._seen[bounded_with(family)].pop(family)
         return bool(self._jobs)
 
     def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
@@ -92,20 +115,22 @@ class History:
         self._habits.pop(family, None)
 
     def join(self, request: JobRequest, job: PastJob) -> bool:
-        """Count a job that has ended since, once: return whether it was new to any family of its request, or its user.
+        """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
 
         Those hold the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order they came
         in and however often. Only what rests on those families is forgotten. The site's mean job (`held`), to which a
         family's weight is relative, stays as it was trained: one job changes it by less than it changes any answer, and
         to follow it would make every answer cold.
         """
-        families = [family for family in family_keys(request) if self._place(family, job)]
-        is_new_to_user = self._place(cohort_key(request), job)
+        families = [
+            family for family in (*family_keys(request), *wide_keys(request)) if self._place(family, job)
+        ]
+        self._joins += bool(families)
         for family in families:
-            self._joined[family] = self._joined.get(family, 0) + 1
-            for wanted in tuple(self._found_in.get(family, ())):
-                self._forget(wanted)
-        return bool(families) or is_new_to_user
+            self._joined[family] = self._joins
+            self._forget_found_in(family)
+            self._note(family)
+        return bool(families)
 
     def _place(self, family: Family, job: PastJob) -> bool:
         jobs = self._jobs.get(family) or deque(maxlen=self.recent_jobs)
@@ -116,8 +141,25 @@ class History:
         return True
 
     def joined(self, families: Iterable[Family]) -> int:
-        """Return a number that rises whenever a job joins one of these families."""
-        return sum(self._joined.get(family, 0) for family in families)
+        """Return a number that rises whenever a job joins one of these families, and is never the same again."""
+        return max((self._joined.get(family, 0) for family in families), default=0)
+
+    def _note(self, family: Family) -> None:
+        """Remember that a family was seen; forget the one that was not for longest where they are too many."""
+        together = self._seen.setdefault(bounded_with(family), OrderedDict())
+        together[family] = None
+        together.move_to_end(family)
+        if len(together) > MOST_FAMILIES:
+            self._drop(next(iter(together)))
+
+    def _drop(self, family: Family) -> None:
+        self._forget_found_in(family)
+        for known in (self._jobs, self._habits, self._joined, self._seen[bounded_with(family)]):
+            known.pop(family, None)
+
+    def _forget_found_in(self, family: Family) -> None:
+        for wanted in tuple(self._found_in.get(family, ())):
+            self._forget(wanted)
 
     def _forget(self, wanted: Wanted) -> None:
         self._found.pop(wanted, None)
@@ -150,9 +192,8 @@ class History:
         found: list[Evidence] = []
         site_held = {dimension: held.mean for dimension, held in self.held.items()}
         for family in like.families:
-            evidence = Evidence(
-                family, comparable(self._jobs.get(family, ()), like), site_held, like.input_mib
-            )
+            jobs = comparable(self._jobs.get(family, ()), like)
+            evidence = Evidence(family, jobs, site_held, like.input_mib, like.mem_mib or None)
             if not stands_for(evidence, like.script_signature):
                 continue
             if sum(job.complete for job in evidence.jobs) >= enough:
@@ -161,6 +202,17 @@ class History:
         fullest = max(found, key=lambda evidence: len(evidence.jobs), default=None)
         return fullest if fullest and fullest.jobs else None
 
+    def wide_evidence(self, request: JobRequest, enough: int) -> Evidence | None:
+        """Return the last jobs of its user, else of all that had its limit; None where neither has `enough`.
+
+        They need not have asked for anything like it.
+        """
+        for family in wide_keys(request):
+            jobs = self._jobs.get(family, ())
+            if sum(job.complete for job in jobs) >= max(1, enough):
+                return Evidence(family, tuple(jobs))
+        return None
+
     def user_habit(self, request: JobRequest) -> Habit:
         """Return how much of what they ask the jobs of the request's user use."""
         cohort = cohort_key(request)
@@ -168,6 +220,15 @@ class History:
         if known is None:
             known = self._habits[cohort] = habit_of(self._jobs.get(cohort, ()))
         return known
+
+
+def bounded_with(family: Family) -> Family:
+    """Return what a family shares its bound with: its user's others of its kind; of users and of limits all."""
+    return family[:2] if len(family) > 2 else family[:1]
+
+
+def _by_end(job: PastJob) -> tuple[int, int]:
+    return job.end_s, job.job_id
 
 
 def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
@@ -262,7 +323,7 @@ def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Atte
     A job that ends in the very second of a submission is not known to it.
     """
     submits = [(attempt.row.submit_s, 0, index) for index, attempt in enumerate(attempts)]
-    ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.row.start_s]
+    ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.ran]
     for _, is_end, index in sorted(submits + ends):
         attempt = attempts[index]
         if is_end:

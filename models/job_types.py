@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from models.families import GENERIC_NAMES, normal_name
+from models.families import GENERIC_NAMES
+from models.job_names import normal_name
 
 # Nextflow submits `nf-PIPELINE_TOOL_(sample)`: neither the mark in front nor the sample is part of the program.
 _WORKFLOW_MARK = re.compile(r"^nf-(?=.)")

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from models.evidence import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
-from models.families import GENERIC_NAMES, Family, normal_name
+from models.families import GENERIC_NAMES, Family
 from models.history import COMPLETE, Held, History
+from models.job_names import normal_name
 
 Flags = NDArray[np.bool_]
 
@@ -27,8 +28,11 @@ Flags = NDArray[np.bool_]
 COLUMNS = (
     "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
     "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
-    "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality", "input_mib",
+    "wall_quality", "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality", "input_mib",
 )  # fmt: skip
+
+
+KINDS = ("families", "cohorts", "limits")
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Kind:
 class PastColumns:
     """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
 
-    `families` are the kinds of family, the narrowest first, `cohorts` those of models/families.py. `user` is a place in
-    `users`, `script` one in `scripts`, where 0 is '', and `gpu_source` one in `gpu_sources`.
+    `families` are the kinds of family, the narrowest first, `cohorts` those of models/families.py, `limits` groups by
+    limit. `user` is a place in `users`, `script` one in `scripts`, where 0 is '', `gpu_source` one in `gpu_sources`.
     """
 
     job_id: Ints
@@ -81,6 +85,7 @@ class PastColumns:
     scripts: Sequence[str]
     families: tuple[Kind, ...]
     cohorts: tuple[Kind, ...]
+    limits: tuple[Kind, ...]
 
     def __len__(self) -> int:
         """How many attempts there are."""
@@ -92,7 +97,7 @@ class PastColumns:
         some: dict[str, Any] = {
             name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
         }
-        some |= {name: tuple(kind.part(rows) for kind in columns[name]) for name in ("families", "cohorts")}
+        some |= {name: tuple(kind.part(rows) for kind in columns[name]) for name in KINDS}
         return replace(self, **some)
 
     @property
@@ -139,7 +144,7 @@ def columns_of(table: pa.Table) -> PastColumns:
         job_id=ints(table["job_id"]),
         submit_s=ints(table["submit_s"]),
         end_s=ints(table["end_s"]),
-        started=ints(table["start_s"]) != 0,
+        started=(ints(table["start_s"]) > 0) & ~_texts(table["wall_quality"]).is_any(("absent",)),
         num_tasks=ints(table["num_tasks"]),
         asked_cpus=floats(table["asked_cpus"]),
         asked_mem_mib=floats(table["asked_mem_mib"]),
@@ -166,7 +171,13 @@ def columns_of(table: pa.Table) -> PastColumns:
         scripts=script.words,
         families=_families(user, _texts(table["job_name"]), script),
         cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),
+        limits=(_limits(floats(table["limit_s"])),),
     )
+
+
+def _limits(limit_s: Floats) -> Kind:
+    different_s, codes = np.unique(np.nan_to_num(limit_s, nan=0.0), return_inverse=True)
+    return Kind(codes, [("limit", str(int(one_s))) for one_s in different_s])
 
 
 def _finite(column: pa.ChunkedArray) -> Floats:
@@ -255,6 +266,7 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
         fresh = [row for row in rows if row not in jobs]
         jobs.update(zip(fresh, _past_jobs(past, fresh), strict=True))
         history.load(family, [jobs[row] for row in rows])
+    history.keep_recent()
     return history
 
 
@@ -273,7 +285,7 @@ def _held(past: PastColumns, dimension: Learned) -> Floats:
 def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int]]]:
     """Return the last rows of every group, the groups in the order in which a history meets them."""
     found: list[tuple[tuple[int, int], Family, list[int]]] = []
-    for place, kind in enumerate((*past.families, *past.cohorts)):
+    for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
         codes = kind.codes[by_end]
         ranks = np.flatnonzero(codes >= 0)
         ranks = ranks[np.argsort(codes[ranks], kind="stable")]

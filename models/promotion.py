@@ -140,8 +140,8 @@ def verdict(
         told = (
             f"{reason}; nothing speaks against a first model"
             if first
-            else f"{reason}, {LEAST_JUDGED} are needed: twice as many submitted since the current model learned, "
-            "with a known use; the current model stays"
+            else f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of what is newer than it "
+            f"is judged on, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of known use have ended"
         )
         return Verdict(passed=first, opponent=opponent, judged=jobs, split_s=split_s, reasons=(told,))
     against = [

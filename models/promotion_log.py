@@ -15,26 +15,29 @@ import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
-from accounting.errors import ModelError
+from accounting.errors import UnreadModelError
+from accounting.owned_files import open_owned
 from models.succession import Promotion, decode_promotions, encode_promotion
 
 LOG = "promotions.jsonl"
 
 
 def read_promotions(directory: Path) -> list[Promotion]:
-    """Return the promotions of a registry; none where an earlier release made it. ModelError where it is not read."""
+    """Return the promotions of a registry; none where an earlier release made it. UnreadModelError where not read."""
     try:
         return decode_promotions((directory / LOG).read_bytes().splitlines())
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ModelError(f"cannot read {directory / LOG}: {error.strerror}; mend its permissions") from None
+        raise UnreadModelError(
+            f"cannot read {directory / LOG}: {error.strerror}; mend its permissions"
+        ) from None
 
 
 @contextlib.contextmanager
 def locked_log(directory: Path) -> Iterator[int]:
     """Hold the log of a registry, so that nobody else promotes, and hand out its descriptor; OSError on failure."""
-    handle = os.open(directory / LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = open_owned(directory / LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield handle

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.evidence import PastJob
 from models.history import past_job, request_of
+from models.trials import Trial, trial_of
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has ended: what its user had asked for, what became of it, and when that was told (unix seconds)."""
+    """A job that has ended: what its user had asked for, what became of it, and when that was told (unix seconds).
+
+    `trial` is what it says for or against cutting requests; None where that is nothing.
+    """
 
     told_s: float
     request: JobRequest
     job: PastJob
+    trial: Trial | None = None
 
 
 def finished(attempt: Attempt, told_s: float) -> Finished | None:
     """Return an attempt as a finished job; None where it never ran, which tells nothing."""
-    if not attempt.row.start_s:
+    if not attempt.ran:
         return None
-    return Finished(told_s=told_s, request=request_of(attempt), job=past_job(attempt))
+    return Finished(
+        told_s=told_s, request=request_of(attempt), job=past_job(attempt), trial=trial_of(attempt)
+    )
 
 
 def encode_finished(one: Finished) -> bytes:
@@ -34,5 +42,5 @@ def decode_finished(line: bytes) -> Finished | None:
     """Return the finished job of a line; None where the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Finished)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -13,11 +14,14 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ModelError
-from models.artefact import MANIFEST
+from accounting.owned_files import hand_over, make_folder
+from models.artefact import MANIFEST, load_predictor, unread
+from models.demand.prediction import ChainSettings, Predictor
+from models.holding import Hold
 from models.promotion_log import append_promotion, locked_log, read_promotions, user_name
 from models.succession import Promotion, Succession, Why, succession
 
-CURRENT = "current"
+CURRENT, DRAFT = "current", ".draft-"
 
 
 def versions(directory: Path) -> list[str]:
@@ -46,18 +50,25 @@ def current_folder(directory: Path) -> Path:
 @contextlib.contextmanager
 def new_version(directory: Path, version: str) -> Iterator[Path]:
     """Hand out a folder to write an artefact into; it appears under its version only when all of it is on disk."""
-    with _writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=directory))
+    with writing(directory):
+        make_folder(directory)
+        draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=directory))
+        hold = None
         try:
+            hold = Hold(draft)
             yield draft
             for file in draft.iterdir():
-                _sync(file)
+                sync(file)
             draft.chmod(0o755)
+            hand_over(draft, 0o755)
+            for file in draft.iterdir():
+                hand_over(file, 0o640)
             draft.rename(directory / version)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        _sync(directory)
+            if hold is not None:
+                hold.close()
+        sync(directory)
 
 
 def promote(directory: Path, version: str, why: Why = "by hand") -> None:
@@ -65,21 +76,55 @@ def promote(directory: Path, version: str, why: Why = "by hand") -> None:
 
     ModelError where it does not exist, or the folder or its log cannot be written.
     """
-    if version not in versions(directory):
-        raise ModelError(
-            f"there is no model {version} in {directory}; `rightsizer models` lists those there are"
-        )
-    with _writing(directory), locked_log(directory) as log:
+    check_there(directory, version)
+    with writing(directory), locked_log(directory) as log:
+        # Whoever held the log till now may have removed it.
+        check_there(directory, version)
         before = known_succession(directory)
         if before.current == version and before.held[-1].by:
             return
         promotion = Promotion(
-            time_s=time.time(), who=user_name(), version=version, why=why, before=before.current
+            time_s=time.time(),
+            who=user_name(),
+            version=version,
+            why=why,
+            before=before.current,
+            manifest=hashlib.sha256((directory / version / MANIFEST).read_bytes()).hexdigest(),
         )
         append_promotion(log, promotion)
         # The log's own name must outlive a crash before the link does.
-        _sync(directory)
+        sync(directory)
         _swap(directory, version)
+
+
+def check_there(directory: Path, version: str) -> None:
+    """Raise ModelError where a registry has no such version, or has one no more."""
+    if version not in versions(directory):
+        was = any(one.version == version for one in read_promotions(directory))
+        raise ModelError(
+            f"{f'model {version} was removed from' if was else f'there is no model {version} in'} {directory}; "
+            "`rightsizer models` lists those there are"
+        )
+
+
+def hold_version(directory: Path, version: str) -> Hold:
+    """Keep a version from being removed while this process uses it; ModelError where it is not there any more."""
+    try:
+        return Hold(directory / version)
+    except OSError as error:
+        raise unread(directory / version, error) from None
+
+
+def load_version(directory: Path, version: str, settings: ChainSettings) -> Predictor:
+    """Return the predictor of a version as the service loads it; ModelError where anything about it does not hold.
+
+    Whatever changes a promoted version afterwards, its digests and its seal included, the log does not know it.
+    """
+    promoted = [one.manifest for one in read_promotions(directory) if one.version == version and one.manifest]
+    predictor = load_predictor(directory / version, settings, promoted[-1] if promoted else "")
+    if predictor.model != version:
+        raise ModelError(f"{directory / version} holds the model {predictor.model}; run `rightsizer train`")
+    return predictor
 
 
 def _swap(directory: Path, version: str) -> None:
@@ -90,7 +135,7 @@ def _swap(directory: Path, version: str) -> None:
         link.replace(directory / CURRENT)
     finally:
         link.unlink(missing_ok=True)
-    _sync(directory)
+    sync(directory)
 
 
 def current_since_s(directory: Path) -> float | None:
@@ -131,7 +176,8 @@ def earlier(directory: Path) -> Earlier:
 
 
 @contextlib.contextmanager
-def _writing(directory: Path) -> Iterator[None]:
+def writing(directory: Path) -> Iterator[None]:
+    """Turn what the disk refuses within the `with` into a ModelError."""
     try:
         yield
     except OSError as error:
@@ -140,7 +186,8 @@ def _writing(directory: Path) -> Iterator[None]:
         ) from None
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk; OSError where they do not get there."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

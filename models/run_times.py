@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,13 +20,17 @@ class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_types(
-    attempts: Sequence[Attempt], type_of: TypeOf, methods: tuple[Method, ...] = (XGBOOST, FOREST)
+    attempts: Sequence[Attempt],
+    type_of: TypeOf,
+    methods: tuple[Method, ...] = (XGBOOST, FOREST),
+    told: Callable[[float], None] = lambda _: None,
 ) -> tuple[TypeScore, ...]:
-    """Judge every type of job, those with most jobs first."""
-    scores = [
-        TypeScore(name=name, jobs=len(jobs.run_s), result=judge(jobs, methods))
-        for name, jobs in jobs_by_type(attempts, type_of).items()
-    ]
+    """Judge every type of job, those with most jobs first. `told` hears of the share (0..1) that is done."""
+    types = jobs_by_type(attempts, type_of)
+    scores: list[TypeScore] = []
+    for name, jobs in types.items():
+        scores.append(TypeScore(name=name, jobs=len(jobs.run_s), result=judge(jobs, methods)))
+        told(len(scores) / len(types))
     return tuple(sorted(scores, key=lambda score: (-score.jobs, score.name)))
 
 

@@ -12,17 +12,23 @@ from typing import Literal
 
 import msgspec
 
+from accounting.damage import UNREADABLE
+
 Why = Literal["gate", "always", "by hand", "rollback"]
 
 
 class Promotion(msgspec.Struct, frozen=True, kw_only=True):
-    """A version was made current at `time_s` (unix seconds), by a user, for a reason; `before` was current then."""
+    """A version was made current at `time_s` (unix seconds), by a user, for a reason; `before` was current then.
+
+    `manifest` is the SHA-256 of its manifest at that moment; '' in logs of earlier releases.
+    """
 
     time_s: float
     who: str
     version: str
     why: Why
     before: str | None
+    manifest: str = ""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -86,7 +92,7 @@ def decode_promotions(lines: Iterable[bytes]) -> list[Promotion]:
     for line in lines:
         try:
             promotions.append(msgspec.json.decode(line, type=Promotion))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             continue
     return promotions
 

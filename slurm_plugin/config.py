@@ -1,34 +1,21 @@
-"""The site's one configuration file, read strictly: a typo is an error that names the key and the nearest one.
+"""What may stand in the site's one configuration file (config_file.py reads it), table by table.
 
-Defaults live here and equal `etc/rightsizer.toml` (a test holds them together). Where the file is looked for:
-the path given, else $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml, else the defaults alone.
+Defaults live here and equal `etc/rightsizer.toml`: a test holds them together.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
-import sys
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from accounting.decisions import Mode
-from accounting.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-CONFIG_VARIABLE = "RIGHTSIZER_CONFIG"
-SYSTEM_CONFIG = Path("/etc/rightsizer/rightsizer.toml")
 
 # slurmctld waits for the hook: a deadline beyond a second would be felt in every sbatch.
 Deadline = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 OctalMode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}\Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Days = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[int, msgspec.Meta(ge=0)]
 Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
 Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -49,11 +36,17 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(Section, frozen=True, kw_only=True):
-    """`rightsizer serve`: where it answers, and who may connect."""
+    """`rightsizer serve`: where it answers whom (`users`, root, and its own user), and its journal.
+
+    `journal_key` is a file, "" for none. `limits_needed`: nothing is cut before Slurm has said what it allows.
+    """
 
     socket: str = "/run/rightsizer/rightsizer.sock"
     socket_mode: OctalMode = "0660"
+    users: tuple[str, ...] = ("slurm",)
     journal: str = "/var/lib/rightsizer/journal"
+    journal_key: str = ""
+    limits_needed: bool = True
 
 
 class Hook(Section, frozen=True, kw_only=True):
@@ -77,19 +70,26 @@ class Client(Section, frozen=True, kw_only=True):
 
 
 class Store(Section, frozen=True, kw_only=True):
-    """The accounting store: an SQLAlchemy URL."""
+    """The accounting store: an SQLAlchemy URL, or a file that holds it (slurm_plugin/secret_urls.py).
+
+    What ended more than `keep_days` ago goes by `rightsizer ingest --prune`; 0 keeps everything.
+    """
 
     url: str = "sqlite:////var/lib/rightsizer/store.db"
+    url_file: str = ""
+    keep_days: Days = 0
 
 
 class Accounting(Section, frozen=True, kw_only=True):
     """What `rightsizer ingest` reads: slurmdbd's own database where it has a URL, else what sacct says.
 
-    With a `pseudonym_key` the store holds pseudonyms of that file's key instead of names.
+    `cluster` is whose jobs these are, '' where slurmctld is to say. With a `pseudonym_key` the store
+    holds pseudonyms of that file's key instead of names.
     """
 
     sacct: str = "sacct"
     slurmdbd_url: str = ""
+    slurmdbd_url_file: str = ""
     cluster: str = ""
     overlap_s: Seconds = 3600
     first_days: Count = 30
@@ -124,11 +124,17 @@ class ModelsScaling(Section, frozen=True, kw_only=True):
 
 
 class Models(Section, frozen=True, kw_only=True):
-    """Where artefacts are kept, and what training may conclude from how little."""
+    """Where artefacts are kept, and what training may conclude from how little.
+
+    Of old ones those stay that were current in the last `keep_days`, and the `keep_newest` of all others
+    (models/keeping.py).
+    """
 
     directory: str = "/var/lib/rightsizer/models"
     min_evidence: Count = 1
-    recent_jobs: Count = 50
+    recent_jobs: Count = 100
+    keep_days: Count = 90
+    keep_newest: Count = 5
     scaling: ModelsScaling = ModelsScaling()
 
 
@@ -206,7 +212,7 @@ class Advisor(Section, frozen=True, kw_only=True):
     most_inversion: Share = 0.1
     most_factor: Count = 10_000
     most_changes: Count = 1_000
-    writes_per_s: Count = 500
+    writes_per_s: Count = 50
     least_gain: Share = 0.02
     control_share: Share = 0.1
     block_s: Annotated[int, msgspec.Meta(ge=60)] = 7200
@@ -220,6 +226,18 @@ class Recovery(Section, frozen=True, kw_only=True):
     period_s: Count = 10
     most_jobs: Count = 200
     patience_s: Count = 120
+    read_output: bool = False
+
+
+class Brakes(Section, frozen=True, kw_only=True):
+    """When cutting stops by itself: where jobs that were cut fail so much more often than those that are left whole.
+
+    `most_excess` is that share, `control_share` the share of families that are never cut, to compare with.
+    """
+
+    directory: str = "/var/lib/rightsizer/brakes"
+    most_excess: FailureShare = 0.02
+    control_share: Share = 0.0
 
 
 class Rule(Section, frozen=True, kw_only=True):
@@ -276,119 +294,6 @@ class Config(Section, frozen=True, kw_only=True):
     policy: Policy = Policy()
     advisor: Advisor = Advisor()
     recovery: Recovery = Recovery()
+    brakes: Brakes = Brakes()
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()
-
-
-# Tables that may stand there many times.
-REPEATED: dict[str, type[Section]] = {"rules": Rule, "job_types": JobType}
-
-
-def config_path(given: str | None = None) -> Path | None:
-    """Return the file that will be read: `given`, $RIGHTSIZER_CONFIG, the system's, or None for defaults alone."""
-    named = given or os.environ.get(CONFIG_VARIABLE)
-    if named:
-        return Path(named)
-    try:
-        SYSTEM_CONFIG.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError:
-        pass  # it is there, but not for this user: reading it says so
-    return SYSTEM_CONFIG
-
-
-def load_config(given: str | None = None) -> Config:
-    """Read and check the configuration.
-
-    Raises ConfigError, naming file and key, where it is unreadable, malformed, or holds a key that is not known.
-    """
-    path = config_path(given)
-    if path is None:
-        return Config()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the configuration {path}: {error.strerror}; give another with --config or ${CONFIG_VARIABLE}"
-        ) from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text; compare it with etc/rightsizer.toml") from None
-    return parse_config(text, source=str(path))
-
-
-def parse_config(text: str, source: str = "configuration") -> Config:
-    """Check TOML text against the schema; `source` names it in errors."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(
-            f"{source} is not valid TOML: {error}; mend that line and run `rightsizer config check`"
-        ) from None
-    refuse_unknown_keys(document, source)
-    try:
-        return msgspec.convert(document, Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"{source}: {error}; `rightsizer config show` prints every key with a valid value"
-        ) from None
-
-
-def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
-    """Raise ConfigError on the first key that the schema does not know, naming the nearest one it does."""
-    known = known_keys()
-    for key in given_keys(document):
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean `{near[0]}`?" if near else "`rightsizer config show` lists the keys"
-            raise ConfigError(f"{source}: unknown key `{key}`; {hint}")
-
-
-def given_keys(table: dict[str, Any], prefix: str = "") -> list[str]:
-    """List every key of a document as `key`, `section.key` or `section.section.key`, the outer ones first."""
-    keys = [f"{prefix}{name}" for name in table]
-    for name, value in table.items():
-        for inner in value if isinstance(value, list) else [value]:
-            if isinstance(inner, dict):
-                keys += given_keys(inner, f"{prefix}{name}.")
-    return keys
-
-
-def known_keys(schema: type[Section] | None = None, prefix: str = "") -> list[str]:
-    """List every key of the schema as `key`, `section.key` or `section.section.key`."""
-    keys: list[str] = []
-    for field in msgspec.structs.fields(schema or Config):
-        keys.append(f"{prefix}{field.name}")
-        section = field.type if prefix else REPEATED.get(field.name, field.type)
-        if isinstance(section, type) and issubclass(section, Section):
-            keys += known_keys(section, f"{prefix}{field.name}.")
-    return keys
-
-
-def render_config(config: Config) -> str:
-    """Return a configuration as the TOML file that gives it; a key without a value is left as a comment."""
-    lines = [f'mode = "{config.mode}"']
-    for section, table in msgspec.structs.asdict(config).items():
-        if isinstance(table, Section):
-            lines += _render_table(section, table)
-    for name in REPEATED:
-        for entry in getattr(config, name):
-            lines += ["", f"[[{name}]]", *_render_section(entry)]
-    return "\n".join(lines) + "\n"
-
-
-def _render_table(name: str, table: Section) -> list[str]:
-    lines = ["", f"[{name}]", *_render_section(table)]
-    for key, value in msgspec.structs.asdict(table).items():
-        if isinstance(value, Section):
-            lines += _render_table(f"{name}.{key}", value)
-    return lines
-
-
-def _render_section(table: Section) -> list[str]:
-    # JSON's strings, numbers, booleans and lists of them are TOML's too.
-    return [
-        f"# {key} =" if value is None else f"{key} = {msgspec.json.encode(value).decode()}"
-        for key, value in msgspec.structs.asdict(table).items()
-        if not isinstance(value, Section)
-    ]

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from accounting.owned_files import make_folder, open_owned
+
 KEPT_DAYS = 60
 DAY_S = 86_400
 
@@ -24,9 +26,9 @@ def append_line(
     It begins on a line of its own where a full disk or a crash cut the last one off. A `synced` one is on disk when
     this returns. A new file (of this `mode`, as far as the umask allows) is when those older than KEPT_DAYS go.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    handle = os.open(folder / day_name(pattern, moment_s), flags, mode)
+    make_folder(folder)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    handle = open_owned(folder / day_name(pattern, moment_s), flags, mode)
     try:
         size = os.fstat(handle).st_size
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -141,6 +141,12 @@ def attempt(
     return label_attempt(row, [batch], uses)
 
 
+def cancelled_while_it_waited(**changes: Any) -> Attempt:
+    """One that never ran, as sacct shows it: begun and ended at the moment of its cancellation, with no step."""
+    row = job_row(state="CANCELLED by 1000", elapsed_s=0, alloc_cpus=0, alloc_mem_mib=0, **changes)
+    return label_attempt(msgspec.structs.replace(row, end_s=row.start_s), [])
+
+
 def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), seed: int = 1) -> list[Attempt]:
     """A mixed past: one job every 1000 s, the families in turn, each around its own need of memory and cores."""
     draw = random.Random(seed)

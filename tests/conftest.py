@@ -21,7 +21,8 @@ from hypothesis import settings
 from accounting.records import Attempt
 from models import registry
 from models.demand import training
-from slurm_plugin.config import Config, parse_config, render_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import parse_config, render_config
 from tests.builders import past
 
 # A slow machine is no failure, and the same commit tests the same examples.
@@ -30,6 +31,8 @@ settings.load_profile("repeatable")
 
 RECENT_JOBS = 50
 PATIENCE_S = 20.0
+# A promoted model is to be in use within a second: RIGHTSIZER_IN_USE_S=1 holds it to that on a machine left alone.
+IN_USE_S = float(os.environ.get("RIGHTSIZER_IN_USE_S", PATIENCE_S))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -152,12 +155,15 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         site = Site(Path(name))
         site.config_file.write_text(render_config(Config()), encoding="utf-8")
         site.configure(
-            service={"socket": f"{name}/socket", "journal": f"{name}/journal"},
+            # No test's service has a Slurm to ask but a sandbox's.
+            service={"socket": f"{name}/socket", "journal": f"{name}/journal", "limits_needed": False},
             hook={"kill_switch": f"{name}/disabled"},
             store={"url": f"sqlite:///{name}/store.db"},
             accounting={"gpu_spool": f"{name}/gpu-spool", "sacct": f"{name}/no-sacct"},
             models={"directory": f"{name}/models"},
             advisor={"directory": f"{name}/advisor"},
+            recovery={"directory": f"{name}/recovery"},
+            brakes={"directory": f"{name}/brakes"},
         )
         monkeypatch.setenv("RIGHTSIZER_CONFIG", str(site.config_file))
         try:

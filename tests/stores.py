@@ -74,7 +74,7 @@ def write_windows(
     for number in range(max(0, done - 1), rounds * windows):
         with writing(engine) as connection:
             upsert_attempts(connection, *chunks[number % windows])
-            mark = {"source": SOURCE, "read_until_s": min(windows, number + 1)}
+            mark = {"source": SOURCE, "cluster": "", "read_until_s": min(windows, number + 1)}
             write_rows(connection, schema.windows, [mark])
         written()
 

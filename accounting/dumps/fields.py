@@ -48,7 +48,11 @@ class Fields:
     def words(self, thing: str) -> pa.Array:
         """Return texts as they are, empty where there are none."""
         text = self._rows.text(thing)
-        return pa.array([""] * self._size) if text is None else pc.if_else(pc.equal(text, "\\N"), "", text)
+        return (
+            pa.array([""] * self._size, pa.string())
+            if text is None
+            else pc.if_else(pc.equal(text, "\\N"), "", text)
+        )
 
     def name(self, thing: str) -> pa.Array:
         """Return names, or the numbers that stand for them."""

@@ -65,6 +65,14 @@ FREE_TEXT = frozenset(
         ),
     }
 )
+# Makes a dump that lacks nothing: times in unix seconds, which no zone shifts, and what users choose last.
+SACCT_COMMAND = (
+    "SLURM_TIME_FORMAT=%s sacct --allusers --duplicates --noconvert --parsable2 --delimiter=$'\\x1f' "
+    "--starttime=2026-01-01 --format=JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,State,Submit,Start,End,"
+    "ElapsedRaw,TimelimitRaw,NNodes,NTasks,ReqCPUS,AllocCPUS,ReqTRES,AllocTRES,ReqMem,MaxRSS,TotalCPU,"
+    "TRESUsageInMax,TRESUsageInTot,TRESUsageOutTot,ConsumedEnergyRaw,JobName,Comment,AdminComment "
+    "| gzip > NAME.psv.gz"
+)
 _SLURMDBD = frozenset(("id_job", "time_submit", "tres_req", "id_array_job", "cpus_req"))
 _FIRST_NAMES = re.compile(r'^"?[A-Za-z_][A-Za-z0-9_]*"?(?P<delimiter>[^A-Za-z0-9_"]{1,8})"?[A-Za-z_]')
 _KNOWN = frozenset(name for names in SOURCES.values() for name in names) | FREE_TEXT
@@ -113,7 +121,7 @@ def read_heading(line: str) -> Heading:
     )
     wanting = [wanted for suffices, wanted in _needs(heading) if not suffices]
     if wanting:
-        raise DumpError(f"the dump lacks {'; '.join(wanting)}: make it again with these in sacct's --format")
+        raise DumpError(f"the dump lacks {'; '.join(wanting)}: make it again with: {SACCT_COMMAND}")
     return heading
 
 
@@ -142,10 +150,13 @@ def _needs(heading: Heading) -> tuple[tuple[bool, str], ...]:
     )
 
 
-def missing(heading: Heading) -> tuple[str, ...]:
-    """Return what the dump lacks, each with what that costs."""
+def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
+    """Return what is wrong with a dump, each with what that costs, as it goes on after the file's name.
+
+    `cluster` is what stands for the jobs' cluster where the dump names none; '' is the file's name.
+    """
     has = heading.has
-    costs = (
+    lacks = (
         (
             has("raw_id") or has("id"),
             "JobIDRaw: jobs are counted by their lines, so the file must stay as it is",
@@ -154,7 +165,7 @@ def missing(heading: Heading) -> tuple[str, ...]:
             has("raw_id") or not has("id"),
             "JobIDRaw: tasks of arrays and components of het jobs get numbers of ours",
         ),
-        (has("cluster"), "Cluster: the file's name stands for it"),
+        (has("cluster") or cluster != "", _NO_CLUSTER),
         (has("user"), "User: no family of jobs can be told by its user"),
         (has("job_name"), "JobName: no family of jobs can be told by its name"),
         (has("partition"), "Partition: jobs of all partitions are alike"),
@@ -170,9 +181,16 @@ def missing(heading: Heading) -> tuple[str, ...]:
             has("in_tot") and has("out_tot"),
             "TRESUsageInTot, TRESUsageOutTot: nothing is known of input and output",
         ),
-        (not heading.free_text or heading.delimiter == "\x1f", _forgeable(heading)),
     )
-    return tuple(cost for holds, cost in costs if not holds)
+    said = tuple(f"lacks {cost}" for holds, cost in lacks if not holds)
+    is_safe = not heading.free_text or heading.delimiter == "\x1f"
+    return said if is_safe else (*said, _forgeable(heading))
+
+
+_NO_CLUSTER = (
+    "Cluster: the file's name stands for it; "
+    "give `--cluster NAME`, the same for every dump of it, or jobs count twice"
+)
 
 
 def _elapsed_is_told(heading: Heading) -> bool:
@@ -189,6 +207,6 @@ def _start_and_end(heading: Heading) -> str:
 
 def _forgeable(heading: Heading) -> str:
     return (
-        f"a safe delimiter: a text that users choose may hold {heading.delimiter!r} or a line's end, and look like "
-        "columns; sacct --delimiter=$'\\x1f' --parsable2 with such columns last tells them apart"
+        f"sets its columns apart by {heading.delimiter!r}: a text that users choose may hold that or a line's end, and "
+        "look like columns; sacct --parsable2 --delimiter=$'\\x1f' with such columns last tells them apart"
     )

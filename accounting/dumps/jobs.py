@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -28,7 +29,10 @@ MOST_NODE_MEM_MIB = 256 * 1024**2
 FIRST_S = 1_009_843_200
 # How much longer than its limit a job runs: OverTimeLimit and KillWait are minutes.
 GRACE_S = 3600
-_TRES = {1: "cpu", 2: "mem", 3: "energy", 4: "node", 5: "billing"}
+_TRES = {
+    1: "cpu", 2: "mem", 3: "energy", 4: "node", 5: "billing", 6: "fs/disk", 7: "vmem", 8: "pages",
+}  # fmt: skip
+_NUMBERED = re.compile(r"(?:^|,)([0-9]{1,9})=")
 
 
 class DumpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +120,14 @@ def _resources(fields: Fields, settings: DumpSettings, thing: str) -> columns.Tr
     text = fields.resources(thing)
     gpus = dict.fromkeys(settings.gpu_tres, "gres/gpu")
     return columns.tres_amounts(over_distinct(text, lambda one: name_tres(one, _TRES | gpus)))
+
+
+def unnamed_tres(rows: Rows, settings: DumpSettings) -> set[int]:
+    """Return the numbers of TRES in a block that neither Slurm nor `gpu_tres` has a name for: any may be GPUs."""
+    columns_of_lists = (rows.text(thing) for thing in ("req_tres", "alloc_tres"))
+    lists = (one for text in columns_of_lists if text is not None for one in pc.unique(text).to_pylist())
+    found = {int(number) for one in lists for number in _NUMBERED.findall(one)}
+    return found - _TRES.keys() - set(settings.gpu_tres)
 
 
 def _times(rows: Rows, fields: Fields, req_cpus: pa.Array, alloc_cpus: pa.Array, limit_s: pa.Array) -> Times:

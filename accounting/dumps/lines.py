@@ -13,6 +13,8 @@ from accounting.errors import DumpError
 
 BLOCK_BYTES = 4 * 1024**2
 LONGEST_LINE_BYTES = 4 * 1024**2
+# Why a last line is not believed where nothing else says that the file goes on.
+NO_NEWLINE = "the file ends within this line: it was cut off"
 _PACKED = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
@@ -73,7 +75,7 @@ def _blocks(chunks: Iterator[bytes], file: Path) -> Iterator[Block]:
                 f"{file}: line {number} is longer than {LONGEST_LINE_BYTES} bytes: this is no dump"
             )
     if rest:
-        yield Block(number, _decoded(rest), cut_off or "the file ends within this line: it was cut off")
+        yield Block(number, _decoded(rest), cut_off or NO_NEWLINE)
     elif cut_off:
         yield Block(number, [], cut_off)
 

@@ -12,8 +12,8 @@ import msgspec
 from accounting import frames
 from accounting.dumps.believe import records_of
 from accounting.dumps.heading import Heading, missing, read_heading
-from accounting.dumps.jobs import DumpSettings
-from accounting.dumps.lines import Block, read_blocks
+from accounting.dumps.jobs import DumpSettings, unnamed_tres
+from accounting.dumps.lines import NO_NEWLINE, Block, read_blocks
 from accounting.dumps.rows import REACH_LINES, is_job_line, is_whole_line, split_rows
 from accounting.errors import DumpError
 from accounting.frames import Records
@@ -21,32 +21,54 @@ from accounting.frames import Records
 _SAMPLE_LINES = 1000
 _TRIES = 10_000
 _MOST_LINES = 2_000_000
-_LOST_IDS = "the job ids' last digits: jobs are counted by their lines, so the file must stay as it is"
-_NO_STEPS = "lines of steps, which sacct -X leaves out: memory, cores, GPUs and input were not measured"
+_LOST_IDS = "lacks the job ids' last digits: jobs are counted by their lines, so the file must stay as it is"
+_NO_STEPS = "lacks lines of steps, which sacct -X leaves out: memory, cores, GPUs and input were not measured"
 
 
 def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
-    """Yield the jobs of a dump in blocks; the first says what the dump lacks, the last whether it had any steps.
+    """Yield the jobs of a dump in blocks; the first says what the dump lacks, the last what came to light on the way.
 
     The file is sacct's output with any delimiter and any columns that suffice, or slurmdbd's job table as CSV, packed
     with gzip or not. Raises DumpError where it is neither.
     """
     blocks = read_blocks(file, settings.block_bytes)
-    first = next(blocks)
+    first = next(blocks, None)
+    if first is None or not first.lines:  # packed, and with nothing in it
+        raise DumpError(f"{file} is empty: make the dump again")
     heading = read_heading(first.lines[0])
     first = Block(2, first.lines[1:], first.cut_off)
-    said = missing(heading)
+    said = missing(heading, settings.cluster)
     if _ids_are_lost(heading, first.lines[:_SAMPLE_LINES]):
         heading, said = _without_ids(heading), (*said, _LOST_IDS)
     cluster, any_steps = settings.cluster or file.name.removesuffix(".gz"), False
+    unnamed = set[int]()
     for block in _whole_jobs(heading, chain([first], blocks)):
-        records = records_of(split_rows(heading, block), settings, cluster, file.name)
+        rows = split_rows(heading, block)
+        unnamed |= unnamed_tres(rows, settings)
+        records = records_of(rows, settings, cluster, file.name)
         any_steps = any_steps or len(records.steps) > 0
-        yield replace(records, missing=said)
+        yield replace(records, missing=said, cut_off=_cut_off(heading, block))
         said = ()
-    if not any_steps:
-        said = (*said, _NO_STEPS)
+    said = (*([] if any_steps else [_NO_STEPS]), *([_no_names(unnamed)] if unnamed else []))
     yield Records(frames.JOBS.empty_table(), frames.STEPS.empty_table(), missing=said)
+
+
+def _no_names(numbers: set[int]) -> str:
+    listed = ",".join(map(str, sorted(numbers)))
+    return (
+        f"lacks the names of TRES {listed}: GPUs among them are not counted; say which are GPUs, as in "
+        f"--gpu-tres {listed}, and ingest it again (`sacctmgr show tres` lists them)"
+    )
+
+
+def _cut_off(heading: Heading, block: Block) -> str:
+    """Return how a file ends too soon, as it goes on after its name; '' where it does not."""
+    if block.cut_off == NO_NEWLINE and block.lines and is_whole_line(heading, block.lines[-1]):
+        return (
+            "has no last newline, and its last job is not taken; add one if it is whole, and ingest it again"
+        )
+    number = block.first + max(0, len(block.lines) - 1)
+    return f"was cut off at line {number}: get it whole and ingest it again" if block.cut_off else ""
 
 
 def _ids_are_lost(heading: Heading, lines: list[str]) -> bool:

@@ -6,14 +6,18 @@ It never waits for the disk (no fsync) and never for the store.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from accounting.owned_files import open_owned
+from accounting.plain_files import open_plain
 from accounting.records import GpuUse
 from accounting.units import MIB_IN_BYTES
 
@@ -62,8 +66,9 @@ class SpoolWriter:
             self._torn = _ends_torn(file)
         # What a full disk, or the end of an earlier collector, cut off must not swallow the next line too.
         data = (b"\n" if self._torn else b"") + b"".join(self._waiting)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        handle = os.open(file, flags, 0o640)
+        # Not waiting, should somebody put a FIFO in its place.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = open_owned(file, flags, 0o640)
         try:
             written = os.write(handle, data)
         finally:
@@ -81,12 +86,19 @@ class SpoolWriter:
         if parts and parts[-1].stat().st_size < self._most_bytes // PARTS:
             return parts[-1]
         number = int(parts[-1].stem.rpartition("-")[2]) + 1 if parts else 0
-        return self._folder / f"{self._name}-{day}-{number:04}.jsonl"
+        names = (self._folder / f"{self._name}-{day}-{number:04}.jsonl" for number in itertools.count(number))
+        # Others may have put something under our name; the latest of our own is gone on with all the same.
+        return next(file for file in names if not os.path.lexists(file))
 
     def _files(self) -> list[Path]:
-        """List this writer's files, the oldest first; `n1` has nothing to do with those of `n1-a`."""
+        """List this writer's files, the oldest first; `n1` has nothing to do with those of `n1-a`, or of others."""
         ours = re.compile(re.escape(self._name) + r"-[0-9]{8}-[0-9]{4}\.jsonl")
-        return sorted(file for file in self._folder.iterdir() if ours.fullmatch(file.name))
+        owners = {os.geteuid()}
+        if os.geteuid() == 0:
+            owners.add(self._folder.stat().st_uid)
+        return sorted(
+            file for file in self._folder.iterdir() if ours.fullmatch(file.name) and _is_of(file, owners)
+        )
 
     def _refused(self, error: OSError) -> None:
         if not self._failing:
@@ -102,7 +114,7 @@ class SpoolWriter:
         sizes = {file: file.stat().st_size for file in files}
         while len(files) > 1 and sum(sizes[file] for file in files) > self._most_bytes:
             oldest = files.pop(0)
-            lines = oldest.read_bytes().count(b"\n")
+            lines = _count_lines(oldest)
             oldest.unlink()
             self._say(
                 f"the spool {self._folder} holds more than {self._most_bytes // MIB_IN_BYTES} MiB of this node: "
@@ -110,11 +122,21 @@ class SpoolWriter:
             )
 
 
+def _is_of(file: Path, owners: set[int]) -> bool:
+    known = file.lstat()
+    return stat.S_ISREG(known.st_mode) and known.st_uid in owners
+
+
+def _count_lines(file: Path) -> int:
+    with open_plain(file) as opened:
+        return sum(block.count(b"\n") for block in iter(lambda: opened.read(MIB_IN_BYTES), b""))
+
+
 def _ends_torn(file: Path) -> bool:
     """Whether a file ends in the middle of a line."""
     try:
-        with file.open("rb") as spool:
-            spool.seek(max(0, file.stat().st_size - 1))
+        with open_plain(file) as spool:
+            spool.seek(max(0, os.fstat(spool.fileno()).st_size - 1))
             return spool.read() not in (b"", b"\n")
     except FileNotFoundError:
         return False

@@ -182,7 +182,17 @@ def _no_memory_asked(segment: Segment) -> Iterator[tuple[str, str, str]]:
 
 
 def _no_gpus(segment: Segment) -> Iterator[tuple[str, str, str]]:
-    share = segment.share("gpus", "absent")
+    added_up = segment.gpus_added_up / (segment.of("gpus") or 1)
+    if added_up >= MANY:
+        yield (
+            "run",
+            "rightsizer collect",
+            (
+                f"{_percent(added_up)} of the {segment.of('gpus'):,} attempts with GPUs have gres/gpuutil recorded, "
+                "but of several GPUs together it does not say how many were busy; our own meter tells one from another"
+            ),
+        )
+    share = segment.share("gpus", "absent") - added_up
     if share < MANY:
         return
     said = f"{_percent(share)} of the {segment.of('gpus'):,} attempts with GPUs have no figure for their use"

@@ -29,8 +29,10 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
     """Of jobs that have started since: in which order they were planned, what was foreseen and what came (unix s).
 
     Where the plan was not carried out, what was foreseen is the start without it, and there is no interval (NaN).
+    Of a job that was moved again there is more than one row; `job` tells whose each is.
     """
 
+    job: Sequence[str]
     order: Sequence[str]
     acted: Sequence[bool]
     told_s: Floats
@@ -52,18 +54,25 @@ def start_rows(foreseen: Foreseen) -> list[dict[str, object]]:
     return rows
 
 
+START_HEADING = (
+    "order", "advisor", "jobs", "foreseen", "median_error_min", "median_late_min", "with_interval",
+    "within_interval_pct",
+)  # fmt: skip
+
+
 def _start_row(order: str, said: str, foreseen: Foreseen, which: np.ndarray) -> dict[str, object]:
     off_s = foreseen.started_s[which] - foreseen.foreseen_s[which]
     bounded = which & np.isfinite(foreseen.low_s)
     started_s = foreseen.started_s[bounded]
-    # An interval that ends beyond the horizon has no end.
-    held = (started_s >= foreseen.low_s[bounded]) & (
+    # Slurm tells whole seconds. An interval that ends beyond the horizon has no end.
+    held = (started_s >= np.floor(foreseen.low_s[bounded])) & (
         ~np.isfinite(foreseen.high_s[bounded]) | (started_s <= foreseen.high_s[bounded])
     )
     return {
         "order": order,
         "advisor": said,
-        "jobs": int(which.sum()),
+        "jobs": len(set(np.array(foreseen.job, dtype=object)[which])),
+        "foreseen": int(which.sum()),
         "median_error_min": round(float(np.median(np.abs(off_s))) / 60, 2),
         "median_late_min": round(float(np.median(off_s)) / 60, 2),
         "with_interval": int(bounded.sum()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,19 +25,45 @@ def read_foreseen(engine: Engine, selection: Selection) -> Foreseen:
 
     Tasks of arrays are left out: what was foreseen is when the first of them starts.
     """
-    tables = list(read_batches(engine, _foreseen_query(selection)))
+    return _foreseen_of(list(read_batches(engine, _foreseen_query().where(*selection.conditions()))))
+
+
+def read_recent_foreseen(
+    engine: Engine, cluster: str, now_s: float, *, back_s: float, part_s: float, most: int
+) -> Foreseen:
+    """Return what was foreseen on a cluster since `back_s` ago; NaN started what no attempt is known of yet.
+
+    Of each part of that time, `part_s` long, the `most` latest rows are read: however much a busy advisor has written.
+    """
+    told_s = advised_jobs.c.time_s
+    query = (
+        _foreseen_query(all_told=True)
+        .where(advisor_cycles.c.cluster == cluster)
+        .order_by(told_s.desc(), advised_jobs.c.job_id)
+        .limit(most)
+    )
+    tables: list[pa.Table] = []
+    for part in range(math.ceil(back_s / part_s)):
+        until_s = now_s - part * part_s
+        tables += read_batches(engine, query.where(told_s > until_s - part_s, told_s <= until_s))
+    return _foreseen_of(tables)
+
+
+def _foreseen_of(tables: Sequence[pa.Table]) -> Foreseen:
     rows = pa.concat_tables(tables) if tables else None
     if rows is None:
         none = np.empty(0)
         return Foreseen(
-            order=(), acted=(), told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
+            job=(), order=(), acted=(), told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
         )
     acted = _floats(rows, "applied") > 0
     order = rows["chosen"].to_pylist()
+    whose = zip(*(rows[name].to_pylist() for name in ("cluster", "job_id", "submit_s")), strict=True)
     as_planned = acted | np.array([one == AS_IT_IS for one in order])
     foreseen_s = np.where(as_planned, _floats(rows, "start_s"), _floats(rows, "base_start_s"))
     known = np.isfinite(foreseen_s)
     return Foreseen(
+        job=[" ".join(map(str, one)) for one, is_known in zip(whose, known, strict=True) if is_known],
         order=[one for one, is_known in zip(order, known, strict=True) if is_known],
         acted=acted[known].tolist(),
         told_s=_floats(rows, "time_s")[known],
@@ -47,12 +74,16 @@ def read_foreseen(engine: Engine, selection: Selection) -> Foreseen:
     )
 
 
-def _foreseen_query(selection: Selection) -> Select[tuple[object, ...]]:
+def _foreseen_query(*, all_told: bool = False) -> Select[tuple[object, ...]]:
+    """Return the query for what came of what was foreseen; with `all_told` also where nothing did."""
     job, cycle, attempt = advised_jobs.c, advisor_cycles.c, attempts.c
     return (
         select(
             cycle.chosen,
             cycle.applied,
+            cycle.cluster,
+            job.job_id,
+            job.submit_s,
             job.time_s,
             job.base_start_s,
             job.start_s,
@@ -69,10 +100,11 @@ def _foreseen_query(selection: Selection) -> Select[tuple[object, ...]]:
                 attempt.submit_s == job.submit_s,
                 # An array's record stands for its tasks.
                 attempt.display_id.not_like("%\\_%", escape="\\"),
-                attempt.start_s >= job.time_s,
+                # Slurm tells whole seconds: who started in that of the plan did so after it, as he waited then.
+                attempt.start_s > job.time_s - 1,
             ),
+            isouter=all_told,
         )
-        .where(*selection.conditions())
     )
 
 

@@ -25,7 +25,11 @@ def energy_columns(
 def _costs(row: dict[str, Any], uses: Sequence[GpuUse], site: EnergySite) -> tuple[float, ...]:
     if not row["start_s"]:
         return 0.0, 0.0, 0.0, 0.0
-    during = [use for use in uses if use.first_s <= row["end_s"] and use.last_s >= row["start_s"]]
+    during = [
+        use
+        for use in uses
+        if use.first_s <= row["end_s"] and use.last_s >= row["start_s"] and use.may_be_of(row["cluster"])
+    ]
     cost = energy_of(_attempt(row), during, site)
     return (
         cost.energy_j / J_PER_KWH,

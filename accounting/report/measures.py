@@ -36,8 +36,9 @@ _COLUMNS: dict[Measured, tuple[str, str, str, str, float]] = {
 def measures(batch: pa.Table) -> dict[str, pa.Array]:
     """Return the columns that are summed over attempts: counts, hours, and amounts in the units of UNITS.
 
-    `NAME_asked`, `_granted` are of all attempts; `_known` (granted), `_used` and `_wasted` only of those whose use is
-    trusted, `_hours_known` is how long those ran. `DIMENSION_left_QUALITY` counts those left out.
+    `NAME_asked`, `_granted` are of all attempts, `_told_asked`, `_told_granted` count those that ran and tell it;
+    `_known` (granted), `_used` and `_wasted` are only of those whose use is trusted, `_hours_known` is how long those
+    ran. `DIMENSION_left_QUALITY` counts those left out.
     """
     hours = _float(batch["wall_s"], SECONDS_AN_HOUR)
     found = {"attempts": _ones(batch), "started": _count(started(batch)), "hours": hours, **ends(batch)}
@@ -84,7 +85,7 @@ def ends(batch: pa.Table) -> dict[str, pa.Array]:
 
 def started(batch: pa.Table) -> pa.Array:
     """Return which attempts ever ran."""
-    return pc.greater(batch["start_s"], 0)
+    return pc.and_(pc.greater(batch["start_s"], 0), pc.not_equal(batch["wall_quality"], "absent"))
 
 
 def trusted(batch: pa.Table, quality: str, used: str) -> pa.Array:
@@ -104,6 +105,8 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
     found = {
         f"{name}_asked": _amount(batch[asked], unit, hours),
         f"{name}_granted": given,
+        f"{name}_told_asked": _count(pc.and_(started(batch), pc.is_valid(batch[asked]))),
+        f"{name}_told_granted": _count(pc.and_(started(batch), pc.is_valid(batch[granted]))),
         f"{name}_known": _where(known, given),
         f"{name}_used": spent,
         f"{name}_wasted": pc.max_element_wise(pc.subtract(_where(known, given), spent), 0.0),

@@ -35,8 +35,9 @@ class Segment(msgspec.Struct, kw_only=True):
     """The attempts of a cluster that one release and one plugin measured.
 
     `above_memory` used more memory than they held, `without_memory` neither asked for memory nor held any, `commented`
-    have a comment. `last_s` is when the last of them ended. `with_steps` says whether the cluster has any steps in the
-    store: Slurm records one for every job, and what was measured is in them.
+    have a comment. `gpus_added_up` held several GPUs whose use Slurm recorded as one figure, which says nothing of how
+    many were busy; they are among the `absent` ones. `last_s` is when the last of them ended. `with_steps` says whether
+    the cluster has any steps in the store: Slurm records one for every job, and what was measured is in them.
     """
 
     cluster: str
@@ -48,6 +49,7 @@ class Segment(msgspec.Struct, kw_only=True):
     above_memory: int = 0
     without_memory: int = 0
     commented: int = 0
+    gpus_added_up: int = 0
     with_steps: bool = True
     counts: Counts = {}
 
@@ -90,6 +92,16 @@ def _count(segment: Segment, row: Mapping[str, object]) -> None:
 
 def _whole(value: object) -> int:
     return int(str(value))
+
+
+QUALITY_HEADING = (
+    "dimension",
+    "cluster",
+    "slurm",
+    "gather",
+    "attempts",
+    *(f"{one}_pct" for one in QUALITIES),
+)
 
 
 def quality_rows(segments: Iterable[Segment]) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Engine, Select, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Engine, Select, and_, case, exists, func, or_, select
 
 from accounting.report.quality import QUALITY_COLUMNS, Segment, segments_of
 from accounting.report.reading import Progress, counted_batches, silent
@@ -26,6 +26,9 @@ def read_segments(engine: Engine, selection: Selection, progress: Progress = sil
     with engine.connect() as connection:
         for segment in found:
             segment.with_steps = connection.execute(steps_query(segment.cluster)).first() is not None
+            if segment.with_steps and segment.share("gpus", "absent"):
+                counted = select(func.count()).select_from(attempts).where(*added_up(segment, selection))
+                segment.gpus_added_up = int(connection.execute(counted).scalar_one())
     return found
 
 
@@ -38,7 +41,7 @@ def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
     return select(
         *(column[name] for name in _KEYS),
         column.end_s,
-        _flag(column.start_s > 0).label("ran"),
+        _flag((column.start_s > 0) & (column.wall_quality != "absent")).label("ran"),
         _flag(func.coalesce(column.alloc_gpus, 0) > 0).label("on_gpus"),
         _flag(_above_memory()).label("above"),
         _flag(_without_memory()).label("without"),
@@ -61,6 +64,27 @@ def _added(batch: pa.Table) -> Iterator[dict[str, object]]:
 def steps_query(cluster: str) -> Select[tuple[object, ...]]:
     """Return the query for any one step of a cluster; the key begins with the cluster, so it costs nothing."""
     return select(steps.c.job_id).where(steps.c.cluster == cluster).limit(1)
+
+
+def added_up(segment: Segment, selection: Selection) -> tuple[ColumnElement[bool], ...]:
+    """Return what holds for the attempts of a segment whose steps have a GPU use that tells no GPU from another."""
+    column = attempts.c
+    recorded = exists().where(
+        steps.c.cluster == column.cluster,
+        steps.c.job_id == column.job_id,
+        steps.c.submit_s == column.submit_s,
+        steps.c.attempt_start_s == column.start_s,
+        steps.c.gpu_util_pct.is_not(None),
+    )
+    return (
+        *selection.conditions(),
+        column.cluster == segment.cluster,
+        column.slurm_release == segment.release,
+        column.gather == segment.gather,
+        column.alloc_gpus > 1,
+        column.gpu_quality == "absent",
+        recorded,
+    )
 
 
 def _flag(condition: ColumnElement[bool]) -> ColumnElement[int]:

@@ -9,7 +9,8 @@ from accounting.store.schema import attempts
 
 # What the reports on use are made from. The store is read once, in the order in which it lies there.
 USAGE_COLUMNS = (
-    "user", "account", "job_name", "script_signature", "outcome", "state", "start_s", "wall_s", "limit_s",
+    "user", "account", "job_name", "script_signature", "outcome", "state",
+    "start_s", "wall_s", "wall_quality", "limit_s",
     "asked_cpus", "alloc_cpus", "cores", "cores_quality",
     "asked_mem_mib", "alloc_mem_mib", "peak_mem_mib", "memory_quality",
     "asked_gpus", "alloc_gpus", "gpus", "gpu_quality",
@@ -17,7 +18,7 @@ USAGE_COLUMNS = (
 
 
 # What energy and carbon are worked out from besides.
-ENERGY_COLUMNS = ("job_id", "end_s", "nodes", "energy_j", "energy_quality")
+ENERGY_COLUMNS = ("cluster", "job_id", "end_s", "nodes", "energy_j", "energy_quality")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):

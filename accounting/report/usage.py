@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -158,19 +159,34 @@ def use_rows(view: View, top: int, spreads: Spreads) -> list[Row]:
 
     shown = heapq.nsmallest(top, view.rows(), key=place)
     found = spreads([row.key for row in shown], [share for _, share in SPREAD_SHARES])
-    return [
-        {
-            **dict(zip(view.titles, row.names, strict=True)),
-            "jobs": int(row.sums["attempts"]),
-            **{name: int(row.sums[name]) for name in ENDS},
-            **_spread(found, row.key, "cores", "", 1.0),
-            **_spread(found, row.key, "mem", "_gib", MIB_A_GIB),
-            **_spread(found, row.key, "wall", "_h", 3600.0),
-            **_hours(row),
-            **energy_cells(row.sums),
-        }
-        for row in shown
-    ]
+    return [_use_row(view.titles, row, found) for row in shown]
+
+
+def use_columns(titles: Sequence[str], *, energy: bool) -> tuple[str, ...]:
+    """Return the columns of `use_rows`, which are there also where no row is."""
+    return tuple(_use_row(titles, blank(titles, energy=energy), {}))
+
+
+def blank(titles: Sequence[str], *, energy: bool) -> Grouped:
+    """Return the group of no attempts at all."""
+    sums = defaultdict[str, float](float)
+    if energy:
+        sums["energy_kwh"] = 0.0
+    saved = dict.fromkeys(MEASURED, 0.0)
+    return Grouped(names=("",) * len(titles), key="", sums=sums, right=Right(), saved=saved)
+
+
+def _use_row(titles: Sequence[str], row: Grouped, found: Percentiles) -> Row:
+    return {
+        **dict(zip(titles, row.names, strict=True)),
+        "jobs": int(row.sums["attempts"]),
+        **{name: int(row.sums[name]) for name in ENDS},
+        **_spread(found, row.key, "cores", "", 1.0),
+        **_spread(found, row.key, "mem", "_gib", MIB_A_GIB),
+        **_spread(found, row.key, "wall", "_h", 3600.0),
+        **_hours(row),
+        **energy_cells(row.sums),
+    }
 
 
 def _spread(found: Percentiles, key: str, name: str, unit: str, scale: float) -> Row:
@@ -187,10 +203,15 @@ def _spread(found: Percentiles, key: str, name: str, unit: str, scale: float) ->
 def _hours(row: Grouped) -> Row:
     found: Row = {}
     for dimension, name in UNITS.items():
-        found[f"{name}_asked"] = round(row.sums[f"{name}_asked"], 3)
-        found[f"{name}_granted"] = round(row.sums[f"{name}_granted"], 3)
+        found |= {f"{name}_{kind}": _told(row.sums, name, kind) for kind in ("asked", "granted")}
         found |= spent_cells(row, dimension, ("used", "wasted"))
     return found
+
+
+def _told(sums: Sums, name: str, kind: str) -> float | None:
+    """Return the hours that were asked for or granted; None where attempts ran of which none tells it."""
+    is_unknown = sums["started"] and not sums[f"{name}_told_{kind}"]
+    return None if is_unknown else round(sums[f"{name}_{kind}"], 3)
 
 
 def spent_cells(row: Grouped, dimension: Measured, kinds: Sequence[str]) -> Row:

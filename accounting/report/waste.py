@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from accounting.report.groups import total
 from accounting.report.measures import LEFT_OUT, MEASURED, MIB_A_GIB, UNITS, Measured
-from accounting.report.usage import Grouped, Row, View, energy_cells, shares_of, spent_cells
+from accounting.report.usage import Grouped, Row, View, blank, energy_cells, shares_of, spent_cells
 
 # Why the use of an attempt is not counted, in words.
 REASONS = {
@@ -48,6 +48,11 @@ def waste_of(view: View, top: int) -> Waste:
     )
 
 
+def waste_columns(titles: Sequence[str], *, energy: bool) -> tuple[str, ...]:
+    """Return the columns of the rows of `waste_of`, which are there also where no row is."""
+    return tuple(_row(blank(titles, energy=energy), titles, dict.fromkeys(MEASURED, 0.0)))
+
+
 def _left_out(view: View, dimension: Measured) -> LeftOut:
     return LeftOut(
         measured=int(total(view.groups, f"{dimension}_known_attempts")),
@@ -63,7 +68,7 @@ def left_out_in_words(dimension: str, left_out: LeftOut) -> str | None:
     return f"{dimension}: {left_out.measured:,} attempts measured; left out: {'; '.join(parts)}"
 
 
-def _row(row: Grouped, titles: tuple[str, ...], shares: Mapping[Measured, float]) -> Row:
+def _row(row: Grouped, titles: Sequence[str], shares: Mapping[Measured, float]) -> Row:
     worst = max(shares, key=lambda dimension: shares[dimension])
     found: Row = {
         **dict(zip(titles, row.names, strict=True)),

@@ -7,7 +7,9 @@ reaches the caller as one StoreError (`_refuse`).
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from accounting.errors import StoreError
+from accounting.owned_files import make_folder, open_owned
 from accounting.store.complaints import busy, complaint, shown
 from accounting.store.schema import COLLATION, metadata
 
@@ -40,18 +43,21 @@ SQLITE_PRAGMAS = (
 )
 _WAIT_S = "rightsizer_write_wait_s"  # a connection's option: its transactions are for writing
 _NO_SUCH_TABLE = 1146  # MariaDB
+# Alembic has one context for all threads of a process.
+_MIGRATING = threading.Lock()
 _ADVISORY_LOCK = 7_163_874_112_004  # of this program, within one PostgreSQL database
 
 
-def open_store(url: str, *, create: bool = False, upgrade: bool = True) -> Engine:
-    """Return an engine on the store at `url`, its schema brought forward to this program's.
+def open_store(url: str, *, create: bool = False) -> Engine:
+    """Return an engine on the store at `url`, whose schema is this program's.
 
-    With `create` an empty or missing database becomes a store; without it that is a StoreError, as is a database
-    that is broken, unreachable, not ours, or of a newer schema; without `upgrade`, so is one of an older schema.
+    With `create` an empty or missing database becomes a store, and an older schema is brought forward; without it
+    nothing is changed, and these are StoreErrors, as is a database that is broken, unreachable, not ours, or of a newer
+    schema in any case.
     """
     engine = _engine(url, create=create)
     try:
-        _settle_schema(engine, create=create, upgrade=upgrade)
+        _settle_schema(engine, create=create)
     except StoreError:
         engine.dispose()
         raise
@@ -100,15 +106,13 @@ def _take_turn(connection: Connection, wait_s: float) -> None:
 
 
 def _engine(url: str, *, create: bool) -> Engine:
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        _prepare_folder(Path(parsed.database), create=create)
     try:
-        parsed = _with_driver(make_url(url))
-        if parsed.get_backend_name() == "sqlite" and parsed.database:
-            _prepare_folder(Path(parsed.database), create=create)
         engine = create_engine(parsed, **_engine_options(parsed))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise StoreError(
-            f"store.url {shown(url)!r} is not usable: {error}; write for example sqlite:////var/lib/rightsizer/store.db"
-        ) from None
+        raise _unusable(url, error) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _tune_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -116,6 +120,24 @@ def _engine(url: str, *, create: bool) -> Engine:
         event.listen(engine, "connect", _tune_mariadb)
     event.listen(engine, "handle_error", _refuse)
     return engine
+
+
+def check_url(url: str) -> None:
+    """Raise StoreError where no store can be at a URL, whatever may be there."""
+    _parsed(url)
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return _with_driver(make_url(url))
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise _unusable(url, error) from None
+
+
+def _unusable(url: str, error: Exception) -> StoreError:
+    return StoreError(
+        f"store.url {shown(url)!r} is not usable: {error}; write for example sqlite:////var/lib/rightsizer/store.db"
+    )
 
 
 def _with_driver(url: URL) -> URL:
@@ -161,7 +183,10 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
     try:
         if not create and not file.exists():
             raise StoreError(f"there is no store at {file}; run `rightsizer ingest` first")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
+        if create and not str(file).startswith((":", "file:")) and not file.exists():
+            # Empty, a new database to SQLite; whoever it is for owns it, and what SQLite puts beside it follows.
+            os.close(open_owned(file, os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError as error:
         raise StoreError(
             f"cannot make {file.parent}: {error.strerror}; set store.url to a folder you may write"
@@ -195,14 +220,14 @@ def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
         cursor.execute(f"SET NAMES utf8mb4 COLLATE {COLLATION}")
 
 
-def _settle_schema(engine: Engine, *, create: bool, upgrade: bool) -> None:
+def _settle_schema(engine: Engine, *, create: bool) -> None:
     config = AlembicConfig()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     scripts = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
         if _is_current(connection, scripts, create=create):
             return
-    if not upgrade:
+    if not create:
         raise StoreError(
             f"the store {shown(engine.url)} has the schema of an older version; run `rightsizer ingest`, "
             "which brings it forward"
@@ -214,7 +239,8 @@ def _settle_schema(engine: Engine, *, create: bool, upgrade: bool) -> None:
     with writing(engine) as connection:
         if not _is_current(connection, scripts, create=create):  # nobody else was faster
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            with _MIGRATING:
+                command.upgrade(config, "head")
 
 
 def _is_current(connection: Connection, scripts: ScriptDirectory, *, create: bool) -> bool:

@@ -108,6 +108,7 @@ STEPS: Mapping[str, Meaning] = {
 }
 
 GPU_USE: Mapping[str, Meaning] = {
+    "cluster": Meaning("", "name of the job's cluster; '' where nobody told"),
     "job_id": _IDENTITY["job_id"],
     "node": Meaning("", "the node that the GPU is in"),
     "gpu": Meaning("", "the GPU's number on that node"),

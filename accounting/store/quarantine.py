@@ -68,3 +68,9 @@ def forget_quarantined(connection: Connection, digests: Iterable[str]) -> int:
         chunk = listed[begin : begin + LINES_AT_ONCE]
         gone += connection.execute(delete(quarantine).where(quarantine.c.digest.in_(chunk))).rowcount
     return gone
+
+
+def digests_of(connection: Connection, source: str) -> set[str]:
+    """Return what the lines of one source are known by."""
+    columns = quarantine.c
+    return set(connection.scalars(select(columns.digest).where(columns.source == source)))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, Engine, Table, case, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Table, case, func, select, tuple_
 
-from accounting.decisions import Decision, decode_decision, encode_decision, refused
+from accounting.decisions import REFUSED, Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
+from accounting.journal_marks import Mark, mark_of
+from accounting.originals import Refusal
 from accounting.records import Attempt, GpuUse, Quarantined
 from accounting.store import counts, schema
 from accounting.store.batches import arrow_schema, read_batches
@@ -19,6 +22,7 @@ from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
 from accounting.store.quarantine import line_digest
 from accounting.store.schema import KEYS_A_QUERY
+from accounting.token import tells_of
 
 Row = dict[str, Any]
 Counts = counts.Counts
@@ -59,13 +63,32 @@ def write_decisions(connection: Connection, decisions: Iterable[Decision]) -> Co
     return write_rows(connection, schema.decisions, (_decision_row(decision) for decision in decisions))
 
 
-def write_refusals(connection: Connection, refusals: Mapping[str, str]) -> Counts:
-    """Mark decisions, by their id, as not applied for a reason of the hook's; ids that are not stored are left out."""
-    found = _present(connection, schema.decisions, [(decision_id,) for decision_id in refusals])
-    known = ((key[0], decode_decision(str(row["document"]).encode())) for key, row in found)
+def write_journalled(connection: Connection, decisions: Sequence[Decision]) -> Counts:
+    """Store decisions as the journal has them; what a token of the same job has told of the hook's refusal stays."""
+    known = read_decisions(connection, [decision.id for decision in decisions])
+    return write_decisions(connection, (_as_told(one, known.get(one.id)) for one in decisions))
+
+
+def _as_told(decision: Decision, known: Decision | None) -> Decision:
+    """Return a decision of the journal's as what is stored of it says that it was refused, where it is of its job."""
+    if known is None or not known.reason.startswith(REFUSED) or not tells_of(known.request, decision):
+        return decision
+    return refused(decision, known.reason.removeprefix(REFUSED))
+
+
+def write_refusals(connection: Connection, refusals: Sequence[Refusal]) -> Counts:
+    """Mark decisions as not applied for a reason of the hook's; those that are not stored are left out.
+
+    A job whose user or amounts are not the decision's says nothing of it, whatever id its token names.
+    """
+    known = read_decisions(connection, list({one.decision_id for one in refusals}))
     return write_decisions(
         connection,
-        (refused(decision, refusals[decision_id]) for decision_id, decision in known if decision),
+        (
+            refused(known[one.decision_id], one.reason)
+            for one in refusals
+            if one.decision_id in known and tells_of(one.asked, known[one.decision_id])
+        ),
     )
 
 
@@ -145,10 +168,16 @@ def read_direct_jobs(connection: Connection, cluster: str, submitted_from_s: int
     return {(int(row.job_id), int(row.submit_s)) for row in connection.execute(query)}
 
 
-def read_attempt_columns(engine: Engine, names: Sequence[str]) -> pa.Table:
-    """Return columns of all attempts, in the order of their submission."""
+def read_attempt_columns(
+    engine: Engine, names: Sequence[str], conditions: Sequence[ColumnElement[bool]] = ()
+) -> pa.Table:
+    """Return columns of all attempts, or of those that fulfil conditions, in the order of their submission."""
     table = schema.attempts
-    query = select(*(table.c[name] for name in names)).order_by(table.c.submit_s, table.c.job_id)
+    query = (
+        select(*(table.c[name] for name in names))
+        .where(*conditions)
+        .order_by(table.c.submit_s, table.c.job_id)
+    )
     batches = [_packed(batch) for batch in read_batches(engine, query)]
     return pa.concat_tables(batches) if batches else arrow_schema(query).empty_table()
 
@@ -194,13 +223,13 @@ def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[
     return found
 
 
-def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[str, float]:
-    """Return the size of the input that decisions saw, in MiB, by id; those that saw none are left out."""
-    table, found = schema.decisions.c, dict[str, float]()
+def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[str, float | None]:
+    """Return the size of the input that stored decisions saw, in MiB, by id; None where they saw none."""
+    table, found = schema.decisions.c, dict[str, float | None]()
     for begin in range(0, len(decision_ids), KEYS_A_QUERY):
         chunk = decision_ids[begin : begin + KEYS_A_QUERY]
-        query = select(table.id, table.input_mib).where(table.id.in_(chunk), table.input_mib.is_not(None))
-        found.update((row.id, float(row.input_mib)) for row in connection.execute(query))
+        query = select(table.id, table.input_mib).where(table.id.in_(chunk))
+        found.update((row.id, row.input_mib) for row in connection.execute(query))
     return found
 
 
@@ -214,20 +243,61 @@ def read_gpu_use(connection: Connection, job_ids: Sequence[int]) -> dict[int, li
     return found
 
 
-def read_offsets(connection: Connection) -> dict[str, int]:
-    """Return how many bytes of each journal file were read."""
-    return {row.file: row.read_bytes for row in connection.execute(select(schema.journals))}
+class Ran(NamedTuple):
+    """Whose attempt ran, where and when, in unix seconds."""
+
+    cluster: str
+    user: str
+    start_s: int
+    end_s: int
 
 
-def read_until_s(connection: Connection, source: str) -> int | None:
-    """Return the end of the last window read from a source, in unix seconds; None before the first."""
-    query = select(schema.windows.c.read_until_s).where(schema.windows.c.source == source)
-    until_s = connection.execute(query).scalar()
-    return None if until_s is None else int(until_s)
+def read_runs(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[Ran]]:
+    """Return the attempts that ran under the given job ids."""
+    table, found = schema.attempts.c, dict[int, list[Ran]]()
+    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+        query = select(table.job_id, table.cluster, table.user, table.start_s, table.end_s)
+        for job_id, *run in connection.execute(
+            query.where(table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY]))
+        ):
+            found.setdefault(int(job_id), []).append(Ran(*run))
+    return found
 
 
-def latest_end_s(connection: Connection, now_s: int) -> int | None:
-    """Return when the attempt that ended last, but not after `now_s`, ended; None where none has."""
-    end_s = schema.attempts.c.end_s
-    latest = connection.execute(select(func.max(end_s)).where(end_s <= now_s)).scalar()
+def read_marks(connection: Connection) -> dict[str, Mark]:
+    """Return how far each file of a journal was read, by its key."""
+    return {row.file: Mark(row.read_bytes, row.tail) for row in connection.execute(select(schema.journals))}
+
+
+def write_mark(connection: Connection, name: str, file: Path, read_bytes: int) -> None:
+    """Keep how far a file was read; `name` is what it goes by among all journals."""
+    marked = mark_of(name, file, read_bytes)
+    if marked is not None:
+        key, mark = marked
+        write_rows(connection, schema.journals, [{"file": key, **mark._asdict()}])
+
+
+def windows_read(connection: Connection, source: str) -> dict[str, int]:
+    """Return the end of the last window read from a source, in unix seconds, by cluster; '' is of nobody's."""
+    table = schema.windows.c
+    query = select(table.cluster, table.read_until_s).where(table.source == source)
+    return {str(cluster): int(until_s) for cluster, until_s in connection.execute(query)}
+
+
+def read_until_s(connection: Connection, source: str, cluster: str = "") -> int | None:
+    """Return the end of the last window of a cluster that was read from a source, in unix seconds; None for none."""
+    return windows_read(connection, source).get(cluster)
+
+
+def earliest_end_s(connection: Connection) -> int | None:
+    """Return when the attempt that ended first ended; None where there is none."""
+    earliest = connection.execute(select(func.min(schema.attempts.c.end_s))).scalar()
+    return None if earliest is None else int(earliest)
+
+
+def latest_end_s(connection: Connection, now_s: int, cluster: str = "") -> int | None:
+    """Return when the attempt that ended last, but not after `now_s`, ended: a cluster's, or any's; None for none."""
+    column = schema.attempts.c
+    query = select(func.max(column.end_s)).where(column.end_s <= now_s)
+    latest = connection.execute(query.where(column.cluster == cluster) if cluster else query).scalar()
     return None if latest is None else int(latest)

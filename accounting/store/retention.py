@@ -19,11 +19,13 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     select,
 )
 
 from accounting.errors import StoreError
 from accounting.store import schema
+from accounting.store.audit import newest_links, not_newest
 from accounting.store.database import writing
 
 ROWS_AT_ONCE = 20_000
@@ -44,13 +46,15 @@ class Pruned(msgspec.Struct):
     quarantine: int = 0
     advised_jobs: int = 0
     advisor_cycles: int = 0
+    journal_links: int = 0
+    recoveries: int = 0
     kept_room: str = ""
 
     @property
     def rows(self) -> int:
         """All of them."""
         own = self.attempts + self.steps + self.gpu_use + self.decisions + self.quarantine
-        return own + self.advised_jobs + self.advisor_cycles
+        return own + self.advised_jobs + self.advisor_cycles + self.journal_links + self.recoveries
 
 
 def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambda _rows: None) -> Pruned:
@@ -61,18 +65,22 @@ def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambd
     pruned = Pruned()
     while _prune_attempts(engine, before_s, pruned):
         progress(pruned.rows)
+    with engine.connect() as connection:
+        newest = newest_links(connection)
     others = (
         (schema.gpu_use, schema.gpu_use.c.last_s < before_s),
         (schema.decisions, and_(schema.decisions.c.time_s < before_s, _unnamed(engine))),
         (schema.quarantine, schema.quarantine.c.seen_s < before_s),
         (schema.advised_jobs, schema.advised_jobs.c.time_s < before_s),
         (schema.advisor_cycles, schema.advisor_cycles.c.time_s < before_s),
+        (schema.journal_links, and_(schema.journal_links.c.time_s < before_s, not_newest(newest))),
+        (schema.recoveries, schema.recoveries.c.time_s < before_s),
     )
     for table, is_old in others:
         while gone := _prune_some(engine, table, is_old):
             setattr(pruned, table.name, getattr(pruned, table.name) + gone)
             progress(pruned.rows)
-    pruned.kept_room = _give_room_back(engine)
+    pruned.kept_room = _give_room_back(engine, pruned)
     return pruned
 
 
@@ -111,12 +119,14 @@ def _unnamed(engine: Engine) -> ColumnElement[bool]:
     return decision_id.not_in(select(named))
 
 
-def _give_room_back(engine: Engine) -> str:
+def _give_room_back(engine: Engine, pruned: Pruned) -> str:
     """Let the database free what is empty; return why it could not, '' where it did or nothing much is empty."""
+    # MariaDB copies every table whole: not for what one day has left, which the next one fills.
+    is_much = engine.dialect.name == "mariadb" and _share_gone(engine, pruned) > WORTH_SHRINKING
     statements = {
         "sqlite": ["VACUUM"] if _share_empty(engine) > WORTH_SHRINKING else [],
         "postgresql": [f"VACUUM {name}" for name in schema.metadata.tables],
-        "mariadb": [f"OPTIMIZE TABLE {name}" for name in schema.metadata.tables],
+        "mariadb": [f"OPTIMIZE TABLE {name}" for name in schema.metadata.tables if is_much],
     }
     try:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -125,6 +135,17 @@ def _give_room_back(engine: Engine) -> str:
     except StoreError as error:  # the rows have gone all the same
         return str(error)
     return ""
+
+
+def _share_gone(engine: Engine, pruned: Pruned) -> float:
+    """Return which share of the attempts or decisions, whichever is more, went just now."""
+    with engine.connect() as connection:
+        left = [
+            int(connection.execute(select(func.count()).select_from(table)).scalar() or 0)
+            for table in (schema.attempts, schema.decisions)
+        ]
+    gone = (pruned.attempts, pruned.decisions)
+    return max(one / max(1, one + rest) for one, rest in zip(gone, left, strict=True))
 
 
 def _share_empty(engine: Engine) -> float:

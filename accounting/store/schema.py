@@ -107,6 +107,7 @@ steps = Table(
 gpu_use = Table(
     "gpu_use",
     metadata,
+    Column("cluster", NAME, primary_key=True),  # '' where nobody told
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("node", NAME, primary_key=True),
     Column("gpu", Integer, primary_key=True, autoincrement=False),
@@ -119,6 +120,7 @@ gpu_use = Table(
     Column("util_mean_pct", Double),
     Column("mem_max_mib", Double, nullable=False),
     Column("power_mean_w", Double),
+    Index("ix_gpu_use_job_id", "job_id"),
     **_EXACT,
 )
 
@@ -175,11 +177,45 @@ advised_jobs = Table(
     **_EXACT,
 )
 
+journal_links = Table(
+    "journal_links",
+    metadata,
+    Column("own", NAME, primary_key=True),
+    Column("chain", NAME, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("decision_id", NAME, nullable=False),
+    Column("file", NAME, nullable=False),
+    Column("time_s", Double, nullable=False, index=True),  # of the decision
+    Column("origin", NAME, nullable=False),  # which chain of that name; '' in rows of earlier releases
+    Column("reader", NAME, nullable=False),  # the host that read the line
+    Index("ix_journal_links_chain", "chain", "number"),
+    **_EXACT,
+)
+
+recoveries = Table(
+    "recoveries",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("restarts", Integer, primary_key=True, autoincrement=False),
+    Column("decision_id", NAME, primary_key=True),
+    Column("what", Text, nullable=False),
+    Column("time_s", Double, nullable=False, index=True),
+    Column("cause", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("cpu_hours", Double, nullable=False),
+    Column("mem_gib_hours", Double, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("array_job_id", BigInteger, nullable=False),
+    **_EXACT,
+)
+
 journals = Table(
     "journals",
     metadata,
-    Column("file", NAME, primary_key=True),
+    Column("file", NAME, primary_key=True),  # which file it is (accounting/journal_marks.py)
     Column("read_bytes", BigInteger, nullable=False),
+    Column("tail", NAME, nullable=False),  # digest of what stands before; '' in rows of earlier releases
     **_EXACT,
 )
 
@@ -187,6 +223,7 @@ windows = Table(
     "windows",
     metadata,
     Column("source", NAME, primary_key=True),
+    Column("cluster", NAME, primary_key=True),  # '' where nobody told
     Column("read_until_s", BigInteger, nullable=False),
     **_EXACT,
 )

@@ -1,6 +1,8 @@
 --- Reads and edits the few TRES strings that the hook understands; all others are left to their users.
 -- GRES prefix: `gres:gpu:2` up to 23.02, `gres/gpu:2` from 23.11, `gres/gpu=2` possible from 24.05. Each
--- release wants its own back, so an edit replaces the digits and keeps every other byte.
+-- release wants its own back, so an edit replaces the digits and keeps every other byte. slurmctld holds its
+-- locks meanwhile, and looks at a string's length only afterwards: each pattern here takes time by the length
+-- alone, never by its square.
 local tres = {}
 
 local MAX_DIGITS = 9
@@ -13,8 +15,10 @@ end
 -- Without a count it is one (`gpu`, `gpu:a100`). Nil for all that is not GPUs or not understood.
 local function gpu_parts(entry)
    local name = entry:match("^gres[:/](.*)$") or entry
-   local kind, digits = name:match("^gpu([:=].-)(%d+)$")
-   if digits and (kind == ":" or kind == "=" or is_gpu_type(kind:match("^:(.*)[:=]$") or "")) then
+   -- From the end, and no further than a count goes: `(.-)(%d+)$` would try every digit anew.
+   local digits = name:sub(-MAX_DIGITS - 1):match("^.-(%d+)$")
+   local kind = digits and name:sub(1, -#digits - 1):match("^gpu([:=].*)$")
+   if kind and (kind == ":" or kind == "=" or is_gpu_type(kind:match("^:(.*)[:=]$") or "")) then
       local count = #digits <= MAX_DIGITS and tonumber(digits)
       return entry:sub(1, -#digits - 1), count and count >= 1 and count or nil
    elseif name == "gpu" or name:find("^gpu:%a[%w_.%-]*$") then
@@ -97,7 +101,7 @@ end
 
 --- The same binding for `gpus`.
 function tres.bind_per_task(binding, gpus)
-   return (binding:gsub("%d+$", string.format("%d", gpus)))
+   return binding:match("^(.*:)") .. string.format("%d", gpus)
 end
 
 return tres

@@ -6,7 +6,7 @@
                jobs; never below the most that was needed
     threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
     margin   → plus the site's margin
-    whole    → cores alone: the whole number below, where it is exceeded by hardly anything
+    whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
     evidence → nothing at all, where fewer jobs were seen than the site wants
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
@@ -22,7 +22,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.tail import rise_log, risk_of
-from models.demand.threads import runs_one_thread, without_excess
+from models.demand.threads import runs_one_thread, too_few, without_excess
 from models.evidence import Evidence, Learned, PastUse
 from models.features import asked_of, features
 from models.history import Habit
@@ -182,13 +182,14 @@ def with_threads(inner: Estimator) -> Estimator:
 
 
 def with_whole(inner: Estimator) -> Estimator:
-    """Lower the upper bound of cores to a whole number that it hardly exceeds (threads.py)."""
+    """Lower the upper bound of cores to a whole number that it hardly exceeds, above what was too few (threads.py)."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use("cores")
         if base is None or past is None:
             return base
-        return msgspec.structs.replace(base, upper=without_excess(base.upper, past, sight.evidence.jobs))
+        upper = without_excess(base.upper, past, sight.evidence.jobs)
+        return msgspec.structs.replace(base, upper=max(upper, too_few(sight.evidence.jobs)))
 
     return estimate
 

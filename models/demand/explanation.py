@@ -133,7 +133,7 @@ def explain_dimension(
         steps=steps_of(predictor, sight, dimension, past),
         silence=silence,
         growth=grounds,
-        rests_on=rests_on(sight.evidence.jobs, dimension),
+        rests_on=rests_on(sight.evidence.jobs, dimension, max(past.needed)),
     )
 
 
@@ -197,8 +197,13 @@ def grounds_of(row: Sequence[float], added: Sequence[float], offset: float) -> G
     )
 
 
-def rests_on(jobs: Sequence[PastJob], dimension: Learned | Literal["gpus"]) -> tuple[RestsOn, ...]:
-    """Return the job that needed most and the newest ones that tell of a dimension."""
+def rests_on(
+    jobs: Sequence[PastJob], dimension: Learned | Literal["gpus"], most: float
+) -> tuple[RestsOn, ...]:
+    """Return the job that needed `most` and the newest ones that tell of a dimension.
+
+    Who used more than `most` used more than is asked for: that is too much to count.
+    """
     known = [
         (job, float(used))
         for job in jobs
@@ -207,7 +212,8 @@ def rests_on(jobs: Sequence[PastJob], dimension: Learned | Literal["gpus"]) -> t
     if not known:
         return ()
     told = [_rests_on_job(job, used, dimension) for job, used in known]
-    highest = msgspec.structs.replace(max(told, key=lambda one: one.needed), which="highest")
+    counted = [one for one in told if one.needed <= most]
+    highest = msgspec.structs.replace(max(counted, key=lambda one: one.needed), which="highest")
     return (highest, *sorted(told, key=lambda one: -one.end_s)[:TOLD_JOBS])
 
 
@@ -237,5 +243,5 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         steps=(Step(name="busy", upper=estimate.upper, counts=True),),
         silence="",
         growth=None,
-        rests_on=rests_on(sight.evidence.jobs, "gpus"),
+        rests_on=rests_on(sight.evidence.jobs, "gpus", math.inf),
     )

@@ -127,11 +127,16 @@ def _found(
             for dimension in LEARNED
             if not np.isnan(past.use(dimension)).all()
         }
+        # Memory that shows that a request would not have done; no request is more than one that is not known.
+        used_mib = np.where(past.mem_at_least, np.nan, past.use("memory"))[look.ended.rows]
+        asked_mib = np.where(past.asked_mem_mib > 0, past.asked_mem_mib, np.inf)
         for part in parts(look.ended, np.flatnonzero(speaks == place)):
             comparable, rows = look.comparable.of(part), row[part.submissions]
+            above = comparable & (used_mib[part.places] > asked_mib[part.submissions])
             for dimension, (logs, tells) in known.items():
                 of_past, highest_log = found[dimension]
-                uses = uses_in(np.where(comparable, logs[part.places], -np.inf), tells[part.places])
+                beyond = above if dimension == "memory" and above.any() else None
+                uses = uses_in(np.where(comparable, logs[part.places], -np.inf), tells[part.places], beyond)
                 of_past[rows], highest_log[rows] = _of_the_past(uses), uses.highest_log
     return found
 

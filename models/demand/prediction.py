@@ -79,6 +79,8 @@ class Predictor:
 
         self._memory, self._cores, self._wall = chain("memory"), chain("cores"), chain("wall")
         self._gpu_mem = chain("gpu_mem")
+        # Growth models know families, and neither all of a user's jobs nor all with a limit are one.
+        self._wide_wall = demand_chain("wall", None, 0.0, settings.min_evidence, settings.most_failures)
         self._gpus: Estimator = gpu_chain(settings.enough_metered)
 
     def predict(self, request: JobRequest) -> Prediction:
@@ -115,6 +117,17 @@ class Predictor:
         """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""
         sight = self.sight(request)
         return None if sight is None else self._wall(sight)
+
+    def wide_wall_time(self, request: JobRequest) -> tuple[Estimate, str] | None:
+        """Return how many seconds a job runs of which nothing is known, and whose jobs say so; None where none do.
+
+        By its user's last jobs, else by all that had its limit: enough to plan by, too little to grant by.
+        """
+        evidence = self._history.wide_evidence(request, self.settings.min_evidence)
+        if evidence is None:
+            return None
+        found = self._wide_wall(Sight(request, evidence, self._history.user_habit(request)))
+        return None if found is None else (found, evidence.describe())
 
     def gpu_mem_mib(self, request: JobRequest) -> Estimate | None:
         """Return the MiB that the job will use of any one GPU; None without enough evidence.

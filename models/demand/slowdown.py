@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from models.demand.tail import PRIOR_JOBS
-from models.demand.threads import BUSY_SHARE
+from models.demand.threads import was_filled
 from models.evidence import PastJob, use_of
 
 # CPUs a task that a job kept busy, and the share of the family that stands for.
@@ -58,7 +58,7 @@ def shares_of(jobs: Iterable[PastJob], upper: float) -> list[tuple[float, float]
     """Return what past and pretended jobs need, each with its share of all; what is not known needs `upper`."""
     known = [job for job in jobs if job.complete and job.cores_per_task is not None]
     # Of equal ones those that show all come first: a censored one needed as much or more.
-    uses = sorted((use_of(job, "cores") or 0.0, _filled(job)) for job in known)
+    uses = sorted((use_of(job, "cores") or 0.0, was_filled(job)) for job in known)
     left = 1.0
     total = len(uses) + PRIOR_JOBS
     shares: list[tuple[float, float]] = []
@@ -69,10 +69,3 @@ def shares_of(jobs: Iterable[PastJob], upper: float) -> list[tuple[float, float]
             left -= share
     shares.append((upper, left))
     return shares
-
-
-def _filled(job: PastJob) -> bool:
-    """Whether a job that was cut kept nearly all that it was left busy."""
-    if job.given_cpus is None or job.asked_cpus is None or job.given_cpus >= job.asked_cpus:
-        return False
-    return (job.cores_per_task or 0.0) * job.num_tasks >= BUSY_SHARE * job.given_cpus

@@ -49,9 +49,18 @@ class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
         return least
 
 
-def learn_types(attempts: Sequence[Attempt], type_of: TypeOf) -> dict[str, TypeModel]:
-    """Return a model for each type of job whose run time its resources tell; types without one stay as asked."""
-    found = {name: type_model(jobs) for name, jobs in jobs_by_type(attempts, type_of).items()}
+def learn_types(
+    attempts: Sequence[Attempt], type_of: TypeOf, told: Callable[[float], None] = lambda _: None
+) -> dict[str, TypeModel]:
+    """Return a model for each type of job whose run time its resources tell; types without one stay as asked.
+
+    `told` hears of the share (0..1) that is done.
+    """
+    types = jobs_by_type(attempts, type_of)
+    found: dict[str, TypeModel | NotLearned] = {}
+    for name, jobs in types.items():
+        found[name] = type_model(jobs)
+        told(len(found) / len(types))
     return {name: model for name, model in found.items() if isinstance(model, TypeModel)}
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from models.evidence import SURPRISE_LOG, PastJob, PastUse, middle
+from models.evidence import KILLED_BUMP, SURPRISE_LOG, PastJob, PastUse, middle
 
 # A core is busy if it is for this share of the time, in the middle job of a family.
 BUSY_SHARE = 0.9
@@ -41,6 +41,25 @@ def without_excess(upper: float, past: PastUse, jobs: Iterable[PastJob]) -> floa
     if whole < 1 or past.highest_log > math.log(whole) or math.log(upper / whole) > SURPRISE_LOG:
         return upper
     return float(whole) if had_more(jobs, whole) else upper
+
+
+def too_few(jobs: Iterable[PastJob]) -> float:
+    """Return the CPUs a task that were too few for some job, and some more (KILLED_BUMP); 0 where none were.
+
+    It ran out of time, and kept busy all of the fewer CPUs that we had left it: nobody knows how many it needed. Where
+    jobs with all their CPUs run out of time too, their family runs until its limit anyway.
+    """
+    late = [job for job in jobs if job.wall_at_least]
+    if not all(map(was_filled, late)):
+        return 0.0
+    return max((KILLED_BUMP * (job.given_cpus or 0) / job.num_tasks for job in late), default=0.0)
+
+
+def was_filled(job: PastJob) -> bool:
+    """Whether a job that was cut kept nearly all that it was left busy."""
+    if job.given_cpus is None or job.asked_cpus is None or job.given_cpus >= job.asked_cpus:
+        return False
+    return (job.cores_per_task or 0.0) * job.num_tasks >= BUSY_SHARE * job.given_cpus
 
 
 def had_more(jobs: Iterable[PastJob], cpus: int) -> bool:

@@ -17,8 +17,8 @@ from models.demand.matrix import Flags
 from models.evidence import COMPARABLE_INPUT, COMPARABLE_REQUEST, ENOUGH_NEAR, SURPRISE_LOG
 from models.past_columns import Kind, PastColumns
 
-# 50 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
-SUBMISSIONS_A_PART = 4_096
+# 100 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
+SUBMISSIONS_A_PART = 2_048
 
 
 class Ended:
@@ -123,18 +123,22 @@ class Uses:
     above_median: Floats
 
 
-def uses_in(logs: Floats, tells: Flags) -> Uses:
+def uses_in(logs: Floats, tells: Flags, beyond: Flags | None = None) -> Uses:
     """Return what windows say of a dimension: logarithms of need, -inf where it is not known or not to count.
 
-    A job that does not tell its whole need counts only where it shows more than all before it.
+    A job that does not tell its whole need counts only where it shows more than all before it. One that went `beyond`
+    what is asked for is a surprise, and says no more.
     """
+    if beyond is not None:
+        logs = np.where(beyond, -np.inf, logs)
     so_far = np.maximum.accumulate(logs, axis=0)
     before = np.empty_like(so_far)
     before[0], before[1:] = -np.inf, so_far[:-1]
     counted = (tells & (logs > -np.inf)) | (logs > before)
     number = counted.cumsum(axis=0, dtype=np.int16)
     count = number[-1].astype(np.int64)
-    surprised = np.where(counted & (logs > before + SURPRISE_LOG), number, 0).max(axis=0)
+    surprise = counted & (logs > before + SURPRISE_LOG)
+    surprised = np.where(surprise if beyond is None else surprise | beyond, number, 0).max(axis=0)
     divisor = np.maximum(count, 1)
     mean = np.where(counted, logs, 0.0).sum(axis=0) / divisor
     apart = np.where(counted, logs - mean, 0.0)

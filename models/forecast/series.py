@@ -59,7 +59,9 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
         if not row:
             continue
         if len(row) != len(header):
-            raise SeriesError(f"line {line} of the CSV has {len(row)} fields, its header {len(header)}")
+            raise SeriesError(
+                f"line {line} of the CSV has {len(row)} fields, its header {len(header)}; mend it"
+            )
         times.append(_time_s(row[0], line))
         if len(times) > 1 and times[-1] <= times[-2]:
             raise SeriesError(
@@ -91,9 +93,13 @@ def _value(text: str, line: int) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise SeriesError(f"line {line} of the CSV: {text!r} is no number") from None
+        raise SeriesError(
+            f"line {line} of the CSV: {text!r} is no number; write one such as 12.5, or leave it empty"
+        ) from None
     if not 0 <= value < float("inf"):
-        raise SeriesError(f"line {line} of the CSV: {text} is no demand; it must be 0 or more")
+        raise SeriesError(
+            f"line {line} of the CSV: {text} is no demand; it must be 0 or more, or empty where it is not known"
+        )
     return value
 
 

@@ -14,8 +14,8 @@ import numpy
 
 from models.planning.factors import factors_of, order_of
 from models.planning.problem import Pending
-from models.planning.prospects import Ahead, Prospect, prospect_of
-from models.planning.within_bounds import arranged, urgent_ones
+from models.planning.prospects import Ahead, Prospect, prospect_of, value_of
+from models.planning.within_bounds import arranged
 from models.scheduling.room import Floats
 
 # Who may not be moved starts no later than without us, but for what times are rounded to.
@@ -49,13 +49,14 @@ def glimpse(ahead: Ahead, name: str, wished: Floats) -> Candidate:
 
     Neither delays nor factors are looked at yet, so that it may not be used.
     """
-    urgent = urgent_of(ahead)
     wished = first_of(wished, ahead.places, ahead.bounds.most_changes)
     places: Floats = numpy.full(len(wished), math.inf)
     for cell in ahead.cells:
-        order = arranged(ahead.problem.pending, cell.active, wished, urgent, ahead.bounds.most_inversion)
+        order = arranged(
+            ahead.problem.pending, cell.active, wished, ahead.urgent, ahead.bounds.most_inversion
+        )
         places[order] = numpy.arange(len(order))
-    prospect = prospect_of(ahead, places, 1, urgent, {})
+    prospect = value_of(ahead, places)
     return Candidate(order=name, factors={}, places=places, prospect=prospect, refused=NOT_CLOSELY)
 
 
@@ -65,14 +66,14 @@ def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> t
     `seen` is what a glimpse saw of it. Who would start too late comes first sooner, and after some times fewer are
     moved; until `most_starts` are spent or nobody is moved.
     """
-    urgent, sooner_s = urgent_of(ahead), dict[int, float]()
+    urgent, sooner_s = set(ahead.urgent), dict[int, float]()
     spent, moved, step_s = 0, ahead.bounds.most_changes, max(LEAST_STEP_S, ahead.bounds.most_delay_s)
     keys = within_reach(ahead, wished, seen.prospect, moved)
     for turn in count():
         found = arrange(ahead, keys, urgent)
         if found.refused:
             break
-        prospect = prospect_of(ahead, found.places, len(ahead.futures), urgent, sooner_s)
+        prospect = prospect_of(ahead, found.places, urgent, sooner_s)
         spent += prospect.starts
         late = too_late(ahead, prospect)
         if not late or spent >= most_starts or not moved:
@@ -131,16 +132,6 @@ def within_reach(ahead: Ahead, wished: Floats, prospect: Prospect, most: int) ->
     keys: Floats = numpy.full(len(wished), math.inf)
     keys[order] = wished[order]
     return keys
-
-
-def urgent_of(ahead: Ahead) -> set[int]:
-    """Return who has waited too long already, or is late by what would be without us."""
-    turn_s = ahead.turn_s.tolist()
-    return {
-        number
-        for cell in ahead.cells
-        for number in urgent_ones(ahead.problem.pending, cell.active, ahead.bounds, turn_s)
-    }
 
 
 def too_late(ahead: Ahead, prospect: Prospect) -> list[int]:

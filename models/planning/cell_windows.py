@@ -19,17 +19,20 @@ NOTHING: Amounts = (0, 0, 0)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that runs in a cell: its parts, and how much longer at most and likely (seconds)."""
+    """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and whose it is."""
 
     parts: Parts
     limit_left_s: float
     likely_left_s: float
+    user: int
 
 
 def windows_beside(
     windows: Sequence[Window], place: dict[int, int], capacity: Ints, running: list[Held]
 ) -> tuple[tuple[Window, ...], list[Held]]:
     """Return windows that nowhere overlap, nor with what may still run then; and what runs beside them."""
+    if not windows:
+        return (), running
     of_machine: dict[int, list[tuple[float, float, Amounts]]] = {}
     for window in windows:
         if window.node in place and window.to_s > max(0.0, window.from_s):
@@ -44,7 +47,9 @@ def windows_beside(
                 of_machine[machine].append((0.0, first_s[machine], amounts))
             else:
                 parts.append((machine, amounts))
-        if parts:
+        if len(parts) == len(held.parts):
+            beside.append(held)
+        elif parts:
             beside.append(msgspec.structs.replace(held, parts=tuple(parts)))
     found = [
         window

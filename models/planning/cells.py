@@ -8,14 +8,17 @@ node». A machine on which more runs than it has is full.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy
 
+from models.planning.beginning import Beginning, beginning_of
 from models.planning.cell_windows import Held, lasting, windows_beside
 from models.planning.problem import Holding, Pending, Problem
 from models.scheduling.availability import Window
-from models.scheduling.room import Amounts, Ints, amounts_of
+from models.scheduling.placement import part_of
+from models.scheduling.room import Amounts, Floats, Ints, amounts_of
 
 # Nothing that runs ends now: its end is an event to come.
 SHORTEST_S = 1e-6
@@ -35,12 +38,21 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     share: float = 0.0
 
 
+class Lined(NamedTuple):
+    """What waits and may start, in columns: its number, how many tasks, and the share of the cell of a task."""
+
+    numbers: Ints
+    tasks: Floats
+    share: Floats
+
+
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Machines, windows, what runs, and which records wait, in Slurm's own order.
 
     `capacity` is resources × machines, `free` what of it nothing runs on.
     `only_for` has the groups that may use each machine; empty: every group all. `groups` has the group of some pools.
-    `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others.
+    `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others,
+    `queue` has them in columns.
     """
 
     capacity: Ints
@@ -53,6 +65,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     stuck: frozenset[int]
     groups: dict[frozenset[int], int]
     needs: dict[int, Need]
+    queue: Lined
+    beginning: Beginning
 
     @property
     def total(self) -> Amounts:
@@ -65,12 +79,6 @@ def slurm_order(pending: Sequence[Pending]) -> list[int]:
     return sorted(
         range(len(pending)), key=lambda at: (-pending[at].tier, -pending[at].priority, pending[at].job_id)
     )
-
-
-def part_of(demand: Amounts, nodes: int) -> Amounts:
-    """Return what a task needs on each of its nodes."""
-    cpu_milli, mem_mib, gpu_milli = (-(-amount // nodes) for amount in demand)
-    return cpu_milli, mem_mib, gpu_milli
 
 
 def cells_of(problem: Problem) -> list[Cell]:
@@ -134,36 +142,50 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
     pools = [problem.machines[number].pools for number in machines]
     only_for = tuple(frozenset(group for each, group in groups.items() if each & own) for own in pools)
     everybody = frozenset(groups.values())
+    if all(each == everybody for each in only_for):
+        only_for = ()
     total = amounts_of(capacity.sum(axis=1))
     never = _misfits(problem.pending, members, lasting(capacity, windows), pools)
     stuck = never | frozenset(number for number in members if problem.pending[number].out)
+    active = tuple(number for number in members if number not in stuck)
+    needs = {number: _need(problem.pending[number], groups, total) for number in members}
     return Cell(
         capacity=capacity,
         free=_free(capacity, running),
-        only_for=() if all(each == everybody for each in only_for) else only_for,
+        only_for=only_for,
         windows=windows,
         running=tuple(running),
         members=tuple(members),
-        active=tuple(number for number in members if number not in stuck),
+        active=active,
         stuck=stuck,
         groups=groups,
-        needs={number: _need(problem.pending[number], groups, total) for number in members},
+        needs=needs,
+        queue=Lined(
+            numpy.array(active, dtype=numpy.int64),
+            numpy.array([float(needs[number].tasks) for number in active]),
+            numpy.array([needs[number].share for number in active]),
+        ),
+        beginning=beginning_of(capacity, running, windows, only_for),
     )
 
 
 def _free(capacity: Ints, running: Sequence[Held]) -> Ints:
     """Return what is not held by what runs."""
-    free: list[list[int]] = capacity.T.tolist()
-    for held in running:
-        for machine, amounts in held.parts:
-            free[machine] = [have - amount for have, amount in zip(free[machine], amounts, strict=True)]
-    return numpy.array(free, dtype=numpy.int64).T.copy()
+    free = capacity.copy()
+    parts = [part for held in running for part in held.parts]
+    if parts:
+        machines = numpy.array([machine for machine, _ in parts])
+        held_by = numpy.array([amounts for _, amounts in parts], dtype=numpy.int64).T
+        for row, amounts in zip(free, held_by, strict=True):
+            numpy.subtract.at(row, machines, amounts)
+    return free
 
 
 def _need(job: Pending, groups: dict[frozenset[int], int], total: Amounts) -> Need:
-    share = max(
-        (amount / whole for amount, whole in zip(job.demand, total, strict=True) if whole), default=0.0
-    )
+    share = 0.0
+    for amount, whole in zip(job.demand, total, strict=True):
+        if whole and amount / whole > share:
+            share = amount / whole
     return Need(part_of(job.demand, job.nodes), job.nodes, job.tasks, groups[job.pools], job.limit_s, share)
 
 
@@ -181,13 +203,18 @@ def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints)
             if machine not in place:
                 continue
             free = left[place[machine]]
-            cpu, mem, gpu = (max(0, min(amount, have)) for amount, have in zip(amounts, free, strict=True))
-            left[place[machine]] = [free[0] - cpu, free[1] - mem, free[2] - gpu]
-            parts.append((place[machine], (cpu, mem, gpu)))
+            taken = amounts
+            if amounts[0] > free[0] or amounts[1] > free[1] or amounts[2] > free[2]:
+                taken = (min(amounts[0], free[0]), min(amounts[1], free[1]), min(amounts[2], free[2]))
+            for row, amount in enumerate(taken):
+                free[row] -= amount
+            parts.append((place[machine], taken))
         if parts:
             limit_s = max(1.0, holding.limit_left_s)
             likely_s = min(max(SHORTEST_S, holding.likely_left_s), limit_s)
-            found.append(Held(parts=tuple(parts), limit_left_s=limit_s, likely_left_s=likely_s))
+            found.append(
+                Held(parts=tuple(parts), limit_left_s=limit_s, likely_left_s=likely_s, user=holding.user)
+            )
     return found
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from itertools import count
 
 import msgspec
+import numpy
 
 from models.planning.cells import Cell, Need
-from models.scheduling.availability import Availability
 from models.scheduling.ordering import FIFO, Waiting
 from models.scheduling.placement import WHOLE
 from models.scheduling.room import Floats, Parts, Room
@@ -73,14 +72,17 @@ class Rollout:
     ) -> None:
         self.total = cell.total
         self.grid_s = grid_s
-        windows = None
-        if cell.windows or cell.only_for:
-            nobody = cell.only_for or (None,) * cell.capacity.shape[1]
-            windows = Availability(cell.capacity, self.total, cell.windows, nobody, lasts=bool(cell.only_for))
+        beginning = cell.beginning
+        windows = beginning.windows.copy() if beginning.windows else None
         self.state = State(Room(cell.free.copy(), self.total), FIFO, WHOLE, self._started, windows)
+        self.state.begin(beginning.running, beginning.endings)
+        self.state.pass_to(0.0)
         self.now_s = 0.0
-        self.ends: list[tuple[float, int]] = []
-        self.count = count()
+        ends_s = numpy.minimum(ends_s, beginning.limits_s)
+        in_order = numpy.argsort(ends_s, kind="stable")
+        # Sorted, which is a heap.
+        self.ends = list(zip(ends_s[in_order].tolist(), in_order.tolist(), strict=True))
+        self.next_task = len(beginning.running)
         # Of each task that waits or started, its record.
         self.record_of: dict[int, int] = {}
         self.entries = {entry.number: entry for entry in entries}
@@ -97,18 +99,6 @@ class Rollout:
         self.starts_s: list[float] = []
         self.parts: list[Parts] = []
         self.awaited: set[int] = set()
-        self._begin(cell, ends_s)
-
-    def _begin(self, cell: Cell, ends_s: Floats) -> None:
-        running = {
-            next(self.count): Running(0.0, held.parts, held.limit_left_s, held.limit_left_s)
-            for held in cell.running
-        }
-        self.state.begin(running)
-        self.ends += sorted(
-            (min(end_s, running[task].latest_s), task) for task, end_s in enumerate(ends_s.tolist())
-        )
-        self.state.pass_to(0.0)
 
     def run(self, until: Until) -> Rolled:
         """Run until then."""
@@ -170,10 +160,10 @@ class Rollout:
         positions = [
             at for at, task in enumerate(queue.ints[NUMBER].tolist()) if self.record_of[task] == number
         ]
-        for position in reversed(positions):
+        for position in positions:
             task = queue.number(position)
-            queue.remove(position)
             del state.waiting[task], self.record_of[task]
+        queue.remove_all(positions)
         self.let_in[number] = 0
 
     def _rounds(self) -> None:
@@ -201,15 +191,16 @@ class Rollout:
                 continue
             self.frontier = max(self.frontier, place)
             tasks = self.let_in[number] = min(self.left[number], AT_ONCE)
-            for _ in range(tasks):
-                self._enqueue(self.entries[number], place)
+            self._enqueue(self.entries[number], place, tasks)
 
-    def _enqueue(self, entry: Entry, place: float) -> None:
-        task, need = next(self.count), entry.need
-        self.record_of[task] = entry.number
+    def _enqueue(self, entry: Entry, place: float, tasks: int) -> None:
+        first, need = self.next_task, entry.need
+        self.next_task += tasks
+        for task in range(first, self.next_task):
+            self.record_of[task] = entry.number
         self.state.enqueue(
             Waiting(
-                number=task,
+                number=first,
                 # Its place in the order stands for when it came.
                 submit_s=place,
                 user=need.group,
@@ -219,7 +210,8 @@ class Rollout:
                 remaining_s=entry.run_s,
                 limit_s=need.limit_s,
                 nodes=need.nodes,
-            )
+            ),
+            tasks,
         )
 
     def _started(self, task: int, parts: Parts) -> None:

@@ -1,7 +1,7 @@
 """What may come: run times drawn between likely and upper, arrivals of a forecast; and the queue rolled through them.
 
 A run time is log-normal: `likely_s` is its median, `upper_s` is taken for its 95 % quantile, and its limit ends it. Of
-what runs no upper bound is known: its limit is taken for one, and a factor of e at most. Decides no order. Pure.
+what runs no upper bound is known: its limit is taken for one, and a factor at most. Decides no order. Pure.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy
@@ -24,6 +25,24 @@ LONG_TASKS, GRID_S = 1_000, 30.0
 # The standard normal's 95 % quantile.
 UPPER_DEVIATIONS = 1.6449
 SHORTEST_S = 1.0
+
+
+class Doubt(NamedTuple):
+    """How wrong run times may be: which share of that is alike for all jobs of a user, and of what runs, at most.
+
+    The second is by which factor it may run on longer than likely. What is drawn for each job by itself averages out
+    over a queue; what is guessed wrong of a user's next job is wrong of all of them.
+    """
+
+    alike: float
+    most_left: float
+
+
+# Each job by itself: how plans compare orders.
+BY_ITSELF = Doubt(alike=0.0, most_left=math.e)
+# For intervals. What is left of a run is spread about as widely as an exponential: its 95 % quantile is that many times
+# its median, or more where some runs are far longer than others.
+IN_ALL = Doubt(alike=0.5, most_left=math.exp(1.9))
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -66,18 +85,32 @@ def likely_future(problem: Problem, cells: Sequence[Cell], coming: tuple[Coming,
 
 
 def drawn_future(
-    problem: Problem, cells: Sequence[Cell], coming: tuple[Coming, ...], draw: numpy.random.Generator
+    problem: Problem,
+    cells: Sequence[Cell],
+    coming: tuple[Coming, ...],
+    draw: numpy.random.Generator,
+    doubt: Doubt = BY_ITSELF,
 ) -> Future:
     """Return a future with drawn run times."""
     likely = likely_future(problem, cells, coming)
     upper_s = numpy.array([job.upper_s for job in problem.pending])
+    common = _common(problem, draw) if doubt.alike else {}
     ends_s = []
     for cell, likely_s in zip(cells, likely.ends_s, strict=True):
         limits_s = numpy.array([held.limit_left_s for held in cell.running])
-        drawn_s = _drawn(likely_s, numpy.minimum(limits_s, math.e * likely_s), draw)
+        longest_s = numpy.minimum(limits_s, doubt.most_left * likely_s)
+        alike = numpy.array([common.get(held.user, 0.0) for held in cell.running])
+        drawn_s = _drawn(likely_s, longest_s, draw, alike, doubt.alike)
         ends_s.append(numpy.minimum(drawn_s, limits_s))
-    run_s = _drawn(likely.run_s, upper_s, draw)
+    alike = numpy.array([common.get(job.user, 0.0) for job in problem.pending])
+    run_s = _drawn(likely.run_s, upper_s, draw, alike, doubt.alike)
     return msgspec.structs.replace(likely, run_s=run_s, ends_s=tuple(ends_s))
+
+
+def _common(problem: Problem, draw: numpy.random.Generator) -> dict[int, float]:
+    """Return by how many deviations the jobs of each user are off."""
+    users = sorted({job.user for job in problem.pending} | {held.user for held in problem.running})
+    return dict(zip(users, draw.standard_normal(len(users)).tolist(), strict=True))
 
 
 def grid_of(problem: Problem) -> float:
@@ -85,11 +118,13 @@ def grid_of(problem: Problem) -> float:
     return GRID_S if sum(job.tasks for job in problem.pending) > LONG_TASKS else 0.0
 
 
-def _drawn(median_s: Floats, upper_s: Floats, draw: numpy.random.Generator) -> Floats:
+def _drawn(
+    median_s: Floats, upper_s: Floats, draw: numpy.random.Generator, alike: Floats, share: float
+) -> Floats:
+    """Return drawn times; `alike` is what each is off by with others (deviations), `share` how much that counts."""
+    off = math.sqrt(share) * alike + math.sqrt(1 - share) * draw.standard_normal(len(median_s))
     spread = numpy.log(numpy.maximum(upper_s, median_s) / median_s) / UPPER_DEVIATIONS
-    drawn: Floats = numpy.maximum(
-        SHORTEST_S, median_s * numpy.exp(spread * draw.standard_normal(len(median_s)))
-    )
+    drawn: Floats = numpy.maximum(SHORTEST_S, median_s * numpy.exp(spread * off))
     return drawn
 
 
@@ -98,9 +133,12 @@ def look_ahead(
     places: Floats,
     future: Future,
     untils: Sequence[Until],
-    first_from_s: Mapping[int, float] | None = None,
+    first_from_s: Floats | None = None,
 ) -> Outlook:
-    """Return what a future brings where what waits has these places (0: first); `untils` has one a cell."""
+    """Return what a future brings where what waits has these places (0: first); `untils` has one a cell.
+
+    From `first_from_s` on a record comes first (seconds; infinite: never).
+    """
     first_s = [math.inf] * len(places)
     rolled = []
     for number, (cell, until) in enumerate(zip(cells, untils, strict=True)):
@@ -115,30 +153,29 @@ def look_ahead(
     return Outlook(first_s=numpy.array(first_s), rolled=tuple(rolled))
 
 
-def _soon(cell: Cell, first_from_s: Mapping[int, float] | None, until: Until) -> dict[int, float]:
+def _soon(cell: Cell, first_from_s: Floats | None, until: Until) -> dict[int, float]:
     """Return who comes first from when on, of those whose moment is looked at."""
-    if not first_from_s:
+    if first_from_s is None:
         return {}
-    return {
-        at: first_from_s[at] for at in cell.active if at in first_from_s and first_from_s[at] <= until.until_s
-    }
+    turns_s = first_from_s[cell.queue.numbers]
+    soon = numpy.isfinite(turns_s) & (turns_s <= until.until_s)
+    return dict(zip(cell.queue.numbers[soon].tolist(), turns_s[soon].tolist(), strict=True))
 
 
 def _entries(
     cell: Cell, places: Floats, future: Future, until: Until, turns_s: Mapping[int, float]
 ) -> list[Entry]:
     """Return those that wait in a cell, as far behind as a rollout could come to look at."""
-    active = list(cell.active)
+    active = cell.queue.numbers
     own, most = places[active], until.most_starts + DEPTH + len(future.arrivals)
     if most < len(active):
         last = numpy.partition(own, most)[most]
-        active = [
-            at for at, place in zip(active, own.tolist(), strict=True) if place <= last or at in turns_s
-        ]
-    place_of, run_of = places[active].tolist(), future.run_s[active].tolist()
+        active = active[(own <= last) | numpy.isin(active, list(turns_s))]
     return [
         Entry(at, cell.needs[at], place, run_s)
-        for at, place, run_s in zip(active, place_of, run_of, strict=True)
+        for at, place, run_s in zip(
+            active.tolist(), places[active].tolist(), future.run_s[active].tolist(), strict=True
+        )
     ]
 
 
@@ -146,7 +183,7 @@ def _coming(cell: Cell, places: Floats, arrivals: Sequence[Arrival]) -> list[Ent
     """Return the arrivals of a cell: behind as many of those that wait as Slurm's own priorities put them."""
     if not arrivals:
         return []
-    in_order = numpy.sort(places[list(cell.active)]).tolist()
+    in_order = numpy.sort(places[cell.queue.numbers]).tolist()
     return [
         Entry(
             one.number, one.need, in_order[one.behind - 1] + 0.5 if one.behind else -0.5, one.run_s, one.at_s

@@ -24,10 +24,15 @@ class Starts(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: Floats
     start_s: Floats
     run_s: Floats
-    deadline_s: Floats
+    start_by_s: Floats
     weight: Floats
     share: Floats
     until_s: Floats
+
+
+def at_once(starts: Starts) -> Starts:
+    """Return the same tasks as if all started now, or as they come."""
+    return msgspec.structs.replace(starts, start_s=numpy.maximum(0.0, -starts.waited_s))
 
 
 def mean_slowdown(starts: Starts) -> float:
@@ -51,8 +56,8 @@ def idle(starts: Starts) -> float:
 
 
 def missed(starts: Starts) -> float:
-    """Return the share of tasks that end after their deadline."""
-    return _mean((starts.start_s + starts.run_s > starts.deadline_s).astype(numpy.float64), starts.weight)
+    """Return the share of tasks that Slurm gives up, as they could not end by their deadline."""
+    return _mean((starts.start_s > starts.start_by_s).astype(numpy.float64), starts.weight)
 
 
 def _mean(values: Floats, weight: Floats) -> float:

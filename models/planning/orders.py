@@ -11,6 +11,7 @@ user's limit, or any guess, for run time; here it is the likely one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -24,6 +25,8 @@ AS_IS = "as it is"
 SHORTEST_S = 1.0
 # By how many times its likely run a job counts as younger in `aged`; measured (docs/decisions/0038).
 STRENGTH = 5.0
+# And by no more than this share of the longest wait that there is without us.
+YOUNGER = 0.75
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +63,7 @@ def columns_of(problem: Problem, rank: Floats, seed: int, most_delay_s: float = 
         nodes=column([job.nodes for job in pending]),
         share=column([max(a / w for a, w in zip(job.demand, wholes, strict=True)) for job in pending]),
         seed=seed,
-        most_delay_s=most_delay_s,
+        most_delay_s=min(most_delay_s, YOUNGER * (problem.longest_wait_s or math.inf)),
     )
 
 
@@ -102,7 +105,7 @@ def heap(jobs: Columns) -> Floats:
 
 
 def aged(jobs: Columns) -> Floats:
-    """First come first, but who is likely to run long as if come later: by STRENGTH times that, at most the delay.
+    """First come first, but who is likely to run long as if come later: by STRENGTH times that, at most by a bound.
 
     Nobody is passed by who came later than that bound after it, and a key stays what it is while a job waits.
     """

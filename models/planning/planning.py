@@ -24,10 +24,12 @@ from models.planning.telling import told, unchanged
 from models.scheduling.room import Floats
 
 # So many starts of tasks may be simulated for a plan, and as many of one rollout of the queue as it is.
-MOST_STARTS = 20_000
-SHARE_OF_ONE = 30
+MOST_STARTS = 18_000
+SHARE_OF_ONE = 27
 FOR_INTERVALS = 2_000
 IN_FORCE = "as planned before"
+# Gains that rounding makes.
+ALIKE = 1e-9
 # What is tried first where not all can be.
 FAVOURITES: dict[Objective, str] = {"utilisation": "largest first", "deadlines": "earliest deadline"}
 
@@ -107,19 +109,23 @@ def _glimpse_all(ahead: Ahead, wishes: dict[str, Floats], race: Race) -> list[Ca
 def _settle_best(
     ahead: Ahead, wishes: dict[str, Floats], glimpses: Sequence[Candidate], race: Race
 ) -> Candidate:
-    """Return the best allowed order of those that promise most; what is in force, or is as it is, where none gains."""
+    """Return the best allowed order of those that promise most; what is in force, or is as it is, where none gains.
+
+    What is in force stays if it is any better than as it is: to go back would be a change that is worth less than none.
+    """
     as_is, bounds = race.tried[0], ahead.bounds
     ranked = sorted(glimpses, key=lambda one: (one.order != IN_FORCE, one.prospect.value))
-    worth = base_prospect(ahead, 1).value * (1 - bounds.least_gain)
+    base = base_prospect(ahead, 1)
     best = as_is
     for one in ranked:
-        promising = one.prospect.value < worth or one.order == IN_FORCE
+        promising = one.prospect.gain(base) > bounds.least_gain or one.order == IN_FORCE
         if not promising or race.starts > MOST_STARTS - FOR_INTERVALS:
             race.tried.append(one)
             continue
         settled, starts = settle(ahead, one, wishes[one.order], 2 * (MOST_STARTS - race.starts) // 3)
         race.starts += starts
         race.tried.append(settled)
-        if not settled.refused and settled.prospect.value < best.prospect.value * (1 - bounds.least_gain):
+        least = ALIKE if one.order == IN_FORCE else bounds.least_gain
+        if not settled.refused and settled.prospect.gain(best.prospect) > least:
             best = settled
     return best

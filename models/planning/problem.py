@@ -32,8 +32,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     without evidence both are its limit. `fair_share` is 0 to 1, more is better; None: it does not count. `kept` says
     why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
     `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite:
-    not known. `deadline_s` is when it has to have ended. Slurm looks at those of a higher `tier` (PriorityTier) first,
-    whatever their priority.
+    not known. `deadline_s` is when it has to have ended, if it runs to its limit. Slurm looks at those of a higher
+    `tier` (PriorityTier) first, whatever their priority.
     """
 
     job_id: int
@@ -55,6 +55,11 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unmoved_start_s: float = math.inf
     deadline_s: float = math.inf
     tier: int = 1
+
+    @property
+    def start_by_s(self) -> float:
+        """When Slurm gives it up, as it could not end by its deadline any more (seconds from now; infinite: never)."""
+        return math.inf if math.isinf(self.deadline_s) else self.deadline_s - self.limit_s
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -90,7 +95,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     us. Who has waited `most_wait_s` comes before all that may be moved, in Slurm's own order. Of two jobs of different
     accounts whose fair-share factors differ by more than `most_inversion`, the better one is never put behind. No
     factor is beyond ±`most_factor` points, no more than `most_changes` change at once. A plan that is not better by
-    `least_gain` (a share of the objective) is not worth it.
+    `least_gain` (a share of what an order can change of the objective) is not worth it.
     """
 
     objective: Objective = "slowdown"
@@ -129,7 +134,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A waiting job in a plan: its factor now and then, when it would start without us and with it, from now.
 
-    `low_s` and `high_s` hold the start with a chance of 80 %; infinite: not within the horizon.
+    `low_s` and `high_s` hold 80 % of drawn starts, and once calibrated (0048) of real ones; infinite: not within the
+    horizon.
     """
 
     job_id: int

@@ -8,7 +8,7 @@ import numpy
 from models.planning.cells import Cell, cells_of, slurm_order
 from models.planning.checks import check
 from models.planning.forward import Until
-from models.planning.futures import Future, Outlook, drawn_future, likely_future, look_ahead
+from models.planning.futures import IN_ALL, Future, Outlook, drawn_future, likely_future, look_ahead
 from models.planning.problem import Problem
 from models.scheduling.room import Floats
 
@@ -19,7 +19,7 @@ LOW, HIGH = 0.1, 0.9
 
 
 class StartSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """When a record would start (seconds from now; infinite: beyond the horizon); low to high holds it with 80 %."""
+    """When a record would start (seconds from now; infinite: beyond the horizon); low to high holds 80 % of draws."""
 
     start_s: float
     low_s: float
@@ -54,10 +54,12 @@ def expected_starts(
 
 
 def drawn_futures(problem: Problem, cells: list[Cell], samples: int, seed: int) -> list[Future]:
-    """Return futures with drawn run times, each with a sample of the forecast in turn."""
+    """Return futures with drawn run times for intervals, each with a sample of the forecast in turn."""
     draw = numpy.random.default_rng(seed)
     coming = problem.coming or ((),)
-    return [drawn_future(problem, cells, coming[number % len(coming)], draw) for number in range(samples)]
+    return [
+        drawn_future(problem, cells, coming[number % len(coming)], draw, IN_ALL) for number in range(samples)
+    ]
 
 
 def places_of(order: list[int]) -> Floats:

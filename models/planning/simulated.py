@@ -17,7 +17,8 @@ from models.planning.planning import plan
 from models.planning.problem import Bounds, Holding, Machine, Pending, Plan, Problem
 from models.planning.shadow import Phase, Seen, Shadow, Site, begun_anew
 from models.planning.shadow_rolling import Shadows, measured, passed_on
-from models.scheduling.room import Amounts, amounts_of
+from models.scheduling.placement import fewest_nodes
+from models.scheduling.room import Amounts, Room, amounts_of
 from models.simulation.hooks import Moving
 from models.simulation.nodes import Cluster
 from models.simulation.workload import Workload
@@ -228,7 +229,7 @@ def priority_of(came_s: float) -> int:
 
 def asked_of(jobs: Workload, account: Sequence[int], cluster: Cluster) -> list[Asked]:
     """Return what each job of a load asks for; one that no node holds takes as few as would."""
-    most = [max(1, int(amount)) for amount in cluster.capacity[:, : cluster.own].max(axis=1)]
+    nodes = fewest_nodes(Room.of(cluster.capacity[:, : cluster.own]), jobs.asked.T)
     demands = [amounts_of(row) for row in jobs.asked]
     return [
         Asked(
@@ -236,7 +237,7 @@ def asked_of(jobs: Workload, account: Sequence[int], cluster: Cluster) -> list[A
             account=account[number],
             user=user,
             demand=demand,
-            nodes=max(-(-amount // bound) for amount, bound in zip(demand, most, strict=True)),
+            nodes=int(nodes[number]),
             limit_s=limit_s,
         )
         for number, (demand, user, limit_s) in enumerate(

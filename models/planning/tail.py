@@ -7,37 +7,42 @@ orders, so it compares orders of a queue that is too long to simulate, and promi
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Mapping, Sequence
+import numpy
 
-from models.planning.cells import Cell
+from models.scheduling.room import Floats
 
 
-def tail_s(
-    cell: Cell,
-    waiting: Mapping[int, float],
-    runs_s: Sequence[float],
-    places: Sequence[float],
-    turns_s: Mapping[int, float] | None,
-    from_s: float,
-) -> dict[int, float]:
-    """Return when what waits at a moment would start, by its number; `waiting` has how many tasks each has left.
+def tail_s(work_s: Floats, places: Floats, turns_s: Floats | None, from_s: float) -> Floats:
+    """Return when what waits at a moment would start, one value a record.
 
-    As in a rollout, those of `turns_s` come first from their moments on (seconds).
+    `work_s` is for how long each takes all machines, `places` say who is first. As in a rollout, from `turns_s` on
+    (seconds; infinite: never) a record comes first; None: nobody does.
     """
-    in_order = sorted(waiting, key=lambda number: places[number])
-    due = sorted((turns_s.get(number, math.inf), at) for at, number in enumerate(in_order)) if turns_s else []
-    heapq.heapify(due)
-    found: dict[int, float] = {}
-    now_s = from_s
-    for number in in_order:
-        while due and due[0][0] <= now_s:
-            first = in_order[heapq.heappop(due)[1]]
-            if first not in found:
+    in_order = numpy.argsort(places, kind="stable")
+    work_s = work_s[in_order]
+    found: Floats = numpy.empty(len(places))
+    if turns_s is None:
+        found[in_order] = numpy.cumsum(numpy.concatenate([[from_s], work_s]))[:-1]
+    else:
+        found[in_order] = _in_turn(work_s, turns_s[in_order], from_s)
+    return found
+
+
+def _in_turn(work_s: Floats, turns_s: Floats, from_s: float) -> list[float]:
+    """Return when each starts where those whose turn has come pass the others; all in the order of their places."""
+    works, turns = work_s.tolist(), [*turns_s.tolist(), numpy.nan]
+    # The last is never due.
+    due = [*numpy.argsort(turns_s, kind="stable").tolist(), len(works)]
+    found = [-1.0] * len(works)
+    now_s, passed = from_s, 0
+    for at, work in enumerate(works):
+        while turns[due[passed]] <= now_s:
+            first = due[passed]
+            passed += 1
+            if found[first] < 0:
                 found[first] = now_s
-                now_s += waiting[first] * cell.needs[first].share * runs_s[first]
-        if number not in found:
-            found[number] = now_s
-            now_s += waiting[number] * cell.needs[number].share * runs_s[number]
+                now_s += works[first]
+        if found[at] < 0:
+            found[at] = now_s
+            now_s += work
     return found

@@ -12,7 +12,7 @@ from models.planning.candidates import NOT_CLOSELY, Candidate
 from models.planning.futures import look_ahead
 from models.planning.orders import AS_IS
 from models.planning.problem import Pending, Plan, PlannedJob, Problem, Tried
-from models.planning.prospects import Ahead, turns_of, untils_of
+from models.planning.prospects import Ahead, untils_of
 from models.planning.rollout import drawn_futures, span_of
 from models.scheduling.room import Floats
 
@@ -29,8 +29,7 @@ def told(
     seed: int,
 ) -> Plan:
     """Return the plan that a candidate is; intervals are by as many drawn futures as `most_starts` leave room for."""
-    before, after = as_is.prospect.value, best.prospect.value
-    gain = 1 - after / before if best is not as_is and before > 0 else 0.0
+    gain = best.prospect.gain(as_is.prospect) if best is not as_is else 0.0
     base_s, start_s = as_is.prospect.start_s, best.prospect.start_s
     low_s, high_s = _spans(ahead, best, start_s, most_starts, seed)
     jobs = tuple(
@@ -94,7 +93,7 @@ def _spans(
     problem, cells = ahead.problem, list(ahead.cells)
     number = max(LEAST_DRAWN, min(MOST_DRAWN, most_starts // max(1, ahead.starts)))
     untils = untils_of(problem, cells, ahead.bounds.horizon_s, ahead.starts + len(cells))
-    turns = turns_of(ahead, 0) if best.order != AS_IS else None
+    turns = ahead.turns_s[0] if best.order != AS_IS else None
     drawn = [
         look_ahead(cells, best.places, future, untils, turns)
         for future in drawn_futures(problem, cells, number, seed)

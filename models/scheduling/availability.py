@@ -6,6 +6,7 @@ for users is a node of its own, which is there while the reservation holds, and 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -103,9 +104,20 @@ class Availability:
             until_s = min(until_s, shortage.at_s)
         return Bounds(room, until_s)
 
+    def bounds_of(self, group: int) -> list[Room]:
+        """Return what a group of users is kept within; nothing where all may use all nodes."""
+        return [self._open[group]] if len(self._open) > 1 else []
+
     def open_to(self, room: Room, group: int) -> Room:
         """Return what of a room a group of users may use."""
         return room.within(self._open[group]) if len(self._open) > 1 else room
+
+    def copy(self) -> Availability:
+        """Return one of its own, as far as this one is."""
+        found = copy.copy(self)
+        found.coming = list(self.coming)
+        found.ahead = [shortage._replace(room=shortage.room.copy()) for shortage in self.ahead]
+        return found
 
     def claim(self, limit_s: float, group: int) -> Claim:
         """Return how a job of a group of users that may run so long sees rooms of the future."""

@@ -7,7 +7,7 @@ when it is expected to; others may pass it where that does not delay it. Conserv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ class Promise(msgspec.Struct, frozen=True):
     """The moment at which the first job is to start (seconds), its parts, and what is free then beside it.
 
     `alone` says that one job's end makes the room, so that too few other nodes have room for it by then; `last` are
-    the nodes of that end.
+    the nodes of that end, `own` those of its parts.
     """
 
     start_s: float
@@ -29,6 +29,7 @@ class Promise(msgspec.Struct, frozen=True):
     beside: Room
     alone: bool
     last: frozenset[int] = frozenset()
+    own: frozenset[int] = frozenset()
 
     def holds(self, ending: Ending, end_s: float) -> bool:
         """Whether it holds if a running job ends at another time (seconds); `beside` is kept true.
@@ -42,9 +43,10 @@ class Promise(msgspec.Struct, frozen=True):
             self.beside.give(ending.parts)
         if before and not after:
             self.beside.take(ending.parts)
-        own, demand = {node for node, _ in self.parts}, self.parts[0][1]
+        demand = self.parts[0][1]
         return all(
-            node in own or exceeds(demand, amounts_of(self.beside.free[:, node])) for node, _ in ending.parts
+            node in self.own or exceeds(demand, amounts_of(self.beside.free[:, node]))
+            for node, _ in ending.parts
         )
 
 
@@ -118,17 +120,101 @@ class Reach:
         self._mine = claim.mine if claim else None
         self._claim = None if claim is None or claim.steady else claim
         self._lasting: set[int] | None = None
-        self._until_s = -math.inf
+        # Until then it is as it was looked up.
+        self.until_s = math.inf if self._claim is None else -math.inf
 
     def pass_to(self, start_s: float) -> None:
         """Look at windows as from this moment (seconds), which is not before the last."""
-        if self._claim is not None and start_s > self._until_s:
-            bounds, self._until_s = self._claim.bounds(start_s)
+        if self._claim is not None:
+            bounds, self.until_s = self._claim.bounds(start_s)
             self._lasting = None if bounds is None else holders(bounds, self._demand)
 
     def __contains__(self, node: int) -> bool:
         """Whether windows and reservations leave the node what the job needs."""
         return (self._mine is None or self._mine[node]) and (self._lasting is None or node in self._lasting)
+
+
+class Freeing:
+    """The nodes of a room as what runs gives them back, ending by ending, in the order of time."""
+
+    def __init__(self, room: Room, wish: Wish, placement: Placement) -> None:
+        self._room, self._wish, self._place = room, wish, placement.place
+        self.spans = placement.spans and wish.nodes == 1
+        # Free amounts as plain numbers: most of what EASY costs is to add to them.
+        self._columns: list[list[int]] = room.free.T.tolist()
+        self._sums = list(placement.reach(room)) if self.spans else []
+        self._freed: dict[int, list[int]] = {}
+        self._reach = Reach(wish, spans=self.spans)
+        self.at_s, self.alone, self.later = -1.0, False, room
+        self.last: Parts = ()
+        # Nodes that hold the demand, where it takes several.
+        self._ready: set[int] = set()
+        if wish.nodes > 1:
+            self._ready |= holders(room if wish.claim is None else wish.claim.open(room), wish.demand)
+
+    def first_fit(self, endings: Iterator[Ending]) -> Parts | None:
+        """Go on to the first ending by which the job fits, and return where it does; None: not after all of them."""
+        columns, freed, ready, reach = self._columns, self._freed, self._ready, self._reach
+        need_cpu, need_mem, need_gpu = self._wish.demand
+        for end_s, _, given in endings:
+            first = end_s > self.at_s
+            if first:
+                self.at_s = end_s
+                if end_s > reach.until_s:
+                    reach.pass_to(end_s)
+            fits = False
+            for node, (cpu_milli, mem_mib, gpu_milli) in given:
+                bound = freed[node] = columns[node]
+                bound[0] += cpu_milli
+                bound[1] += mem_mib
+                bound[2] += gpu_milli
+                if need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2] and node in reach:
+                    fits = True
+                    ready.add(node)
+            if (fits or self.spans) and (parts := self._placed(given, alone=first)) is not None:
+                self.last = given
+                return parts
+        return None
+
+    def _placed(self, given: Parts, *, alone: bool) -> Parts | None:
+        """Return where the job goes after an ending that may have made the room for it."""
+        wish = self._wish
+        if self.spans and not self._grown_enough(given):
+            return None
+        if wish.nodes > 1 and len(self._ready) < wish.nodes:
+            return None
+        self.later = _with(self._room, self._freed)
+        usable = wish.usable(self.later, self.at_s)
+        parts = wish.place(self._place, usable)
+        # Where more nodes hold it than it needs, another end changes which of them are taken.
+        exact = wish.nodes == 1 or len(holders(usable, wish.demand)) == wish.nodes
+        self.alone = alone and not self.spans and exact
+        return parts
+
+    def _grown_enough(self, given: Parts) -> bool:
+        """Add to what all nodes have together, and say whether that is enough."""
+        sums, (need_cpu, need_mem, need_gpu) = self._sums, self._wish.demand
+        for _, (cpu_milli, mem_mib, gpu_milli) in given:
+            sums[0] += cpu_milli
+            sums[1] += mem_mib
+            sums[2] += gpu_milli
+        return need_cpu <= sums[0] and need_mem <= sums[1] and need_gpu <= sums[2]
+
+    def rest_of_moment(self, endings: Iterator[Ending]) -> None:
+        """Give back what ends in the same moment, too: many do, as tasks of one array."""
+        grown = False
+        for end_s, _, given in endings:
+            if end_s > self.at_s:
+                break
+            self.alone = False
+            for node, (cpu_milli, mem_mib, gpu_milli) in given:
+                bound = self._freed[node] = self._columns[node]
+                bound[0] += cpu_milli
+                bound[1] += mem_mib
+                bound[2] += gpu_milli
+            grown = True
+        if grown:
+            self.later = _with(self._room, self._freed)
 
 
 def promise(
@@ -142,56 +228,23 @@ def promise(
     `endings` come in the order of their ends. What ends in one moment is given back together. A window that begins is
     an ending that gives back less than nothing.
     """
-    # Free amounts of the nodes that something ended on, as plain numbers: most of what EASY costs is this loop.
-    freed: dict[int, list[int]] = {}
-    demand, claim, spans = wish.demand, wish.claim, placement.spans and wish.nodes == 1
-    sums = list(placement.reach(room))
-    reach = Reach(wish, spans=spans)
-    columns: list[list[int]] = room.free.T.tolist()
-    need_cpu, need_mem, need_gpu = demand
-    # Nodes that hold the demand, where it takes several.
-    ready = holders(room if claim is None else claim.open(room), demand) if wish.nodes > 1 else set()
-    parts: Parts | None = None
-    later = room
-    at_s, alone = -1.0, False
-    last: Parts = ()
-    for end_s, _, given in endings:
-        if parts is not None:
-            if end_s > at_s:
-                break
-            alone = False
-            later.give(given)
-            continue
-        alone = end_s > at_s and not spans
-        at_s, last, fits = end_s, given, False
-        reach.pass_to(at_s)
-        for node, (cpu_milli, mem_mib, gpu_milli) in given:
-            bound = freed[node] = columns[node]
-            bound[0] += cpu_milli
-            bound[1] += mem_mib
-            bound[2] += gpu_milli
-            if spans:
-                bound = sums
-                bound[0] += cpu_milli
-                bound[1] += mem_mib
-                bound[2] += gpu_milli
-            holds = need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2]
-            if holds and node in reach:
-                fits = True
-                ready.add(node)
-        if fits and (wish.nodes == 1 or len(ready) >= wish.nodes):
-            later = _with(room, freed)
-            usable = wish.usable(later, at_s)
-            parts = wish.place(placement.place, usable)
-            # Where more nodes hold it than it needs, another end changes which of them are taken.
-            alone = alone and (wish.nodes == 1 or len(holders(usable, demand)) == wish.nodes)
+    coming, claim = iter(endings), wish.claim
+    freeing = Freeing(room, wish, placement)
+    parts = freeing.first_fit(coming)
     if parts is None:
         return None
-    if claim is not None:
-        later = claim.lasting(later, at_s)
+    freeing.rest_of_moment(coming)
+    later = freeing.later if claim is None else claim.lasting(freeing.later, freeing.at_s)
     later.take(parts)
     steady = claim is None or claim.steady
-    return Promise(at_s, parts, later, alone and steady, frozenset(node for node, _ in last))
+    return Promise(
+        freeing.at_s,
+        parts,
+        later,
+        freeing.alone and steady,
+        frozenset(node for node, _ in freeing.last),
+        frozenset(node for node, _ in parts),
+    )
 
 
 def _with(room: Room, freed: dict[int, list[int]]) -> Room:

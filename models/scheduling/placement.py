@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 import numpy
 
-from models.scheduling.room import MILLI, Amounts, Ints, Mask, Parts, Room, amounts_of, exceeds
+from models.scheduling.room import MILLI, Amounts, Ints, Mask, Parts, Room, amounts_of
 
 Place = Callable[[Room, Amounts], Parts | None]
 # Which of many demands (resources × jobs) could be placed, each by itself.
@@ -36,33 +36,38 @@ class Placement(msgspec.Struct, frozen=True):
 
 def place_whole(room: Room, demand: Amounts) -> Parts | None:
     """Return the fullest node that holds the whole demand; None where none does."""
-    if exceeds(demand, room.most):
+    if room.is_short(demand):
         return None
-    free = room.free
-    nodes = ((free[0] >= demand[0]) & (free[1] >= demand[1]) & (free[2] >= demand[2])).nonzero()[0]
+    nodes = holding(room, demand)
     if not nodes.size:
         return None
-    return ((int(nodes[room.left[nodes].argmin()]), demand),)
+    return ((int(nodes[room.left_of(nodes).argmin()]), demand),)
 
 
 def holders(room: Room, demand: Amounts) -> set[int]:
     """Return the nodes that hold the whole demand."""
-    free = room.free
-    found = (free[0] >= demand[0]) & (free[1] >= demand[1]) & (free[2] >= demand[2])
-    return set(found.nonzero()[0].tolist())
+    return set(holding(room, demand).tolist())
+
+
+def holding(room: Room, demand: Amounts) -> Ints:
+    """Return the nodes that hold the whole demand, in their order."""
+    cpu_free, mem_free, gpu_free = room.free
+    fit: Mask = cpu_free >= demand[0]
+    fit &= mem_free >= demand[1]
+    fit &= gpu_free >= demand[2]
+    return fit.nonzero()[0]
 
 
 def place_equal(room: Room, demand: Amounts, nodes: int) -> Parts | None:
     """Return the fullest `nodes` that hold the demand each, as Slurm places a job of several; None: it waits."""
     if nodes == 1:
         return place_whole(room, demand)
-    if exceeds(demand, room.most):
+    if room.is_short(demand):
         return None
-    free = room.free
-    found = ((free[0] >= demand[0]) & (free[1] >= demand[1]) & (free[2] >= demand[2])).nonzero()[0]
+    found = holding(room, demand)
     if len(found) < nodes:
         return None
-    fullest = found[numpy.argsort(room.left[found], kind="stable")[:nodes]]
+    fullest = found[numpy.argsort(room.left_of(found), kind="stable")[:nodes]]
     return tuple((node, demand) for node in sorted(fullest.tolist()))
 
 
@@ -96,10 +101,16 @@ def fits_whole(room: Room, demands: Ints) -> Mask:
     cpu_milli, mem_mib, gpu_milli = amounts_of(demands.min(axis=1))
     free = room.free
     nodes = ((free[0] >= cpu_milli) & (free[1] >= mem_mib) & (free[2] >= gpu_milli)).nonzero()[0]
-    fit: Mask = numpy.zeros(demands.shape[1], dtype=numpy.bool_)
-    for cpu_milli, mem_mib, gpu_milli in free[:, nodes].T.tolist():
-        fit |= (demands[0] <= cpu_milli) & (demands[1] <= mem_mib) & (demands[2] <= gpu_milli)
+    fit: Mask = numpy.logical_or.reduce(_held_by(free[:, nodes], demands), axis=0)
     return fit
+
+
+def _held_by(free: Ints, demands: Ints) -> Mask:
+    """Return which of nodes (resources × nodes) holds which demand (resources × jobs) whole: nodes × jobs."""
+    found: Mask = free[0][:, None] >= demands[0]
+    found &= free[1][:, None] >= demands[1]
+    found &= free[2][:, None] >= demands[2]
+    return found
 
 
 def fits_equal(room: Room, demands: Ints, nodes: Ints) -> Mask:
@@ -107,9 +118,7 @@ def fits_equal(room: Room, demands: Ints, nodes: Ints) -> Mask:
     cpu_milli, mem_mib, gpu_milli = amounts_of(demands.min(axis=1))
     free = room.free
     found = ((free[0] >= cpu_milli) & (free[1] >= mem_mib) & (free[2] >= gpu_milli)).nonzero()[0]
-    left = free[:, found, None]
-    holds = (left[0] >= demands[0]) & (left[1] >= demands[1]) & (left[2] >= demands[2])
-    fit: Mask = holds.sum(axis=0) >= nodes
+    fit: Mask = _held_by(free[:, found], demands).sum(axis=0) >= nodes
     return fit
 
 
@@ -139,6 +148,40 @@ def spread_larger(empty: Room) -> Placement:
         return fits_whole(room, demands) | (fits_spread(room, demands) & ~fits_whole(empty, demands))
 
     return Placement(place, fits, spans=True)
+
+
+def fewest_nodes(empty: Room, demands: Ints) -> Ints:
+    """Return on how many nodes of an empty cluster each demand (resources × jobs) would fit at best, in equal parts."""
+    most = numpy.maximum(1, numpy.array(empty.most))[:, None]
+    found: Ints = (-(-demands // most)).max(axis=0, initial=1)
+    return found
+
+
+def equal_larger(empty: Room) -> Placement:
+    """Return the way to place where what no single node of an empty cluster holds goes on as few as could, equally.
+
+    So Slurm places a job of several nodes, and so planning takes it.
+    """
+    known: dict[Amounts, int] = {}
+
+    def place(room: Room, demand: Amounts) -> Parts | None:
+        if demand not in known:
+            known[demand] = int(fewest_nodes(empty, numpy.array(demand)[:, None])[0])
+        return place_equal(room, part_of(demand, known[demand]), known[demand])
+
+    def fits(room: Room, demands: Ints) -> Mask:
+        nodes = fewest_nodes(empty, demands)
+        return fits_equal(room, -(-demands // nodes), nodes)
+
+    return Placement(place, fits, spans=True)
+
+
+def part_of(demand: Amounts, nodes: int) -> Amounts:
+    """Return what a job needs on each of its nodes."""
+    if nodes == 1:
+        return demand
+    cpu_milli, mem_mib, gpu_milli = demand
+    return -(-cpu_milli // nodes), -(-mem_mib // nodes), -(-gpu_milli // nodes)
 
 
 def _between(demand: Amounts, first: int, end: int) -> Amounts:

@@ -21,6 +21,8 @@ Parts = tuple[tuple[int, Amounts], ...]
 
 RESOURCES = ("cpu_milli", "mem_mib", "gpu_milli")
 MILLI = 1000
+# A share of the nodes that are few enough to be looked at by themselves: one in so many.
+FEW = 8
 
 
 class Room:
@@ -46,9 +48,12 @@ class Room:
         """Return a room of its own, as free as this one."""
         return Room(self.free.copy(), self.total)
 
-    def within(self, other: Room) -> Room:
-        """Return a room that has what both have."""
-        return Room(numpy.minimum(self.free, other.free), self.total)
+    def within(self, first: Room, *others: Room) -> Room:
+        """Return a room that has what all have."""
+        free = numpy.minimum(self.free, first.free)
+        for other in others:
+            numpy.minimum(free, other.free, out=free)
+        return Room(free, self.total)
 
     @property
     def left(self) -> Floats:
@@ -58,12 +63,25 @@ class Room:
             self._left = cpu * self.free[0] + mem * self.free[1] + gpu * self.free[2]
         return self._left
 
+    def left_of(self, nodes: Ints) -> Floats:
+        """Return what these nodes have left: of few it is worked out for them alone."""
+        if self._left is None and FEW * len(nodes) <= self.free.shape[1]:
+            cpu_free, mem_free, gpu_free = self.free.take(nodes, axis=1)
+            cpu, mem, gpu = self._weights
+            some: Floats = cpu * cpu_free + mem * mem_free + gpu * gpu_free
+            return some
+        return self.left.take(nodes)
+
     @property
     def most(self) -> Amounts:
         """The most that is free of each resource on any node: a job that needs more fits on none."""
         if self._most is None:
             self._most = amounts_of(self.free.max(axis=1))
         return self._most
+
+    def is_short(self, demand: Amounts) -> bool:
+        """Whether it is known already that no node holds a demand; finding out costs as much as looking for one."""
+        return self._most is not None and exceeds(demand, self._most)
 
     def take(self, parts: Parts) -> None:
         """Take a job's parts."""

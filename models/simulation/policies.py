@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from accounting.errors import ModelError
+from accounting.errors import ConfigError
 from models.scheduling.ordering import ORDERINGS
 from models.scheduling.placement import PLACEMENTS
 from models.scheduling.run_time_guess import LastTwo
@@ -27,12 +27,12 @@ POLICIES: dict[str, Policy] = {
 
 
 def policies(names: Iterable[str], placement: str, seed: int = 1) -> dict[str, Policy]:
-    """Return the policies of these names with a way to place, and a seed; ModelError names those there are."""
+    """Return the policies of these names with a way to place, and a seed; ConfigError names those there are."""
     if placement not in PLACEMENTS:
-        raise ModelError(f"no placement is called {placement}; there are {', '.join(PLACEMENTS)}")
+        raise ConfigError(f"no placement is called {placement}; there are {', '.join(PLACEMENTS)}")
     found: dict[str, Policy] = {}
     for name in names:
         if name not in POLICIES:
-            raise ModelError(f"no policy is called {name}; there are {', '.join(POLICIES)}")
+            raise ConfigError(f"no policy is called {name}; there are {', '.join(POLICIES)}")
         found[name] = msgspec.structs.replace(POLICIES[name], placement=PLACEMENTS[placement], seed=seed)
     return found

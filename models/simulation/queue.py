@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy
 
 from models.scheduling.ordering import Waiting
@@ -13,6 +15,8 @@ NUMBER, CPU, MEM, GPU, FRESH, GROUP, NODES = range(7)
 ROWS = 7
 KEY, RUN, LIMIT = range(3)
 FIRST_SIZE = 256
+# So many jobs are taken out one by one; more are together.
+FEW = 2
 
 
 class Queue:
@@ -41,23 +45,27 @@ class Queue:
         """Return the longest each job may run."""
         return self._floats[LIMIT, self._begin : self._end]
 
-    def add(self, job: Waiting, key: float, group: int) -> None:
-        """Add a job of a group of users behind all with the same key."""
-        if self._end == self._ints.shape[1]:
-            self._make_space()
+    def add(self, job: Waiting, key: float, group: int, alike: int = 1) -> None:
+        """Add a job of a group of users behind all with the same key; of several that are `alike` numbers go on."""
+        if self._end + alike > self._ints.shape[1]:
+            self._make_space(alike)
         keys = self._floats[KEY, self._begin : self._end]
         place = self._end
         if len(keys) and keys[-1] > key:
             place = self._begin + int(keys.searchsorted(key, side="right"))
-            self._ints[:, place + 1 : self._end + 1] = self._ints[:, place : self._end]
-            self._floats[:, place + 1 : self._end + 1] = self._floats[:, place : self._end]
+            self._ints[:, place + alike : self._end + alike] = self._ints[:, place : self._end]
+            self._floats[:, place + alike : self._end + alike] = self._floats[:, place : self._end]
         self._ints[:, place] = (job.number, *job.demand, 1, group, job.nodes)
         self._floats[:, place] = (key, job.predicted_s, job.limit_s)
-        self._end += 1
+        if alike > 1:
+            self._ints[:, place + 1 : place + alike] = self._ints[:, place, None]
+            self._ints[NUMBER, place : place + alike] += numpy.arange(alike)
+            self._floats[:, place + 1 : place + alike] = self._floats[:, place, None]
+        self._end += alike
 
-    def _make_space(self) -> None:
+    def _make_space(self, more: int) -> None:
         jobs = len(self)
-        size = max(FIRST_SIZE, 2 * jobs)
+        size = max(FIRST_SIZE, 2 * (jobs + more))
         ints, floats = numpy.zeros((ROWS, size), dtype=numpy.int64), numpy.zeros((3, size))
         ints[:, :jobs] = self.ints
         floats[:, :jobs] = self._floats[:, self._begin : self._end]
@@ -87,6 +95,20 @@ class Queue:
         self._ints[:, place : self._end - 1] = self._ints[:, place + 1 : self._end]
         self._floats[:, place : self._end - 1] = self._floats[:, place + 1 : self._end]
         self._end -= 1
+
+    def remove_all(self, positions: Sequence[int]) -> None:
+        """Take the jobs at these positions out."""
+        if len(positions) <= FEW:
+            for position in sorted(positions, reverse=True):
+                self.remove(position)
+            return
+        stays = numpy.ones(len(self), dtype=numpy.bool_)
+        stays[list(positions)] = False
+        begin, end = self._begin, self._end - len(positions)
+        self._ints[:, begin:end], self._floats[:, begin:end] = (
+            rows[:, begin : self._end][:, stays] for rows in (self._ints, self._floats)
+        )
+        self._end = end
 
     def rearrange(self, places: Ints) -> None:
         """Give every job a new place, which is its key from now on."""

@@ -12,7 +12,6 @@ reservation out again only where the first job is another, or an end may have br
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ import numpy
 
 from models.scheduling.backfill import plan, promise
 from models.scheduling.ordering import dominant_share
-from models.scheduling.room import Ints, Mask
+from models.scheduling.room import Amounts, Ints, Mask, Parts
 from models.simulation.queue import CPU, FRESH, GPU, NODES
 from models.simulation.state import BESIDE, State
 
@@ -95,20 +94,44 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
     queue = state.queue
     columns = queue.ints[:, hits]
     tries = fitting(state, Tries(hits, columns[CPU : GPU + 1], kinds, columns[NODES]))
-    # Where jobs stood that have left the queue since: who stood behind them has moved up.
     started: list[int] = []
-    at = 0
+    before, at = Placed(), 0
     while at < len(tries.positions):
-        kind, stood = int(tries.kinds[at]), int(tries.positions[at])
-        position = stood - bisect_left(started, stood)
-        parts = state.place_at(queue, position, state.usable(kind))
+        kind, position = int(tries.kinds[at]), int(tries.positions[at])
+        before = placed(state, position, kind, before)
+        parts = before.parts
         if parts is None:
             # It fitted before others started; so did those behind it, of which few may be left.
             tries, at = fitting(state, tries.behind(at)), 0
             continue
-        state.start(queue, position, parts, beside=kind % 2 == BESIDE)
-        insort(started, stood)
+        state.launch(queue.number(position), parts, beside=kind % 2 == BESIDE)
+        started.append(position)
         at += 1
+    queue.remove_all(started)
+
+
+class Placed(NamedTuple):
+    """Where a job of a kind that needs so much on one node went; None: it does not fit."""
+
+    kind: int = -1
+    demand: Amounts = (0, 0, 0)
+    parts: Parts | None = None
+
+
+def placed(state: State, position: int, kind: int, before: Placed) -> Placed:
+    """Return where a job goes, given where the one `before` it went, since which nothing has changed but for that.
+
+    As all ways to place try the fullest node first, and that has become fuller, one that is alike goes there, too,
+    while it fits: so tasks of an array need not look at all nodes.
+    """
+    queue = state.queue
+    demand, nodes = queue.demand(position), queue.nodes(position)
+    if nodes == 1 and before.parts and len(before.parts) == 1 and before[:2] == (kind, demand):
+        ((node, _),) = before.parts
+        if state.holds(kind, node, demand):
+            return before
+    parts = state.place_at(queue, position, state.usable(kind))
+    return Placed(kind, demand, parts)
 
 
 class Tries(NamedTuple):

@@ -15,6 +15,7 @@ import msgspec
 import numpy
 
 from accounting.errors import ConfigError, ModelError
+from accounting.schema_hints import hint
 from models.scheduling.room import MILLI, Amounts, amounts_of
 from models.simulation.nodes import Cluster, Node, Reservation, cluster_of
 from models.simulation.trace import read_trace
@@ -75,7 +76,10 @@ def read_scenario(file: Path) -> Scenario:
         raise ConfigError(f"there is no scenario {file}; `rightsizer simulate --help` shows one") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{file} is not read: {error}") from None
-    except (msgspec.ValidationError, ModelError) as error:
+    except msgspec.ValidationError as error:
+        told = hint(error, Scenario) or "docs/simulation.md describes a scenario"
+        raise ConfigError(f"{file}: {error}; {told}") from None
+    except ModelError as error:
         raise ConfigError(f"{file}: {error}") from None
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 import msgspec
 import numpy
@@ -17,7 +18,7 @@ from models.scheduling.availability import Availability
 from models.scheduling.backfill import Claim, Ending, Promise, Wish
 from models.scheduling.ordering import Ordering, Waiting
 from models.scheduling.placement import Placement, fits_equal, place_equal
-from models.scheduling.room import Amounts, Ints, Mask, Parts, Room
+from models.scheduling.room import Amounts, Ints, Mask, Parts, Room, amounts_of, exceeds
 from models.simulation.queue import GROUP, Queue
 
 # Jobs of one kind may use the same: all that is free, or what is free beside the promise too. With windows there are
@@ -76,16 +77,17 @@ class State:
         self.promise: Promise | None = None
         self._usable: dict[int, Room] = {}
 
-    def enqueue(self, job: Waiting) -> None:
-        """Let a job wait."""
-        self.waiting[job.number] = job
+    def enqueue(self, job: Waiting, alike: int = 1) -> None:
+        """Let a job wait, or several that are alike, whose numbers go on from it."""
+        for number in range(job.number, job.number + alike):
+            self.waiting[number] = job
         queue = self.queue
         if self.ordering.fair:
             queue = self.lanes.setdefault(job.user, Queue())
             if job.user not in self.blocked:
                 self.ready.add(job.user)
         group = self.windows.group_of.get(job.user, 0) if self.windows else 0
-        queue.add(job, self.ordering.key(job), group)
+        queue.add(job, self.ordering.key(job), group, alike)
         self.arrived = True
 
     def kinds(self, queue: Queue, hits: Ints, now_s: float) -> Ints:
@@ -110,15 +112,24 @@ class State:
         return self._usable[kind]
 
     def _bounded(self, kind: int) -> Room:
-        room = self.room
+        bounds = self._bounds(kind)
+        return self.room.within(*bounds) if bounds else self.room
+
+    def _bounds(self, kind: int) -> list[Room]:
+        """Return what a kind of jobs is kept within, beside what is free now."""
+        bounds = []
         if kind % 2 == BESIDE and self.promise is not None:
-            room = room.within(self.promise.beside)
+            bounds.append(self.promise.beside)
         if self.windows is not None:
             group, passed = divmod(kind // 2, len(self.windows.ahead) + 1)
-            for shortage in self.windows.ahead[:passed]:
-                room = room.within(shortage.room)
-            room = self.windows.open_to(room, group)
-        return room
+            bounds += [shortage.room for shortage in self.windows.ahead[:passed]]
+            bounds += self.windows.bounds_of(group)
+        return bounds
+
+    def holds(self, kind: int, node: int, demand: Amounts) -> bool:
+        """Whether a node has a demand free for a kind of jobs."""
+        rooms = (self.room, *self._bounds(kind))
+        return not any(exceeds(demand, amounts_of(room.free[:, node])) for room in rooms)
 
     @property
     def changes_at_s(self) -> float:
@@ -138,6 +149,10 @@ class State:
         """Start a waiting job here, `beside` the promise if it outlasts that."""
         number = queue.number(position)
         queue.remove(position)
+        self.launch(number, parts, beside=beside)
+
+    def launch(self, number: int, parts: Parts, *, beside: bool = False) -> None:
+        """Start a job that is taken out of its queue apart."""
         self._usable.clear()
         self.room.take(parts)
         if number == self.promise_of:
@@ -155,15 +170,9 @@ class State:
         if self.windows is not None:
             self.windows.take(running.parts, running.latest_s)
 
-    def begin(self, running: dict[int, Running]) -> None:
-        """Note what runs already, in a room that lacks it."""
-        self.running = running
-        self.endings = sorted(
-            Ending(one.expected_end_s, number, one.parts) for number, one in running.items()
-        )
-        if self.windows is not None:
-            for one in running.values():
-                self.windows.take(one.parts, one.latest_s)
+    def begin(self, running: Mapping[int, Running], endings: Sequence[Ending]) -> None:
+        """Note what runs already, in a room and windows that lack it; `endings` are its ends in their order."""
+        self.running, self.endings = dict(running), list(endings)
 
     def expect(self, number: int, end_s: float) -> None:
         """Expect a running job to end at another time."""
@@ -186,7 +195,11 @@ class State:
 
     def changes(self) -> Iterable[Ending]:
         """Return what runs, and windows, in the order in which they end, or begin."""
-        return self.endings if self.windows is None else heapq.merge(self.endings, self.windows.coming)
+        coming = self.windows.coming if self.windows else ()
+        if not coming:
+            return self.endings
+        first = bisect_left(self.endings, coming[0])
+        return chain(islice(self.endings, first), heapq.merge(islice(self.endings, first, None), coming))
 
     def claim(self, queue: Queue, position: int) -> Claim | None:
         """Return what a job may use of rooms of the future, None: all."""

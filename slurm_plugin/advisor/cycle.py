@@ -18,6 +18,7 @@ from accounting.advice import Cycle
 from accounting.errors import RightsizerError, SlurmError
 from models.planning import planning
 from models.planning.checks import check
+from models.planning.interval_calibration import UNCALIBRATED, Calibration, calibrated_plan
 from models.planning.problem import Bounds, Coming, Plan, Problem
 from slurm_plugin.advisor.changes import changes_of, writable
 from slurm_plugin.advisor.evidence import cycle_of
@@ -30,6 +31,7 @@ from slurm_plugin.advisor.sizing import LateSizing
 from slurm_plugin.advisor.state_file import State, read_state, write_state
 from slurm_plugin.advisor.unmoved import unmoved
 from slurm_plugin.config import Advisor as Settings
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway
 from slurm_plugin.slurm.queue import FactorChange, Snapshot, Written
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 
 # Returns samples of the jobs to come; hears of the snapshot.
 Forecast = Callable[[Snapshot], Sequence[Sequence[Coming]]]
+# Returns what came of starts that were foreseen, at the moment of a snapshot.
+PastStarts = Callable[[Snapshot], Calibration]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +68,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     apply: bool
     keeps: bool
     forecast: Forecast | None = None
+    past_starts: PastStarts | None = None
     late_sizing: LateSizing | None = None
 
 
@@ -75,7 +80,8 @@ class Advisor:
         self._folder = Path(means.settings.directory)
         self._expectations = Expectations(None)
         self._state = read_state(self._folder) if means.keeps else State()
-        self._complaint = ""
+        self._failures = SaidOnce()
+        self._forgetful = SaidOnce()
 
     def cycle(self) -> Outcome:
         """Go through one cycle; any error means that nothing further was changed in it."""
@@ -93,14 +99,15 @@ class Advisor:
         known = self._told_of()
         shadow, problem = unmoved(self._state.shadow, snapshot, self._problem(snapshot), settings.horizon_s)
         self._state = State(time_s=snapshot.time_s, shadow=shadow)
-        plan = writable(planning.plan(problem, bounds_of(settings)), problem)
+        rolled = writable(planning.plan(problem, bounds_of(settings)), problem)
+        plan = calibrated_plan(rolled, self._calibration(snapshot))
         changes = changes_of(plan)
         written = self._reorder(changes) if acts else []
         if not self.means.apply:
             gateway.reorder(changes)  # which logs what it would do
         cycle = self._written_down(snapshot, problem, plan, written, known, acts=acts, control=control)
         if acts:
-            self._size_late(snapshot, plan)
+            self._size_late(snapshot, rolled)
         return Outcome(
             snapshot=snapshot,
             problem=problem,
@@ -133,12 +140,24 @@ class Advisor:
             foreseen = msgspec.structs.replace(problem, coming=coming)
             check(foreseen)
         except RightsizerError as error:
-            if str(error) != self._complaint:
+            if self._failures.is_new(str(error)):
                 log.warning("plans go without a forecast: %s", error)
-            self._complaint = str(error)
             return problem
-        self._complaint = ""
+        self._failures.over()
         return foreseen
+
+    def _calibration(self, snapshot: Snapshot) -> Calibration:
+        """Return how intervals are to be calibrated; not at all where what came of earlier ones cannot be read."""
+        if self.means.past_starts is None:
+            return UNCALIBRATED
+        try:
+            found = self.means.past_starts(snapshot)
+        except RightsizerError as error:
+            if self._forgetful.is_new(str(error)):
+                log.warning("intervals of expected starts are not calibrated: %s", error)
+            return UNCALIBRATED
+        self._forgetful.over()
+        return found
 
     def _told_of(self) -> Collection[int]:
         """Return the records that waited in the last cycle, which has told of them."""

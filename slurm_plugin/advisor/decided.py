@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
-import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from accounting.decisions import Decision
 from accounting.errors import StoreError
-from accounting.journal import PATTERN, read_journal
+from accounting.journal import PATTERN, is_older, read_journal
+from slurm_plugin.day_files import DAY_S
+from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 
-# A decision is journalled before its job is in the queue, and for no longer than this.
-NOT_QUEUED_YET_S = 600.0
-DAY_S = 86400.0
-_DAY = re.compile(r"-(\d{8})\.jsonl\Z")
+# A decision is journalled before its job is in the queue, in the same call of slurmctld: what is older than this when
+# the queue is read has its job there, or none. Where hundreds come a second, all of so many seconds are held.
+NOT_QUEUED_YET_S = 10.0
 
 
 class Decided:
@@ -27,7 +26,7 @@ class Decided:
         self._folder = folder
         self._offsets: dict[str, int] = {}
         self._by_id: dict[str, Decision] = {}
-        self._complaint = ""
+        self._failures = SaidOnce()
 
     def of(self, named: Mapping[str, float], now_s: float) -> Mapping[str, Decision]:
         """Return the decisions by id. `named` are the ids that waiting jobs name, and when each was submitted.
@@ -36,17 +35,18 @@ class Decided:
         """
         self._skip(min(named.values(), default=now_s))
         try:
-            parts = read_journal(self._folder, self._offsets)
+            for part in read_journal(self._folder, self._offsets):
+                self._offsets[part.file] = part.read_bytes
+                self._by_id |= {
+                    one.id: one
+                    for one in part.decisions
+                    if one.id in named or now_s - one.time_s < NOT_QUEUED_YET_S
+                }
         except StoreError as error:
-            self._complain(str(error))
-            parts = []
-        for part in parts:
-            self._offsets[part.file] = part.read_bytes
-            self._by_id |= {
-                one.id: one
-                for one in part.decisions
-                if one.id in named or now_s - one.time_s < NOT_QUEUED_YET_S
-            }
+            if self._failures.is_new(str(error)):
+                log.warning("what was decided before is not known: %s", error)
+        else:
+            self._failures.over()
         self._by_id = {
             name: one
             for name, one in self._by_id.items()
@@ -56,13 +56,6 @@ class Decided:
 
     def _skip(self, since_s: float) -> None:
         """Pass over the files of days before the oldest of these jobs was submitted."""
-        first = time.strftime("%Y%m%d", time.gmtime(since_s - DAY_S))
         for file in self._folder.glob(PATTERN):
-            day = _DAY.search(file.name)
-            if file.name not in self._offsets and day and day[1] < first:
+            if file.name not in self._offsets and is_older(file, since_s - DAY_S):
                 self._offsets[file.name] = file.stat().st_size
-
-    def _complain(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.warning("what was decided before is not known: %s", complaint)

@@ -8,7 +8,8 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
-from models.families import Family, family_keys, normal_name
+from models.families import Family, family_keys, wide_keys
+from models.job_names import normal_name
 from slurm_plugin.advisor.run_time import RunTime, by_limit, request_of, within_limit
 from slurm_plugin.slurm.queue import QueuedJob
 
@@ -50,4 +51,9 @@ class Expectations:
         families = family_keys(request)
         joined = predictor.joined(families)
         estimate = predictor.wall_time(request)
-        return _Remembered(families, joined, None if estimate is None else within_limit(job, estimate))
+        if estimate is not None:
+            return _Remembered(families, joined, within_limit(job, estimate))
+        families = (*families, *wide_keys(request))
+        joined = predictor.joined(families)
+        wide = predictor.wide_wall_time(request)
+        return _Remembered(families, joined, None if wide is None else within_limit(job, *wide))

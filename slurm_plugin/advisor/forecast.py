@@ -94,7 +94,7 @@ class Forecast:
             .order_by(column.submit_s.desc(), column.job_id)
             .limit(MOST_ROWS)
         )
-        engine = open_store(self._url, upgrade=False)
+        engine = open_store(self._url)
         try:
             return list(read_batches(engine, query))
         finally:

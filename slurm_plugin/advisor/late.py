@@ -3,7 +3,8 @@
 It has no rule of sizing of its own: policy, floors, what the script fixes, opt-outs and the prediction are those of a
 submission, by the very function that answers one (service/decide.py). It decides whether a job may be touched at all,
 and whether what a submission would get now is worth writing: less than it has, by the site's `min_saving`; or more,
-because jobs like it have needed more since we cut it. GPUs, and memory that comes with them, stay as granted at submit.
+because jobs like it have needed more since we cut it; or all that it asked for, where a brake has stopped cutting jobs
+like it. GPUs, and memory that comes with them, stay as granted at submit.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import msgspec
 from accounting.decisions import Decision, DimensionReason, Fixed
 from accounting.request import Dimension, Grant, JobRequest, granted
 from accounting.token import Token, find_token, format_token, replace_token
-from models.families import normal_name
+from models.job_names import normal_name
 from slurm_plugin.advisor.standing import FIELDS, KINDS, Standing, standing_of, stays
+from slurm_plugin.brakes.words import words_of
+from slurm_plugin.policy.braked import Brake
 from slurm_plugin.policy.messages import changes_in_words
+from slurm_plugin.policy.rules import Terms
 from slurm_plugin.policy.submission import NOT_BATCH, OPTED_OUT, opts_out
-from slurm_plugin.service.decide import BY_CLIENT, NOTHING_FIXED, Answer
+from slurm_plugin.service.decide import BRAKED, BY_CLIENT, NOTHING_FIXED, Answer
 from slurm_plugin.slurm.queue import QueuedJob, Resize
 
 NOT_OURS = "no-token"
@@ -46,7 +50,7 @@ def size_again(
     job: QueuedJob,
     decisions: Mapping[str, Decision],
     decide: Decide,
-    min_saving: Callable[[JobRequest], float],
+    terms_for: Callable[[JobRequest], Terms],
     decision_id: str,
     now_s: float,
     *,
@@ -54,8 +58,8 @@ def size_again(
 ) -> Again | str:
     """Return the change of one waiting record, or why it is left as it is.
 
-    `decisions` are the journalled ones by id, `min_saving` is the share of what it holds below which a cut is not worth
-    it, `cpus_stay` that no CPUs may be changed on this release.
+    `decisions` are the journalled ones by id, `terms_for` returns what the site's rules and brakes say now, `cpus_stay`
+    is that no CPUs may be changed on this release.
     """
     token = find_token(job.admin_comment)
     reason = why_left(job, token)
@@ -65,7 +69,11 @@ def size_again(
     if isinstance(standing, str):
         return standing
     kept = stays(standing.request, cpus=cpus_stay)
-    answer = decide(undecided(standing, kept, token, decision_id, now_s), job.comment)
+    terms = terms_for(standing.request)
+    fresh = undecided(standing, kept, token, decision_id, now_s)
+    if terms.brake is not None:
+        return given_back(job, standing, kept, fresh, terms.brake)
+    answer = decide(fresh, job.comment)
     if answer.decision.mode != "enforce":
         return f"mode-{answer.decision.mode}"
     if answer.prediction is None or answer.decision.reason == "no-evidence":
@@ -73,13 +81,41 @@ def size_again(
     decision = as_standing(answer.decision, standing, kept)
     before, after = granted(standing.request, standing.grant), granted(standing.request, decision.grant)
     raises = _total(after) > _total(before) or after.cpus > before.cpus
-    if not raises and not saves(before, after, min_saving(standing.request)):
+    if not raises and not saves(before, after, terms.limits.min_saving):
         return SCRIPT_NOT_KNOWN if decision.fixed is None else FITS
     return Again(
-        change=change_of(job, before, after, decision, answer.prediction.basis),
+        change=change_of(job, before, after, decision, f"from {answer.prediction.basis}"),
         decision=decision,
         raises=raises,
     )
+
+
+def given_back(
+    job: QueuedJob, standing: Standing, kept: Mapping[Dimension, str], fresh: Decision, brake: Brake
+) -> Again | str:
+    """Return the change that gives a record what it asked for, as far as that can be changed; BRAKED where it has it.
+
+    The mode stays `enforce`: a write that is cut off after its token is done again, and who is let go is sized again.
+    """
+    request, why = standing.request, f"cutting {words_of(brake)} is stopped"
+    asked: tuple[tuple[Dimension, int | None], ...] = (
+        ("memory", request.mem_mib),
+        ("cores", request.cpus_per_task and request.cpus),
+        ("gpus", request.gpus),
+    )
+    reasons = tuple(
+        DimensionReason(
+            dimension=name, asked=amount, predicted=None, granted=amount, reason=kept.get(name, why)
+        )
+        for name, amount in asked
+        if amount is not None
+    )
+    whole = msgspec.structs.replace(fresh, mode="enforce", dimensions=reasons)
+    decision = msgspec.structs.replace(as_standing(whole, standing, kept), reason=BRAKED)
+    before, after = granted(request, standing.grant), granted(request, decision.grant)
+    if before == after:
+        return BRAKED
+    return Again(change=change_of(job, before, after, decision, f"as {why}"), decision=decision, raises=True)
 
 
 def why_left(job: QueuedJob, token: Token | None) -> str:
@@ -161,9 +197,7 @@ def _total(request: JobRequest) -> int:
     return request.mem_mib or 0
 
 
-def change_of(
-    job: QueuedJob, before: JobRequest, after: JobRequest, decision: Decision, basis: str
-) -> Resize:
+def change_of(job: QueuedJob, before: JobRequest, after: JobRequest, decision: Decision, why: str) -> Resize:
     """Return what is to be written: what differs, and the new token in the old one's place."""
     fields = {kind: getattr(after, kind) for kind in KINDS if getattr(after, kind) != getattr(before, kind)}
     words = ", ".join(changes_in_words(decision.request, decision.grant)) or "what was asked for"
@@ -171,7 +205,7 @@ def change_of(
         job_id=job.job_id,
         uid=job.uid,
         num_tasks=job.num_tasks,
-        reason=f"gets {words}, from {basis}",
+        reason=f"gets {words}, {why}",
         admin_comment=replace_token(job.admin_comment, format_token(decision)),
         **fields,
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from accounting.errors import RightsizerError
 from slurm_plugin.advisor.cycle import Advisor, Outcome
+from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +26,15 @@ def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], Non
     Pauses are counted by a clock that nobody sets.
     """
     period_s = advisor.means.settings.period_s
-    complaint = ""
+    failures = SaidOnce()
     while not stop.is_set():
         began_s = time.monotonic()
         try:
             told(advisor.cycle())
-            complaint = ""
+            failures.over()
         except Exception as error:  # the loop must go on, whatever a cycle meets
-            if repr(error) != complaint:
+            if failures.is_new(repr(error)):
                 log.error("%s: %s", LEFT_ALONE, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
-            complaint = repr(error)
             stand_back(advisor)
         stop.wait(max(0.0, period_s - (time.monotonic() - began_s)))
     if advisor.means.apply:

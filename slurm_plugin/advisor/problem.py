@@ -6,6 +6,7 @@ reason; an exclusive job takes whole nodes; one that no node holds takes several
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from models.planning.problem import Coming, Machine, Pending, Problem
@@ -147,8 +148,22 @@ def _pending(
         fair_share=job.fair_share,
         kept=kept,
         out=place.out,
+        deadline_s=deadline_of(job, now_s),
         tier=tier,
     )
+
+
+def deadline_of(job: QueuedJob, now_s: float) -> float:
+    """Return by when a job that may run to its limit has to end (seconds from now; infinite: by no time).
+
+    One that would be content with less than its limit is given the rest on top: Slurm gives it up as much later.
+    """
+    if not job.deadline_s:
+        return math.inf
+    limit_s = limit_of(job)
+    # Of a job without a limit Slurm asks nothing but that it begins.
+    least_s = job.least_limit_s or (0.0 if job.limit_s is None else limit_s)
+    return job.deadline_s - now_s + limit_s - min(least_s, limit_s)
 
 
 def tasks_of(job: QueuedJob) -> int:

@@ -45,8 +45,8 @@ def by_limit(job: QueuedJob, why: str) -> RunTime:
     return RunTime(likely_s=limit_s, upper_s=limit_s, basis=f"its limit, since {why}")
 
 
-def within_limit(job: QueuedJob, estimate: Estimate) -> RunTime:
-    """Return an estimate as a run time; one that is no number counts for nothing."""
+def within_limit(job: QueuedJob, estimate: Estimate, whose: str = "jobs like it") -> RunTime:
+    """Return an estimate, by `whose` jobs, as a run time; one that is no number counts for nothing."""
     if not (math.isfinite(estimate.likely) and math.isfinite(estimate.upper)) or estimate.likely <= 0:
         return by_limit(job, "what is predicted of it makes no sense")
     limit_s = limit_of(job)
@@ -54,7 +54,7 @@ def within_limit(job: QueuedJob, estimate: Estimate) -> RunTime:
     return RunTime(
         likely_s=likely_s,
         upper_s=min(limit_s, max(likely_s, estimate.upper)),
-        basis=f"{estimate.jobs} earlier jobs like it",
+        basis=f"{estimate.jobs} earlier {whose}",
         jobs=estimate.jobs,
     )
 

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from accounting.decisions import Decision, Fixed
+from accounting.key_file import journal_key
 from accounting.request import JobRequest
 from accounting.token import find_token
 from slurm_plugin.advisor.decided import Decided
@@ -24,7 +25,7 @@ from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, STARTS_NOW, Again, alike
 from slurm_plugin.advisor.left_alone import LeftAlone
 from slurm_plugin.advisor.standing import cpus_must_stay
 from slurm_plugin.config import Config
-from slurm_plugin.policy.rules import terms_for
+from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import Answer, chain_settings_of, fill_in
@@ -59,7 +60,7 @@ class LateSizing:
         self._model = model or CurrentModel(Path(config.models.directory), chain_settings_of(config))
         self._facts = CurrentFacts(config)
         self._decided = Decided(folder)
-        self._journal = Journal(folder, name=JOURNAL)
+        self._journal = Journal(folder, JOURNAL, journal_key(config.service.journal_key))
         self._cpus_stay = cpus_must_stay(read_release())
         self._left_alone = LeftAlone()
         self._asked: JobRequest | None = None
@@ -71,6 +72,7 @@ class LateSizing:
         self._model.refresh()
         self._model.catch_up()
         self._facts.refresh_when_due()
+        self._facts.refresh_brakes()
 
     def run(self, snapshot: Snapshot, gateway: Resizer, starting: frozenset[int]) -> list[Written]:
         """Size what waits; return what became of each change. `starting` are those that Slurm would start now.
@@ -132,7 +134,7 @@ class LateSizing:
             job,
             decisions,
             self._decide,
-            self._min_saving,
+            self._terms_for,
             os.urandom(6).hex(),
             now_s,
             cpus_stay=self._cpus_stay,
@@ -166,8 +168,8 @@ class LateSizing:
         own = {name: getattr(undecided, name) for name in ("id", "request", "replaces")}
         return msgspec.structs.replace(known, decision=msgspec.structs.replace(known.decision, **own))
 
-    def _min_saving(self, request: JobRequest) -> float:
-        return terms_for(request, self._config, self._facts.facts).limits.min_saving
+    def _terms_for(self, request: JobRequest) -> Terms:
+        return terms_for(request, self._config, self._facts.facts)
 
 
 def _named(job: QueuedJob) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.decisions import Decision
 from accounting.request import Dimension, Grant, JobRequest, granted
-from accounting.token import Token, asked_request, granted_by
+from accounting.token import Token, asked_request, granted_by, tells_of
 from slurm_plugin.slurm.queue import QueuedJob
 
 CHANGED = "changed-since"
@@ -25,7 +25,6 @@ FIELDS: Mapping[Dimension, tuple[str, ...]] = {
     "cores": ("cpus_per_task",),
     "memory": ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib"),
 }
-AMOUNTS = ("num_tasks", "nodes", *(name for names in FIELDS.values() for name in names))
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision])
     if asked is None:
         return NOTHING_ASKED
     earlier = next((decisions[name] for name in (token.decision_id, token.was) if name in decisions), None)
-    if earlier is not None and not is_of(earlier, job, asked):
+    if earlier is not None and not tells_of(asked, earlier):
         earlier = None
     named = msgspec.structs.replace(asked, job_name=job.name, script_signature=token.signature)
     request = earlier.request if earlier else named
@@ -58,13 +57,6 @@ def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision])
     if grant is None:
         return CHANGED
     return Standing(request=as_it_waits(request, job), grant=grant, earlier=earlier)
-
-
-def is_of(decision: Decision, job: QueuedJob, asked: JobRequest) -> bool:
-    """Whether a decision is the one that a job's token tells of: the same user, the same amounts."""
-    return decision.request.user == job.user and all(
-        getattr(decision.request, name) == getattr(asked, name) for name in AMOUNTS
-    )
 
 
 def stands_at(job: QueuedJob, request: JobRequest) -> bool:

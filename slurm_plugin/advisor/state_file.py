@@ -10,7 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
+from accounting.owned_files import make_folder
 from models.planning.shadow import Shadow
 from slurm_plugin.whole_file import replace_whole
 
@@ -33,7 +35,7 @@ def read_state(folder: Path) -> State:
         return msgspec.json.decode(file.read_bytes(), type=State)
     except FileNotFoundError:
         return State()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
         log.warning(
@@ -50,7 +52,7 @@ def read_state(folder: Path) -> State:
 def write_state(folder: Path, state: State) -> None:
     """Write what is to be kept; ServiceError where the disk refuses it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         replace_whole(folder / NAME, msgspec.json.encode(state))
     except OSError as error:
         raise _refused(folder, error) from None

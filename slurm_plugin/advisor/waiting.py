@@ -10,8 +10,10 @@ import math
 
 import msgspec
 
+from accounting.token import find_token
 from models.planning.problem import Pending
 from models.scheduling.room import MILLI
+from slurm_plugin.service.decide import BRAKED
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
 
@@ -43,6 +45,15 @@ def why_it_waits(job: QueuedJob, ahead: int) -> str:
     if ahead and job.reason == "None":
         words += f"; {first}"
     return f"{words} ({job.reason})"
+
+
+def why_whole(job: QueuedJob) -> str:
+    """Say that a job has what it asked for because cutting jobs like it is stopped; '' where that is not so."""
+    token = find_token(job.admin_comment)
+    if token is None or token.reason != BRAKED:
+        return ""
+    has = "what it asked for, but fewer GPUs" if token.granted else "what it asked for"
+    return f"it has {has}, because cutting jobs like it is stopped; `rightsizer doctor` says why"
 
 
 def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...]) -> int:

@@ -8,9 +8,11 @@ import click
 
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.lazy import LazyGroup
+from slurm_plugin.cli.shown_text import visible
 
 COMMANDS = {
     "advise": "slurm_plugin.cli.advise:advise",
+    "audit": "slurm_plugin.cli.audit:audit",
     "collect": "slurm_plugin.cli.collect:collect",
     "config": "slurm_plugin.cli.config:config_group",
     "demo": "slurm_plugin.cli.demo:demo",
@@ -32,6 +34,7 @@ COMMANDS = {
     "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
     "serve": "slurm_plugin.cli.serve:serve",
     "simulate": "slurm_plugin.cli.simulate:simulate",
+    "store": "slurm_plugin.cli.store:store_group",
     "train": "slurm_plugin.cli.train:train",
 }
 
@@ -56,5 +59,5 @@ def main() -> None:
     try:
         rightsizer(prog_name="rightsizer")
     except RightsizerError as error:
-        click.echo(f"rightsizer: {error}", err=True)
+        click.echo(f"rightsizer: {visible(str(error))}", err=True)
         sys.exit(error.exit_code)

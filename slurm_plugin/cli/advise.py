@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,10 @@ import click
 
 from accounting.errors import SlurmError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.log_lines import log_to_stderr
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from slurm_plugin.advisor.cycle import Advisor, Outcome
@@ -59,11 +61,7 @@ def advise(
 
     check_options(once=once, watches=watches, apply=apply, undo=undo, expired=expired)
     config = load_config(config_file)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if apply or undo else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    log_to_stderr(warnings_alone=not (apply or undo))
     logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's schema is no news of the queue
     if undo:
         take_back(open_gateway(config, apply=True), only_expired=expired)
@@ -91,6 +89,7 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
     from models.planning.arrivals import FORESEEN_S
     from slurm_plugin.advisor.cycle import Advisor, Means
     from slurm_plugin.advisor.forecast import Forecast
+    from slurm_plugin.advisor.past_starts import PastStarts
     from slurm_plugin.advisor.sizing import LateSizing
     from slurm_plugin.service.current_model import CurrentModel
     from slurm_plugin.service.decide import chain_settings_of
@@ -104,7 +103,8 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
             model=model,
             apply=apply,
             keeps=keeps,
-            forecast=Forecast(config.store.url, gateway.cluster, min(FORESEEN_S, config.advisor.horizon_s)),
+            forecast=Forecast(store_url(config), gateway.cluster, min(FORESEEN_S, config.advisor.horizon_s)),
+            past_starts=PastStarts(store_url(config), gateway.cluster),
             late_sizing=LateSizing(config, model) if apply and config.advisor.late_sizing else None,
         )
     )

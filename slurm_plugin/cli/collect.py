@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
 
 SERVICE_WINDOW_S = 30.0
 # Slurm may end a job's own processes without a word: then no more than this is lost.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 import msgspec
 
+from accounting.errors import ConfigError, StoreError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Policy, config_path, load_config
+from slurm_plugin.config import Config, Policy
+from slurm_plugin.config_file import config_path, load_config
 
 
 @click.group("config")
@@ -33,7 +36,7 @@ def show(config_file: str | None, output_format: str) -> None:
     Example:
       rightsizer config show > /etc/rightsizer/rightsizer.toml
     """
-    from slurm_plugin.config import render_config
+    from slurm_plugin.config_file import render_config
 
     config = load_config(config_file)
     click.echo(
@@ -59,19 +62,24 @@ def check(
 ) -> None:
     """Say whether the configuration is valid, and which rule a job would meet.
 
-    The first problem is named with its key.
+    The first problem is named with its key: also a time zone that this machine does not know, a file that cannot be
+    read, or a store's URL that no database has. Whether the store answers, `rightsizer doctor` says.
 
     \b
     Example:
       rightsizer config check --partition gpu --user ann
     """
     from accounting.request import JobRequest
+    from slurm_plugin.brakes.pulled import pulled_file
+    from slurm_plugin.brakes.words import words_of
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.rules import terms_for
     from slurm_plugin.slurm.groups import members_of_rules
 
     config = load_config(config_file)
-    facts = SiteFacts(groups=members_of_rules(config))
+    check_reached(config)
+    brakes = pulled_file(config.brakes).read().brakes
+    facts = SiteFacts(groups=members_of_rules(config), brakes=brakes)
     note(
         f"{config_path(config_file) or 'the built-in defaults'}: valid, mode {config.mode}, {len(config.rules)} rules"
     )
@@ -79,12 +87,34 @@ def check(
         return
     job = JobRequest(user=user, partition=partition, account=account, qos=qos, job_name=name)
     terms = terms_for(job, config, facts)
-    held = {"rule": terms.rule or "none", "mode": terms.mode, "enrolled": "yes" if terms.enrolled else "no"}
+    held: dict[str, object] = {
+        "rule": terms.rule or "none",
+        "mode": terms.mode,
+        "enrolled": "yes" if terms.enrolled else "no",
+        "brake": "none" if terms.brake is None else words_of(terms.brake),
+    }
     limits = msgspec.structs.asdict(terms.limits)
     held |= {name: limits[name] for name in limits if name in Policy.__struct_fields__}
     print_rows(
         [{"what holds for this job": what, "value": value} for what, value in held.items()], output_format
     )
+
+
+def check_reached(config: Config) -> None:
+    """Raise RightsizerError where what the configuration names cannot be used: time zone, carbon file, store's URL."""
+    from accounting.store.database import check_url
+    from slurm_plugin.energy_site import energy_site
+    from slurm_plugin.secret_urls import store_url
+
+    energy_site(config.energy)
+    secret = config.store.url_file
+    if secret and Path(secret).exists() and not os.access(secret, os.R_OK):
+        note(f"the store's URL is not checked: {secret} is not yours to read")
+        return
+    try:
+        check_url(store_url(config))
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
 
 
 @config_group.command("hook")
@@ -126,7 +156,25 @@ def pseudonym_key(file: Path) -> None:
     Example:
       rightsizer config pseudonym-key /etc/rightsizer/pseudonym.key
     """
-    from accounting.pseudonym_key import make_key
+    from accounting.key_file import make_key
 
     make_key(file)
     note(f"made {file}; who can read it can tell whose pseudonym is whose")
+
+
+@config_group.command("journal-key")
+@click.argument("file", type=click.Path(path_type=Path))
+def journal_key(file: Path) -> None:
+    """Make a new key for the links of the decision journal, in a file that only you can read.
+
+    Make it as the service's user, and name it in service.journal_key. Lines that another key linked cannot be checked
+    with it.
+
+    \b
+    Example:
+      rightsizer config journal-key /etc/rightsizer/journal.key
+    """
+    from accounting.key_file import make_key
+
+    make_key(file, "journal")
+    note(f"made {file}; whoever can read it can forge the journal")

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from accounting.errors import ConfigError, ServiceError
-from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import config_path, load_config
+from slurm_plugin.cli.output import EXIT_PROBLEMS, config_option, format_option, note, print_rows
+from slurm_plugin.config_file import config_path, load_config
 from slurm_plugin.doctor.checks import judge, not_configured
 from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.look import complaint_of, look
 
 if TYPE_CHECKING:
     from slurm_plugin.doctor.seen import Seen
-
-# A check found problems.
-EXIT_PROBLEMS = 3
 
 
 @click.command("doctor")
@@ -64,7 +61,8 @@ def examined(config_file: str | None, now_s: float) -> tuple[Seen | None, list[F
         config, path = load_config(config_file), config_path(config_file)
     except ConfigError as error:
         return None, not_configured(complaint_of(error))
-    seen = look(config, f"read from {path}" if path else "there is no file: the defaults hold", now_s)
+    said = f"read from {path}" if path else "there is no file: the defaults hold"
+    seen = look(config, said, now_s, config_file)
     return seen, judge(seen)
 
 

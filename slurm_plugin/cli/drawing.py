@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.output import note
@@ -13,14 +16,20 @@ if TYPE_CHECKING:
     from models.simulation.results import Results
 
 
-def check_plots() -> None:
-    """End here, before anything is computed, where there is nothing to plot with."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+# What each of our pictures can be, by the end of its file's name.
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_plots(file: Path) -> None:
+    """End here, before anything is computed, where there is nothing to plot with, or no way to write this file."""
+    if file.suffix.lower() not in SUFFIXES:
+        raise click.UsageError(f"--plot {file}: give a file ending in {', '.join(SUFFIXES)}")
+    if not file.absolute().parent.is_dir():
+        raise click.UsageError(f"--plot {file}: there is no folder {file.absolute().parent}; make it first")
+    if importlib.util.find_spec("matplotlib") is None:
         raise RightsizerError(
             "--plot needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'"
-        ) from None
+        )
 
 
 def draw(ran: Mapping[str, Results], file: Path) -> None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from itertools import chain
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slurm_plugin.cli.output import print_rows
+from slurm_plugin.cli.output import EXIT_PROBLEMS, note, print_rows
 from slurm_plugin.config import Config
 
 if TYPE_CHECKING:
     from models.drift import FeatureDrift, WeekCalibration
     from models.past_columns import PastColumns
 
-# A check found problems.
-EXIT_DRIFTED = 3
-
 
 def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
     """Print the drift of every feature and the calibration of every week, and return the exit code."""
     from models.demand.training import train_columns
-    from models.drift import has_drifted
+    from models.drift import alarming
     from models.health import drift_of, health_of
     from slurm_plugin.service.decide import chain_settings_of
 
@@ -37,8 +34,21 @@ def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
         output_format,
         "PSI of the latest jobs against those before, and the share of each week's jobs beyond what the model allows",
     )
-    drifted = has_drifted(chain(*features.values(), *weeks.values()))
-    return EXIT_DRIFTED if drifted else 0
+    alarms = {dimension: alarming(found, weeks.get(dimension, ())) for dimension, found in features.items()}
+    for dimension, found in features.items():
+        tell_by_age(
+            dimension, [one for one in found if one.word == "drifted" and one not in alarms[dimension]]
+        )
+    return EXIT_PROBLEMS if any(alarms.values()) else 0
+
+
+def tell_by_age(dimension: str, found: Sequence[FeatureDrift]) -> None:
+    """Say which features have drifted and yet do not count."""
+    if found:
+        note(
+            f"{dimension}: {', '.join(one.feature for one in found)} are counted over families' pasts and drift "
+            "as those grow older; while the calibration is stable they do not count for the exit code"
+        )
 
 
 def feature_row(dimension: str, one: FeatureDrift) -> dict[str, object]:

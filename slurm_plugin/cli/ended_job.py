@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,13 @@ import msgspec
 
 from accounting.decisions import REFUSED, Decision
 from accounting.energy import J_PER_KWH, KEPT, MIB_PER_GIB, Energy, energy_of
-from accounting.errors import ModelError
-from accounting.records import Attempt
+from accounting.errors import ModelError, StoreError
+from accounting.records import Attempt, GpuUse
 from accounting.request import Dimension
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config import Config
+from slurm_plugin.secret_urls import store_url
+from slurm_plugin.slurm.local_cluster import local_cluster
 
 # What the hook's reasons for not carrying out a grant mean (lua/rightsizer/plan.lua, writes.lua).
 REFUSALS = {
@@ -34,24 +36,46 @@ class Ended(msgspec.Struct, frozen=True):
     energy: Energy
 
 
-def read_ended(config: Config, job_id: int) -> list[Ended]:
-    """Return the attempts of a job that the store knows; StoreError where there is no store."""
+def read_ended(config: Config, job_id: int, cluster: str = "") -> list[Ended]:
+    """Return the attempts of a job that the store knows, of a cluster; '' means this machine's, or the only one.
+
+    StoreError where there is no store, or where nobody says which of several clusters' jobs is meant.
+    """
     from accounting.store.database import open_store
     from accounting.store.records import read_attempts, read_decision, read_gpu_use
     from slurm_plugin.energy_site import energy_site
 
     site = energy_site(config.energy)
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
     try:
-        attempts = read_attempts(engine, job_id)
+        found = read_attempts(engine, job_id, cluster=cluster or None)
+        attempts = _of_one_cluster(found, job_id, config)
         with engine.connect() as connection:
             metered = read_gpu_use(connection, [job_id]).get(job_id, [])
         return [
-            Ended(one, read_decision(engine, one.decision_id), energy_of(one, metered, site))
+            Ended(one, read_decision(engine, one.decision_id), energy_of(one, _metered(one, metered), site))
             for one in attempts
         ]
     finally:
         engine.dispose()
+
+
+def _of_one_cluster(attempts: list[Attempt], job_id: int, config: Config) -> list[Attempt]:
+    """Return the attempts of this machine's cluster where several have a job of that number."""
+    clusters = sorted({one.row.cluster for one in attempts})
+    if len(clusters) < 2:
+        return attempts
+    local = local_cluster(config)
+    if local not in clusters:
+        raise StoreError(
+            f"several clusters have a job {job_id}: {', '.join(clusters)}; say which one with --cluster"
+        )
+    note(f"{local} is meant; others have a job {job_id} too (--cluster): {', '.join(clusters)}")
+    return [one for one in attempts if one.row.cluster == local]
+
+
+def _metered(attempt: Attempt, uses: Sequence[GpuUse]) -> list[GpuUse]:
+    return [use for use in uses if use.may_be_of(attempt.row.cluster)]
 
 
 def show_ended(found: Sequence[Ended], config: Config, output_format: str, *, with_why: bool) -> None:
@@ -81,13 +105,19 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
     from slurm_plugin.service.decide import chain_settings_of, chain_settings_then
 
     directory = Path(config.models.directory)
+    if decision.from_token:
+        note(
+            f"what the prediction rested on is not known: the journal's line of decision {decision.id} is lost"
+        )
+        return []
     if decision.settings is None:
         note(
             f"decision {decision.id} is of an earlier release, which did not record margins: today's are used"
         )
     if decision.model not in versions(directory):
         note(
-            f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more"
+            f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more "
+            "(models.keep_days says how long models stay); what was decided stands in the store all the same"
         )
         return []
     try:
@@ -136,9 +166,7 @@ def _rows(attempt: Attempt, decision: Decision | None) -> list[dict[str, object]
     return [
         {
             "job": row.display_id,
-            "attempt": time.strftime("%m-%d %H:%M:%S", time.localtime(row.start_s))
-            if row.start_s
-            else "never started",
+            "attempt": local_time(row.start_s) if row.start_s else "never started",
             "resource": held.name,
             "asked": held.asked,
             "allocated": held.given,
@@ -174,12 +202,19 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
         what += f": the hook left the job as it was submitted, because {REFUSALS.get(reason, reason)}"
     model = f", model {decision.model}" if decision.model else ""
     again = (
-        f"; it was made while the job waited, {time.strftime('%m-%d %H:%M:%S', time.localtime(decision.time_s))}, "
-        f"in place of {decision.replaces}"
+        f"; it was made while the job waited, {local_time(decision.time_s)}, in place of {decision.replaces}"
         if decision.replaces
         else ""
     )
-    return f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}{again}"
+    lost = "; its journal is lost, the job's token tells of it" if decision.from_token else ""
+    return (
+        f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}{again}{lost}"
+    )
+
+
+def local_time(time_s: float) -> str:
+    """Return a time with its year and its zone: an old job's may be of another year, and of summer."""
+    return datetime.fromtimestamp(int(time_s)).astimezone().isoformat(sep=" ")
 
 
 def _cost(energy: Energy) -> str:

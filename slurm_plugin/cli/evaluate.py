@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from slurm_plugin.cli.drift import print_drift
+from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.output import config_option, format_option, print_rows
 from slurm_plugin.cli.sizing import online_grant, policy_sizing
-from slurm_plugin.cli.stored import stored_attempts, stored_past
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
 
 if TYPE_CHECKING:
     from models.evaluate import Score
@@ -90,6 +92,7 @@ def evaluate(
     """
     config = load_config(config_file)
     if online:
+        refuse_given("strategy", "train_share", "drift", "run_time", why="do not go with --online")
         if from_file is None or predictions is None:
             raise click.UsageError("--online needs --from-file and --predictions")
         print_rows(
@@ -100,6 +103,13 @@ def evaluate(
         return
     if from_file or predictions or warm_ids or decide_at != "submit":
         raise click.UsageError("--from-file, --predictions, --warm-ids and --decide-at go with --online")
+    if drift and run_time:
+        raise click.UsageError("--drift and --run-time do not go together; give one of them")
+    if drift or run_time:
+        refuse_given(
+            "strategy", "train_share", why="go with neither --drift nor --run-time, which size no jobs"
+        )
+    check_store(config)
     if drift:
         sys.exit(print_drift(config, stored_past(config), output_format))
     if run_time:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import config_option, note, progress_bar
-from slurm_plugin.config import load_config
+from slurm_plugin.cli.report_options import SELECTING, selection_options
+from slurm_plugin.config_file import load_config
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.pseudonyms import Pseudonyms
+    from accounting.report.selection import Selection
 
 
 @click.command("export")
@@ -33,28 +37,38 @@ if TYPE_CHECKING:
     help="Replace the names of users, accounts, jobs and comments by pseudonyms of this key.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it is there already.")
+@selection_options
 @config_option
-def export(file: Path, what: str, key_file: Path | None, force: bool, config_file: str | None) -> None:
+def export(
+    file: Path, what: str, key_file: Path | None, force: bool, config_file: str | None, selection: Selection
+) -> None:
     """Write a table of the store into a Parquet or CSV file, for other tools.
 
-    docs/store.md describes every column; Parquet's own metadata holds the same units and descriptions.
+    docs/store.md describes every column; Parquet's own metadata holds the same units and descriptions. Which attempts
+    are written can be chosen; the other tables are written whole. Names stand there as users wrote them.
 
     \b
     Example:
+      rightsizer export --to gpu-jobs.csv --partition gpu --since 2026-01-01
       rightsizer export --to attempts.parquet --pseudonymise /etc/rightsizer/pseudonym.key
     """
     from accounting.export import export as export_table
     from accounting.export import refuse_target
     from accounting.store.database import open_store
 
+    if what != "attempts":
+        refuse_given(*SELECTING, why="go with --what attempts alone; the other tables are written whole")
     config = load_config(config_file)
+    conditions = selection.conditions()
     refuse_target(file, force=force)
     pseudonyms = None if key_file is None else pseudonyms_of(key_file)
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
     try:
         with progress_bar(f"writing {file.name}") as progress:
             change = (lambda table: table) if pseudonyms is None else pseudonyms.table
-            rows = export_table(engine, what, file, force=force, change=change, progress=progress)
+            rows = export_table(
+                engine, what, file, force=force, conditions=conditions, change=change, progress=progress
+            )
     finally:
         engine.dispose()
     note(f"{rows:,} rows of {what} in {file}")
@@ -62,8 +76,9 @@ def export(file: Path, what: str, key_file: Path | None, force: bool, config_fil
 
 def pseudonyms_of(key_file: Path) -> Pseudonyms:
     """Return the pseudonyms of a site's key; ConfigError where the key cannot be used."""
-    from accounting.pseudonym_key import read_key
+    from accounting.key_file import read_key
     from accounting.pseudonyms import Pseudonyms
     from models.families import GENERIC_NAMES
+    from models.job_names import without_machine_parts
 
-    return Pseudonyms(read_key(key_file), GENERIC_NAMES)
+    return Pseudonyms(read_key(key_file), GENERIC_NAMES, without_machine_parts)

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from accounting.errors import SeriesError
 from slurm_plugin.cli.drawing import check_plots
+from slurm_plugin.cli.forecast_past import from_csv, from_store
+from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report_options import SELECTING, selection_options
 from slurm_plugin.cli.spans import DAY_S, span_option
-from slurm_plugin.config import load_config
+from slurm_plugin.cli.stored import check_store
+from slurm_plugin.config_file import load_config
 
 if TYPE_CHECKING:
+    from accounting.report.selection import Selection
     from models.forecast.demand import By, What
     from models.forecast.forecasting import Forecast
     from models.forecast.panel import Panel, Task
 
 MOST_STEPS = 2000
 COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mib"}
-
-
-class Past(NamedTuple):
-    """What is forecast from: a panel, and how many steps after it are not to be shown, since they are past."""
-
-    panel: Panel
-    left_out: int
 
 
 @click.command("forecast")
@@ -54,6 +51,7 @@ class Past(NamedTuple):
 )
 @click.option("--plot", "plot_file", type=click.Path(path_type=Path), help="Draw it too (PNG, SVG or PDF).")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what models draw.")
+@selection_options
 @config_option
 @format_option
 def forecast(
@@ -69,6 +67,7 @@ def forecast(
     seed: int,
     config_file: str | None,
     output_format: str,
+    selection: Selection,
 ) -> None:
     """Forecast what will be asked for: jobs, cores, GPUs or memory (MiB) that wait or run, as means over each step.
 
@@ -77,22 +76,33 @@ def forecast(
     week, with steps of a day). None is used that does not beat that. The ends of an interval are those of the errors
     made then.
 
+    It goes on from where the store, or what is chosen of it, ends: --until forecasts what followed some day of the
+    past. Where the store has several clusters, name one.
+
     \b
     Example:
       rightsizer forecast --by partition --what gpus --horizon 24h --plot gpus.png
+      rightsizer forecast --cluster alpha --partition gpu --until 2026-01-01
     """
-    from models.forecast.panel import Task, season_steps
-
     if DAY_S % step_s and step_s % DAY_S:
         raise click.UsageError("--step must divide a day, or be whole days: 5m, 1h, 6h, 1d")
     if horizon_s % step_s:
         raise click.UsageError("--horizon must be whole steps of --step")
     if plot_file:
-        check_plots()
+        check_plots(plot_file)
+    config = load_config(config_file)
+    if csv_file:
+        refuse_given(
+            "by", "what", "top", *SELECTING, why="do not go with --from-csv, which says what it holds itself"
+        )
+    else:
+        check_store(config)
+    from models.forecast.panel import Task, season_steps
+
     past = (
         from_csv(csv_file, step_s)
         if csv_file
-        else from_store(config_file, cast("What", what), cast("By", by), step_s, top)
+        else from_store(config, selection, cast("What", what), cast("By", by), step_s, top)
     )
     task = Task(past.left_out + horizon_s // step_s, season_steps(step_s), seed)
     panel = past.panel.latest(learned_steps(task, history_s // step_s))
@@ -105,43 +115,6 @@ def forecast(
         from slurm_plugin.cli.forecast_plot import plot
 
         note(f"wrote {plot(panel, found, unit, level, plot_file)}")
-
-
-def from_csv(file: Path, step_s: int) -> Past:
-    """Return what a CSV holds, and say what was filled or left out."""
-    from models.forecast.series import panel_of, read_table
-
-    try:
-        with file.open(encoding="utf-8", newline="") as lines:
-            read = panel_of(read_table(lines), step_s)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise SeriesError(f"cannot read {file}: {why}; give a CSV of times and demand") from None
-    for line in read.notes:
-        note(line)
-    return Past(read.panel, 0)
-
-
-def from_store(config_file: str | None, what: What, by: By, step_s: int, top: int) -> Past:
-    """Return the demand that the configured store tells of, and say how much of its end was left out."""
-    from accounting.store.database import open_store
-    from accounting.store.records import read_attempt_columns
-    from models.forecast.demand import COLUMNS, KNOWN_SHARE, demand_of
-    from models.forecast.forecasting import span_text
-
-    engine = open_store(load_config(config_file).store.url)
-    try:
-        attempts = read_attempt_columns(engine, COLUMNS)
-    finally:
-        engine.dispose()
-    demand = demand_of(attempts, what, by, step_s, top)
-    if demand.left_out:
-        span = span_text(demand.left_out * step_s)
-        note(
-            f"what the store knows of its last {span} is forecast anew, and not shown: less than {KNOWN_SHARE:.0%} of "
-            "what waited and ran then is likely to have ended, and jobs are stored when they have"
-        )
-    return Past(demand.panel, demand.left_out)
 
 
 def learned_steps(task: Task, history: int) -> int:

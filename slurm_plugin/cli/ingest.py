@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import click
 import msgspec
 
-from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.dumps import dump_zone, from_files, tres_numbers
+from slurm_plugin.cli.ingest_uses import check_use
+from slurm_plugin.cli.output import (
+    EXIT_PROBLEMS,
+    config_option,
+    format_option,
+    note,
+    print_rows,
+    progress_bar,
+)
+from slurm_plugin.cli.quarantine import retry_all, show_quarantine
 from slurm_plugin.cli.spans import DAY_S
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import Config, Service
+from slurm_plugin.config_file import load_config
+from slurm_plugin.secret_urls import slurmdbd_url, store_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from accounting.frames import Records
     from accounting.ingest import IngestReport, IngestSettings
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+AS_CONFIGURED = "as configured"
+
+
+def _days(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """Return how many days are kept; 0 stands for what is configured, None for no pruning."""
+    if text is None:
+        return None
+    return 0 if text == AS_CONFIGURED else int(click.IntRange(1)(text, _parameter, _context))
 
 
 @click.command("ingest")
@@ -37,31 +58,49 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "files",
     type=FILE,
     multiple=True,
-    help="Read this dump of sacct (or slurmdbd's job table as CSV), packed or not, instead of asking sacct.",
+    help="Read this dump of sacct (or slurmdbd's job table as CSV), packed or not, instead of asking sacct. "
+    "Can be given again.",
 )
 @click.option(
-    "--zone", help="The time zone of local times in dumps, such as Europe/Berlin; else this machine's."
+    "--zone",
+    help="The time zone of local times in dumps, such as Europe/Berlin; else $TZ, else this machine's.",
 )
 @click.option(
     "--cluster", default="", help="The cluster of jobs in dumps that name none; else the file's name."
+)
+@click.option(
+    "--gpu-tres",
+    default="",
+    callback=tres_numbers,
+    metavar="NUMBERS",
+    help="The numbers that count GPUs in dumps of slurmdbd's job table, such as 1001,1002.",
 )
 @click.option("--pseudonymise", "key_file", type=FILE, help="Store pseudonyms of this key instead of names.")
 @click.option("--report", "with_report", is_flag=True, help="Then show how far the labels can be trusted.")
 @click.option("--quarantined", is_flag=True, help="Only show what was not taken, and why.")
 @click.option("--retry", "again", is_flag=True, help="Try what was not taken once more.")
 @click.option(
-    "--prune", "keep_days", type=click.IntRange(1), help="Only forget what ended more than so many days ago."
+    "--prune",
+    "keep_days",
+    is_flag=False,
+    flag_value=AS_CONFIGURED,
+    callback=_days,
+    metavar="[DAYS]",
+    help="Only forget what ended more than so many days ago; without DAYS as store.keep_days says.",
 )
 @click.option(
     "--watch", "pause_s", type=click.IntRange(1), help="Go on until stopped, with a pause of so many seconds."
 )
 @format_option
+@click.pass_context
 def ingest(
+    context: click.Context,
     config_file: str | None,
     since: datetime | None,
     files: tuple[Path, ...],
     zone: str | None,
     cluster: str,
+    gpu_tres: tuple[int, ...],
     key_file: Path | None,
     with_report: bool,
     quarantined: bool,
@@ -80,30 +119,34 @@ def ingest(
       rightsizer ingest --since 2026-01-01 --report
       rightsizer ingest --from-file dump.psv.gz --zone Europe/Berlin
       rightsizer ingest --watch 5
+      rightsizer ingest --prune 730
     """
+    from accounting.dumps.jobs import DumpSettings
     from accounting.store.database import open_store
     from slurm_plugin.cli.feeding import tidy_feed
     from slurm_plugin.cli.ingest_watch import watch
 
-    if pause_s is not None and (files or since or again or quarantined or keep_days or with_report):
-        raise click.UsageError("--watch goes with --config and --pseudonymise only; run the other one first")
+    check_use(context)
     config = load_config(config_file)
     models = Path(config.models.directory)
     now_s = int(time.time())
-    engine = open_store(config.store.url, create=True)
+    dumps = (
+        DumpSettings(now_s=now_s, zone=dump_zone(zone), cluster=cluster, gpu_tres=gpu_tres) if files else None
+    )
+    all_whole = True
+    engine = open_store(store_url(config), create=True)
     try:
         if quarantined:
             show_quarantine(engine, output_format)
         elif keep_days is not None:
-            prune(engine, now_s - keep_days * DAY_S, output_format)
-            remove_spool_files(engine, Path(config.accounting.gpu_spool), now_s)
+            forget(engine, config, now_s, keep_days or config.store.keep_days, output_format)
         else:
             settings = settings_of(config, key_file)
             if pause_s is not None:
                 watch(engine, settings, pause_s, models)
                 return
-            if files:
-                report = from_files(engine, settings, files, now_s, dump_zone(zone), cluster)
+            if dumps is not None:
+                report, all_whole = from_files(engine, settings, files, dumps)
             elif again:
                 report = retry_all(engine, settings, now_s)
             else:
@@ -112,6 +155,8 @@ def ingest(
             show_report(engine, report, output_format, with_quality=with_report)
     finally:
         engine.dispose()
+    if not all_whole:
+        sys.exit(EXIT_PROBLEMS)
 
 
 def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
@@ -119,6 +164,7 @@ def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
     from accounting.ingest import IngestSettings
     from slurm_plugin.cli.export import pseudonyms_of
     from slurm_plugin.cli.feeding import feed_of
+    from slurm_plugin.slurm.local_cluster import local_cluster
     from slurm_plugin.slurm.metering import read_metering
 
     configured = config.accounting.pseudonym_key
@@ -129,31 +175,15 @@ def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
         first_days=config.accounting.first_days,
         gpu_spool=Path(config.accounting.gpu_spool),
         journal=Path(config.service.journal),
-        slurmdbd_url=config.accounting.slurmdbd_url,
-        cluster=config.accounting.cluster,
+        slurmdbd_url=slurmdbd_url(config),
+        cluster=local_cluster(config),
+        host=socket.gethostname(),
         metering=read_metering(config.accounting.sacct),
         pseudonyms=None if key is None else pseudonyms_of(key),
         hand_on=feed_of(Path(config.models.directory)),
         advisor=Path(config.advisor.directory),
+        recovery=Path(config.recovery.directory),
     )
-
-
-def dump_zone(name: str | None) -> ZoneInfo:
-    """Return a time zone by its name, this machine's without one; UsageError where there is none of that name."""
-    try:
-        return ZoneInfo(name) if name else local_zone()
-    except (KeyError, ValueError, OSError):
-        raise click.UsageError(
-            f"--zone {name}: there is no such zone; write it as in Europe/Berlin"
-        ) from None
-
-
-def local_zone() -> ZoneInfo:
-    """Return the time zone of this machine, as far as it can be told by name; else UTC."""
-    target = Path("/etc/localtime").resolve().parts
-    if "zoneinfo" in target:
-        return ZoneInfo("/".join(target[target.index("zoneinfo") + 1 :]))
-    return ZoneInfo("UTC")
 
 
 def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since: datetime | None) -> IngestReport:
@@ -165,42 +195,6 @@ def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since: date
         return ingest_into(engine, settings, now_s, since_s, progress)
 
 
-def from_files(
-    engine: Engine, settings: IngestSettings, files: Iterable[Path], now_s: int, zone: ZoneInfo, cluster: str
-) -> IngestReport:
-    """Read dumps, one after another, into one report; what a dump lacks is told."""
-    from accounting.dumps.jobs import DumpSettings
-    from accounting.dumps.read import read_dump
-    from accounting.ingest import IngestReport, ingest_records
-
-    dumps = DumpSettings(now_s=now_s, zone=zone, cluster=cluster)
-    total = IngestReport()
-    for file in files:
-        missing: list[str] = []
-
-        def parts(file: Path = file, missing: list[str] = missing) -> Iterable[Records]:
-            for records in read_dump(file, dumps):
-                missing.extend(records.missing)
-                yield records
-
-        with progress_bar(f"reading {file.name}") as progress:
-            total += ingest_records(engine, settings, now_s, parts(), progress)
-        for lack in missing:
-            note(f"{file.name} lacks {lack}")
-    return total
-
-
-def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestReport:
-    """Try quarantined input once more."""
-    from accounting.ingest import Run, source_of
-    from accounting.retry import retry
-
-    run = Run(settings, now_s)
-    understood = retry(engine, run, source_of(settings, now_s))
-    note(f"{understood} entries of the quarantine were understood this time")
-    return run.report
-
-
 def show_report(engine: Engine, report: IngestReport, output_format: str, *, with_quality: bool) -> None:
     """Say what a run brought; with the quality of all labels, if wanted, in its place on stdout."""
     counts = {
@@ -209,6 +203,7 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
         "gpu use": report.gpu_use,
         "decisions": report.decisions,
         "cycles of the advisor": report.cycles,
+        "recoveries": report.recoveries,
     }
     if with_quality:
         from accounting.report.selection import Selection
@@ -228,30 +223,14 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
         )
 
 
-def show_quarantine(engine: Engine, output_format: str) -> None:
-    """Show what was not taken, by source and reason."""
-    from accounting.store.quarantine import list_quarantine
-
-    with engine.connect() as connection:
-        groups = list_quarantine(connection)
-    rows = [
-        {
-            "source": group.source,
-            "reason": group.reason,
-            "entries": group.lines,
-            "first seen": local_time(group.first_seen_s),
-            "last seen": local_time(group.last_seen_s),
-        }
-        for group in groups
-    ]
-    print_rows(rows, output_format)
-    if rows:
-        note("`rightsizer ingest --retry` tries them again; the table `quarantine` holds them whole")
-
-
-def local_time(time_s: int) -> str:
-    """Return a time for people."""
-    return datetime.fromtimestamp(time_s).astimezone().isoformat(sep=" ", timespec="minutes")
+def forget(engine: Engine, config: Config, now_s: int, keep_days: int, output_format: str) -> None:
+    """Forget what ended more than so many days ago (0: nothing), and files of spool and journal that were read."""
+    remove_spool_files(engine, Path(config.accounting.gpu_spool), now_s)
+    if not keep_days:
+        note("nothing is forgotten: store.keep_days is 0; set it, or say --prune DAYS")
+        return
+    prune(engine, now_s - keep_days * DAY_S, output_format)
+    remove_journal_files(engine, config.service, now_s - keep_days * DAY_S)
 
 
 def prune(engine: Engine, before_s: int, output_format: str) -> None:
@@ -269,13 +248,30 @@ def prune(engine: Engine, before_s: int, output_format: str) -> None:
         note(pruned.kept_room)
 
 
+def remove_journal_files(engine: Engine, service: Service, before_s: int) -> None:
+    """Remove files of the decision journal of days before, as far as they are read to their end."""
+    from accounting.journal import PATTERN
+    from accounting.journal_marks import offsets_of
+    from accounting.journal_retention import remove_read
+    from accounting.key_file import journal_key
+    from accounting.store.records import read_marks
+
+    folder = Path(service.journal)
+    with engine.connect() as connection:
+        offsets = offsets_of(folder.glob(PATTERN), read_marks(connection))
+    day = time.strftime("%Y%m%d", time.gmtime(before_s))
+    files = remove_read(folder, journal_key(service.journal_key), offsets, day)
+    if files:
+        note(f"{len(files)} files of the decision journal had been read and were removed")
+
+
 def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
     """Remove files of the GPU spool that are read to their end and written to no more."""
-    from accounting.gpu_samples import finished_files
-    from accounting.store.records import read_offsets
+    from accounting.gpu_spool import finished_files, spool_offsets
+    from accounting.store.records import read_marks
 
     with engine.connect() as connection:
-        files = finished_files(spool, read_offsets(connection), now_s)
+        files = finished_files(spool, spool_offsets(spool, read_marks(connection)), now_s)
     for file in files:
         try:
             file.unlink()

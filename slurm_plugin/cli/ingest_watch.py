@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import msgspec
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.feeding import tidy_feed
 from slurm_plugin.cli.output import note
+from slurm_plugin.log_lines import SaidOnce
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -24,24 +26,23 @@ NARROW_S = 120
 
 
 def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) -> None:
-    """Ingest, pause and ingest again until SIGTERM or SIGINT, which end it after the round that it is in.
+    """Ingest, pause and ingest again until SIGTERM or SIGINT, which end it after the window that it is in.
 
-    A round that fails is said once, and the next one reads what it has left.
+    A round that fails is said once, and the next one reads what it has left; so does the next run after a stop.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    complaint, wide_s = "", 0.0
+    failures, wide_s = SaidOnce(), 0.0
     while not stop.is_set():
         is_wide = time.monotonic() >= wide_s
         try:
-            report = _round(engine, settings, is_wide=is_wide)
+            report = _round(engine, settings, stop.is_set, is_wide=is_wide)
         except RightsizerError as error:
-            if str(error) != complaint:
+            if failures.is_new(str(error)):
                 note(f"this round failed, the next one tries again: {error}")
-            complaint = str(error)
         else:
-            complaint = ""
+            failures.over()
             if is_wide:
                 wide_s = time.monotonic() + settings.overlap_s
                 tidy_feed(models)
@@ -50,11 +51,18 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
     note("stopped")
 
 
-def _round(engine: Engine, settings: IngestSettings, *, is_wide: bool) -> IngestReport:
+def _round(
+    engine: Engine, settings: IngestSettings, stopped: Callable[[], bool], *, is_wide: bool
+) -> IngestReport:
     from accounting.ingest import ingest
 
     overlap_s = settings.overlap_s if is_wide else min(settings.overlap_s, NARROW_S)
-    return ingest(engine, msgspec.structs.replace(settings, overlap_s=overlap_s), int(time.time()))
+    try:
+        narrowed = msgspec.structs.replace(settings, overlap_s=overlap_s)
+        return ingest(engine, narrowed, int(time.time()), stopped=stopped)
+    finally:
+        # A connection that is kept grows by all that it has read of the store, up to SQLite's cache_size.
+        engine.dispose()
 
 
 def _say(report: IngestReport) -> None:
@@ -64,6 +72,7 @@ def _say(report: IngestReport) -> None:
         "GPU uses": report.gpu_use,
         "decisions": report.decisions,
         "cycles": report.cycles,
+        "recoveries": report.recoveries,
     }
     brought = [f"{count.new} {name}" for name, count in counts.items() if count.new]
     brought += [f"{report.quarantined} not understood"] if report.quarantined else []

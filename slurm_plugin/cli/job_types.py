@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from accounting.errors import ModelError
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note, print_rows, progress_bar
 from slurm_plugin.config import Config
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: 
     """Print how well run times are told, a row for each type of job."""
     from models.run_times import score_types
 
-    rules = type_rules(config)
-    scores = score_types(attempts, lambda attempt: attempt_type(rules, attempt))
+    rules, begun_s = type_rules(config), time.monotonic()
+    with progress_bar("learning run times") as progress:
+        scores = score_types(attempts, lambda attempt: attempt_type(rules, attempt), told=progress)
     if not scores:
         raise ModelError("no attempt in the store completed and has a type; run `rightsizer ingest` first")
     print_rows([run_time_row(score) for score in scores], output_format, "Run time by the resources used")
+    note(f"learned and judged {len(scores)} types of jobs in {time.monotonic() - begun_s:.0f} s")
 
 
 def run_time_row(score: TypeScore) -> dict[str, object]:
@@ -90,8 +93,11 @@ def adaptive_strategy(config: Config) -> Strategy:
         return job_type(rules, request.job_name, request.partition, request.account, request.script_signature)
 
     def strategy(attempts: Sequence[Attempt]) -> Sizing:
-        models = learn_types(attempts, lambda attempt: attempt_type(rules, attempt))
-        note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs")
+        begun_s = time.monotonic()
+        with progress_bar("learning run times") as progress:
+            models = learn_types(attempts, lambda attempt: attempt_type(rules, attempt), progress)
+        took_s = time.monotonic() - begun_s
+        note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs in {took_s:.0f} s")
         return adaptive_sizing(models, request_type, settings)
 
     return strategy

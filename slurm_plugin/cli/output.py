@@ -7,16 +7,21 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import msgspec
+
+from slurm_plugin.cli.shown_text import csv_value, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 
 Row = Mapping[str, object]
+# The exit code of a command that looks for problems, where it has found some.
+EXIT_PROBLEMS = 3
 
 format_option = click.option(
     "--format",
@@ -38,22 +43,24 @@ def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def print_rows(rows: Sequence[Row], output_format: str, title: str = "") -> None:
-    """Print rows that all have the columns of the first one."""
+def print_rows(rows: Sequence[Row], output_format: str, title: str = "", columns: Sequence[str] = ()) -> None:
+    """Print rows that all have the columns of the first one; `columns` are those of a CSV that has no row."""
     if output_format == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(list(rows)), indent=2).decode())
+        document = msgspec.json.format(msgspec.json.encode(list(rows)), indent=2).decode()
+        click.echo(visible_json(document))
     elif output_format == "csv":
-        click.echo(_csv(rows), nl=False)
+        click.echo(_csv(rows, columns), nl=False)
     else:
         _print_table(rows, title)
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
     text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    names = list(rows[0]) if rows else columns
+    if names:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(csv_value(name) for name in names)
+        writer.writerows([csv_value(row[name]) for name in names] for row in rows)
     return text.getvalue()
 
 
@@ -79,10 +86,10 @@ def _print_table(rows: Sequence[Row], title: str) -> None:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it."""
+    """Return a value as a table shows it: nothing in it can move a terminal's cursor or change its colours."""
     if value is None:
         return "-"
-    return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else visible(str(value))
 
 
 class Progress(Protocol):
@@ -134,6 +141,11 @@ def rate_of(rows: int | None, elapsed_s: float | None) -> str:
     return f"{rows / elapsed_s:,.0f} rows/s" if rows and elapsed_s else ""
 
 
+def local_time(time_s: int) -> str:
+    """Return a time for people."""
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(sep=" ", timespec="minutes")
+
+
 def note(text: str) -> None:
-    """Tell a person something that is not data."""
-    click.echo(text, err=True)
+    """Tell a person something that is not data, in one line."""
+    click.echo(visible(text), err=True)

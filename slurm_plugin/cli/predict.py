@@ -14,7 +14,8 @@ import msgspec
 
 from accounting.errors import RightsizerError, SlurmError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
 
 if TYPE_CHECKING:
     from accounting.decisions import Decision
@@ -49,14 +50,13 @@ def predict(
       rightsizer predict --why job.sh -c 8 --mem=8000
     """
     from models import registry
-    from models.artefact import load_predictor
     from models.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of, decide
 
     config = load_config(config_file)
     submission = read_script(script, user or getpass.getuser(), sbatch_options)
     folder = registry.current_folder(Path(config.models.directory))
-    predictor = load_predictor(folder, chain_settings_of(config))
+    predictor = registry.load_version(folder.parent, folder.name, chain_settings_of(config))
     for name, problem in join_feed(predictor, Path(config.models.directory)).items():
         note(f"the service may know more of the latest jobs: {name} {problem}")
     submission, facts = as_slurm_would(submission, config)
@@ -141,16 +141,21 @@ def input_of(submission: Submission, config: Config) -> float | None:
 
 def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, SiteFacts]:
     """Return the submission with Slurm's defaults, and the service's facts; without Slurm less of both, and a note."""
+    from slurm_plugin.brakes.pulled import pulled_file
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.slurm.associations import read_associations, with_defaults
     from slurm_plugin.slurm.facts import gather
     from slurm_plugin.slurm.groups import members_of_rules
 
+    brakes = pulled_file(config.brakes).read().brakes
+    gathered = gather(SiteFacts(groups=members_of_rules(config), brakes=brakes))
+    if gathered.complaints:
+        note(f"without Slurm's limits, or some of them: {'; '.join(gathered.complaints)}")
     try:
-        return with_defaults(submission, read_associations(submission.user)), gather(config)
+        return with_defaults(submission, read_associations(submission.user)), gathered.facts
     except SlurmError as error:
-        note(f"without Slurm's limits and defaults, which the hook knows: {error}")
-        return submission, SiteFacts(groups=members_of_rules(config))
+        note(f"without Slurm's defaults, which the hook knows: {error}")
+        return submission, gathered.facts
 
 
 def _closing(applied: bool, mode: str) -> str:

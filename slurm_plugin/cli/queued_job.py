@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from accounting.errors import ModelError, SlurmError
+from accounting.errors import ModelError, RightsizerError, SlurmError
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config import Config
 from slurm_plugin.slurm.queue import QueuedJob, Snapshot
 
 if TYPE_CHECKING:
     from models.demand.prediction import Predictor
+    from models.planning.interval_calibration import Calibration
     from models.planning.problem import Pending, Problem
     from models.planning.rollout import StartSpan
     from slurm_plugin.advisor.problem import Expect
@@ -27,10 +28,11 @@ SAMPLES = 20
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """Records of a job that wait or run (a het job has several, so has an array), in the queue as it is now."""
+    """Records of a job that wait or run (a het job has several, so has an array), and the queue as it is now."""
 
     records: tuple[QueuedJob, ...]
     snapshot: Snapshot
+    cluster: str = ""
 
 
 def find_queued(config: Config, job_id: int) -> Queued | None:
@@ -38,12 +40,13 @@ def find_queued(config: Config, job_id: int) -> Queued | None:
     from slurm_plugin.slurm.backends import open_queue
 
     try:
-        snapshot = open_queue(config.advisor.queue).read()
+        queue = open_queue(config.advisor.queue)
+        snapshot = queue.read()
+        ids = ("job_id", "array_job_id", "het_job_id")
+        records = tuple(job for job in snapshot.jobs if job_id in (getattr(job, name) for name in ids))
+        return Queued(records, snapshot, queue.cluster()) if records else None
     except SlurmError:
         return None
-    ids = ("job_id", "array_job_id", "het_job_id")
-    records = tuple(job for job in snapshot.jobs if job_id in (getattr(job, name) for name in ids))
-    return Queued(records, snapshot) if records else None
 
 
 def show_queued(queued: Queued, config: Config, output_format: str) -> None:
@@ -82,24 +85,51 @@ def _show_waiting(
     queued: Queued, expect: Expect, predictor: Predictor | None, config: Config, output_format: str
 ) -> None:
     from slurm_plugin.advisor.problem import problem_of
-    from slurm_plugin.advisor.waiting import ahead_of, why_it_waits
+    from slurm_plugin.advisor.waiting import ahead_of, why_it_waits, why_whole
 
     snapshot = queued.snapshot
     # Factors in force are a part of the order as it is, whoever has set them.
     problem = problem_of(snapshot, expect, ours={})
+    calibration = _calibration(config, queued)
     rows: list[dict[str, object]] = []
     for job in (job for job in queued.records if job.waits):
         note(f"job {_name(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs))}")
+        if whole := why_whole(job):
+            note(whole)
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
         if pending.out:
             note("when it starts is not foreseen: what holds it up is not a matter of room")
-        rows += _rows(job, pending, problem, _needed(job, predictor, config), snapshot.time_s)
+        rows += _rows(job, pending, problem, _needed(job, predictor, config), calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
         note(
             "starts are simulated from the queue as it is now; who submits later, and limits of accounts, are not "
-            "in it. The range holds the start four times of five"
+            f"in it. {_meaning(calibration)}"
         )
+
+
+def _calibration(config: Config, queued: Queued) -> Calibration:
+    """Return what came of starts that the advisor foresaw; nothing, and a note, where that cannot be read."""
+    from models.planning.interval_calibration import UNCALIBRATED
+    from slurm_plugin.advisor.past_starts import PastStarts
+    from slurm_plugin.secret_urls import store_url
+
+    try:
+        return PastStarts(store_url(config), queued.cluster)(queued.snapshot)
+    except RightsizerError as error:
+        note(f"what came of earlier expected starts cannot be read: {error}")
+        return UNCALIBRATED
+
+
+def _meaning(calibration: Calibration) -> str:
+    from models.planning.interval_calibration import is_settled
+
+    if is_settled(calibration):
+        return "By what came of earlier expected starts, the range holds the start four times of five"
+    return (
+        "The range is by run times alone, as too few expected starts are known to say how often it holds: "
+        "elsewhere less than half of the time"
+    )
 
 
 def _name(job: QueuedJob) -> str:
@@ -107,13 +137,18 @@ def _name(job: QueuedJob) -> str:
 
 
 def _rows(
-    job: QueuedJob, pending: Pending, problem: Problem, needed: Needed, now_s: float
+    job: QueuedJob,
+    pending: Pending,
+    problem: Problem,
+    needed: Needed,
+    calibration: Calibration,
+    now_s: float,
 ) -> list[dict[str, object]]:
     from slurm_plugin.advisor.waiting import variants
 
     # Where room is not what it waits for, to ask for less changes nothing.
     found = variants(pending, needed)[: 1 if pending.out else None]
-    starts = [None if pending.out else _start(problem, variant) for variant in found]
+    starts = [None if pending.out else _start(problem, variant, calibration) for variant in found]
     as_it_is = starts[0]
     return [
         {
@@ -128,12 +163,15 @@ def _rows(
     ]
 
 
-def _start(problem: Problem, variant: Variant) -> StartSpan:
+def _start(problem: Problem, variant: Variant, calibration: Calibration) -> StartSpan:
+    from models.planning.interval_calibration import calibrated_span
     from models.planning.rollout import expected_starts
 
     pending = tuple(variant.job if one.job_id == variant.job.job_id else one for one in problem.pending)
     at = next(place for place, one in enumerate(pending) if one is variant.job)
-    return expected_starts(msgspec.structs.replace(problem, pending=pending), SAMPLES)[at]
+    return calibrated_span(
+        expected_starts(msgspec.structs.replace(problem, pending=pending), SAMPLES)[at], calibration
+    )
 
 
 def _moment(start_s: float, now_s: float) -> str:

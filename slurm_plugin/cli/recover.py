@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import signal
-import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from accounting.errors import ServiceError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.day_files import DAY_S
+from slurm_plugin.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
+    from accounting.decisions import Decision
     from slurm_plugin.recovery.rounds import Outcome, Recoverer
+
+
+COLUMNS = ("job", "user", "name", "cause", "given MiB", "asked MiB", "given CPUs", "asked CPUs", "what")
 
 
 @click.command("recover")
@@ -44,17 +51,13 @@ def recover(
     if watches and job_id is not None:
         raise click.UsageError("--watch and --job do not go together; give one of them")
     config = load_config(config_file)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if apply else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    log_to_stderr(warnings_alone=not apply)
     recoverer = recoverer_of(config, apply=apply)
     if watches:
         watch_on(recoverer, config.recovery.period_s)
         return
     found = recoverer.round() if job_id is None else recoverer.one(job_id, config.recovery.patience_s)
-    print_rows([row_of(one) for one in found], output_format)
+    print_rows([row_of(one) for one in found], output_format, columns=COLUMNS)
     note(f"{len(found)} jobs failed because we cut them" + ("" if apply or not found else "; --apply acts"))
 
 
@@ -63,11 +66,15 @@ def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.recovery.journal import Journal
     from slurm_plugin.recovery.judging import SiteTerms
+    from slurm_plugin.recovery.output import said_by, why_unable
     from slurm_plugin.recovery.rounds import Recoverer
     from slurm_plugin.slurm.gateway import RecoveryGate
     from slurm_plugin.slurm.release import read_release
     from slurm_plugin.slurm.scontrol_queue import MULTIFACTOR, ScontrolQueue
 
+    reads = config.recovery.read_output
+    if reads and why_unable():
+        raise ServiceError(f"recovery.read_output is on, but {why_unable()}, or set it to false")
     queue = ScontrolQueue()
     scheduling = queue.terms()
     # A plugin of the site's sets SiteFactors itself.
@@ -82,7 +89,16 @@ def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
             age_points=scheduling.weights.get("Age", 0) if age_counts else 0,
             most_age_s=scheduling.most_age_s,
         ),
+        said_by=said_by if reads else None,
+        decided=partial(find_of_job, Path(config.service.journal)),
     )
+
+
+def find_of_job(journal: Path, decision_id: str, submit_s: float) -> Decision | None:
+    """Return a job's decision, which was journalled before it was in the queue, by clocks that may differ."""
+    from accounting.journal import find_decision
+
+    return find_decision(journal, decision_id, submit_s - DAY_S)
 
 
 def watch_on(recoverer: Recoverer, period_s: float) -> None:

@@ -6,31 +6,51 @@ import time
 from pathlib import Path
 
 import click
-import msgspec
 
 from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import load_config
+from slurm_plugin.cli.pruning import remove_old, show_standing
+from slurm_plugin.cli.shown_text import visible
+from slurm_plugin.config_file import load_config
+
+COLUMNS = (
+    "version", "current", "since", "by", "gate", "trained", "attempts", "families", "xgboost", "gpu meters"
+)  # fmt: skip
 
 
 @click.command("models")
 @click.argument("version", required=False)
+@click.option("--prune", "pruned", is_flag=True, help="Show which versions stay, and which would be removed.")
+@click.option("--apply", is_flag=True, help="With --prune: remove them.")
 @config_option
 @format_option
-def models(version: str | None, config_file: str | None, output_format: str) -> None:
+def models(
+    version: str | None, pruned: bool, apply: bool, config_file: str | None, output_format: str
+) -> None:
     """List the trained models, the oldest first; with VERSION, print that model's card.
 
     Of the current one the list says since when it is, and by what: the gate, `--promote always`, by hand or rollback,
     and who ran it. One that is damaged is said: a running service goes on with the one before.
 
+    What models.keep_days and models.keep_newest do not keep goes at the end of each `rightsizer train`; with --prune
+    --apply at once.
+
     \b
     Example:
       rightsizer models --format json
       rightsizer models 20261120T190001.123Z-ab12cd
+      rightsizer models --prune
     """
-    directory = Path(load_config(config_file).models.directory)
-    if version is None:
-        print_rows(_listed(directory), output_format)
+    if (pruned and version is not None) or (apply and not pruned):
+        raise click.UsageError("--prune goes without VERSION, and --apply with --prune")
+    config = load_config(config_file)
+    directory = Path(config.models.directory)
+    if pruned:
+        show_standing(config, output_format)
+        if apply:
+            remove_old(config)
+    elif version is None:
+        print_rows(_listed(directory), output_format, columns=COLUMNS)
     else:
         _print_card(directory, version, output_format)
 
@@ -38,12 +58,13 @@ def models(version: str | None, config_file: str | None, output_format: str) -> 
 def _listed(directory: Path) -> list[dict[str, object]]:
     from models import registry
     from models.artefact import read_all, read_manifest
+    from models.going_back import gate_of
 
     current = registry.current_version(directory)
     rows: list[dict[str, object]] = []
     for version in sorted({*registry.versions(directory), *filter(None, [current])}):
         try:
-            manifest, gate = read_manifest(directory / version), _gate_of(directory / version)
+            manifest, gate = read_manifest(directory / version), gate_of(directory / version)
         except ModelError as error:
             note(_unusable(error) if version == current else str(error))
             continue
@@ -96,39 +117,15 @@ def _local_time(time_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
 
 
-class _Verdict(msgspec.Struct):
-    passed: bool
-
-
-class _Gated(msgspec.Struct):
-    """Of a card, what the list shows."""
-
-    verdict: _Verdict | None
-
-
-def _gate_of(folder: Path) -> str:
-    """Return what the promotion gate said of a model: passed, refused, or not asked."""
-    from models.artefact import CARD_JSON, read_part
-
-    content = read_part(folder, CARD_JSON)
-    verdict = None if content is None else msgspec.json.decode(content, type=_Gated).verdict
-    if verdict is None:
-        return "not asked"
-    return "passed" if verdict.passed else "refused"
-
-
 def _print_card(directory: Path, version: str, output_format: str) -> None:
     from models import registry
     from models.artefact import CARD_JSON, CARD_MD, read_card
 
     if output_format == "csv":
         raise click.UsageError("a card has no rows: --format table or json")
-    if version not in registry.versions(directory):
-        raise ModelError(
-            f"there is no model {version} in {directory}; `rightsizer models` lists those there are"
-        )
+    registry.check_there(directory, version)
     content = read_card(directory / version, CARD_JSON if output_format == "json" else CARD_MD)
-    click.echo(content.decode().rstrip())
+    click.echo(visible(content.decode().rstrip(), keep="\n"))
 
 
 @click.command("promote")
@@ -142,12 +139,12 @@ def promote(version: str, config_file: str | None) -> None:
       rightsizer promote 20261120T190001.123Z-ab12cd
     """
     from models import registry
-    from models.artefact import load_predictor
     from slurm_plugin.service.decide import chain_settings_of
 
     config = load_config(config_file)
     directory = Path(config.models.directory)
-    load_predictor(directory / version, chain_settings_of(config))
+    registry.check_there(directory, version)
+    registry.load_version(directory, version, chain_settings_of(config))
     registry.promote(directory, version)
     note(f"model {version} is current")
 
@@ -165,27 +162,15 @@ def rollback(config_file: str | None) -> None:
       rightsizer rollback
     """
     from models import registry
-    from models.artefact import load_predictor
+    from models.going_back import rollback_target
     from slurm_plugin.service.decide import chain_settings_of
 
     config = load_config(config_file)
     directory = Path(config.models.directory)
-    known = registry.earlier(directory)
-    not_refused = (version for version in known.by_name if not _is_refused(directory / version))
-    for version in (*known.logged, *not_refused):
-        try:
-            load_predictor(directory / version, chain_settings_of(config))
-        except ModelError as error:
-            note(f"model {version} is passed over: {error}")
-            continue
-        registry.promote(directory, version, "rollback")
-        note(f"model {version} is current")
-        return
-    raise ModelError(f"no model in {directory} was current before this one; nothing was changed")
-
-
-def _is_refused(folder: Path) -> bool:
-    try:
-        return _gate_of(folder) == "refused"
-    except ModelError:
-        return False
+    target = rollback_target(directory, chain_settings_of(config))
+    for version, why in target.passed_over.items():
+        note(f"model {version} is passed over: {why}")
+    if target.version is None:
+        raise ModelError(f"no model in {directory} was current before this one; nothing was changed")
+    registry.promote(directory, target.version, "rollback")
+    note(f"model {target.version} is current")

@@ -18,7 +18,9 @@ from slurm_plugin.cli.replay_past import Window, read_past
 from slurm_plugin.cli.replay_rows import doubts, grounds, row_of, transposed, window_in_words
 from slurm_plugin.cli.sizing import enforced_grant
 from slurm_plugin.cli.spans import span_option
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.cli.stored import check_store
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
 
 if TYPE_CHECKING:
     from models.simulation.engine import Policy
@@ -94,14 +96,18 @@ def replay(
       rightsizer replay --since 2026-01-01 --until 2026-02-01 --nodes 100x64:257000 --nodes 8x64:515000:4
     """
     from models.simulation.policies import policies
-    from models.simulation.replayed import compare, recorded
     from slurm_plugin.energy_site import energy_site
 
     config = load_config(config_file)
     site = energy_site(config.energy)
     chosen = policies(dict.fromkeys(names), "whole")
     if plot is not None:
-        check_plots()
+        check_plots(plot)
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("nothing lies between --since and --until; give a --since before --until")
+    check_store(config)
+    from models.simulation.replayed import compare, recorded
+
     past = read_past(config, Window(since, until, history_s, cluster, partition))
     where = machines(nodes, scenario, partition)
     past = fitted(past, where, leave_out=leave_out)

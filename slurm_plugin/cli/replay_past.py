@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.spans import DAY_S
 from slurm_plugin.config import Config
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.records import Attempt
@@ -35,7 +36,7 @@ def read_past(config: Config, window: Window) -> Past:
     from accounting.store.records import read_attempts, read_direct_jobs, submissions
     from models.simulation.past import past_of
 
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
     try:
         with engine.connect() as connection:
             submitted = submissions(connection)

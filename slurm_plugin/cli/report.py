@@ -12,8 +12,11 @@ import msgspec
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report_advisor import advisor
 from slurm_plugin.cli.report_options import selection_options
+from slurm_plugin.cli.report_recoveries import recoveries
 from slurm_plugin.cli.report_tables import brief_use, brief_waste
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -55,6 +58,7 @@ def report_group() -> None:
 
 
 report_group.add_command(advisor)
+report_group.add_command(recoveries)
 
 
 @report_group.command("families")
@@ -64,7 +68,9 @@ def families(
 ) -> None:
     """Show for users' families of jobs how they ended, and what they asked for, were granted and used.
 
-    Families are jobs of one user whose names differ in numbers only. Those that held most come first.
+    Families are jobs of one user whose names differ in numbers only, or in what a workflow engine put in (its run,
+    the sample). Those come first that held the largest share of all cores, of all memory or of all GPUs: whichever is
+    largest.
 
     \b
     Example:
@@ -77,11 +83,12 @@ def show_use(
     config_file: str | None, selection: Selection, by: str, top: int, output_format: str, *, energy: bool
 ) -> None:
     """Show what was asked for, granted and used, by families, users or accounts."""
-    from accounting.report.usage import use_rows
+    from accounting.report.usage import use_columns, use_rows
 
     with _found(load_config(config_file), selection, by, energy=energy) as found:
         rows = use_rows(found.view, top, found.spreads) if found else []
-    print_rows(brief_use(rows) if output_format == "table" else rows, output_format)
+    columns = use_columns(titles_of(by), energy=energy)
+    print_rows(brief_use(rows) if output_format == "table" else rows, output_format, columns=columns)
 
 
 @report_group.command("users")
@@ -95,7 +102,7 @@ def users(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Show the same for each user or account, those first that held most.
+    """Show the same for each user or account, those first that held the largest share of cores, memory or GPUs.
 
     \b
     Example:
@@ -126,16 +133,21 @@ def waste(
     Only attempts whose use is known count; how many do not, and why, is said on stderr. The largest share of all that
     was held of cores, memory or GPUs comes first.
 
+    A right size is the most that a family of five measured attempts or more has used, and 15 % on top; more where the
+    site's [policy] margins or models.min_evidence are higher. It exceeds what was asked where jobs used nearly all of
+    it, or were killed for memory: they need more.
+
     \b
     Example:
       rightsizer report waste --partition gpu --format json
     """
-    from accounting.report.waste import left_out_in_words, waste_of
+    from accounting.report.waste import left_out_in_words, waste_columns, waste_of
 
     with _found(load_config(config_file), selection, by, energy=energy) as found:
         wasted = waste_of(found.view, top) if found else None
     rows = wasted.rows if wasted else []
-    print_rows(brief_waste(rows) if output_format == "table" else rows, output_format)
+    columns = waste_columns(titles_of(by), energy=energy)
+    print_rows(brief_waste(rows) if output_format == "table" else rows, output_format, columns=columns)
     for dimension, left_out in (wasted.left_out if wasted else {}).items():
         said = left_out_in_words(dimension, left_out)
         if said:
@@ -158,7 +170,7 @@ def quality(config_file: str | None, only_advice: bool, output_format: str, sele
     """
     from accounting.store.database import open_store
 
-    engine = open_store(load_config(config_file).store.url)
+    engine = open_store(store_url(load_config(config_file)))
     try:
         show_quality(engine, selection, output_format, only_advice=only_advice)
     finally:
@@ -169,14 +181,15 @@ def show_quality(
     engine: Engine, selection: Selection, output_format: str, *, only_advice: bool = False
 ) -> None:
     """Print the report on quality; `rightsizer ingest --report` prints it as well."""
-    from accounting.report.advice import advice
-    from accounting.report.quality import quality_rows
+    from accounting.report.advice import Advice, advice
+    from accounting.report.quality import QUALITY_HEADING, quality_rows
     from accounting.report.quality_reading import read_segments
 
     with progress_bar("reading the store") as progress:
         segments = read_segments(engine, selection, progress)
     if not only_advice:
-        print_rows(quality_rows(segments), output_format, "of the attempts that ran, in per cent")
+        said = "of the attempts that ran, in per cent"
+        print_rows(quality_rows(segments), output_format, said, QUALITY_HEADING)
     never_started = sum(segment.never_started for segment in segments)
     if never_started:
         note(f"{never_started:,} attempts never started and are not counted")
@@ -185,9 +198,14 @@ def show_quality(
         if lines:
             print_rows([msgspec.structs.asdict(line) for line in lines], output_format, "what to change")
         elif output_format != "table":
-            print_rows([], output_format)
+            print_rows([], output_format, columns=Advice.__struct_fields__)
         elif segments:
             note("nothing to change: the labels are as good as Slurm can give them")
+
+
+def titles_of(by: str) -> tuple[str, ...]:
+    """Return the columns that say whose a row is."""
+    return ("user", "family") if by == "family" else (by,)
 
 
 class _Found(NamedTuple):
@@ -207,7 +225,7 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
     from slurm_plugin.energy_site import energy_site
 
     site = energy_site(config.energy) if energy else None
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
 
     def spreads(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
         keys, family_of = ("user", family_name) if by == "family" else (by, None)
@@ -229,7 +247,7 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
         engine.dispose()
 
 
-# A person follows a figure for months, a grant is decided anew for every job.
+# A person follows a figure for months, a grant is decided anew for every job. The help and docs/analyst.md say so.
 ADVISED_MARGIN, ADVISED_JOBS = 0.15, 5
 
 

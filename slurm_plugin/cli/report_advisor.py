@@ -9,7 +9,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report_options import selection_options
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -32,13 +33,13 @@ def advisor(config_file: str | None, only_effect: bool, output_format: str, sele
     Example:
       rightsizer report advisor --since 2026-01-01
     """
-    from accounting.report.advisor import effects, start_rows
+    from accounting.report.advisor import START_HEADING, Effect, effects, start_rows
     from accounting.report.advisor_reading import read_blocks, read_foreseen
     from accounting.store.database import open_store
     from models.simulation.results import bounded_slowdowns
 
     config = load_config(config_file)
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
     try:
         starts = [] if only_effect else start_rows(read_foreseen(engine, selection))
         with_effect = only_effect or output_format == "table"
@@ -48,10 +49,11 @@ def advisor(config_file: str | None, only_effect: bool, output_format: str, sele
     finally:
         engine.dispose()
     if not only_effect:
-        print_rows(starts, output_format, "expected starts against what came")
+        print_rows(starts, output_format, "expected starts against what came", START_HEADING)
     if blocks is not None:
         rows = [msgspec.structs.asdict(effect) for effect in effects(blocks)] if blocks.acted else []
-        print_rows(rows, output_format, "jobs submitted while it acted, and while it watched")
+        said = "jobs submitted while it acted, and while it watched"
+        print_rows(rows, output_format, said, Effect.__struct_fields__)
         if not rows:
             note("no job of a block in which it acted or watched by lot has ended yet: no effect can be told")
     if not starts and blocks is not None and not blocks.acted:

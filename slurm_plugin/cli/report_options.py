@@ -8,6 +8,8 @@ from datetime import datetime
 
 import click
 
+# What `selection_options` adds, by the names of the parameters.
+SELECTING = ("since", "until", "cluster", "user", "account", "partition")
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
@@ -36,6 +38,8 @@ def selection_options(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         from accounting.report.selection import Selection
 
+        if since is not None and until is not None and since >= until:
+            raise click.UsageError("nothing lies between --since and --until; give a --since before --until")
         selection = Selection(
             since_s=None if since is None else int(since.timestamp()),
             until_s=None if until is None else int(until.timestamp()),

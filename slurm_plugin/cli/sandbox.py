@@ -12,12 +12,12 @@ import click
 import msgspec
 
 from accounting.decisions import Mode
+from slurm_plugin.cli.output import EXIT_PROBLEMS
 from slurm_plugin.sandbox import cluster, files
 from slurm_plugin.sandbox.environment import SANDBOX_VARIABLE
 from slurm_plugin.sandbox.status import Status, status_of
 
 MODES = click.Choice(["observe", "advise", "enforce"])
-EXIT_CHECK_FOUND_PROBLEMS = 3
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -123,7 +123,7 @@ def status(context: click.Context, directory: Path, style: str) -> None:
     else:
         click.echo(status_table(found))
     if not found.healthy:
-        context.exit(EXIT_CHECK_FOUND_PROBLEMS)
+        context.exit(EXIT_PROBLEMS)
 
 
 @sandbox_group.command()

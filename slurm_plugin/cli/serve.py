@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 
 import click
 
 from slurm_plugin.cli.output import config_option
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.log_lines import log_to_stderr
 
 
 @click.command("serve")
@@ -20,6 +19,8 @@ from slurm_plugin.config import load_config
 def serve(config_file: str | None, clients: bool) -> None:
     """Answer the Lua hook on a Unix socket, until stopped; a newly trained model is taken up by itself.
 
+    At SIGHUP the configuration is read anew; one that is wrong is refused, and the old one stays.
+
     \b
     Example:
       rightsizer serve --config /etc/rightsizer/rightsizer.toml
@@ -27,6 +28,7 @@ def serve(config_file: str | None, clients: bool) -> None:
     from slurm_plugin.service.clients import serve_clients
     from slurm_plugin.service.server import serve as serve_until_stopped
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     config = load_config(config_file)
-    asyncio.run(serve_clients(config) if clients else serve_until_stopped(config))
+    serve_all = serve_clients if clients else serve_until_stopped
+    asyncio.run(serve_all(config, lambda: load_config(config_file)))

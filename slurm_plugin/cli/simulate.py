@@ -51,14 +51,17 @@ def simulate(
       rightsizer simulate --nodes 20x64:257000:4 --trace last-month.swf
       rightsizer simulate cluster.toml --policy easy --policy conservative --format json
     """
+    from models.simulation.policies import policies
+
+    # What is wrong with the command itself is said before anything is read, and before what takes long is imported.
+    policies(names, "whole")
+    if plot is not None:
+        check_plots(plot)
     from models.simulation.engine import Hooks
     from models.simulation.engine import simulate as run
     from models.simulation.hooks import slowed_by_cpus
-    from models.simulation.policies import policies
     from models.simulation.scenario import ShareOfRequest, cluster, load_of
 
-    if plot is not None:
-        check_plots()
     described = described_by(scenario, nodes, trace)
     seed = described.seed if seed is None else seed
     chosen = policies(names or described.policies, described.placement, seed)

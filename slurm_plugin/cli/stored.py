@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slurm_plugin.config import Config
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.records import Attempt
     from models.past_columns import PastColumns
+
+
+def check_store(config: Config) -> None:
+    """Raise StoreError where the configured store cannot be used: before a command imports what takes many seconds."""
+    from accounting.store.database import open_store
+
+    open_store(store_url(config)).dispose()
 
 
 def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
@@ -16,7 +24,7 @@ def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list
     from accounting.store.database import open_store
     from accounting.store.records import read_attempts
 
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
     try:
         return read_attempts(engine, submitted_from_s=submitted_from_s)
     finally:
@@ -29,7 +37,7 @@ def stored_past(config: Config) -> PastColumns:
     from accounting.store.records import read_attempt_columns
     from models.past_columns import COLUMNS, columns_of
 
-    engine = open_store(config.store.url)
+    engine = open_store(store_url(config))
     try:
         return columns_of(read_attempt_columns(engine, COLUMNS))
     finally:

@@ -1,28 +1,58 @@
-"""`rightsizer disable` and `enable`: the kill switches that the hook and the clients' filter look at themselves."""
+"""`rightsizer disable` and `enable`: everything by the kill switches that the hook looks at, or a part by a brake."""
 
 from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from accounting.errors import ServiceError
+from slurm_plugin.brakes.pulled import Pulled, pulled_file
+from slurm_plugin.brakes.words import release_of, words_of
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config import load_config
-from slurm_plugin.switches import switches
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
+from slurm_plugin.switches import switches, throw
+
+Command = Callable[..., Any]
+
+
+def part_options(command: Command) -> Command:
+    """Add the options that name a part of the jobs."""
+    family = click.option(
+        "--family",
+        metavar="USER:NAME",
+        help="Only a user's jobs of one name; numbers and engines' ids in it do not count.",
+    )
+    return family(click.option("--partition", help="Only the jobs of a partition.")(command))
 
 
 @click.command("disable")
+@part_options
 @config_option
-def disable(config_file: str | None) -> None:
+def disable(config_file: str | None, family: str | None, partition: str | None) -> None:
     """Stop touching submissions, from the very next one on; the service may go on running.
 
     \b
     Example:
       rightsizer disable
+      rightsizer disable --partition gpu
     """
-    for switch in switches(load_config(config_file)):
+    config = load_config(config_file)
+    brake = brake_of(family, partition, everything=False)
+    if brake is not None:
+        why = f"by hand: {pwd.getpwuid(os.getuid()).pw_name}"
+        pulled_file(config.brakes).pull(Pulled(brake=brake, time_s=time.time(), why=why))
+        note(f"stopped cutting {words_of(brake)}; `{release_of(brake)}` ends that")
+        return
+    for switch in switches(config):
         try:
-            switch.parent.mkdir(parents=True, exist_ok=True)
-            switch.touch()
+            throw(switch)
         except OSError as error:
             raise ServiceError(
                 f"cannot make {switch}: {error.strerror}; run this as the service's user"
@@ -31,15 +61,57 @@ def disable(config_file: str | None) -> None:
 
 
 @click.command("enable")
+@part_options
+@click.option("--all", "everything", is_flag=True, help="Also let go of the brake on everything.")
 @config_option
-def enable(config_file: str | None) -> None:
-    """Let the hook ask the service again.
+def enable(config_file: str | None, everything: bool, family: str | None, partition: str | None) -> None:
+    """Let the hook ask the service again, or let go of a brake that the service has pulled.
 
     \b
     Example:
       rightsizer enable
+      rightsizer enable --family ann:align
     """
-    for switch in switches(load_config(config_file)):
+    config = load_config(config_file)
+    brake = brake_of(family, partition, everything=everything)
+    if brake is not None:
+        release(config, brake)
+    if brake is None or brake == ALL:
+        remove_switches(config)
+    stopped = pulled_file(config.brakes).read()
+    if stopped.damaged:
+        note(f"nothing is cut: {stopped.damaged}; `rightsizer enable --all` begins without brakes")
+    for one in stopped.pulled:
+        note(f"still not cut: {words_of(one.brake)} ({one.why}); `{release_of(one.brake)}` ends that")
+
+
+def brake_of(family: str | None, partition: str | None, *, everything: bool) -> Brake | None:
+    """Return the brake that options name; None without any. UsageError where they name several, or no user."""
+    if sum((family is not None, partition is not None, everything)) > 1:
+        raise click.UsageError("give one of --family, --partition and --all at a time")
+    if family is not None:
+        user, colon, name = family.partition(":")
+        if not (user and colon):
+            raise click.UsageError(
+                f"--family {family}: give it as USER:NAME, as `rightsizer doctor` shows it"
+            )
+        return family_brake(user, name)
+    if partition is not None:
+        return partition_brake(partition)
+    return ALL if everything else None
+
+
+def release(config: Config, brake: Brake) -> None:
+    """Let go of a brake, and say so."""
+    if pulled_file(config.brakes).let_go(brake):
+        note(f"let go: {words_of(brake)} may be cut again, as far as the configuration says so")
+    else:
+        note(f"{words_of(brake)} was not stopped by a brake")
+
+
+def remove_switches(config: Config) -> None:
+    """Remove the kill switches."""
+    for switch in switches(config):
         try:
             switch.unlink(missing_ok=True)
         except OSError as error:

@@ -14,9 +14,11 @@ import click
 
 from accounting.errors import ModelError
 from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.cli.pruning import remove_old
 from slurm_plugin.cli.sizing import policy_sizing
-from slurm_plugin.cli.stored import stored_attempts, stored_past
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
 
 if TYPE_CHECKING:
     import xgboost
@@ -59,19 +61,23 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     With --engine dask XGBoost runs on workers that are started as Slurm jobs ([train.dask] says which), and ended in
     any case. If they do not start, or one is lost, nothing is trained and the current model stays.
 
+    At the end old models go, which models.keep_days and models.keep_newest do not keep (`rightsizer models --prune`
+    shows which those are).
+
     \b
     Example:
       rightsizer ingest && rightsizer train
       rightsizer train --promote never
       rightsizer train --engine dask
     """
+    config = load_config(config_file)
+    check_store(config)
     from models import registry
     from models.artefact import load_predictor
     from models.card import card_files, card_of
     from models.demand import training
     from slurm_plugin.service.decide import chain_settings_of
 
-    config = load_config(config_file)
     directory, settings = Path(config.models.directory), chain_settings_of(config)
     with engine_of(config, engine) as fit:
         past = stored_past(config)
@@ -88,6 +94,10 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
         for reason in verdict.reasons:
             note(f"gate: {reason}")
     note(f"learned from {trained.seen.attempts} attempts; " + _outcome(version, promoted, verdict))
+    try:
+        remove_old(config)
+    except ModelError as error:  # the new one is there all the same
+        note(f"old models stay: {error}")
     click.echo(version)
 
 

@@ -22,9 +22,10 @@ from accounting.sacct import Answer
 from accounting.sacct_records import Metering
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
-from slurm_plugin.config import CONFIG_VARIABLE, Config, render_config
+from slurm_plugin.config import Config
 from slurm_plugin.config import Models as ModelsSection
 from slurm_plugin.config import Store as StoreSection
+from slurm_plugin.config_file import CONFIG_VARIABLE, render_config
 from slurm_plugin.config_hook import hook_settings
 from slurm_plugin.demo.lua_hook import JobFields, LuaHook
 from slurm_plugin.demo.table import cores, size
@@ -63,7 +64,10 @@ def _configure(folder: Path) -> Config:
         Config(),
         mode="enforce",
         service=msgspec.structs.replace(
-            Config().service, socket=str(folder / "rightsizer.sock"), journal=str(folder / "journal")
+            Config().service,
+            socket=str(folder / "rightsizer.sock"),
+            journal=str(folder / "journal"),
+            limits_needed=False,  # there may be no Slurm here to ask
         ),
         hook=msgspec.structs.replace(Config().hook, kill_switch=str(folder / "disabled"), deadline_ms=1000),
         store=StoreSection(url=f"sqlite:///{folder}/store.db"),

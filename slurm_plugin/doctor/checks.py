@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slurm_plugin.doctor import advisor_checks, model_checks, service_checks, store_checks
+from slurm_plugin.doctor import (
+    advisor_checks,
+    audit_checks,
+    brake_checks,
+    disk_checks,
+    installation_checks,
+    model_checks,
+    permission_checks,
+    service_checks,
+    store_checks,
+)
 from slurm_plugin.doctor.finding import Finding, Judged
 from slurm_plugin.doctor.seen import Complaint, Seen
 
 CHECKS: dict[str, Callable[[Seen], Judged]] = {
     "configuration": service_checks.configuration,
     "kill-switch": service_checks.kill_switch,
+    "brakes": brake_checks.brakes,
     "service": service_checks.service,
     "model": model_checks.model,
     "model-age": model_checks.model_age,
@@ -25,9 +36,21 @@ CHECKS: dict[str, Callable[[Seen], Judged]] = {
     "store": store_checks.store,
     "ingest": store_checks.ingest,
     "newest-job": store_checks.newest_job,
+    "retention": disk_checks.retention,
     "journal": store_checks.journal,
+    "journal-chain": audit_checks.journal_chain,
     "advisor": advisor_checks.advisor,
     "advisor-journal": advisor_checks.advisor_journal,
+    "recovery": audit_checks.recovery,
+    "slurm.conf": installation_checks.slurm_conf,
+    "controllers": installation_checks.controllers,
+    "limits": installation_checks.limits,
+    "hook": installation_checks.hook,
+    "asked": installation_checks.asked,
+    "timers": installation_checks.timers,
+    "permissions": permission_checks.permissions,
+    "owners": disk_checks.owners,
+    "space": disk_checks.space,
 }
 
 

@@ -11,9 +11,14 @@ from typing import TypeVar
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import ModelError, RightsizerError
 from slurm_plugin.config import Config
 from slurm_plugin.doctor.look_advisor import look_at_advisor
+from slurm_plugin.doctor.look_audit import look_at_chains, look_at_recovery
+from slurm_plugin.doctor.look_brakes import look_at_brakes
+from slurm_plugin.doctor.look_disk import look_at_disks, look_at_owners
+from slurm_plugin.doctor.look_installation import look_at_limits, look_at_paths, look_at_slurm, look_at_units
 from slurm_plugin.doctor.seen import (
     Answer,
     CardPart,
@@ -26,6 +31,7 @@ from slurm_plugin.doctor.seen import (
     SwitchSeen,
     TrainingSeen,
 )
+from slurm_plugin.secret_urls import store_url
 from slurm_plugin.switches import switches
 
 Found = TypeVar("Found")
@@ -42,18 +48,33 @@ ANSWERS: dict[int, Answer] = {
 }
 
 
-def look(config: Config, configuration: str, now_s: float) -> Seen:
-    """Return what there is to see at `now_s` (unix seconds); `configuration` says where `config` is from."""
+def look(config: Config, configuration: str, now_s: float, config_file: str | None = None) -> Seen:
+    """Return what there is to see at `now_s` (unix seconds); `configuration` says where `config` is from.
+
+    `config_file` is the file that was named, None where the usual one counts.
+    """
+    slurm = _or_complaint(lambda: look_at_slurm(config))
+    told = "" if isinstance(slurm, Complaint) else slurm.settings.get("clustername", "").lower()
+    cluster = config.accounting.cluster or told
     return Seen(
         now_s=now_s,
         configuration=configuration,
         switches=tuple(SwitchSeen(str(path), _exists(path)) for path in switches(config)),
         sockets=_sockets(config),
+        slurm=slurm,
+        limits=look_at_limits(config),
+        units=_or_complaint(look_at_units),
+        paths=look_at_paths(config, config_file),
         model=_or_complaint(lambda: _model(config)),
         training=_or_complaint(lambda: _training(Path(config.models.directory))),
-        store=_or_complaint(lambda: _store(config.store.url, now_s)),
+        store=_or_complaint(lambda: _store(config, cluster, now_s)),
         journal=_or_complaint(lambda: _journal(Path(config.service.journal))),
         advisor=_or_complaint(lambda: look_at_advisor(config.advisor)),
+        chains=_or_complaint(lambda: look_at_chains(config)),
+        recovery=_or_complaint(lambda: look_at_recovery(config)),
+        brakes=_or_complaint(lambda: look_at_brakes(config.brakes)),
+        disks=_or_complaint(lambda: look_at_disks(config, now_s)),
+        owners=_or_complaint(lambda: look_at_owners(config)),
     )
 
 
@@ -106,14 +127,14 @@ def _answer(path: Path) -> Answer:
 
 
 def _model(config: Config) -> ModelSeen:
-    from models.artefact import load_predictor, read_manifest
-    from models.registry import current_folder
+    from models.artefact import read_manifest
+    from models.registry import current_folder, load_version
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
     _list(directory)
     folder = current_folder(directory)
-    load_predictor(folder, chain_settings_of(config))
+    load_version(directory, folder.name, chain_settings_of(config))
     manifest = read_manifest(folder)
     apart: dict[str, tuple[str, ...]] = {name: known.apart for name, known in manifest.growth.items()}
     return ModelSeen(version=manifest.version, created_s=manifest.created_s, apart=apart)
@@ -130,7 +151,7 @@ def _training(directory: Path) -> TrainingSeen:
     content = read_card(directory / there[-1], CARD_JSON)
     try:
         card = msgspec.json.decode(content, type=CardPart)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ModelError(
             f"the card of model {there[-1]} is another version's: {error}; run `rightsizer train`"
         ) from None
@@ -150,18 +171,27 @@ def _list(directory: Path) -> None:
         return
 
 
-def _store(url: str, now_s: float) -> StoreSeen:
+def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
+    """Return what the store has of a cluster, '' of any, and of the journals that lie here."""
+    from accounting.advice import CYCLES
     from accounting.ingest import SACCT
+    from accounting.journal import PATTERN
+    from accounting.journal_marks import offsets_of
     from accounting.store.database import open_store
-    from accounting.store.records import latest_end_s, read_offsets, read_until_s
+    from accounting.store.records import earliest_end_s, latest_end_s, read_marks, windows_read
 
-    engine = open_store(url, upgrade=False)
+    engine = open_store(store_url(config))
+    journals = (*Path(config.service.journal).glob(PATTERN), *Path(config.advisor.directory).glob(CYCLES))
     try:
         with engine.connect() as connection:
+            windows = windows_read(connection, SACCT)
+            own = windows.get(cluster, windows.get("")) if cluster else max(windows.values(), default=None)
             return StoreSeen(
-                read_until_s=read_until_s(connection, SACCT),
-                newest_end_s=latest_end_s(connection, int(now_s)),
-                journal_offsets=read_offsets(connection),
+                read_until_s=own,
+                newest_end_s=latest_end_s(connection, int(now_s), cluster),
+                journal_offsets=offsets_of(journals, read_marks(connection)),
+                oldest_end_s=earliest_end_s(connection),
+                keep_days=config.store.keep_days,
             )
     finally:
         engine.dispose()

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -15,6 +17,7 @@ from prometheus_client.registry import Collector
 from slurm_plugin.doctor.finding import Finding, State
 from slurm_plugin.doctor.model_checks import largest_drift, last_week
 from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes, unread_cycles
+from slurm_plugin.policy.braked import Level
 
 VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": math.nan}
 
@@ -29,6 +32,7 @@ MODEL_AGE = ("rightsizer_model_age_seconds", "How long ago the current model was
 INGEST_LAG = ("rightsizer_ingest_lag_seconds", "How long ago accounting was read to its end.", "")
 NEWEST_JOB = ("rightsizer_newest_job_age_seconds", "How long ago the newest job in the store ended.", "")
 UNREAD = ("rightsizer_journal_unread_bytes", "How much of the decision journal is not ingested.", "")
+DECISION_AGE = ("rightsizer_decision_age_seconds", "How long ago the hook's service decided last.", "")
 ADVISOR_AGE = ("rightsizer_advisor_cycle_age_seconds", "How long ago the advisor's last cycle was.", "")
 ADVISOR_FACTORS = ("rightsizer_advisor_site_factors", "SiteFactors of the advisor's that are in force.", "")
 ADVISOR_UNREAD = (
@@ -52,6 +56,13 @@ ALLOWED = (
     "resource",
 )
 APART = ("rightsizer_users_apart", "Users unlike all others, whom the model did not learn from.", "resource")
+
+BRAKES = ("rightsizer_brakes_pulled", "How many brakes are pulled: 1 for all where it is.", "level")
+JUDGED = (
+    "rightsizer_judged_jobs",
+    "Ended jobs that the brakes have counted: cut ones and whole ones, and how many of them failed.",
+    "jobs",
+)
 
 Metric = tuple[str, str, str]
 Sample = tuple[Metric, str, float]
@@ -85,7 +96,21 @@ def _figures(seen: Seen) -> Iterator[Sample]:
         yield from _ages(NEWEST_JOB, seen.store.newest_end_s, seen.now_s)
         if not isinstance(seen.journal, Complaint) and seen.journal.is_ours:
             yield UNREAD, "", unread_bytes(seen.journal, seen.store)
+    if not isinstance(seen.slurm, Complaint) and seen.slurm.asked.last_decision_s is not None:
+        yield DECISION_AGE, "", seen.now_s - seen.slurm.asked.last_decision_s
     yield from _of_advisor(seen)
+    yield from _of_brakes(seen)
+
+
+def _of_brakes(seen: Seen) -> Iterator[Sample]:
+    if isinstance(seen.brakes, Complaint):
+        return
+    levels = [brake.level for brake in seen.brakes.stopped.brakes]
+    yield from ((BRAKES, level, levels.count(level)) for level in get_args(Level))
+    if not seen.brakes.lost:
+        yield from (
+            (JUDGED, name, value) for name, value in msgspec.structs.asdict(seen.brakes.counts).items()
+        )
 
 
 def _of_advisor(seen: Seen) -> Iterator[Sample]:

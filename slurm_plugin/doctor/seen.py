@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 from models.drift import FeatureDrift, WeekCalibration
+from slurm_plugin.brakes.pulled import Stopped
+from slurm_plugin.brakes.tallies import Counts
 
 Answer = Literal["answers", "is not there", "is no socket", "is dead", "is full", "is not ours to ask"]
 
@@ -77,12 +79,14 @@ class TrainingSeen(msgspec.Struct, frozen=True, kw_only=True):
 class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The store: until when accounting was read, when its newest job ended, how far journal files were read, in bytes.
 
-    None is before the first.
+    None is before the first. Its oldest job should have ended no more than `keep_days` ago; 0 is for ever.
     """
 
     read_until_s: int | None
     newest_end_s: int | None
     journal_offsets: Mapping[str, int]
+    oldest_end_s: int | None = None
+    keep_days: int = 0
 
 
 class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +114,119 @@ class AdvisorSeen(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, int] = {}
 
 
+class ChainSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest files of the journal: linked lines, what is broken where, and whether the newest line has the key."""
+
+    lines: int = 0
+    broken: tuple[str, ...] = ()
+    has_key: bool = False
+    linked_by_key: bool = True
+
+
+class RecoverySeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Recovery: its folder, whether any job is cut at all, and when its last round was (unix s; None: never)."""
+
+    folder: str
+    enforced: bool
+    period_s: int
+    last_round_s: float | None = None
+
+
+class BrakesSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stopped, and what was counted of all jobs since everything was last let go; `lost` says why not."""
+
+    stopped: Stopped
+    counts: Counts = Counts()
+    lost: str = ""
+
+
+class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The hook beside slurm.conf, in `folder`, compared with what is `installed`; times are those of changes (unix).
+
+    `script` says whose job_submit.lua it is: ours, the site's own that calls us, one that does not (foreign), or none.
+    `missing` and `differing` are modules, and `site` is rightsizer_site.lua, as the configuration would have it.
+    """
+
+    folder: str
+    installed: str
+    script: Literal["ours", "own", "foreign", "absent"]
+    missing: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    site: Literal["current", "differs", "absent"]
+    script_changed_s: float = 0.0
+    modules_changed_s: float = 0.0
+
+
+class AskedSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether slurmctld asks: the last decision, and how many jobs it was given since when; None where not known.
+
+    `breaker` is the line of its log that says that it has left the service alone; "" where there is none since.
+    """
+
+    last_decision_s: float | None
+    submitted: int | None
+    since_s: int | None
+    breaker: str
+
+
+class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What slurmctld says of its `settings`, by lower-case name; `hook` is None where it names no slurm.conf.
+
+    `apart` are those of the paths that stop or brake us which lie on another filesystem than slurmctld's own state, so
+    that a backup controller's host has others.
+    """
+
+    settings: Mapping[str, str]
+    apart: tuple[str, ...] = ()
+    hook: HookSeen | None
+    asked: AskedSeen
+
+
+class LimitsSeen(msgspec.Struct, frozen=True):
+    """Whether the service cuts nothing without Slurm's limits, and why some of them cannot be read now."""
+
+    needed: bool
+    complaints: tuple[str, ...]
+
+
+class UnitSeen(msgspec.Struct, frozen=True):
+    """A unit of ours, and its ActiveState in systemd's words."""
+
+    name: str
+    state: str
+
+
+class PathSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What others than its user and group may do with a path that they can reach."""
+
+    path: str
+    kind: str
+    others_read: bool
+    others_write: bool
+
+
+class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system with those of our folders that lie there: what is free, and what was written to them in a week.
+
+    `store_bytes` is the store's file, which grows otherwise. Without a fixed number of inodes None are free.
+    """
+
+    folders: tuple[str, ...]
+    free_bytes: int
+    free_inodes: int | None
+    week_bytes: int
+    week_inodes: int
+    store_bytes: int = 0
+
+
+class OwnerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of ours, its owner who is not root, and what of root's lies in it that is closed to him."""
+
+    folder: str
+    owner: str
+    blocked: tuple[str, ...]
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen at `now_s`."""
 
@@ -117,11 +234,20 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     configuration: str
     switches: tuple[SwitchSeen, ...]
     sockets: tuple[SocketSeen, ...]
+    slurm: SlurmSeen | Complaint
+    limits: LimitsSeen
+    units: tuple[UnitSeen, ...] | Complaint
+    paths: tuple[PathSeen, ...]
     model: ModelSeen | Complaint
     training: TrainingSeen | Complaint
     store: StoreSeen | Complaint
     journal: JournalSeen | Complaint
     advisor: AdvisorSeen | Complaint
+    chains: ChainSeen | Complaint
+    recovery: RecoverySeen | Complaint
+    brakes: BrakesSeen | Complaint
+    disks: tuple[DiskSeen, ...] | Complaint
+    owners: tuple[OwnerSeen, ...] | Complaint
 
 
 def unread_bytes(journal: JournalSeen, store: StoreSeen) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from accounting.request import JobRequest
+from slurm_plugin.policy.braked import Brake
 
 # Stands for all of a node's memory where nothing says how much that is: more than any node has.
 WHOLE_NODE_MIB = 2**40
@@ -42,10 +43,15 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     is_default: bool = False
 
 
+# The parts of the facts that only Slurm knows; each may keep a job from being cut.
+SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "threads_per_core"})
+
+
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Group → users; QOS → its minimum; the partitions by name; the most threads that a core of any node has.
 
     `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
+    `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
 
     groups: Mapping[str, frozenset[str]] = {}
@@ -53,6 +59,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
     threads_per_core: int = 1
+    brakes: frozenset[Brake] = frozenset()
+    missing: frozenset[str] = frozenset()
 
     def partitions_of(self, request: JobRequest) -> list[Partition]:
         """Return the partitions that a job may run in: those it names, else the default one; unknown ones too."""
@@ -62,6 +70,12 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             unknown = Partition(memory=self.memory or MemoryTerms())
             named = [self.partitions.get(name, unknown) for name in request.partition.split(",")]
         return named or [Partition(memory=self.memory or MemoryTerms())]
+
+    def partition_names(self, request: JobRequest) -> list[str]:
+        """Return the names of the partitions that a job may run in: those it gives, else the default one."""
+        if request.partition:
+            return request.partition.split(",")
+        return [name for name, partition in self.partitions.items() if partition.is_default]
 
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""

@@ -26,7 +26,8 @@ def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
 
 def printable(text: str) -> str:
     """Return text for a terminal: plain ASCII and short, because users choose the names of their jobs."""
-    shown = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    plain = text.isascii() and text.isprintable()
+    shown = text if plain else "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return shown if len(shown) <= BASIS_CHARS else shown[: BASIS_CHARS - 3] + "..."
 
 

@@ -10,35 +10,41 @@ import msgspec
 
 from accounting.decisions import Mode
 from accounting.request import JobRequest
-from models.families import normal_name
+from models.job_names import normal_name
 from slurm_plugin.config import Config, Policy, Rule
+from slurm_plugin.policy.braked import Brake, brake_on
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.sizing import Limits
+
+# What holds for a job that no rule fits.
+EVERYTHING = Rule(name="none")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for one job. `rule` is the name of the rule it fell under, '' for none.
 
-    `enrolled` is False for the part of a gradual rollout that is only observed.
+    `enrolled` is False for the part of a gradual rollout that is only observed, and for its control group. `brake` is
+    what holds for the job whatever its rule says; None for most.
     """
 
     mode: Mode
     limits: Limits
     rule: str = ""
     enrolled: bool = True
+    brake: Brake | None = None
 
 
 def terms_for(request: JobRequest, config: Config, facts: SiteFacts) -> Terms:
     """Return what holds for a job: the first rule that fits it, over the site's defaults."""
-    rule = next((rule for rule in config.rules if fits(rule, request, facts)), None)
-    if rule is None:
-        return Terms(mode=config.mode, limits=limits_of(config.policy))
-    enrolled = is_enrolled(request, rule.percent)
+    rule = next((rule for rule in config.rules if fits(rule, request, facts)), EVERYTHING)
+    enrolled = is_enrolled(request, rule.percent) and not is_control(request, config.brakes.control_share)
+    brake = brake_on(request, facts.partition_names(request), facts.brakes)
     return Terms(
-        mode=(rule.mode or config.mode) if enrolled else "observe",
+        mode=(rule.mode or config.mode) if enrolled and brake is None else "observe",
         limits=limits_of(msgspec.structs.replace(config.policy, **_changes(rule))),
-        rule=rule.name,
+        rule="" if rule is EVERYTHING else rule.name,
         enrolled=enrolled,
+        brake=brake,
     )
 
 
@@ -63,8 +69,18 @@ def _matches(patterns: tuple[str, ...], value: str) -> bool:
 
 def is_enrolled(request: JobRequest, percent: int) -> bool:
     """Whether a gradual rollout takes a job: all jobs of one user and name are on the same side for ever."""
-    family = f"{request.user}\0{normal_name(request.job_name)}"
-    return int.from_bytes(hashlib.sha256(family.encode()).digest()[:8], "big") % 100 < percent
+    return percent >= 100 or _lot(request, "") % 100 < percent
+
+
+def is_control(request: JobRequest, share: float) -> bool:
+    """Whether a job is of the control group, this share of all families: left whole for ever, to compare with."""
+    return share > 0 and _lot(request, "control") < share * 2**64
+
+
+def _lot(request: JobRequest, drawn_for: str) -> int:
+    """Return a number below 2^64 that is the same for all jobs of a family."""
+    family = f"{request.user}\0{normal_name(request.job_name)}{drawn_for and chr(0) + drawn_for}"
+    return int.from_bytes(hashlib.sha256(family.encode()).digest()[:8], "big")
 
 
 def _changes(rule: Rule) -> dict[str, object]:

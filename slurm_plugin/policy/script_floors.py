@@ -29,7 +29,8 @@ _THREADS = re.compile(
     r"|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]"
     r"|\bmake\s+-j\s*|\B-(?:t|@|j|p)\s+)(\d{1,4})\b"
 )
-_RANKS = re.compile(r"\b(?:mpirun|mpiexec|orterun)\b[^\n;|&]*?\s(?:-np|-n|--np|--n)[= ](\d{1,6})\b")
+# A launcher, the end of its command, or ranks: the first after a launcher are its own.
+_LAUNCHED = re.compile(r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)[= ](\d{1,6})\b")
 _INNER = re.compile(r"\bsrun\b([^\n;|&]*)")
 _INNER_TASKS = re.compile(r"\s(?:-n\s*|--ntasks[= ])\"?(\d{1,6})\b")
 _INNER_CPUS = re.compile(r"\s(?:-c\s*|--cpus-per-task[= ])\"?(\d{1,4})\b")
@@ -57,13 +58,27 @@ def read_floors(script: str, num_tasks: int) -> ScriptFloors:
     memory += [_mib(text, "M") for text in _MEMORY_OPTION.findall(body)]
     memory += [_mib(text, "M") for options in inner for text in _INNER_MEMORY.findall(options)]
     cpus = [int(number) for number in _THREADS.findall(body)]
-    cpus += [math.ceil(int(number) / num_tasks) for number in _RANKS.findall(body)]
+    cpus += [math.ceil(number / num_tasks) for number in _ranks(body)]
     cpus += [math.ceil(_step_cpus(options) / num_tasks) for options in inner]
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(cpus, default=0),
         kept=tuple(_kept(body, inner)),
     )
+
+
+def _ranks(body: str) -> list[int]:
+    """Return how many ranks each launcher is told to start.
+
+    In one pass: one expression for both would go through the rest of a line anew from each launcher in it.
+    """
+    ranks: list[int] = []
+    is_launched = False
+    for launcher, end, number in _LAUNCHED.findall(body):
+        if is_launched and number:
+            ranks.append(int(number))
+        is_launched = bool(launcher) or (is_launched and not end and not number)
+    return ranks
 
 
 def _step_cpus(options: str) -> int:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
 from accounting.request import Dimension, JobRequest
-from models.families import script_signature
+from models.families import signature_of
 from slurm_plugin.policy.forms import kept_by_form
 
 REASON_CHARS = 160  # it travels in the token, which the hook takes up to 512 bytes
 NOT_BATCH = "not-a-batch-job"
 OPTED_OUT = "opted-out"
 NOT_SAID = -1  # in place of a uid
+
+# What a request can be about at all: Slurm's own fields hold less, and a float holds each of these.
+Amount = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Minutes = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Uid = Annotated[int, msgspec.Meta(ge=NOT_SAID, lt=2**32)]
 
 _OPT_OUT = re.compile(r"(?:^|[\s,;])rightsize=off(?:$|[\s,;])", re.IGNORECASE)
 
@@ -26,7 +32,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     user: str
-    uid: int
+    uid: Uid
     batch: bool
     other: tuple[str, ...]
     account: str = ""
@@ -37,19 +43,19 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     script: str = ""
     work_dir: str = ""
     array: bool = False
-    num_tasks: int | None = None
-    ntasks_per_node: int | None = None
-    nodes_min: int | None = None
-    nodes_max: int | None = None
-    cpus_per_task: int | None = None
-    min_cpus: int | None = None
-    mem_per_node_mib: int | None = None
-    mem_per_cpu_mib: int | None = None
-    mem_per_gpu_mib: int | None = None
-    gpus_per_node: int | None = None
-    gpus_per_job: int | None = None
-    gpus_per_task: int | None = None
-    time_limit_min: int | None = None
+    num_tasks: Amount | None = None
+    ntasks_per_node: Amount | None = None
+    nodes_min: Amount | None = None
+    nodes_max: Amount | None = None
+    cpus_per_task: Amount | None = None
+    min_cpus: Amount | None = None
+    mem_per_node_mib: Amount | None = None
+    mem_per_cpu_mib: Amount | None = None
+    mem_per_gpu_mib: Amount | None = None
+    gpus_per_node: Amount | None = None
+    gpus_per_job: Amount | None = None
+    gpus_per_task: Amount | None = None
+    time_limit_min: Minutes | None = None
 
     @property
     def is_resizable(self) -> bool:
@@ -72,7 +78,7 @@ class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     user: str = ""
-    uid: int = NOT_SAID
+    uid: Uid = NOT_SAID
 
     @property
     def is_resizable(self) -> bool:
@@ -89,7 +95,7 @@ def job_request(submission: Submission) -> JobRequest:
         partition=submission.partition,
         qos=submission.qos,
         job_name=submission.name,
-        script_signature=script_signature(submission.script),
+        script_signature=signature_of(submission.name, submission.script),
         num_tasks=submission.num_tasks or (nodes or 1) * (submission.ntasks_per_node or 1),
         cpus_per_task=submission.cpus_per_task,
         mem_per_node_mib=submission.mem_per_node_mib,

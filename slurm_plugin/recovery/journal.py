@@ -2,6 +2,7 @@
 
     <recovery.directory>/recoveries-DAY.jsonl   append only
     <recovery.directory>/recover.lock           held for a round, or for one job
+    <recovery.directory>/last-round             as old as the last round of a watcher
 
 A line stands before its job is queued again, and one after: a job with the first alone was cut off, and is looked at
 again. That a job comes back once is not decided here: slurmctld holds that (requeuing.py).
@@ -14,48 +15,27 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
 from accounting.journal import read_lines
+from accounting.owned_files import make_folder, open_owned
+from accounting.recoveries import FILES, Recovered, Run
 from slurm_plugin.day_files import append_line, day_name
-from slurm_plugin.recovery.judging import Cause
 from slurm_plugin.slurm.queue import Requeue
 
-FILES = "recoveries-*.jsonl"
 LOCK = "recover.lock"
+# Touched after each round of a watcher: `rightsizer doctor` looks at its age.
+LAST_ROUND = "last-round"
 MODE = 0o640
 
-# A job's number may come again; with its decision it does not.
-Run = tuple[int, int, str]
-What = Literal["begun", "requeued", "lost"]
 
+class Entry(Recovered, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one failed run, and until it is done with what was begun (`requeue`)."""
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one failed run (a job and how often it had been restarted), at a time in unix seconds.
-
-    `hours` are what it held in vain: of CPUs, and of GiB of memory. `requeue` is what was begun, `why` why it is lost.
-    """
-
-    job_id: int
-    restarts: int
-    what: What
-    time_s: float
-    cause: Cause
-    user: str
-    decision_id: str
-    cpu_hours: float = 0.0
-    mem_gib_hours: float = 0.0
-    why: str = ""
     requeue: Requeue | None = None
-    array_job_id: int = 0
-
-    @property
-    def run(self) -> Run:
-        """Which run of which job."""
-        return self.job_id, self.restarts, self.decision_id
 
 
 class Journal:
@@ -74,7 +54,7 @@ class Journal:
         first = day_name(FILES, since_s)
         for file in sorted(file for file in self._folder.glob(FILES) if file.name >= first):
             for line in read_lines(file, 0)[0]:
-                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                with contextlib.suppress(*UNREADABLE):
                     entry = msgspec.json.decode(line, type=Entry)
                     found[entry.run] = entry
         return found
@@ -93,6 +73,18 @@ class Journal:
         except OSError as error:
             raise self._cannot_write(error) from None
 
+    def note_round(self) -> None:
+        """Remember that a round was made just now; ServiceError where the disk refuses it."""
+        try:
+            make_folder(self._folder)
+            handle = open_owned(self._folder / LAST_ROUND, os.O_WRONLY | os.O_CREAT, MODE)
+            try:
+                os.utime(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[int]:
         """Be the only one at work on this folder, waiting for whoever is; yield the lock's handle.
@@ -100,8 +92,8 @@ class Journal:
         Who dies lets go of it, unless a process that he started still holds it.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+            make_folder(self._folder)
+            handle = open_owned(self._folder / LOCK, os.O_RDWR | os.O_CREAT, MODE)
         except OSError as error:
             raise self._cannot_write(error) from None
         try:
@@ -117,9 +109,15 @@ class Journal:
         )
 
 
-def told(entry: Entry) -> str:
+def told(entry: Recovered) -> str:
     """Say an entry in words."""
-    causes = {"out_of_memory": "killed for memory", "killed": "killed", "timeout": "out of time"}
+    causes = {
+        "out_of_memory": "killed for memory",
+        "killed": "killed",
+        "timeout": "out of time",
+        "said_no_memory": "out of memory, as it says itself",
+        "said_no_gpu_memory": "out of GPU memory, as it says itself",
+    }
     became = {
         "begun": "it is being queued again as it was asked at first",
         "requeued": "it was queued again as it was asked at first",

@@ -2,23 +2,21 @@
 
 It decides by what slurmctld tells of the job (state, exit codes, what it was given) and by our token in its admin
 comment (what was asked, what we granted). A job that we did not cut, or that somebody changed since, is none of ours.
-It reads no output of a job: a program that ends by itself for want of memory, with a code of its own, is not told apart
-from one that fails for another reason.
+A program that ends by itself for want of memory, with a code of its own, fails as any other does; what the end of its
+output says may tell them apart, where somebody has read that (output.py).
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import msgspec
 
 from accounting.request import Grant, JobRequest, granted
 from accounting.token import asked_request, find_token, granted_by, mark_recovery
+from accounting.wants import Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
+from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
-from slurm_plugin.slurm.queue import Failed, QueuedJob, Requeue, Resize
-
-Cause = Literal["out_of_memory", "killed", "timeout"]
+from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue
 
 # Exit codes as slurmctld prints them, code:signal. 0:125 is its own for a step that was killed for memory; a shell
 # whose child was killed (SIGKILL, as the kernel does it) ends with 137.
@@ -36,7 +34,7 @@ NO_REQUEUE = "its user does not let it be requeued"
 NOT_BATCH = "srun and salloc have no script that could run again"
 HET_JOB = "a component of a het job does not run again alone"
 CPUS_STAY = "this release of Slurm cannot give its CPUs back while it waits"
-MEMORY_BY_GPU = "memory that comes with GPUs cannot be given back while it waits"
+STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, and that cannot be given back"
 
 
 class SiteTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,28 +65,32 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     lost: str = ""
 
 
-def judge(run: Failed, terms: SiteTerms = PLAIN) -> Recovery | str:
-    """Return how a job is recovered, or why it is none to be recovered."""
+def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Recovery | str:
+    """Return how a job is recovered, or why it is none to be recovered.
+
+    `said` is what its output says it had too little of, which counts where nothing else tells why it failed. It is
+    worth reading where NOT_FOR_WANT is the answer without it.
+    """
     token = find_token(run.job.admin_comment)
-    cause = cause_of(run)
+    cause: Cause | None = cause_of(run) or (said if run.job.state == "FAILED" else None)
     if token is None:
         return NOT_OURS
     if token.recovered_at is not None:
         return BEFORE
-    if cause is None:
-        return NOT_FOR_WANT
     asked, grant = asked_request(token, run.job.user), granted_by(token)
     if token.mode != "enforce" or asked is None or not grant:
         return NOT_CUT
+    if cause is None:
+        return NOT_FOR_WANT
     if not wants(cause, asked, grant):
         return NOT_WHAT_WE_CUT
-    if not stands_at(run.job, granted(asked, grant)):
+    if not (stands_at(run.job, granted(asked, grant)) and _gpus_stand(run, grant)):
         return CHANGED
     found = Recovery(cause=cause, decision_id=token.decision_id, asked=asked, given=granted(asked, grant))
     lost = why_lost(run, cause, asked, grant, cpus_stay=terms.cpus_stay)
     if lost:
         return msgspec.structs.replace(found, lost=lost)
-    change = _change(run.job, asked, grant, cpus_stay=terms.cpus_stay)
+    change = _give_back(run.job, asked, grant, cpus_stay=terms.cpus_stay)
     comment = mark_recovery(run.job.admin_comment, cause, run.restarts)
     requeue = Requeue(
         change=msgspec.structs.replace(change, admin_comment=comment),
@@ -110,7 +112,7 @@ def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
     asked = asked_request(token, run.job.user)
     if asked is None:
         return None
-    change = _change(run.job, asked, granted_by(token), cpus_stay=terms.cpus_stay)
+    change = _give_back(run.job, asked, granted_by(token), cpus_stay=terms.cpus_stay)
     return Requeue(
         change=msgspec.structs.replace(change, admin_comment=run.job.admin_comment),
         before=run.job.admin_comment,
@@ -130,14 +132,6 @@ def cause_of(run: Failed) -> Cause | None:
     return None
 
 
-def wants(cause: Cause, asked: JobRequest, grant: Grant) -> bool:
-    """Whether a grant took of what a job then wanted: CPUs where its time ran out, else memory in all."""
-    if cause == "timeout":
-        return grant.cpus_per_task is not None
-    given = granted(asked, grant)
-    return (given.mem_mib or 0) < (asked.mem_mib or 0)
-
-
 def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
     """Return the points of priority that a job had for its age when it started: queued again, it is young."""
     if not terms.most_age_s or not job.eligible_s:
@@ -153,19 +147,41 @@ def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),
         (not run.requeues, NO_REQUEUE),
-        (cause != "timeout" and asked.mem_per_gpu_mib is not None, MEMORY_BY_GPU),
+        (_exports_too_little(run, asked, grant), STEP_BY_GPU),
         (cpus_stay and by_cpu and grant.cpus_per_task is not None, CPUS_STAY),
     )
     return next((reason for holds, reason in reasons if holds), "")
 
 
-def _change(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> Resize:
-    """Return the change that gives back what was taken, but GPUs, and CPUs where they stay."""
+def _gpus_stand(run: Failed, grant: Grant) -> bool:
+    """Whether the GPUs that we cut, and the memory that comes with them, are what we left."""
+    return all(
+        getattr(grant, kind) in (None, gpu_fields.amount(run.gpu_fields, kind)) for kind in gpu_fields.FIELDS
+    )
+
+
+def _exports_too_little(run: Failed, asked: JobRequest, grant: Grant) -> bool:
+    """Whether a step was killed that asks for its memory by what the job's environment says, which nobody can change.
+
+    `--mem-per-gpu`, `--gpus` and `--gpus-per-task` are exported, for any srun inside; `--gres` is not.
+    """
+    exported = (grant.mem_per_gpu_mib, grant.gpus_per_job, grant.gpus_per_task)
+    own, *of_steps = run.exit_codes
+    return (
+        asked.mem_per_gpu_mib is not None
+        and any(one is not None for one in exported)
+        and own != _KILLED_FOR_MEMORY
+        and _KILLED_FOR_MEMORY in of_steps
+    )
+
+
+def _give_back(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> GiveBack:
+    """Return the change that gives back what was taken, but CPUs where they stay."""
     back = {
         kind: getattr(asked, kind)
-        for kind in KINDS
+        for kind in (*KINDS, *gpu_fields.FIELDS)
         if getattr(grant, kind) is not None and not (cpus_stay and kind == "cpus_per_task")
     }
-    return Resize(
+    return GiveBack(
         job_id=job.job_id, uid=job.uid, num_tasks=asked.num_tasks, reason="as asked at first", **back
     )

@@ -8,16 +8,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
-from accounting.errors import RightsizerError
+from accounting.decisions import Decision
+from accounting.errors import RightsizerError, StoreError
+from accounting.recoveries import Run, What
+from accounting.request import granted
+from accounting.token import tells_of
+from accounting.wants import Said
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.recovery.dependents import failed_by, mended
-from slurm_plugin.recovery.journal import Entry, Journal, Run, What
-from slurm_plugin.recovery.judging import PLAIN, Recovery, SiteTerms, continued, judge
+from slurm_plugin.recovery.journal import Entry, Journal
+from slurm_plugin.recovery.judging import NOT_FOR_WANT, PLAIN, Recovery, SiteTerms, continued, judge
+from slurm_plugin.recovery.refused import Refused, shared_round
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FAILED, FINAL, GONE
 
@@ -28,6 +35,10 @@ _PAUSE_S = 0.2
 TRIES_AGAIN = "this round failed, the next one tries again"
 # slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
 LOOKED_BACK_S = 2 * 86_400.0
+
+
+# What the journal of decisions says of a token: that it is so, that it is not, or nothing.
+Witness = Literal["for", "against", "none"]
 
 
 class Gate(Protocol):
@@ -62,32 +73,51 @@ class Recoverer:
     """Looks at what failed, once each."""
 
     def __init__(
-        self, gate: Gate, journal: Journal, *, apply: bool, most: int, terms: SiteTerms = PLAIN
+        self,
+        gate: Gate,
+        journal: Journal,
+        *,
+        apply: bool,
+        most: int,
+        terms: SiteTerms = PLAIN,
+        said_by: Callable[[Failed], Said | None] | None = None,
+        decided: Callable[[str, float], Decision | None] | None = None,
     ) -> None:
-        """`most` bounds the jobs of a round; without `apply` nothing is written, to Slurm or to the journal."""
+        """`most` bounds the jobs of a round, and the dependents that it mends.
+
+        Without `apply` nothing is written, to Slurm or to the journal.
+        `said_by` reads the output of a job that failed and tells no reason; None where that is not to be read.
+        `decided` looks up a decision by its id, and the time that its job was submitted; StoreError where it cannot.
+        """
         self._gate, self._journal = gate, journal
-        self._apply, self._most, self._terms = apply, most, terms
+        self._apply, self._most, self._terms, self._said_by = apply, most, terms, said_by
+        self._decided = decided
         self._left: dict[int, str] = {}
+        self._refused, self._refused_dependents = Refused[int](), Refused[Dependent]()
         self._is_first = self._mends = True
         self._lock: tuple[int, ...] = ()
+        self._failures = SaidOnce()
 
     def round(self) -> list[Outcome]:
         """Recover what failed since the last round; SlurmError where slurmctld does not answer.
 
-        The first one also looks for what was begun and forgotten: queued again, marked, and still held.
+        The first one also looks for what was begun and forgotten: queued again, marked, and still held. What slurmctld
+        refuses is tried again ever more rarely, and takes half of a round at most where others wait.
         """
+        self._refused.begin_round()
+        self._refused_dependents.begin_round()
         with self._alone():
             seen = self._gate.failed_jobs(held=self._is_first)
             known = self._journal.newest(time.time() - LOOKED_BACK_S)
             self._left = {job: what for job, what in self._left.items() if seen.get(job) == what}
-            begun = [entry.job_id for entry in known.values() if entry.what == "begun"]
-            due = [*begun, *(job for job in seen if job not in self._left and job not in begun)]
-            found = list(self._outcomes(due[: self._most], known))
+            begun = dict.fromkeys(entry.job_id for entry in known.values() if entry.what == "begun")
+            fresh = [job for job in seen if job not in self._left and job not in begun]
+            new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
+            found = list(self._outcomes([*new, *again], known, seen))
             self._mend_dependents(found)
-        for job in due[: self._most]:
-            if job in seen:
-                self._left[job] = seen[job]
-        self._is_first = self._is_first and len(due) > self._most
+        self._is_first = self._is_first and len(fresh) > len(new)
+        if self._apply:
+            self._journal.note_round()
         return found
 
     def one(self, job_id: int, patience_s: float) -> list[Outcome]:
@@ -115,7 +145,10 @@ class Recoverer:
         run = self._gate.failed(job_id)
         return run is not None and run.job.state == ENDING
 
-    def _outcomes(self, jobs: list[int], known: dict[Run, Entry]) -> Iterator[Outcome]:
+    def _outcomes(
+        self, jobs: list[int], known: dict[Run, Entry], seen: Mapping[int, str] | None = None
+    ) -> Iterator[Outcome]:
+        """Look at jobs one by one; what was `seen` of one is kept, and it is not looked at again."""
         begun = {entry.job_id: entry for entry in known.values() if entry.what == "begun"}
         for job_id in jobs:
             run = self._gate.failed(job_id)
@@ -123,13 +156,15 @@ class Recoverer:
                 outcome = self._continue(run, begun[job_id])
             else:
                 outcome = None if run is None else self._look(run, known)
+            if seen and job_id in seen:
+                self._left[job_id] = seen[job_id]
             if outcome is not None:
                 yield outcome
 
     def _mend_dependents(self, found: Sequence[Outcome]) -> None:
         """Let those wait on whom Slurm gave up for a job that is back, as their users had set it.
 
-        They are looked for at first, and after each job that came back.
+        They are looked for at first, and after each job that came back; those beyond a round's bound come in the next.
         """
         self._mends = self._mends or any(not one.problem for one in found)
         if not self._mends:
@@ -137,12 +172,15 @@ class Recoverer:
         given_up = self._gate.given_up()
         named = set[int]().union(*(failed_by(job.dependency) for job in given_up))
         known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
-        back = {number for entry in known for number in self._back(entry, named)}
-        for job in given_up:
-            dependency = mended(job.dependency, back)
-            if dependency:
-                self._gate.depend(msgspec.structs.replace(job, dependency=dependency))
-        self._mends = False
+        back = set[int]()
+        for entry in known:
+            back |= self._back(entry, named - back)
+        wanted = {job: mended(job.dependency, back) for job in given_up}
+        due = self._refused_dependents.whose_turn([job for job, dependency in wanted.items() if dependency])
+        for job in due[: self._most]:
+            if self._gate.depend(msgspec.structs.replace(job, dependency=wanted[job])).problem:
+                self._refused_dependents.note(job)
+        self._mends = len(due) > self._most
 
     def _back(self, entry: Entry, named: set[int]) -> set[int]:
         """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
@@ -166,10 +204,26 @@ class Recoverer:
             problem = self._gate.requeue(left, self._lock).problem
             return Outcome(job_id=job.job_id, run=run, recovery=None, problem=problem)
         recovery = judge(run, self._terms)
+        if recovery == NOT_FOR_WANT and job.state == "FAILED":
+            recovery = judge(run, self._terms, self._said(run))
         if isinstance(recovery, str):
             log.debug("job %d is left: %s", job.job_id, recovery)
             return None
+        witness = self._witness(run, recovery)
+        if witness == "against":
+            log.warning(
+                "job %d of %s is left: its token is not that of decision %s; look into the journal, and at who wrote "
+                "its AdminComment", job.job_id, job.user, recovery.decision_id,
+            )  # fmt: skip
+            return None
         entry = entry_of(run, recovery, time.time())
+        if witness == "none":
+            log.warning(
+                "no hours are counted of job %d: decision %s is in no journal",
+                job.job_id,
+                recovery.decision_id,
+            )
+            entry = msgspec.structs.replace(entry, cpu_hours=0.0, mem_gib_hours=0.0)
         if recovery.requeue is None:
             if entry.run not in known:
                 self._note(entry, "lost", recovery.lost)
@@ -180,11 +234,42 @@ class Recoverer:
         self._conclude(entry, written)
         return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=written.problem)
 
+    def _witness(self, run: Failed, recovery: Recovery) -> Witness:
+        """Say what the journal of decisions says of a job's token, which slurmctld has kept for us.
+
+        Where the decision is not there, the journal may be lost, and nobody is to lose work by that: the job comes
+        back, but what is not on record is not owed.
+        """
+        if self._decided is None:
+            return "for"
+        try:
+            decision = self._decided(recovery.decision_id, run.job.submit_s)
+        except StoreError as error:
+            if self._failures.is_new(str(error)):
+                log.warning("what was decided about jobs that come back is not known: %s", error)
+            return "none"
+        self._failures.over()
+        if decision is None:
+            return "none"
+        kept = decision.applied and granted(recovery.asked, decision.grant) == recovery.given
+        return "for" if kept and tells_of(recovery.asked, decision) else "against"
+
+    def _said(self, run: Failed) -> Said | None:
+        """Return what a job's output says. Whatever its user put there, the other jobs have their turn."""
+        try:
+            return self._said_by(run) if self._said_by else None
+        except (OSError, ValueError) as error:
+            log.warning(
+                "the output of job %d cannot be looked at, and says nothing: %s", run.job.job_id, error
+            )
+            return None
+
     def _conclude(self, entry: Entry, written: Written) -> None:
-        if not written.problem:
-            self._note(entry, "requeued")
-        elif written.problem in FINAL:
-            self._note(entry, "lost", written.problem)
+        if written.problem and written.problem not in FINAL:
+            self._refused.note(entry.job_id)
+            return
+        self._refused.over(entry.job_id)
+        self._note(entry, "lost" if written.problem else "requeued", written.problem)
 
     def _note(self, entry: Entry, what: What, why: str = "") -> None:
         if self._apply:
@@ -205,6 +290,7 @@ def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
         time_s=now_s,
         cause=recovery.cause,
         user=job.user,
+        account=job.account,
         decision_id=recovery.decision_id,
         cpu_hours=round(job.cpus * hours, 4),
         mem_gib_hours=round(job.mem_mib / MIB_PER_GIB * hours, 4),
@@ -215,13 +301,12 @@ def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
 
 def watch(recoverer: Recoverer, period_s: float, stop: threading.Event) -> None:
     """Go through rounds until `stop` is set; one that fails is said once, and the next one tries again."""
-    complaint = ""
+    failures = SaidOnce()
     while not stop.is_set():
         try:
             recoverer.round()
-            complaint = ""
+            failures.over()
         except Exception as error:  # the loop must go on, whatever a round meets
-            if repr(error) != complaint:
+            if failures.is_new(repr(error)):
                 log.error("%s: %s", TRIES_AGAIN, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
-            complaint = repr(error)
         stop.wait(period_s)

@@ -232,7 +232,7 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
         mode,
         hook=manifest.hook,
         clients=manifest.clients,
-        shared=bool(manifest.slurm_user),
+        slurm_user=manifest.slurm_user,
     )
     if cluster.programs.tree is not None:
         files.write_programs(cluster.layout.wrappers, cluster.programs.tree.wrappers())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from accounting.decisions import Mode
 from accounting.errors import SandboxError
-from slurm_plugin.config import parse_config
+from slurm_plugin.config_file import parse_config
 from slurm_plugin.config_hook import (
     FILTER_SCRIPT,
     HOOK_SCRIPT,
@@ -111,21 +111,21 @@ def write_slurm_files(plan: ClusterPlan) -> None:
 
 
 def write_rightsizer_files(
-    layout: Layout, mode: Mode | None, *, hook: bool, clients: bool = False, shared: bool = False
+    layout: Layout, mode: Mode | None, *, hook: bool, clients: bool = False, slurm_user: str = ""
 ) -> None:
     """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs.
 
-    `shared` lets a slurmctld of another user read the hook and ask the service.
+    A slurmctld of another user, `slurm_user`, can read the hook and ask the service.
     """
     if not layout.rightsizer_toml.exists():
-        text = rightsizer_toml(layout, mode or "observe", socket_mode="0666" if shared else "0660")
+        text = rightsizer_toml(layout, mode or "observe", slurm_user)
         text += client_section(layout) if clients else ""
         write_file(layout.rightsizer_toml, text, 0o644)
     elif mode is not None:
         rewrite_mode(layout, mode)
     write_programs(layout.bin, {gpu_meter.PROGRAM_NAME: gpu_meter.SIMULATE_GPU_USE})
     if hook:
-        write_hook(layout, copy=shared)
+        write_hook(layout, copy=bool(slurm_user))
     if clients:
         write_filter(layout)
 
@@ -138,14 +138,19 @@ def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
         write_file(folder / name, text, 0o755)
 
 
-def rightsizer_toml(layout: Layout, mode: Mode, socket_mode: str = "0660") -> str:
-    """Render our own configuration: the defaults, but for paths and for records that are minutes old at most."""
+def rightsizer_toml(layout: Layout, mode: Mode, slurm_user: str = "") -> str:
+    """Render our own configuration: the defaults, but for paths and for records that are minutes old at most.
+
+    A `slurm_user` other than whose service it is may ask it all the same.
+    """
+    mode_of_socket, users = ("0666", f'["{slurm_user}"]') if slurm_user else ("0660", "[]")
     return f"""\
 mode = "{mode}"
 
 [service]
 socket = "{layout.service_socket}"
-socket_mode = "{socket_mode}"
+socket_mode = "{mode_of_socket}"
+users = {users}
 journal = "{layout.rightsizer}/journal"
 
 [hook]
@@ -169,6 +174,9 @@ directory = "{layout.rightsizer}/advisor"
 [recovery]
 directory = "{layout.rightsizer}/recovery"
 period_s = 1
+
+[brakes]
+directory = "{layout.rightsizer}/brakes"
 
 [policy]
 def_mem_per_cpu_mib = {slurm_conf.DEF_MEM_PER_CPU_MIB}

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 AT_ONCE = 8
 AT_ONCE_IN_ALL = 128
-# A loop of sruns is a real way to work; a decision is some 700 bytes of journal, so this is 120 MB a day at most.
+# A loop of sruns is a real way to work; a decision is some 700 bytes of journal, so this is 120 MB a day at most. What
+# a long request adds to that is no more than its own length.
 BURST = 200
 PER_S = 2.0
+REQUEST_BYTES = 1024
 
 
 @dataclass
@@ -38,6 +40,10 @@ class Allowance:
         user.left -= 1
         user.open += 1
         return True
+
+    def charge(self, uid: int, line_bytes: int) -> None:
+        """Take as many more requests of an admitted user as his one has room for; he has to wait for them later."""
+        self._users[uid].left -= line_bytes // REQUEST_BYTES
 
     def leave(self, uid: int) -> None:
         """End one admitted request."""

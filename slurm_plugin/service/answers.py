@@ -41,6 +41,13 @@ class Answers:
         self._latest, self._latest_s = b"", 0.0
         self._latest_input_mib: float | None = None
 
+    def retune(self, config: Config) -> None:
+        """Answer by another configuration from now on."""
+        if (config.inputs, config.hook) != (self._config.inputs, self._config.hook):
+            self._inputs = InputSizes(config)
+        self._config = config
+        self._remembered = Remembered(self._decide)
+
     def handle(self, line: bytes, send: Send) -> bool:
         """Answer a line through `send`; False where it deserves no answer."""
         request = decode_request(line)

@@ -11,12 +11,12 @@ import logging
 import os
 import pwd
 import socket
-import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accounting.errors import ConfigError
+from accounting.key_file import journal_key
 from slurm_plugin.config import Config
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.service.allowance import Allowance
@@ -25,15 +25,20 @@ from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of, decide, reply_to_client
 from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.peers import peer_uid
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_client_request, encode_reply
+from slurm_plugin.service.reloading import Groups, Hangups
 from slurm_plugin.service.remembered import Remembered
 from slurm_plugin.service.server import (
+    BRAKES_CHECK_S,
     FACTS_CHECK_S,
     MODEL_CHECK_S,
     bind_socket,
     every,
+    remove_socket,
     until_stopped,
 )
+from slurm_plugin.switches import switches
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +46,6 @@ SOCKET_MODE = 0o666
 NAME_HOLDS_S = 600.0
 # A client gives up after some 25 ms: whoever takes longer is none.
 SLOW_S = 2.0
-_PEER = struct.Struct("3i")  # pid, uid, gid
 
 ClientHandler = Callable[[bytes, int, str], bytes | None]
 
@@ -81,19 +85,23 @@ def make_client_handler(
 
 
 class Clients:
-    """Takes one line of each connection and answers it."""
+    """Takes one line of each connection and answers it, unless one of the `switches` exists."""
 
-    def __init__(self, handle: ClientHandler, is_disabled: Callable[[], bool]) -> None:
+    def __init__(self, handle: ClientHandler, switches: Sequence[Path]) -> None:
         self._handle = handle
-        self._is_disabled = is_disabled
+        self._switches = switches
         self._allowance = Allowance()
         self._names: dict[int, tuple[str, float]] = {}
+
+    def retune(self, handle: ClientHandler, switches: Sequence[Path]) -> None:
+        """Answer in another way from now on."""
+        self._handle, self._switches = handle, switches
 
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; every failure is silence."""
         uid = peer_uid(writer.get_extra_info("socket"))
         try:
-            if self._is_disabled() or not self._allowance.admit(uid, time.monotonic()):
+            if any(map(Path.exists, self._switches)) or not self._allowance.admit(uid, time.monotonic()):
                 return
             try:
                 reply = await asyncio.wait_for(self._answer(reader, uid), SLOW_S)
@@ -110,6 +118,7 @@ class Clients:
 
     async def _answer(self, reader: asyncio.StreamReader, uid: int) -> bytes | None:
         line = await reader.readuntil(b"\n")
+        self._allowance.charge(uid, len(line))
         user = await self._name_of(uid)
         return None if user is None else self._handle(line[:-1], uid, user)
 
@@ -125,43 +134,46 @@ class Clients:
         return name
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """Return the uid of the process at the other end of a Unix socket, as it was when that one connected."""
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    uid: int = _PEER.unpack(peer)[1]
-    return uid
-
-
 def journal_name() -> str:
     """Name this host's own journal files: login nodes may write into one shared folder."""
     return f"decisions-clients-{socket.gethostname().partition('.')[0]}"
 
 
-async def serve_clients(config: Config) -> None:
-    """Answer clients until SIGTERM or SIGINT; raises ConfigError or ServiceError where that cannot begin."""
+async def serve_clients(config: Config, load: Callable[[], Config]) -> None:
+    """Answer clients until SIGTERM or SIGINT; raises ConfigError or ServiceError where that cannot begin.
+
+    At SIGHUP it goes on by the configuration that `load` reads then.
+    """
+    hangups = Hangups(load)
     if not config.client.socket:
         raise ConfigError('client.socket is "": set it to where clients may ask')
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
     facts = CurrentFacts(config)
     facts.refresh_when_due()
-    journal = Journal(Path(config.service.journal), journal_name())
+    journal = Journal(Path(config.service.journal), journal_name(), journal_key(config.service.journal_key))
     path = Path(config.client.socket)
-    switches = [Path(config.hook.kill_switch), Path(config.client.kill_switch)]
     listening = bind_socket(path, SOCKET_MODE, "client.socket")
-    clients = Clients(
-        make_client_handler(config, model, facts, journal), lambda: any(map(Path.exists, switches))
-    )
+    own = path.stat()
+    clients = Clients(make_client_handler(config, model, facts, journal), switches(config))
+
+    def apply(config: Config, groups: Groups) -> None:
+        model.retune(chain_settings_of(config))
+        facts.retune(config, groups)
+        clients.retune(make_client_handler(config, model, facts, journal), switches(config))
+
     server = await asyncio.start_unix_server(clients.converse, sock=listening, limit=MAX_REQUEST_BYTES)
     log.info("answering clients on %s in mode %s", path, config.mode)
     try:
         await until_stopped(
             every(MODEL_CHECK_S, model.refresh),
             every(FACTS_CHECK_S, facts.refresh_when_due),
+            every(BRAKES_CHECK_S, facts.refresh_brakes),
             model.follow_feed(),
+            hangups.follow(config, apply),
         )
     finally:
+        remove_socket(path, own)
         server.close()
-        path.unlink(missing_ok=True)
         journal.close()
     log.info("stopped")

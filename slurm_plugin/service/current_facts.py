@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Mapping
+
+import msgspec
 
 from accounting.errors import RightsizerError
+from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.config import Config
-from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.log_lines import SaidOnce
+from slurm_plugin.policy.braked import Brake
+from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.groups import members_of_rules
 
@@ -24,9 +31,21 @@ class CurrentFacts:
     def __init__(self, config: Config) -> None:
         """Look up the rules' groups; ConfigError where one does not exist."""
         self._config = config
-        self.facts = SiteFacts(groups=members_of_rules(config))
+        self._pulled = pulled_file(config.brakes)
+        self._pulled_seen: object = None
+        self._swapping = threading.Lock()
+        self.facts = SiteFacts(
+            groups=members_of_rules(config), brakes=self._pulled.read().brakes, missing=SLURM_PARTS
+        )
         self._due_s = 0.0
-        self._complaint = ""
+        self._failures = SaidOnce()
+
+    def retune(self, config: Config, groups: Mapping[str, frozenset[str]]) -> None:
+        """Go by another configuration, whose rules' groups are known; the rest is gathered anew at the next look."""
+        with self._swapping:
+            self._config = config
+            self.facts = msgspec.structs.replace(self.facts, groups=groups)
+            self._due_s = 0.0
 
     def refresh_when_due(self) -> None:
         """Gather the facts anew if they are old, or were not to be had a moment ago."""
@@ -34,16 +53,41 @@ class CurrentFacts:
             self._due_s = time.monotonic() + (CHECK_S if self.refresh() else RETRY_S)
 
     def refresh(self) -> bool:
-        """Gather the facts anew; where that fails (False) the last ones hold; the log says why, once."""
+        """Gather the facts anew; of what cannot be had (False) the last ones hold; the log says why, once."""
+        config, groups, complaints = self._config, self.facts.groups, []
         try:
-            facts = gather(self._config)
+            groups = members_of_rules(config)
         except RightsizerError as error:
-            if str(error) != self._complaint:
-                self._complaint = str(error)
-                log.warning("what the site allows is not known anew: %s", error)
-            return False
-        self._complaint = ""
+            complaints.append(str(error))
+        gathered = gather(self.facts)
+        complaints += gathered.complaints
+        if complaints and self._failures.is_new("; ".join(complaints)):
+            log.warning("what the site allows is not known anew: %s", "; ".join(complaints))
+        if not complaints:
+            self._failures.over()
+        with self._swapping:
+            if config is not self._config:
+                return False  # it is another one meanwhile, with groups of its own
+            brakes = self.facts.brakes
+            self._swap(msgspec.structs.replace(gathered.facts, groups=groups, brakes=brakes))
+        return not complaints
+
+    def refresh_brakes(self) -> None:
+        """Look at which brakes are pulled; asked several times a second."""
+        seen = self._pulled.changed()
+        if seen != self._pulled_seen:
+            with self._swapping:
+                found = self._pulled.read()
+                # All is stopped while it cannot be read, and that may be over soon: no file handle was left.
+                self._pulled_seen = None if found.damaged else seen
+                self._swap(msgspec.structs.replace(self.facts, brakes=found.brakes))
+
+    def hold(self, brake: Brake) -> None:
+        """Let a brake hold at once, whether or not a disk takes it: until the file of the pulled ones next changes."""
+        with self._swapping:
+            self._swap(msgspec.structs.replace(self.facts, brakes=self.facts.brakes | {brake}))
+
+    def _swap(self, facts: SiteFacts) -> None:
         if facts != self.facts:
             # Only a real change is swapped in: whoever remembers answers forgets them then.
             self.facts = facts
-        return True

@@ -1,7 +1,8 @@
 """The model in use: follows the registry's `current` link, and keeps the last good one when a new one is bad.
 
 Between trainings it follows the feed of jobs that have ended (models/feed.py). A new model knows what the feed holds
-before it is used.
+before it is used. One that is refused is tried again as soon as its files have changed; one that could not be read for
+a fault of the machine, such as too many open files, again and again. Each time the pause before the next is longer.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from accounting.errors import ModelError
+from accounting.errors import ModelError, UnreadModelError
 from models import registry
-from models.artefact import load_predictor
 from models.demand.prediction import ChainSettings, Predictor
 from models.feed import FeedReader, read_parts
+from models.holding import Hold
+from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 
@@ -27,53 +30,118 @@ FEED_CHECK_S = 0.5
 JOIN_AT_ONCE = 16
 # As many families of a model that answers no more are let go at a time.
 DISCARD_AT_ONCE = 16
+# After a refusal nothing is tried for so long; then twice as long each time, up to the most.
+LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 300.0
+
+Files = tuple[tuple[str, int, int, int], ...]
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """A predictor, and where it has read to in the feed: they are swapped together."""
+    """A predictor, where it has read to in the feed, and what keeps its files: they are swapped together."""
 
     predictor: Predictor
     feed: FeedReader
+    hold: Hold
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A version that is not used: its files then, None where they were not the reason, and when to look at it again.
+
+    `next_s` is on the monotonic clock, `pause_s` what was waited for till then.
+    """
+
+    version: str
+    files: Files | None
+    pause_s: float
+    next_s: float
 
 
 class CurrentModel:
     """Holds a predictor, or None before the first model; swapped whole by `refresh`."""
 
-    def __init__(self, directory: Path, settings: ChainSettings) -> None:
+    def __init__(
+        self, directory: Path, settings: ChainSettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._directory = directory
         self._settings = settings
+        self._clock = clock
         self._seen: str | None = None
+        self._refusal: Refusal | None = None
+        self._refusals = SaidOnce()
         self._in_use: InUse | None = None
         self._replaced: Predictor | None = None
         self._told: set[tuple[str, str]] = set()
         self.predictor: Predictor | None = None
 
+    def retune(self, settings: ChainSettings) -> None:
+        """Predict by other settings, from the moment on when the model has been loaded anew with them."""
+        if settings != self._settings:
+            self._settings = settings
+            self._seen = self._refusal = None
+
     def refresh(self) -> None:
-        """Load the current version if it is not the one already seen; a bad one is logged once and not used."""
+        """Load the current version if it is not the one in use; a bad one is logged once and not used."""
         version = registry.current_version(self._directory)
-        if version is None or version == self._seen:
+        if version == self._seen:
+            # Whoever promotes the refused one once more is told once more.
+            self._refusal = None
+            self._refusals.over()
+        if version is None or version == self._seen or not self._is_worth_trying(version):
             return
-        self._seen = version
+        # Before it is read: what changes meanwhile is a change.
+        files = files_of(self._directory / version)
         # A history of millions of jobs is no garbage, neither while it grows nor in use: to look through it would stop
         # all answers.
         gc.disable()
         try:
             in_use = self._load(version)
         except ModelError as error:
-            kept = self.predictor.model if self.predictor else "none"
-            log.error("model %s is refused, %s stays in use: %s", version, kept, error)  # noqa: TRY400
+            self._refuse(version, None if isinstance(error, UnreadModelError) else files, error)
             return
         finally:
             gc.enable()
         gc.freeze()
+        self._seen, self._refusal = version, None
+        self._refusals.over()
+        if self._in_use is not None:
+            self._in_use.hold.close()
         self._replaced, self._in_use, self.predictor = self.predictor, in_use, in_use.predictor
         log.info("model %s in use", version)
 
+    def _is_worth_trying(self, version: str) -> bool:
+        """Whether a version was not refused yet, or what was in the way may be over."""
+        refusal = self._refusal
+        if refusal is None or refusal.version != version:
+            return True
+        if self._clock() < refusal.next_s:
+            return False
+        if refusal.files is None or refusal.files != files_of(self._directory / version):
+            return True
+        self._refusal = self._later(refusal)
+        return False
+
+    def _refuse(self, version: str, files: Files | None, error: ModelError) -> None:
+        """Remember when to try a version again, and say why it is not used; not twice in a row."""
+        was = self._refusal
+        again = was is not None and was.version == version
+        pause_s = was.pause_s if was is not None and again else LEAST_PAUSE_S / 2
+        self._refusal = self._later(Refusal(version, files, pause_s, 0.0))
+        if self._refusals.is_new(f"{version} {error}"):
+            kept = self.predictor.model if self.predictor else "none"
+            log.error("model %s is refused, %s stays in use: %s", version, kept, error)
+
+    def _later(self, refusal: Refusal) -> Refusal:
+        pause_s = min(2 * refusal.pause_s, MOST_PAUSE_S)
+        return Refusal(refusal.version, refusal.files, pause_s, self._clock() + pause_s)
+
     def _load(self, version: str) -> InUse:
-        in_use = InUse(
-            load_predictor(self._directory / version, self._settings),
-            FeedReader(self._directory),
-        )
+        hold = registry.hold_version(self._directory, version)
+        try:
+            predictor = registry.load_version(self._directory, version, self._settings)
+        except ModelError:
+            hold.close()
+            raise
+        in_use = InUse(predictor, FeedReader(self._directory), hold)
         self._catch_up(in_use)
         return in_use
 
@@ -123,3 +191,17 @@ class CurrentModel:
             if (name, problem) not in self._told:
                 self._told.add((name, problem))
                 log.warning("the feed of jobs that have ended: %s %s", name, problem)
+
+
+def files_of(folder: Path) -> Files:
+    """Return what tells whether a version's files are others than before; nothing where they cannot be looked at."""
+    try:
+        return tuple(sorted(_look_at(folder)))
+    except OSError:
+        return ()
+
+
+def _look_at(folder: Path) -> Iterator[tuple[str, int, int, int]]:
+    for file in folder.iterdir():
+        found = file.stat()
+        yield file.name, found.st_ino, found.st_size, found.st_mtime_ns

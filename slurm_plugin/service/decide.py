@@ -19,7 +19,7 @@ from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.policy.messages import user_line
-from slurm_plugin.policy.rules import terms_for
+from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.sizing import Limits, size
 from slurm_plugin.policy.submission import (
@@ -36,6 +36,10 @@ NO_FACTS = SiteFacts()
 NO_MEMORY_TERMS = MemoryTerms()
 NOTHING_FIXED = Fixed()
 BY_CLIENT = "decided-for-its-client"
+# What Slurm allows was never read: a job that is cut below it would wait for ever.
+SITE_NOT_KNOWN = "site-not-known"
+# It would be cut, were it not for a brake (slurm_plugin/brakes).
+BRAKED = "braked"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +59,7 @@ def decide(
     facts: SiteFacts = NO_FACTS,
     input_mib: float | None = None,
 ) -> Answer:
-    """Decide what a submission gets. Without a model, or in a form that is not handled, it gets what it asked."""
+    """Decide what a submission gets. It keeps all without a model or Slurm's limits, or in a form unhandled."""
     request = msgspec.structs.replace(job_request(submission), input_mib=input_mib)
     undecided = Decision(
         id=decision_id,
@@ -90,6 +94,8 @@ def fill_in(
     decision = msgspec.structs.replace(undecided, mode=terms.mode, rule=terms.rule)
     reason = BY_CLIENT if decision.via else why_left_alone(comment, request, kept)
     reason = reason or ("" if predictor else "no-model")
+    if not reason and facts.missing and config.service.limits_needed:
+        reason = SITE_NOT_KNOWN
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(decision, reason=reason)
         return Answer(decision=left_alone, prediction=None, message="")
@@ -101,7 +107,7 @@ def fill_in(
     decision = msgspec.structs.replace(
         decision,
         applied=terms.mode == "enforce" and bool(sized.grant),
-        reason="resized" if sized.grant else "no-evidence" if unknown else "fits",
+        reason=_reason(terms, sized.grant, unknown=unknown),
         grant=sized.grant,
         model=prediction.model,
         settings=recorded_settings(predictor.settings),
@@ -109,6 +115,13 @@ def fill_in(
     )
     message = user_line(decision, grounds(prediction, sized.grant), command)
     return Answer(decision=decision, prediction=prediction, message=message)
+
+
+def _reason(terms: Terms, grant: Grant, *, unknown: bool) -> str:
+    """Return why a job gets what it gets, as one word."""
+    if not grant:
+        return "no-evidence" if unknown else "fits"
+    return "resized" if terms.brake is None else BRAKED
 
 
 def fixed_by(submission: Submission, request: JobRequest) -> Fixed:

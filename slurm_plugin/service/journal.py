@@ -1,4 +1,7 @@
-"""Where the service writes its decisions: one file a day, append only; `rightsizer ingest` reads them on."""
+"""Where the service writes its decisions: one file a day, append only; `rightsizer ingest` reads them on.
+
+Each line is linked to the one before it (accounting/chain.py), over days and restarts.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,14 @@ import os
 import time
 from pathlib import Path
 
+from accounting.chain import Linker, chain_name, newest_head
 from accounting.decisions import Decision, encode_decision
 from accounting.errors import ServiceError
+from accounting.owned_files import make_folder, open_owned
+from slurm_plugin.day_files import DAY_S, day_name
+
+# The end of a file that is looked at for its newest link: many times the longest line.
+TAIL_BYTES = 256 * 1024
 
 
 class Journal:
@@ -17,41 +26,71 @@ class Journal:
     Each writer has a file of its own, `NAME-DAY.jsonl`; ingest reads those whose name begins with `decisions`.
     """
 
-    def __init__(self, folder: Path, name: str = "decisions") -> None:
+    def __init__(self, folder: Path, name: str = "decisions", key: bytes = b"") -> None:
+        """Go on with the chain of that name; `key` is the site's for its links, b"" where it has none."""
         self._folder = folder
         self._name = name
-        self._day = ""
+        self._linker = Linker(key)
+        self._head = self._linker.begin(name)
+        self._day = -1.0  # since 1970
         self._handle = -1
+        self._end_bytes = 0
         self._torn = False
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
+            for file in reversed(self._files()):
+                with file.open("rb") as opened:
+                    self._take_up(opened.fileno())
+                if self._head.number:
+                    break
             self._open_day(time.time())
         except OSError as error:
             raise ServiceError(
                 f"cannot write decisions to {folder}: {error.strerror}; set service.journal to a folder you may write"
             ) from None
 
+    def _files(self) -> list[Path]:
+        found = self._folder.glob(f"{self._name}-*.jsonl")
+        return sorted(file for file in found if chain_name(file.name) == self._name)
+
     def _open_day(self, now_s: float) -> None:
-        day = time.strftime("%Y%m%d", time.gmtime(now_s))
+        day = now_s // DAY_S
         if day == self._day:
             return
-        handle = os.open(
-            self._folder / f"{self._name}-{day}.jsonl",
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
+        handle = open_owned(
+            self._folder / day_name(f"{self._name}-*.jsonl", now_s),
+            os.O_RDWR | os.O_APPEND | os.O_CREAT,
             0o640,
         )
         self.close()
         self._day, self._handle = day, handle
+        self._take_up(handle)
+
+    def _take_up(self, handle: int) -> None:
+        """Go on from the newest line of a file, and see whether a crash or a full disk cut off its end."""
+        self._end_bytes = os.lseek(handle, 0, os.SEEK_END)
+        begin = max(0, self._end_bytes - TAIL_BYTES)
+        tail = os.pread(handle, self._end_bytes - begin, begin)
+        self._torn = bool(tail) and not tail.endswith(b"\n")
+        self._head = max(self._head, newest_head(tail) or self._head, key=lambda head: head.number)
 
     def append(self, decision: Decision) -> None:
         """Append a decision to the file of its day; OSError where the disk refuses it."""
         self._open_day(decision.time_s)
+        # Somebody else wrote, or cut something off. A third of the time that fstat takes.
+        if os.lseek(self._handle, 0, os.SEEK_END) != self._end_bytes:
+            self._take_up(self._handle)
+        line, head = self._linker.linked(encode_decision(decision)[:-1], self._head)
         # What a full disk cut off must not swallow the next decision too.
-        line = (b"\n" if self._torn else b"") + encode_decision(decision)
-        written = os.write(self._handle, line)
-        self._torn = written < len(line)
-        if self._torn:
+        text = b"\n" + line if self._torn else line
+        written = os.write(self._handle, text)
+        self._end_bytes += written
+        missing = len(text) - written
+        self._torn = missing > 0
+        if missing > 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        # Without its newline alone it is there.
+        self._head = head
 
     def close(self) -> None:
         """Close the file."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.request import Grant
 from slurm_plugin.policy.submission import ClientSubmission, Submission
 
@@ -62,7 +63,7 @@ def _decode(line: bytes, of_type: type[AnyRequest], kind: str) -> AnyRequest | s
         return f"longer than {MAX_REQUEST_BYTES} bytes"
     try:
         request = msgspec.json.decode(line, type=of_type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         return str(error)
     if request.v != VERSION:
         return f"version {request.v}, this service speaks {VERSION}"

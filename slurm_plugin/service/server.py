@@ -6,92 +6,39 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from accounting.errors import ServiceError
+from accounting.key_file import journal_key
+from slurm_plugin.brakes.watch import LOOK_S, Watch
 from slurm_plugin.config import Config
-from slurm_plugin.service.answers import LEAST_PAUSE_S, Answers, Send
+from slurm_plugin.service.answers import LEAST_PAUSE_S, Answers
+from slurm_plugin.service.connections import Connections
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
+from slurm_plugin.service.peers import Peers
+from slurm_plugin.service.reloading import Groups, Hangups
 
 log = logging.getLogger(__name__)
 
 # One readlink beside the loop; what is new is loaded and in use within a second of its promotion.
 MODEL_CHECK_S = 0.2
 FACTS_CHECK_S = 5.0
-# The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
-SLOW_S = 2.0
-# Between lines the hook keeps its connection, and makes a new one where it finds it closed.
-QUIET_S = 300.0
+# One stat: a brake that is pulled or let go elsewhere holds within as much.
+BRAKES_CHECK_S = 0.2
 BACKLOG = 256
-
-Handler = Callable[[bytes, Send], bool]
-
-
-class Connection(asyncio.Protocol):
-    """One client. It may send line after line; it may not be slow about one, nor make one too long."""
-
-    def __init__(self, handle: Handler, answered: Callable[[], None]) -> None:
-        self._handle = handle
-        self._answered = answered
-        self._buffer = b""
-        self._transport: asyncio.Transport | None = None
-        self._seen_s = 0.0
-        self._patience_s = SLOW_S
-        self._watch: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with a client."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a Unix stream is one; tells mypy
-        self._transport = transport
-        self._seen_s = time.monotonic()
-        self._look()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """End with a client."""
-        if self._watch is not None:
-            self._watch.cancel()
-
-    def _look(self) -> None:
-        """Drop a client that has taken too long; else look again later."""
-        assert self._transport is not None  # noqa: S101
-        quiet_s = time.monotonic() - self._seen_s
-        if quiet_s > self._patience_s:
-            self._transport.abort()
-        else:
-            self._watch = asyncio.get_running_loop().call_later(SLOW_S, self._look)
-
-    def data_received(self, data: bytes) -> None:
-        """Answer every whole line; drop a client that sends more than a request can be."""
-        assert self._transport is not None  # noqa: S101
-        *lines, rest = (self._buffer + data).split(b"\n")
-        if lines or not self._buffer:
-            self._seen_s = time.monotonic()
-        self._patience_s = SLOW_S if rest else QUIET_S
-        self._buffer = rest
-        for line in lines:
-            if not self._answer(line):
-                self._transport.close()
-                return
-            self._answered()
-        if len(rest) > MAX_REQUEST_BYTES:
-            log.warning("a client sent more than %d bytes without a line end", MAX_REQUEST_BYTES)
-            self._transport.abort()
-
-    def _answer(self, line: bytes) -> bool:
-        assert self._transport is not None  # noqa: S101
-        try:
-            return self._handle(line, self._transport.write)
-        except Exception:  # the request handler: whatever happens to one job, the next one gets an answer
-            log.exception("a request failed")
-            return False
+# Of a Unix socket's path, by the kernel.
+MOST_PATH_BYTES = 107
+# Twice what the hook waits: who has asked by the time of the stop is answered.
+GRACE_S = 0.05
+# Of the loop, where this machine was busy meanwhile: to let in, to hear and to answer takes three.
+LAST_TURNS = 10
 
 
 class Rehearsals:
@@ -117,6 +64,8 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
 
     Raises ServiceError where a service answers there already, or the folder cannot be written.
     """
+    if len(os.fsencode(path)) > MOST_PATH_BYTES:
+        raise ServiceError(f"cannot listen on {path}: it has more than {MOST_PATH_BYTES} bytes; set {key}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -126,44 +75,73 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
                 raise ServiceError(f"the socket {path} is taken by a running service; stop that one first")
         if path.exists() and not path.is_socket():
             raise ServiceError(f"{path} exists and is no socket; move it away or set {key}")
-        path.unlink(missing_ok=True)
+        draft = path.with_name(f".{os.getpid()}")
+        draft.unlink(missing_ok=True)
         with contextlib.ExitStack() as undo:
             server = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            server.bind(str(path))
-            path.chmod(mode)
+            server.bind(str(draft))
+            undo.callback(draft.unlink, missing_ok=True)
+            draft.chmod(mode)
             server.listen(BACKLOG)
+            # Whoever sees it can connect, and only who may can see more than its name.
+            draft.rename(path)
             undo.pop_all()
     except OSError as error:
         raise ServiceError(f"cannot listen on {path}: {error.strerror or error}; set {key}") from None
     return server
 
 
-async def serve(config: Config) -> None:
-    """Answer until SIGTERM or SIGINT; raises ServiceError where the service cannot start."""
+def remove_socket(path: Path, own: os.stat_result) -> None:
+    """Remove a socket unless another one than our `own` lies there: that of a service which took our place."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.stat(), own):
+            path.unlink()
+
+
+async def serve(config: Config, load: Callable[[], Config]) -> None:
+    """Answer until SIGTERM or SIGINT; raises ServiceError where the service cannot start.
+
+    At SIGHUP it goes on by the configuration that `load` reads then.
+    """
+    hangups = Hangups(load)
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
     facts = CurrentFacts(config)
     # Before the first answer: a limit that is not known yet would not be kept.
     facts.refresh_when_due()
-    journal = Journal(Path(config.service.journal))
+    journal = Journal(Path(config.service.journal), key=journal_key(config.service.journal_key))
+    brakes = Watch(config, facts.hold)
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
+    own = path.stat()
     answers = Answers(config, model, facts, journal)
     rehearsals = Rehearsals(answers.rehearse)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_unix_server(
-        lambda: Connection(answers.handle, rehearsals.begin), sock=listening
-    )
+    clients = Connections(answers.handle, Peers(config.service.users).admits, rehearsals.begin)
+    server = await asyncio.get_running_loop().create_unix_server(clients.new, sock=listening)
+
+    def apply(config: Config, groups: Groups) -> None:
+        model.retune(chain_settings_of(config))
+        facts.retune(config, groups)
+        answers.retune(config)
+
     log.info("answering on %s in mode %s", path, config.mode)
     try:
         await until_stopped(
             every(MODEL_CHECK_S, model.refresh),
             every(FACTS_CHECK_S, facts.refresh_when_due),
+            every(BRAKES_CHECK_S, facts.refresh_brakes),
+            every(LOOK_S, brakes.look),
             model.follow_feed(),
+            hangups.follow(config, apply),
         )
     finally:
+        remove_socket(path, own)
+        # Whoever has connected, or is about to be let in, is still answered; the next one finds nothing.
+        await asyncio.sleep(GRACE_S)
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
         server.close()
-        path.unlink(missing_ok=True)
+        clients.close()
         journal.close()
     log.info("stopped")
 

@@ -28,9 +28,15 @@ def why_no_pyslurm() -> str:
     """Say why pyslurm does not import, '' where it does.
 
     It is tried in another process: without a slurm.conf, libslurm does not fail but ends the process that loads it.
+    Python looks in the folder that `-c` runs in first, and that may be anybody's: so it runs in `/`.
     """
     tried = subprocess.run(
-        (sys.executable, "-c", "import pyslurm"), capture_output=True, text=True, check=False, timeout=60
+        (sys.executable, "-c", "import pyslurm"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd="/",
     )
     said = tried.stderr.strip().splitlines()
     return (

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from accounting.units import parse_duration_s
+from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
@@ -60,7 +61,7 @@ def parse_partition_states(text: str) -> tuple[PartitionState, ...]:
     return tuple(
         PartitionState(
             name=words["PartitionName"],
-            tier=int(words.get("PriorityTier", "1")),
+            tier=int(_number(words.get("PriorityTier", "1"))),
             up=words.get("State", "UP") == "UP",
         )
         for words in _records(text, "PartitionName")
@@ -73,8 +74,8 @@ def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
         ReservedNodes(
             name=words["ReservationName"],
             nodes=expand_nodes(words.get("Nodes", "")),
-            start_s=float(words.get("StartTime", "0")),
-            end_s=float(words.get("EndTime", "0")),
+            start_s=_number(words.get("StartTime", "0")),
+            end_s=_number(words.get("EndTime", "0")),
             users=_listed(words.get("Users", "")),
             accounts=_listed(words.get("Accounts", "")),
         )
@@ -92,9 +93,9 @@ def parse_terms(text: str) -> SchedulerTerms:
         parameters=_listed(words.get("SchedulerParameters", "").strip()),
         site_factor_plugin=_site_factor_plugin(words.get("PrioritySiteFactorPlugin", "")),
         weights={
-            key.removeprefix(_WEIGHT): int(value)
+            key.removeprefix(_WEIGHT): weight
             for key, value in words.items()
-            if key.startswith(_WEIGHT) and value.strip().isdigit()
+            if key.startswith(_WEIGHT) and (weight := whole(value.strip())) is not None
         },
         most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
     )
@@ -107,15 +108,23 @@ def parse_cluster_name(text: str) -> str:
 
 
 def parse_factors(text: str) -> dict[int, Factors]:
-    """Read sprio's SPRIO_FORMAT; a job that may go to several partitions has a line for each, with the same factors."""
+    """Read sprio's SPRIO_FORMAT; a job that may go to several partitions has a line for each, with the same factors.
+
+    What is no such line is left out.
+    """
     found: dict[int, Factors] = {}
     for line in text.splitlines():
-        job, site, fair_share, normalized = (*line.split("|"), "", "", "")[:4]
-        if job.strip().isdigit():
-            factor = int(float(site))
-            fixed = factor == _NO_SITE_FACTOR or float(normalized) >= 1
-            found[int(job)] = Factors(0 if fixed else factor, float(fair_share), fixed)
+        job, *told = (word.strip() for word in line.split("|"))
+        if job.isdecimal() and len(told) == 3 and all(map(_NUMBER.match, told)):
+            site, fair_share, normalized = map(float, told)
+            fixed = site == _NO_SITE_FACTOR or normalized >= 1
+            found[int(job)] = Factors(0 if fixed else int(site), fair_share, fixed)
     return found
+
+
+def _number(text: str) -> float:
+    """Return what Slurm writes as a number; 0 for `Unknown` and the like."""
+    return float(text) if _NUMBER.match(text) else 0.0
 
 
 def _site_factor_plugin(value: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping
 
 from accounting.errors import SlurmError
+from accounting.slurm_environment import slurm_environment
 
 PATIENCE_S = 5.0
 
@@ -14,9 +14,8 @@ PATIENCE_S = 5.0
 def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:
     """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs.
 
-    `variables` are set in its environment besides our own.
+    `variables` are set in its environment (accounting/slurm_environment.py).
     """
-    environment = None if variables is None else {**os.environ, **variables}
     try:
         finished = subprocess.run(
             command,
@@ -25,7 +24,7 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
             errors="replace",
             check=False,
             timeout=patience_s,
-            env=environment,
+            env=slurm_environment(variables),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"cannot run {command[0]}: {error}; put Slurm's commands on the PATH") from None

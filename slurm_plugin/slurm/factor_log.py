@@ -18,7 +18,9 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError, StoreError
+from accounting.owned_files import make_folder, open_owned
 from slurm_plugin.slurm.factor_state import Clock, FactorState
 from slurm_plugin.whole_file import replace_whole
 
@@ -54,7 +56,7 @@ class FactorLog:
             return FactorState(cluster=self._cluster)
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}; mend its permissions") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise StoreError(
                 f"{path} is damaged ({error}); look for SiteFactors that are not 0 with `sprio -o '%i %S'`, "
                 "set them to 0 with `scontrol update`, and remove the file"
@@ -87,8 +89,8 @@ class FactorLog:
     def _held(self, name: str, *, wait: bool = True) -> Iterator[int]:
         path = self._folder / name
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            make_folder(self._folder)
+            handle = open_owned(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreError(
                 f"cannot write {path}: {error.strerror}; let the advisor's user write there"

@@ -1,25 +1,79 @@
-"""Gathers the site's facts from Slurm and the system: for the service and for `rightsizer predict` alike."""
+"""Reads from Slurm what it allows, each part by itself: for the service, `rightsizer predict` and the doctor."""
 
 from __future__ import annotations
 
-from slurm_plugin.config import Config
-from slurm_plugin.policy.facts import SiteFacts
-from slurm_plugin.slurm.groups import members_of_rules
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from accounting.errors import SlurmError
+from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
+from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.limits import (
-    read_memory_terms,
-    read_partitions,
-    read_qos_minimums,
-    read_threads_per_core,
+    has_no_qos,
+    parse_config_terms,
+    parse_partitions,
+    parse_qos,
+    parse_threads,
 )
 
+# The part of SLURM_PARTS that each answers to. Without --all, hidden partitions are kept from all but root.
+COMMANDS = {
+    "memory": ("scontrol", "show", "config"),
+    "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
+    "qos_minimums": ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,MinTRES"),
+    "threads_per_core": ("scontrol", "--all", "--oneliner", "show", "node"),
+}
 
-def gather(config: Config) -> SiteFacts:
-    """Return the facts as they are now; SlurmError where a command does not answer, ConfigError for a lost group."""
-    memory = read_memory_terms()
-    return SiteFacts(
-        groups=members_of_rules(config),
-        qos_minimums=read_qos_minimums(),
-        partitions=read_partitions(memory),
-        memory=memory,
-        threads_per_core=read_threads_per_core(),
+
+class Gathered(msgspec.Struct, frozen=True):
+    """The facts, and what the commands that did not answer complained of."""
+
+    facts: SiteFacts
+    complaints: tuple[str, ...]
+
+
+def gather(known: SiteFacts) -> Gathered:
+    """Return the facts as they are now; the parts that cannot be read, and all but SLURM_PARTS, are those of `known`.
+
+    It takes as long as the slowest command, for they are asked side by side.
+    """
+    with ThreadPoolExecutor(len(COMMANDS)) as threads:
+        said = dict(zip(COMMANDS, threads.map(_said, COMMANDS.values()), strict=True))
+    answers = {part: answer for part, answer in said.items() if isinstance(answer, str)}
+    facts, read = _read(answers, known)
+    complaints = [
+        str(answer) for part, answer in said.items() if isinstance(answer, SlurmError) and part not in read
+    ]
+    return Gathered(
+        msgspec.structs.replace(facts, missing=known.missing - read), tuple(dict.fromkeys(complaints))
     )
+
+
+def _said(command: tuple[str, ...]) -> str | SlurmError:
+    try:
+        return run(*command)
+    except SlurmError as error:
+        return error
+
+
+def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, frozenset[str]]:
+    """Return the facts with what was answered, and which parts that was."""
+    replace, config = msgspec.structs.replace, answers.get("memory")
+    facts, read = known, set(answers)
+    if config is not None:
+        facts = replace(facts, memory=parse_config_terms(config))
+        if has_no_qos(config):
+            facts = replace(facts, qos_minimums={})
+            read.add("qos_minimums")
+    if "partitions" in answers:
+        if facts.memory is None:  # what a partition leaves open is the cluster's, which nobody has said yet
+            read.remove("partitions")
+        else:
+            facts = replace(facts, partitions=parse_partitions(answers["partitions"], facts.memory))
+    if "qos_minimums" in answers:
+        facts = replace(facts, qos_minimums=parse_qos(answers["qos_minimums"]))
+    if "threads_per_core" in answers:
+        facts = replace(facts, threads_per_core=parse_threads(answers["threads_per_core"]))
+    return facts, SLURM_PARTS & read

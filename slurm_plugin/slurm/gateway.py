@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from slurm_plugin.config import Config
+from slurm_plugin.log_lines import SaidOnceOfEach
 from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
@@ -47,7 +48,7 @@ class WriteTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     most_factor: int = 10_000
     most_changes: int = 1_000
-    writes_per_s: float = 500.0
+    writes_per_s: float = 50.0
     lease_s: float = 600.0
 
 
@@ -200,11 +201,15 @@ class Gateway:
 
 
 class RecoveryGate:
-    """Queues jobs that failed again, which no other part of the gate does; each change is logged, with its reason."""
+    """Queues jobs that failed again, which no other part of the gate does; each change is logged, with its reason.
+
+    What Slurm refuses is logged once, and again when it says something else.
+    """
 
     def __init__(self, queue: ScontrolQueue, *, apply: bool) -> None:
         """Without `apply` nothing reaches Slurm."""
         self._queue, self._apply = queue, apply
+        self._said = SaidOnceOfEach()
 
     def failed_jobs(self, *, held: bool) -> dict[int, str]:
         """Return what was seen of each job that failed, and with `held` of those queued again and held."""
@@ -224,7 +229,8 @@ class RecoveryGate:
             written = self._queue.requeue(wanted, kept_open)
         else:
             written = Written(job_id=change.job_id, problem=DRY_RUN)
-        log.info("requeue job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
+        if self._said.is_new(change.job_id, written.problem):
+            log.info("requeue job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
         return written
 
     def given_up(self) -> list[Dependent]:
@@ -235,7 +241,8 @@ class RecoveryGate:
         """Set a waiting job's dependency; SlurmError where slurmctld does not answer."""
         dry = Written(job_id=change.job_id, problem=DRY_RUN)
         written = self._queue.depend(change) if self._apply else dry
-        log.info("job %d waits for %s: %s", change.job_id, change.dependency, written.problem or "done")
+        if self._said.is_new(change.job_id, written.problem):
+            log.info("job %d waits for %s: %s", change.job_id, change.dependency, written.problem or "done")
         return written
 
 

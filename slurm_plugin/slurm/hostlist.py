@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -10,21 +12,30 @@ _PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d{1,9})-(\d{1,9})\Z", re.ASCII)
 _NOTHING = frozenset({"", "(null)", "None", "none"})
-# What an expression may stand for at most; more is damage.
-_MOST = 1_000_000
+# What an expression may stand for at most; more is damage, or a text of a user's that looks like one.
+_MOST = 100_000
 
 
 @lru_cache(maxsize=65_536)
 def expand_nodes(text: str) -> tuple[str, ...]:
-    """Return the names in a host list, in its order; none for `(null)`."""
+    """Return the names in a host list, in its order; none for `(null)`, and for one that is too long for any."""
     if text in _NOTHING:
         return ()
-    return tuple(name for part in _PART.findall(text) for name in _names(part))
+    parts = [_PIECE.findall(part) for part in _PART.findall(text)]
+    if sum(math.prod(_count(inside) for inside, _ in pieces) for pieces in parts) > _MOST:
+        return ()
+    return tuple(name for pieces in parts for name in _names(pieces))
 
 
-def _names(part: str) -> list[str]:
-    pieces = [_several(inside) if inside else [plain] for inside, plain in _PIECE.findall(part)]
-    return ["".join(chosen) for chosen in product(*pieces)]
+def _names(pieces: Sequence[tuple[str, str]]) -> list[str]:
+    several = [_several(inside) if inside else [plain] for inside, plain in pieces]
+    return ["".join(chosen) for chosen in product(*several)]
+
+
+def _count(inside: str) -> int:
+    """Return how many numbers stand within brackets, at least 1, without listing them."""
+    spans = (_RANGE.match(one) for one in inside.split(","))
+    return max(1, sum(max(0, int(span[2]) - int(span[1]) + 1) if span else 1 for span in spans))
 
 
 def _several(inside: str) -> list[str]:
@@ -33,6 +44,6 @@ def _several(inside: str) -> list[str]:
         span = _RANGE.match(one)
         if span is None:
             numbers.append(one)
-        elif int(span[2]) - int(span[1]) < _MOST:
+        else:
             numbers += [f"{number:0{len(span[1])}d}" for number in range(int(span[1]), int(span[2]) + 1)]
     return numbers

@@ -1,11 +1,16 @@
 """What `scontrol show job` prints, as records of the queue. Pure.
 
-scontrol escapes nothing, and a user's text (a name, a comment, a command line) may hold line ends and whole records of
-jobs that are none. So nothing here is believed by itself: who has which job comes from a call in which no text of a
-user's stands (`owners`). A record counts where its job is known, belongs to the same user, stands there once, and has
-each line that Slurm always prints exactly once. What does not, is `doubtful`: it is asked for by itself, and if it is
-still odd then, it is left where it is (`salvage`). What somebody forges of his own job's texts beyond that is his own
-affair: nothing is done to a job that its owner could not do himself, and its SiteFactor is read elsewhere.
+scontrol escapes nothing, and a user's text (a name, a comment, a path) may hold line ends and whole records of jobs
+that are none. So nothing here is believed by itself: who has which job comes from a call in which no text of a user's
+stands (`owners`). A record counts where its job is known, belongs to the same user, has each line that Slurm always
+prints exactly once, and no line twice that is read here. A word counts in its own line alone. Where records of a job
+differ, or none is whole, it is `doubtful`: it is asked for by itself, and if it is still odd then, it is left where it
+is (`salvage`).
+
+The audit token is the one text that users may not write. Slurm prints AdminComment right behind WorkDir, and it is
+read nowhere else. A folder whose name has line ends can still forge it here: whoever is about to change a job asks
+squeue for that name first (scontrol_queue.py). What else somebody forges of his own job is his own affair: nothing is
+done to it that he could not do himself, and its SiteFactor is read elsewhere.
 """
 
 from __future__ import annotations
@@ -21,13 +26,16 @@ from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import Dependent, QueuedJob
 
-_BETWEEN = re.compile(r"\n\s*\n(?=JobId=\d)")
+# No white space between the two line ends: a user's thousands of them would be gone through thousands of times.
+_BETWEEN = re.compile(r"\n\n(?=JobId=\d)")
 _LINE_END = "\n   "
 _FIRST = re.compile(
-    r"JobId=(?P<job>\d+) (?:ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<tasks>\S+) (?:ArrayTaskThrottle=\d+ )?)?"
-    r"(?:HetJobId=(?P<het>\d+) HetJobOffset=\d+ )?JobName=(?P<name>.*)\Z",
+    r"JobId=(?P<job>\d{1,10}) "
+    r"(?:ArrayJobId=(?P<array>\d{1,10}) ArrayTaskId=(?P<tasks>\S+) (?:ArrayTaskThrottle=\d+ )?)?"
+    r"(?:HetJobId=(?P<het>\d{1,10}) HetJobOffset=\d+ )?JobName=(?P<name>.*)\Z",
     re.ASCII | re.DOTALL,
 )
+_JOB_ID = re.compile(r"JobId=(\d{1,10})\s", re.ASCII)
 _OWNER = re.compile(r"UserId=(.*)\((\d+)\) GroupId=", re.ASCII)
 _GPUS = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?[:=](\d+)", re.ASCII)
 # The lines that every release prints of every job, by their first word: the same from 22.05 to 26.05.
@@ -36,8 +44,26 @@ ALWAYS = (
     "ReqNodeList", "NodeList", "NumNodes", "Socks/Node", "MinCPUsNode", "Features", "OverSubscribe", "Command",
     "WorkDir",
 )  # fmt: skip
-# From this line on stand the texts of users.
-_TEXTS_FROM = "Command"
+# From this line on stand the texts of users; behind this one, what users may not write.
+_TEXTS_FROM, _TOKEN_AFTER = "Command", "WorkDir"
+# The words that are read, by the first word of their line: `--network='x EndTime=9'` is no end.
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "Priority": ("Priority", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
+    "Requeue": ("BatchFlag",), "RunTime": ("TimeLimit", "TimeMin"), "SubmitTime": ("SubmitTime", "EligibleTime"),
+    "StartTime": ("StartTime", "EndTime", "Deadline"), "Partition": ("Partition",),
+    "ReqNodeList": ("ReqNodeList", "ExcNodeList"), "NodeList": ("NodeList",),
+    "NumNodes": ("NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqB:S:C:T"),
+    "TRES": ("TRES",), "ReqTRES": ("ReqTRES",), "AllocTRES": ("AllocTRES",),
+    "Socks/Node": ("Socks/Node", "NtasksPerN:B:S:C", "CoreSpec", "ThreadSpec"),
+    "MinCPUsNode": ("MinCPUsNode", "MinMemoryNode", "MinMemoryCPU", "MinTmpDiskNode"),
+    "Features": ("Features",), "ClusterFeatures": ("ClusterFeatures",), "Reservation": ("Reservation",),
+    "OverSubscribe": ("OverSubscribe", "Exclusive", "Contiguous", "Licenses"),
+}  # fmt: skip
+# Whatever is read of a record, here or in requeuing.py and gpu_fields.py, stands in it once at most.
+_AT_MOST_ONCE = (
+    *_WORDS, "DerivedExitCode", "AdminComment", "Comment", "StdErr", "StdOut", "TresPerJob", "TresPerNode",
+    "TresPerTask", "TresBind", "MemPerTres",
+)  # fmt: skip
 # States in which a job waits or holds nodes; the rest has ended.
 ALIVE = frozenset({
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING",
@@ -54,17 +80,22 @@ GIVEN_UP = "DependencyNeverSatisfied"
 # Constraints of placement that a record has no field for, each with what it says where there is none.
 _OTHER = {
     "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
-    "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (), "Deadline": ("N/A",),
+    "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (),
     "ReqB:S:C:T": ("0:0:*:*", "*:*:*:*"), "NtasksPerN:B:S:C": ("0:0:*:*", "0:0:*:1", "*:*:*:*"),
     "MinTmpDiskNode": ("0",), "Socks/Node": ("*",),
 }  # fmt: skip
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The jobs of an answer that can be believed, and the ids of those that must be asked for by themselves."""
+    """The jobs of an answer that can be believed, and the ids of those that must be asked for by themselves.
+
+    `unsure` has, of doubtful jobs with several records, one record each, marked as not to be touched: nobody's forgery
+    hides another's job, even where there are too many to ask for.
+    """
 
     jobs: tuple[QueuedJob, ...]
     doubtful: tuple[int, ...]
+    unsure: tuple[QueuedJob, ...] = ()
 
 
 def parse_owners(text: str) -> dict[int, int]:
@@ -72,7 +103,7 @@ def parse_owners(text: str) -> dict[int, int]:
     owners: dict[int, int] = {}
     for line in text.splitlines():
         job, _, uid = line.partition("|")
-        if job.isdigit() and uid.isdigit():
+        if job.isdecimal() and uid.isdecimal():
             owners[int(job)] = int(uid)
     return owners
 
@@ -82,7 +113,7 @@ def parse_failed_jobs(text: str) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in text.splitlines():
         job, state, _, reason = (*line.split("|"), "", "", "")[:4]
-        if job.isdigit() and (state != "PENDING" or reason.replace(" ", "_") == HELD_AGAIN):
+        if job.isdecimal() and (state != "PENDING" or reason.replace(" ", "_") == HELD_AGAIN):
             found[int(job)] = line
     return found
 
@@ -92,32 +123,50 @@ def parse_given_up(text: str) -> list[Dependent]:
     found = []
     for line in text.splitlines():
         job, uid, reason, dependency = (*line.split("|"), "", "", "")[:4]
-        if job.isdigit() and uid.isdigit() and reason == GIVEN_UP:
+        if job.isdecimal() and uid.isdecimal() and reason == GIVEN_UP:
             found.append(Dependent(job_id=int(job), uid=int(uid), dependency=dependency))
     return found
 
 
 def parse_jobs(text: str, owners: Mapping[int, int]) -> Listing:
-    """Read `scontrol show job`, times as unix seconds; jobs that have ended are left out."""
-    blocks = _BETWEEN.split(text)
-    times = Counter(_id_of(block) for block in blocks)
-    jobs: dict[int, QueuedJob] = {}
-    ended: set[int] = set()
-    for block in blocks:
-        job = parse_job(block) if times[_id_of(block)] == 1 else None
-        if job is None or owners.get(job.job_id) != job.uid:
+    """Read `scontrol show job`, times as unix seconds; jobs that have ended are left out.
+
+    What a user writes that is less than a whole record of a job, with its true owner, counts for nothing.
+    """
+    named: set[int] = set()
+    records: dict[int, list[QueuedJob]] = {}
+    for block in blocks_of(text):
+        job_id = _id_of(block)
+        named.add(job_id)
+        job = parse_job(block) if job_id in owners else None
+        if job is None or owners[job_id] != job.uid or job in records.get(job_id, ()):
             continue
-        if job.state in ALIVE:
-            jobs[job.job_id] = job
-        else:
-            ended.add(job.job_id)
-    doubtful = [job for job in owners if job not in jobs and job not in ended and times[job]]
-    return Listing(tuple(jobs.values()), tuple(doubtful))
+        records.setdefault(job_id, []).append(job)
+    sure = {job_id: found[0] for job_id, found in records.items() if len(found) == 1}
+    return Listing(
+        jobs=tuple(job for job in sure.values() if job.state in ALIVE),
+        doubtful=tuple(job_id for job_id in owners if job_id in named and job_id not in sure),
+        unsure=tuple(_untouchable(found[0]) for job_id, found in records.items() if job_id not in sure),
+    )
+
+
+def shared_out(doubtful: Sequence[int], owners: Mapping[int, int], most: int, most_of_one: int) -> list[int]:
+    """Return which jobs to ask for by themselves: at most so many, and of one user, those with few of them first."""
+    turns, times = list[tuple[int, int]](), Counter[int]()
+    for job_id in doubtful:
+        times[owners[job_id]] += 1
+        turns.append((times[owners[job_id]], job_id))
+    return [job_id for turn, job_id in sorted(turns) if turn <= most_of_one][:most]
+
+
+def blocks_of(text: str) -> list[str]:
+    """Return the parts of an answer that begin as a record does."""
+    return _BETWEEN.split(text)
 
 
 def parse_plain(text: str) -> list[QueuedJob]:
     """Return the jobs of an answer about one job (or one array): those of its records that are as Slurm writes them."""
-    return [job for job in map(parse_job, _BETWEEN.split(text)) if job is not None]
+    return [job for job in map(parse_job, blocks_of(text)) if job is not None]
 
 
 def parse_job(block: str) -> QueuedJob | None:
@@ -125,9 +174,14 @@ def parse_job(block: str) -> QueuedJob | None:
     lines = block.strip("\n").split(_LINE_END)
     first = _FIRST.match(lines[0])
     heads = [line.partition("=")[0] for line in lines]
-    if first is None or any(heads.count(head) != 1 for head in ALWAYS):
+    times = Counter(heads)
+    if (
+        first is None
+        or any(times[head] != 1 for head in ALWAYS)
+        or any(times[head] > 1 for head in _AT_MOST_ONCE)
+    ):
         return None
-    return _job(first, lines, heads)
+    return _whole_job(first, lines, heads)
 
 
 def salvage(block: str, job_id: int, uid: int) -> QueuedJob | None:
@@ -145,27 +199,35 @@ def salvage(block: str, job_id: int, uid: int) -> QueuedJob | None:
     if first is None or int(first["job"]) != job_id or any(head not in chosen for head in ALWAYS):
         return None
     ordered = [chosen[head] for head in sorted(chosen, key=lambda head: head in (_TEXTS_FROM, "WorkDir"))]
-    try:
-        job = _job(first, ordered, [line.partition("=")[0] for line in ordered])
-    except (KeyError, ValueError):
-        return None
+    job = _whole_job(first, ordered, [line.partition("=")[0] for line in ordered])
     if job is None:
         return None
-    return msgspec.structs.replace(
-        job, uid=uid, user=str(uid), fixed=True, batch=False, admin_comment="", comment=""
-    )
+    return _untouchable(msgspec.structs.replace(job, uid=uid, user=str(uid)))
+
+
+def _untouchable(job: QueuedJob) -> QueuedJob:
+    return msgspec.structs.replace(job, fixed=True, batch=False, admin_comment="", comment="")
 
 
 def _id_of(block: str) -> int:
-    return int(block[6 : block.index(" ")]) if block.startswith("JobId=") and block[6:7].isdigit() else 0
+    found = _JOB_ID.match(block)
+    return int(found[1]) if found else 0
+
+
+def _whole_job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> QueuedJob | None:
+    """Return the job of lines with their heads; None where one lacks a word, or a number is none.
+
+    Such a record is damaged, or a user wrote it into a text of his: it must not keep us from reading the others.
+    """
+    try:
+        return _job(first, lines, heads)
+    except (KeyError, ValueError):
+        return None
 
 
 def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> QueuedJob | None:
     texts_from = heads.index(_TEXTS_FROM)
-    words = dict(
-        word.split("=", 1) for line in lines[:texts_from] if line is not lines[0] or heads[0] != "JobId"
-        for word in line.split(" ") if "=" in word
-    )  # fmt: skip
+    words = _words(lines[:texts_from], heads)
     texts = dict(line.split("=", 1) for line in reversed(lines[texts_from:]) if "=" in line)
     owner = _OWNER.match(lines[heads.index("UserId")])
     if owner is None:
@@ -182,6 +244,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         reason=words.get("Reason", ""), submit_s=_time_s(words["SubmitTime"]),
         eligible_s=_time_s(words["EligibleTime"]), start_s=_time_s(words["StartTime"]),
         end_s=_time_s(words["EndTime"]), limit_s=_limit_s(words["TimeLimit"]),
+        deadline_s=_time_s(words["Deadline"]), least_limit_s=_limit_s(words["TimeMin"]),
         priority=int(words["Priority"]), site_factor=0,
         cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
         mem_mib=tres.mem_mib or 0, gpus=_gpus(tres.gpus, texts, nodes),
@@ -196,8 +259,27 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
         batch=words["BatchFlag"] == "1",
         other=_constraints(words), comment=texts.get("Comment", "").rstrip(" "),
-        admin_comment=texts.get("AdminComment", "").rstrip(" "),
+        admin_comment=_admin_comment(lines, heads),
     )  # fmt: skip
+
+
+def _words(lines: Sequence[str], heads: Sequence[str]) -> dict[str, str]:
+    """Return the words of lines, each from its own line alone, and the first there."""
+    words: dict[str, str] = {}
+    for line, head in zip(lines, heads, strict=False):
+        for word in line.split(" ") if head in _WORDS else ():
+            name, equals, value = word.partition("=")
+            if equals and name in _WORDS[head]:
+                words.setdefault(name, value)
+    return words
+
+
+def _admin_comment(lines: Sequence[str], heads: Sequence[str]) -> str:
+    """Return the admin comment, '' where there is none: a line of that name elsewhere is a user's."""
+    at = heads.index(_TOKEN_AFTER) + 1
+    if heads[at : at + 1] != ["AdminComment"]:
+        return ""
+    return lines[at].partition("=")[2].rstrip(" ")
 
 
 def count_tasks(text: str) -> int:
@@ -206,7 +288,7 @@ def count_tasks(text: str) -> int:
     for part in text.partition("%")[0].split(","):
         span, _, step = part.partition(":")
         low, _, high = span.partition("-")
-        if low.isdigit():
+        if low.isdecimal():
             total += (int(high or low) - int(low)) // max(1, int(step or 1)) + 1
     return max(1, total)
 
@@ -238,7 +320,7 @@ def _text(value: str) -> str:
 
 
 def _time_s(value: str) -> float:
-    return float(value) if value.isdigit() else 0.0
+    return float(value) if value.isdecimal() else 0.0
 
 
 def _limit_s(value: str) -> int | None:

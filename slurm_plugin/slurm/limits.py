@@ -14,7 +14,6 @@ import msgspec
 from accounting.tres import parse_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition
-from slurm_plugin.slurm.command import run
 
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -25,26 +24,6 @@ _TERMS = {
     "default_per_node_mib": "DefMemPerNode",
 }
 _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
-
-
-def read_qos_minimums() -> dict[str, Minimum]:
-    """Return the minimum of each QOS that has one; SlurmError where sacctmgr does not answer."""
-    return parse_qos(run("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,MinTRES"))
-
-
-def read_memory_terms() -> MemoryTerms:
-    """Return the cluster's own memory terms; SlurmError where scontrol does not answer."""
-    return parse_config_terms(run("scontrol", "show", "config"))
-
-
-def read_partitions(cluster: MemoryTerms) -> dict[str, Partition]:
-    """Return the partitions by name, given the cluster's own terms; SlurmError where scontrol does not answer."""
-    return parse_partitions(run("scontrol", "--oneliner", "show", "partition"), cluster)
-
-
-def read_threads_per_core() -> int:
-    """Return the most threads that a core of any node has; SlurmError where scontrol does not answer."""
-    return parse_threads(run("scontrol", "--oneliner", "show", "node"))
 
 
 def parse_qos(text: str) -> dict[str, Minimum]:
@@ -61,6 +40,11 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 def parse_config_terms(text: str) -> MemoryTerms:
     """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
     return _terms(dict(_CONFIG_LINE.findall(text)))
+
+
+def has_no_qos(text: str) -> bool:
+    """Whether `scontrol show config` says that there is no slurmdbd, which alone knows of QOS."""
+    return "slurmdbd" not in dict(_CONFIG_LINE.findall(text)).get("AccountingStorageType", "slurmdbd")
 
 
 def parse_partitions(text: str, cluster: MemoryTerms) -> dict[str, Partition]:

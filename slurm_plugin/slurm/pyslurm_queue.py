@@ -61,7 +61,8 @@ def job_of(job: Loaded) -> QueuedJob:
         state="PENDING" if pending else job.state, reason="_".join((job.state_reason or "").split()),
         submit_s=float(job.submit_time or 0), eligible_s=float(job.eligible_time or 0),
         start_s=float(job.start_time or 0), end_s=float(job.end_time or 0),
-        limit_s=None if job.time_limit is None else job.time_limit * 60, priority=job.priority or 0, site_factor=0,
+        limit_s=_minutes_s(job.time_limit), priority=job.priority or 0, site_factor=0,
+        deadline_s=float(job.deadline or 0), least_limit_s=_minutes_s(job.time_limit_min),
         cpus=_count(tres, "cpu") or job.cpus, mem_mib=_count(tres, "mem"), gpus=_gpus(tres),
         array_job_id=job.array_id or 0, array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=job.heterogeneous_id or 0, held=pending and (not job.priority or job.state in HELD),
@@ -73,6 +74,10 @@ def job_of(job: Loaded) -> QueuedJob:
         exclusive=job.resource_sharing == "NO", batch=job.is_batch_job, other=_constraints(job),
         comment=(job.comment or "").rstrip(" "), admin_comment=(job.admin_comment or "").rstrip(" "),
     )  # fmt: skip
+
+
+def _minutes_s(minutes: int | None) -> int | None:
+    return None if minutes is None else minutes * 60
 
 
 def _array_tasks(job: Loaded) -> str:
@@ -137,7 +142,6 @@ def _constraints(job: Loaded) -> tuple[str, ...]:
         "Contiguous": 1 if job.requires_contiguous_nodes else None,
         "CoreSpec": job.cores_reserved_for_system,
         "ThreadSpec": job.threads_reserved_for_system,
-        "Deadline": job.deadline,
         "ReqB:S:C:T": _unless(shape, [[0, 0, "*", "*"]]),
         "NtasksPerN:B:S:C": _unless(per, [[0, 0, "*", "*"], [0, 0, "*", 1]]),
         "MinTmpDiskNode": f"{job.temporary_disk_per_node}M" if job.temporary_disk_per_node else None,

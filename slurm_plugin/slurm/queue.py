@@ -18,7 +18,9 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
     CPUs, memory and GPUs are those of one task of an array. `start_s` of a job that waits is Slurm's own estimate.
     `fixed` says that its priority was set directly, so that no factor counts. `fair_share` is the factor of 0 to 1,
-    None where it does not count. `other` names constraints of placement that the fields here do not express.
+    None where it does not count. By `deadline_s` a job has to have ended: Slurm gives one up that waits so long that
+    `least_limit_s` (None: its limit) would end later. `other` names constraints of placement that the fields here do
+    not express.
     """
 
     job_id: int
@@ -47,6 +49,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held: bool = False
     fixed: bool = False
     fair_share: float | None = None
+    deadline_s: float = 0.0
+    least_limit_s: int | None = None
     dependency: str = ""
     reservation: str = ""
     num_tasks: int = 1
@@ -148,17 +152,29 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     admin_comment: str | None = None
 
 
+class GiveBack(Resize, frozen=True, kw_only=True):
+    """What a record is to get that failed and is queued again: its GPUs can be changed too (gpu_fields.py)."""
+
+    gpus_per_node: int | None = None
+    gpus_per_job: int | None = None
+    gpus_per_task: int | None = None
+    mem_per_gpu_mib: int | None = None
+
+
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """A record with what slurmctld still knows of its last run.
 
     `exit_codes` are its own, and the highest of its steps'; `restarts` says how often it was queued again, `requeues`
-    whether its user lets it be.
+    whether its user lets it be. `outputs` are the paths of what it wrote, errors first, as its user named them.
+    `gpu_fields` is how it asks for GPUs, in slurmctld's words.
     """
 
     job: QueuedJob
     restarts: int
     requeues: bool
     exit_codes: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    gpu_fields: Mapping[str, str] = {}
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +184,7 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     SiteFactor is written with that, where it is not 0.
     """
 
-    change: Resize
+    change: GiveBack
     before: str
     restarts: int
     site_factor: int = 0

@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_plain
-from slurm_plugin.slurm.queue import Failed, Requeue, Written
+from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, blocks_of, parse_plain
+from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue, Written
 from slurm_plugin.slurm.resizing import Update, resource_words
 from slurm_plugin.slurm.targets import target_of
 
@@ -32,6 +33,7 @@ FINAL = (GONE, CHANGED, RESTARTED)
 _LINE = re.compile(
     r"^   Requeue=(?P<requeue>\d) Restarts=(?P<restarts>\d+) .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE
 )
+_OUTPUT = re.compile(r"^   Std(?:Err|Out)=(/.+)$", re.MULTILINE)
 _OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
 # So long after its end; clocks tell seconds, and may differ by one.
 SETTLED_S = 3.0
@@ -43,7 +45,7 @@ _MOST_STEPS = 8
 def parse_failed(text: str, job_id: int) -> Failed | None:
     """Return a record of `scontrol --details show job`, in whatever state; None where it is gone, or not plain."""
     found = [job for job in parse_plain(text) if job.job_id == job_id]
-    blocks = [block for block in re.split(r"\n\s*\n(?=JobId=)", text) if block.startswith(f"JobId={job_id} ")]
+    blocks = [block for block in blocks_of(text) if block.startswith(f"JobId={job_id} ")]
     line = _LINE.search(blocks[0]) if len(found) == len(blocks) == 1 else None
     if line is None:
         return None
@@ -52,6 +54,8 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
         restarts=int(line["restarts"]),
         requeues=line["requeue"] == "1",
         exit_codes=(line["code"], *_OF_STEPS.findall(blocks[0])),
+        outputs=tuple(_OUTPUT.findall(blocks[0])),
+        gpu_fields=parse_gpu_fields(blocks[0]),
     )
 
 
@@ -106,7 +110,7 @@ def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
     if job.held and job.reason == HELD_AGAIN:
         return _next_of_held(run, wanted, target, marked=marked)
     # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
-    return "" if marked and not resource_words(job, change) else CHANGED
+    return "" if marked and not _words_back(run, change) else CHANGED
 
 
 def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) -> Sequence[str]:
@@ -114,8 +118,13 @@ def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) ->
     if not marked:
         place = (f"SiteFactor={wanted.site_factor}",) if wanted.site_factor else ()
         return ("update", f"JobId={target}", f"AdminComment={change.admin_comment}", *place)
-    words = resource_words(job, change)
+    words = _words_back(run, change)
     if words:
         # Slurm makes a job that is queued again wait for two minutes.
         return (f"--uid={job.uid}", "update", f"JobId={target}", *words, "StartTime=now")
     return ("release", target)
+
+
+def _words_back(run: Failed, change: GiveBack) -> list[str]:
+    """Return the fields that are not yet what they are to be; they are written at once, so that all are or none."""
+    return [*resource_words(run.job, change), *gpu_words(run.gpu_fields, change)]

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 
 from accounting.errors import SlurmError
+from accounting.slurm_environment import slurm_environment
 
 # scontrol reads lines of less than 4096 bytes, and takes a longer one for the end of its input.
 _LONGEST = 4000
@@ -89,6 +90,7 @@ def _scontrol(
             check=False,
             timeout=patience_s,
             cwd="/",
+            env=slurm_environment(),
             pass_fds=kept_open,
         )
     except subprocess.TimeoutExpired:

@@ -40,8 +40,10 @@ VARIABLES = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 MULTIFACTOR = "priority/multifactor"
 # Job, state, start, reason: no text of a user's.
 _FAILED = "%A|%T|%S|%r"
-# So many jobs with odd texts are asked for by themselves; the others of a flood of them are not seen.
-_MOST_DOUBTFUL = 200
+# So many jobs that are not clear are asked for by themselves in one read, and so many of one user: a call for each.
+_MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
+# No folder whose name has this can be told from what Slurm writes behind it.
+_LINE_END = "\n   "
 # What tasks of an array say that have started or ended since they were read.
 _PAST = ("no longer pending", "already", "Invalid job id")
 
@@ -126,7 +128,8 @@ class ScontrolQueue:
 
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
-        return requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
+        found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
+        return found if found and has_plain_folder(job_id) else None
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
@@ -143,8 +146,10 @@ class ScontrolQueue:
     def _jobs(self) -> list[QueuedJob]:
         owners = _owners()
         listing = job_lines.parse_jobs(_ask("scontrol", "--all", "show", "job"), owners)
-        apart = (self._apart(job, owners[job]) for job in listing.doubtful[:_MOST_DOUBTFUL])
-        jobs = [*listing.jobs, *(job for job in apart if job is not None)]
+        asked = job_lines.shared_out(listing.doubtful, owners, _MOST_DOUBTFUL, _MOST_OF_ONE)
+        apart = [self._apart(job, owners[job]) for job in asked]
+        unsure = [job for job in listing.unsure if job.job_id not in asked]
+        jobs = [*listing.jobs, *(job for job in apart if job is not None), *unsure]
         self._targets = {job.job_id: target_of(job) for job in jobs}
         return jobs
 
@@ -159,7 +164,7 @@ class ScontrolQueue:
     def _record(self, job_id: int) -> QueuedJob | None:
         """Return a job's record as it is now; None where it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
-        return found[0] if len(found) == 1 else None
+        return found[0] if len(found) == 1 and has_plain_folder(job_id) else None
 
 
 def _depend(change: Dependent) -> list[str]:
@@ -209,6 +214,21 @@ def run_shown(job_id: int, *options: str) -> str:
         if "Invalid job id" in str(error):
             return ""
         raise
+
+
+def has_plain_folder(job_id: int) -> bool:
+    """Whether the name of a job's folder has nothing in it that reads as lines of Slurm's; False where it is gone.
+
+    AdminComment stands right behind it, and squeue tells that name alone.
+    """
+    told = ("--noheader", "--all", "--states=all", f"--jobs={job_id}", "--format=%Z")
+    try:
+        said = _ask("squeue", *told)
+    except SlurmError as error:
+        if "Invalid job id" in str(error):
+            return False
+        raise
+    return bool(said) and _LINE_END not in said
 
 
 def _owners() -> dict[int, int]:

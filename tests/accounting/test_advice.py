@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from sqlalchemy import Engine, select
 from accounting.advice import AdvisedJob, Cycle, encode_cycle
 from accounting.advice_journal import read_cycles
 from accounting.frames import Floats
-from accounting.ingest import IngestSettings, Run, ingest_spools
+from accounting.ingest import IngestSettings, Run
 from accounting.report.advisor import LEAST_BLOCKS, Blocks, Foreseen, effects, start_rows
-from accounting.report.advisor_reading import AS_IT_IS, read_blocks, read_foreseen
+from accounting.report.advisor_reading import AS_IT_IS, read_blocks, read_foreseen, read_recent_foreseen
 from accounting.report.selection import Selection
+from accounting.spools import ingest_spools
 from accounting.store import schema
 from accounting.store.advice import write_cycles
 from models.planning.orders import AS_IS
@@ -134,6 +136,53 @@ def test_starts_are_compared_with_what_was_foreseen_of_those_that_started(store:
     assert rows["all", ""]["jobs"] == 3
 
 
+def test_of_each_part_of_time_the_latest_rows_are_read_also_of_what_has_not_started(store: Engine) -> None:
+    def at(second: int, *job_ids: int, cluster: str = "alpha") -> Cycle:
+        jobs = tuple(
+            AdvisedJob(job_id=job_id, submit_s=float(T0), before=0, after=1, start_s=T0 + second + 60.0)
+            for job_id in job_ids
+        )
+        told_s = float(T0 + second)
+        return cycle(second, id=f"{cluster} {second}", time_s=told_s, cluster=cluster, jobs=jobs)
+
+    fill(store, [measured(1, start_s=T0 + 500, display_id="1"), measured(4, start_s=T0 + 5, display_id="4")])
+    with store.begin() as connection:
+        write_cycles(connection, [at(10, 1), at(20, 1, 2), at(30, 3), at(110, 4), at(120, 5, cluster="beta")])
+    read = partial(read_recent_foreseen, store, "alpha", T0 + 200.0, part_s=100.0)
+    found = read(back_s=200.0, most=3)
+    rows = zip((found.told_s - T0).tolist(), found.job, (found.started_s - T0).tolist(), strict=True)
+    told = {(told_s, int(job.split()[1])): started_s for told_s, job, started_s in rows}
+    # Of the first hundred seconds three rows; the job that started before it was told of was another run.
+    assert set(told) == {(110.0, 4), (30.0, 3), (20.0, 1), (20.0, 2)}
+    assert told[20.0, 1] == 500.0
+    assert all(np.isnan(told[key]) for key in set(told) - {(20.0, 1)})
+    assert len(read(back_s=100.0, most=3).job) == 1
+
+
+def test_slurm_tells_starts_to_the_second(store: Engine) -> None:
+    def told(job_id: int, low_s: float, high_s: float) -> AdvisedJob:
+        return AdvisedJob(
+            job_id=job_id,
+            submit_s=float(T0),
+            before=0,
+            after=0,
+            start_s=T0 + low_s,
+            low_s=T0 + low_s,
+            high_s=T0 + high_s,
+        )
+
+    # Between the first plan and its end of that second; within the second in which the interval begins; before; after.
+    jobs = (told(1, 0.7, 0.8), told(2, 2.4, 9.0), told(3, 2.4, 9.0), told(4, 2.4, 9.0))
+    starts = {1: 0, 2: 2, 3: 1, 4: 10}
+    fill(store, [measured(job, start_s=T0 + at_s, display_id=str(job)) for job, at_s in starts.items()])
+    later = cycle(1, time_s=T0 + 1.1, jobs=(told(1, 1.1, 5.0), told(2, 2.0, 3.0)))
+    with store.begin() as connection:
+        write_cycles(connection, [cycle(0, time_s=T0 + 0.7, jobs=jobs), later])
+    (row, _) = start_rows(read_foreseen(store, Selection()))
+    # The second plan is told of a job that had started before it: that is an earlier run of it. Another it moves again.
+    assert (row["jobs"], row["foreseen"], row["within_interval_pct"]) == (4, 5, 60)
+
+
 def waits(wait_s: Floats, run_s: Floats) -> Floats:
     found: Floats = np.maximum(1.0, wait_s / np.maximum(run_s, 10))
     return found
@@ -241,7 +290,7 @@ def test_too_few_blocks_tell_nothing_and_that_is_said() -> None:
 def test_nothing_foreseen_is_no_row() -> None:
     none = np.empty(0)
     nothing = Foreseen(
-        order=[], acted=[], told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
+        job=[], order=[], acted=[], told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
     )
     assert start_rows(nothing) == []
 

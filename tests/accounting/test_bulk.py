@@ -39,6 +39,7 @@ HOSTILE = (
 
 def use(node: str, samples: int = 1, mean_pct: float | None = None, source: str = "nvml") -> Row:
     return {
+        "cluster": "",
         "job_id": 1,
         "node": node,
         "gpu": 0,
@@ -206,4 +207,4 @@ def test_a_number_that_no_column_takes_is_one_line(store: Engine) -> None:
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_columns_that_a_table_does_not_have_are_a_mistake(store: Engine) -> None:
     with pytest.raises(ValueError, match="has no columns speed"), writing(store) as connection:
-        upsert(connection, schema.windows, pa.table({"source": ["a"], "speed": [1]}))
+        upsert(connection, schema.windows, pa.table({"source": ["a"], "cluster": [""], "speed": [1]}))

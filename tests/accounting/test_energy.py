@@ -14,7 +14,8 @@ from accounting.carbon import CarbonIntensity, CarbonSeries, parse_carbon_series
 from accounting.energy import J_PER_KWH, Energy, EnergySite, energy_of
 from accounting.errors import ConfigError
 from accounting.records import Attempt, GpuUse
-from slurm_plugin.config import Config, parse_config, render_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import parse_config, render_config
 from slurm_plugin.energy_site import energy_site
 from tests.builders import T0, attempt, gpu_use
 

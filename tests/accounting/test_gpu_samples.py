@@ -8,16 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import gpu_samples
-from accounting.errors import StoreError
-from accounting.gpu_samples import (
-    FINISHED_AFTER_S,
-    finished_files,
-    merge_uses,
-    parse_line,
-    read_spool_on,
-    spool_key,
-)
+from accounting import gpu_samples, gpu_spool
+from accounting.gpu_samples import merge_uses, parse_line
+from accounting.gpu_spool import FINISHED_AFTER_S, finished_files, read_spool_on, spool_key
 from accounting.labels import label_attempt
 from accounting.records import GpuUse, Step
 from tests.builders import T0, gpu_use, job_row, step
@@ -194,7 +187,7 @@ def test_each_line_is_read_once_and_a_torn_one_waits(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_samples, "PART_BYTES", 1000)
+    monkeypatch.setattr(gpu_spool, "PART_BYTES", 1000)
     lines = [line(first_s=T0 + 30 * n, last_s=T0 + 30 * n + 29) for n in range(100)]
     (tmp_path / "n1.jsonl").write_bytes(b"".join(lines) + b"x" * 2500 + b"\n" + lines[0])
     parts = list(read_spool_on(tmp_path, {}, NOW_S))
@@ -230,9 +223,12 @@ def test_files_that_are_read_and_written_no_more_can_go(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "n1.jsonl").mkdir()
-    with pytest.raises(StoreError, match="cannot read the GPU spool file"):
-        list(read_spool_on(tmp_path, {}))
+    (tmp_path / "n0.jsonl").mkdir()
+    (tmp_path / "n1.jsonl").write_bytes(line())
+    read, told = read_spool_on(tmp_path, {})
+    assert [use.job_id for use in read.uses] == [7]
+    reasons = [item.reason for item in told.quarantined]
+    assert reasons == [f"'n0.jsonl' of uid {os.getuid()}: it cannot be read: not a regular file"]
     assert list(read_spool_on(tmp_path / "nothing", {})) == []
 
 

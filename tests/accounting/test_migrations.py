@@ -1,5 +1,6 @@
 """A store of every released schema comes forward with all that is in it, on every database, cut off or not."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,20 @@ import accounting.store.database as database
 from accounting.errors import StoreError
 from accounting.store import schema
 from accounting.store.database import open_store, writing
+from accounting.store.older import take_back
 from accounting.store.records import (
     read_attempts,
     read_decision,
     read_gpu_use,
+    read_marks,
+    windows_read,
     write_attempts,
     write_decisions,
+    write_gpu_use,
+    write_rows,
 )
 from tests import servers
-from tests.builders import attempt, decision, past
+from tests.builders import attempt, decision, gpu_use, past
 
 Row = dict[str, Any]
 # What the tables of today have and those of 0001 had not.
@@ -47,7 +53,9 @@ NEWER = {
     "decisions": {"input_mib"},
     "steps": {"nodes", "gpu_util_pct", "gpu_mem_mib", "read_mib", "written_mib", "energy_j"},
     "quarantine": {"source"},
-    "gpu_use": {"instance", "power_mean_w"},
+    "gpu_use": {"instance", "power_mean_w", "cluster"},
+    "windows": {"cluster"},
+    "journals": {"tail"},
 }
 
 
@@ -102,8 +110,8 @@ def old_rows() -> dict[str, list[Row]]:
 
 
 def check_forward(url: str, rows: dict[str, list[Row]]) -> None:
-    """Check that a store has today's schema and still all that was in it."""
-    engine = open_store(url)
+    """Bring a store forward, and check that it has today's schema and still all that was in it."""
+    engine = open_store(url, create=True)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
@@ -121,12 +129,86 @@ def check_forward(url: str, rows: dict[str, list[Row]]) -> None:
     )
     assert read_decision(engine, "abc") == decision(id="abc")
     with engine.connect() as connection:
-        assert read_gpu_use(connection, [1])[1][0].instance == -1
+        [use] = read_gpu_use(connection, [1])[1]
+        assert (use.instance, use.cluster) == (-1, "alpha"), "the one cluster that the store knows"
+        assert windows_read(connection, "sacct") == {"alpha": 1000}
     engine.dispose()
 
 
-def test_a_store_of_the_first_schema_comes_forward_whole(url: str) -> None:
-    check_forward(url, old_store(url))
+def test_a_store_of_the_first_schema_comes_forward_whole_and_not_before_that_is_meant(url: str) -> None:
+    rows = old_store(url)
+    for _ in range(2):
+        with pytest.raises(
+            StoreError, match=r"older version; run `rightsizer ingest`, which brings it forward"
+        ):
+            open_store(url)
+    check_forward(url, rows)
+
+
+def test_a_store_goes_back_and_forward_again(url: str) -> None:
+    engine = open_store(url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, past(20))
+        write_decisions(connection, [decision(id="abc")])
+    before = read_attempts(engine)
+    head = take_back(engine, "0002", apply=False)
+    assert take_back(engine, head, apply=True) == head, "a dry run changes nothing"
+    assert take_back(engine, "0002", apply=True) == head
+    engine.dispose()
+    with pytest.raises(StoreError, match="schema of an older version"):
+        open_store(url)
+    forward = open_store(url, create=True)
+    with forward.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, schema.metadata) == []
+    assert read_attempts(forward) == before
+    assert read_decision(forward, "abc") == decision(id="abc")
+    forward.dispose()
+
+
+@pytest.mark.parametrize("revision", ["0001", "9999", "head", "-1"])
+def test_a_store_goes_back_to_what_can_be_had_alone(revision: str) -> None:
+    engine = open_store("sqlite://", create=True)
+    with pytest.raises(StoreError, match=r"cannot be taken to .*; name one of 0002, 0003"):
+        take_back(engine, revision, apply=True)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("clusters", "whose"), [([], ""), (["alpha"], "alpha"), (["alpha", "beta"], "")])
+def test_marks_go_to_the_one_cluster_that_there_is_and_come_back(
+    url: str, clusters: list[str], whose: str
+) -> None:
+    engine = open_store(url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, [attempt(cluster=cluster) for cluster in clusters])
+        write_gpu_use(
+            connection, [gpu_use(cluster="alpha"), gpu_use(cluster="beta", last_s=gpu_use().last_s + 1)]
+        )
+        marks = [
+            {"source": "sacct", "cluster": name, "read_until_s": until}
+            for name, until in (("alpha", 9), ("beta", 5))
+        ]
+        for mark in marks:
+            write_rows(connection, schema.windows, [mark])
+        read = [{"file": f"a.jsonl#{n}", "read_bytes": n, "tail": "t"} for n in (7, 8)]
+        write_rows(connection, schema.journals, [*read, {"file": "b.jsonl", "read_bytes": 1, "tail": ""}])
+    take_back(engine, "0005", apply=True)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT source, read_until_s FROM windows")).all() == [("sacct", 5)]
+        files = connection.execute(text("SELECT file, read_bytes FROM journals ORDER BY file")).all()
+        assert files == [("a.jsonl", 7), ("b.jsonl", 1)], "rather read twice than lost"
+        assert connection.execute(text("SELECT COUNT(*), MAX(last_s) FROM gpu_use")).one() == (
+            1,
+            gpu_use().last_s + 1,
+        )
+    engine.dispose()
+    engine = open_store(url, create=True)
+    with engine.connect() as connection:
+        assert windows_read(connection, "sacct") == {whose: 5}
+        [use] = read_gpu_use(connection, [1])[1]
+        assert use.cluster == whose
+        assert {name: mark.read_bytes for name, mark in read_marks(connection).items()} == dict(files)
+    engine.dispose()
 
 
 class CutOffError(Exception):
@@ -195,7 +277,7 @@ def test_a_creation_that_was_cut_off_anywhere_goes_on(url: str, monkeypatch: pyt
 @pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)
 def test_names_of_an_old_mariadb_store_become_exact(url: str) -> None:
     old_store(url)
-    engine = open_store(url)
+    engine = open_store(url, create=True)
     with engine.connect() as connection:
         found = connection.execute(
             text(
@@ -205,3 +287,19 @@ def test_names_of_an_old_mariadb_store_become_exact(url: str) -> None:
         )
         assert found.scalars().all() == [schema.COLLATION]
     engine.dispose()
+
+
+def test_several_stores_are_made_at_once(tmp_path: Path) -> None:
+    """Alembic knows one migration at a time in a process: two threads would write to each other's stores."""
+    urls = [f"sqlite:///{tmp_path}/{number}.db" for number in range(3)]
+
+    def make(url: str) -> set[str]:
+        engine = open_store(url, create=True)
+        try:
+            return set(inspect(engine).get_table_names())
+        finally:
+            engine.dispose()
+
+    with ThreadPoolExecutor(len(urls)) as pool:
+        made = list(pool.map(make, urls))
+    assert all(tables == {*schema.metadata.tables, "alembic_version"} for tables in made)

@@ -13,20 +13,25 @@ from accounting.client_decisions import carried_out
 from accounting.decisions import decode_decision, encode_decision
 from accounting.errors import ConfigError
 from accounting.frames import JOBS, records_of
+from accounting.key_file import make_key, read_key
 from accounting.originals import client_decision_ids
-from accounting.pseudonym_key import make_key, read_key
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
 from accounting.request import Grant
 from accounting.states import outcome_of
 from accounting.token import carried_word, find_token, format_token
-from models.families import GENERIC_NAMES, family_name, normal_name
+from models.families import GENERIC_NAMES, family_name
+from models.job_names import normal_name, without_machine_parts
 from tests.builders import T0, decision, job_row, request
 
 KEY = b"0123456789abcdef" * 4
-HIDDEN = Pseudonyms(KEY, GENERIC_NAMES)
+HIDDEN = Pseudonyms(KEY, GENERIC_NAMES, without_machine_parts)
 NAMES = st.text(st.sampled_from("abcFitTrain0123456789_-./ #üÉß٣٤𝟗İ字🧪"), max_size=30) | st.sampled_from(
-    ["wrap", "run", "Job_12.sbatch", "runs/Fit_012.sh", "a.slurm", "train-0012", "train-0013"]
+    [
+        *("wrap", "run", "Job_12.sbatch", "runs/Fit_012.sh", "a.slurm", "train-0012", "train-0013"),
+        *("nf-bwa_(s1)", "nf-bwa_(WT)", "cromwell_1a2b3c4d_bwa", "cromwell_12345678_bwa", "tmp4k_x9zqh"),
+        *("fb315e06-46eb-480f-ae1d-c3d14c698bea", "0cc175b9c0f1b6a831c399e269772661", "bwa-1a2b3c4d5e"),
+    ]
 )
 
 

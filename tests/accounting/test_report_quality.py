@@ -16,7 +16,8 @@ from accounting.report.quality import (
 from accounting.report.quality_reading import read_segments
 from accounting.report.selection import Selection
 from tests.accounting.report_store import fill, measured
-from tests.builders import T0
+from tests.builders import T0, step
+from tests.stores import write_steps
 
 # What is counted is tested on every database; what is concluded from it is the same on all.
 ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
@@ -200,6 +201,23 @@ def test_one_line_is_given_once_with_all_its_reasons(store: Engine) -> None:
     [one] = advised(store)
     assert "100 % of the attempts ended before their memory was sampled" in one.reason
     assert "before their io was sampled" in one.reason
+
+
+def test_what_is_recorded_of_several_gpus_together_is_not_asked_for_again(store: Engine) -> None:
+    several = [good(n, alloc_gpus=4, gpu_quality="absent") for n in range(1, 121)]
+    fill(store, several, with_steps=False)
+    with store.begin() as connection:
+        write_steps(connection, [(one.row, step(gpu_util_pct=150.0)) for one in several])
+    [only] = advised(store)
+    assert (only.file, only.line) == COLLECT
+    assert (
+        "100 % of the 120 attempts with GPUs have gres/gpuutil recorded, but of several GPUs" in only.reason
+    )
+    fill(store, [good(n, alloc_gpus=1, gpu_quality="absent") for n in range(121, 241)])
+    assert lines_of(store) == [COLLECT, GPU_TRES, NVML]
+    [collect, tres, _] = advised(store)
+    assert collect.reason.startswith("50 % of the 240 attempts with GPUs have gres/gpuutil recorded")
+    assert tres.reason.startswith("50 % of the 240 attempts with GPUs have no figure")
 
 
 def test_jobs_that_were_killed_are_no_fault_of_the_site(store: Engine) -> None:

@@ -67,7 +67,15 @@ def test_hours_asked_granted_used_and_wasted(store: Engine) -> None:
     assert (row["mem_gib_h_granted"], row["mem_gib_h_used"], row["mem_gib_h_wasted"]) == (32, 4, 28)
     assert row["mem_gib_h_saveable"] == round(32 - 4 * 1184 / 1024, 3)
     assert (row["cores_asked_median"], row["mem_used_p95_gib"], row["wall_used_median_h"]) == (8, 1, 1)
-    assert (row["gpu_h_granted"], row["gpu_h_wasted"]) == (0, None)
+    assert (row["gpu_h_granted"], row["gpu_h_wasted"]) == (None, None)
+
+
+def test_hours_of_which_no_attempt_tells_are_not_shown_as_none(store: Engine) -> None:
+    fill(store, [measured(1, user="ann", alloc_gpus=None), measured(2, user="bob", alloc_gpus=None)])
+    fill(store, [measured(3, user="bob", alloc_gpus=2), measured(4, user="cid", alloc_gpus=0)])
+    fill(store, [measured(5, user="dan", alloc_gpus=None, start_s=-1)])
+    rows = rows_of(store, view_first(grouped(store), RULE, "user"))
+    assert {row["user"]: row["gpu_h_granted"] for row in rows} == {"ann": None, "bob": 2, "cid": 0, "dan": 0}
 
 
 ENDS = {

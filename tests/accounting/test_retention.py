@@ -62,7 +62,7 @@ def test_what_is_old_goes_and_what_is_not_stays(store: Engine) -> None:
     held = content(store)
     # The old decision that the new attempt names stays: it explains it.
     assert {row[0] for row in held["decisions"]} == {"d1", "later"}
-    assert {row[1] for row in held["steps"]} == {row[0] for row in held["gpu_use"]} == {2}
+    assert {row[1] for row in held["steps"]} == {row[1] for row in held["gpu_use"]} == {2}
     assert prune(store, LIMIT_S).rows == 0
     assert prune(store, LIMIT_S + 10**6).decisions == 2
 

@@ -1,5 +1,6 @@
 """Running sacct: what it is asked, and what is said where it fails."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_a_broken_sacct_is_an_error_that_says_what_to_do(script: str, said: str,
         query_sacct(str(command), 0, 1)
     assert "check that" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_sacct_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounting.sacct.ANSWER_WAIT_S", 0.3)
+    command = executable(tmp_path / "sacct", f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 600\n")
+    with pytest.raises(SlurmError, match=r"no answer within 0.3 s and was ended; check that slurmdbd"):
+        query_sacct(str(command), 0, 1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_an_answer_that_ends_in_the_middle_of_a_line_is_none(tmp_path: Path) -> None:

@@ -191,6 +191,20 @@ def test_a_text_that_came_late_is_asked_for() -> None:
     assert records.jobs["job_name"].to_pylist() == ["fit", "fit"]
 
 
+def test_texts_of_many_that_came_late_are_asked_for_in_one_call() -> None:
+    rows = [job_line(number, JobName=f"n{number}\nx") for number in range(50)]
+    asked = []
+
+    def again() -> tuple[bytes, str]:
+        asked.append(1)
+        return printed((*KEY, *TEXTS), rows, "|drawn anew|"), "|drawn anew|"
+
+    late = msgspec.structs.replace(without_texts(rows, 40), one_text=no_question, texts_again=again)
+    [records] = read_answer(late, UNTIL_S, METERING)
+    assert records.jobs["job_name"].to_pylist() == [row["JobName"] for row in rows]
+    assert asked == [1]
+
+
 def test_a_name_that_cannot_be_told_is_quarantined_with_its_job() -> None:
     rows = [
         job_line(7, State="REQUEUED", JobName="a"),

@@ -220,10 +220,10 @@ def test_the_second_writer_waits_and_goes_on(store: Engine, url: str) -> None:
     def second() -> None:
         with writing(other) as connection:
             order.append("second")
-            write_rows(connection, schema.windows, [{"source": "b", "read_until_s": 2}])
+            write_rows(connection, schema.windows, [{"source": "b", "cluster": "", "read_until_s": 2}])
 
     with writing(store) as connection:
-        write_rows(connection, schema.windows, [{"source": "a", "read_until_s": 1}])
+        write_rows(connection, schema.windows, [{"source": "a", "cluster": "", "read_until_s": 1}])
         thread = threading.Thread(target=second)
         thread.start()
         time.sleep(0.5)
@@ -239,14 +239,16 @@ def test_a_writer_that_has_waited_long_enough_says_so_and_readers_do_not_wait(
 ) -> None:
     other = open_store(url)
     with writing(store) as connection:
-        write_rows(connection, schema.windows, [{"source": "a", "read_until_s": 1}])
+        write_rows(connection, schema.windows, [{"source": "a", "cluster": "", "read_until_s": 1}])
         begin_s = time.monotonic()
         with pytest.raises(StoreError, match="another process has been writing"), writing(other, wait_s=1):
             pass
         assert 0.9 < time.monotonic() - begin_s < 5
         assert content(other)["windows"] == []
     with writing(other, wait_s=1) as connection:
-        assert write_rows(connection, schema.windows, [{"source": "a", "read_until_s": 1}]) == Counts(same=1)
+        assert write_rows(
+            connection, schema.windows, [{"source": "a", "cluster": "", "read_until_s": 1}]
+        ) == Counts(same=1)
     other.dispose()
 
 

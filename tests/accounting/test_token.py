@@ -20,24 +20,26 @@ from accounting.request import Grant, JobRequest, granted
 from accounting.token import asked_request, find_token, format_token, granted_by, mark_recovery, replace_token
 from tests.builders import decision, request
 
-AMOUNTS = st.none() | st.integers(0, 10**9)
+# What Slurm can hold, in the totals too.
+CPUS, GPUS = st.none() | st.integers(1, 60_000), st.none() | st.integers(0, 60_000)
+MIB, MIB_PER_CPU = st.none() | st.integers(0, 10**9), st.none() | st.integers(0, 10**4)
 REQUESTS = st.builds(
     JobRequest,
     user=st.text(max_size=8),
     job_name=st.text(max_size=8),
     script_signature=st.from_regex(r"([0-9a-f]{12})?", fullmatch=True),
-    num_tasks=st.integers(1, 10**6),
-    cpus_per_task=AMOUNTS,
-    mem_per_node_mib=AMOUNTS,
-    mem_per_cpu_mib=AMOUNTS,
-    gpus_per_node=AMOUNTS,
+    num_tasks=st.integers(1, 10**4),
+    cpus_per_task=CPUS,
+    mem_per_node_mib=MIB,
+    mem_per_cpu_mib=MIB_PER_CPU,
+    gpus_per_node=GPUS,
 )
 GRANTS = st.builds(
     Grant,
-    cpus_per_task=AMOUNTS,
-    mem_per_node_mib=AMOUNTS,
-    mem_per_cpu_mib=AMOUNTS,
-    gpus_per_node=AMOUNTS,
+    cpus_per_task=CPUS,
+    mem_per_node_mib=MIB,
+    mem_per_cpu_mib=MIB_PER_CPU,
+    gpus_per_node=GPUS,
 )
 FIELDS = {
     "cpus": "cpus_per_task",
@@ -246,3 +248,28 @@ def test_what_a_submission_fixed_comes_back_from_the_journal(
     # Where nothing is fixed that is said too: a decision of an earlier release says nothing.
     assert b'"fixed":{}' in encode_decision(decision(fixed=Fixed()))
     assert b"fixed" not in encode_decision(decision())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "tasks:9007199254740992,cpus:9007199254740992",
+        "tasks:65536,cpus:65536",
+        "tasks:4294967294,cpus:1",
+        "tasks:0,cpus:8",
+        "tasks:1,nodes:0,mem:5",
+        f"tasks:1,mem:{2**43}",
+        f"tasks:2,cpus:2,mem-per-cpu:{2**42}",
+        "tasks:1,gpus-per-job:4294967294",
+        "tasks:65536,gpus-per-task:65536",
+    ],
+)
+def test_what_slurm_cannot_hold_is_no_token_of_ours(asked: str) -> None:
+    assert find_token(f"rightsizer/1;id=x;mode=enforce;asked={asked}") is None
+
+
+def test_the_most_that_slurm_holds_is_read() -> None:
+    assert (
+        find_token(f"rightsizer/1;id=x;asked=tasks:65535,cpus:65535,mem:{2**43 - 1};granted=mem:0")
+        is not None
+    )

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from slurm_plugin.config import load_config, render_config
+from slurm_plugin.config_file import load_config, render_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from tests.cluster.conftest import Shell
@@ -57,8 +57,13 @@ def wait_for(what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S)
         time.sleep(0.1)
 
 
-def start_site(folder: Path, settings: Mapping[str, Mapping[str, int]], runs_s: tuple[int, int]) -> Site:
-    """Start one whose two nodes are full for so long, with a configuration for each of `settings` of the advisor."""
+def start_site(
+    folder: Path, settings: Mapping[str, Mapping[str, int]], runs_s: tuple[int, int], waiting_s: int = 20
+) -> Site:
+    """Start one whose two nodes are full for so long, with a configuration for each of `settings` of the advisor.
+
+    What waits runs for `waiting_s`.
+    """
     options = Options(
         directory=folder / "site", nodes=2, slurm_prefix=chosen_prefix(), hook=False, serve=False
     )
@@ -69,15 +74,32 @@ def start_site(folder: Path, settings: Mapping[str, Mapping[str, int]], runs_s: 
         advisor = msgspec.structs.replace(own.advisor, control_share=0.0, period_s=1, **values)
         files[name].write_text(render_config(msgspec.structs.replace(own, advisor=advisor)), encoding="utf-8")
     site = Site(sandbox, Shell(sandbox), files)
-    submit = site.shell.submit
-    for run_s in runs_s:
-        submit("--time=20", "--cpus-per-task=16", "--mem=1000", script=f"sleep {run_s}")
-    wait_for(lambda: len([job for job in site.jobs() if job.endswith("RUNNING")]) == 2, "nothing runs")
-    for _ in range(4):
-        submit("--time=300", "--cpus-per-task=16", "--mem=1000", script="sleep 20")
-    for _ in range(8):
-        submit("--time=5", "--cpus-per-task=2", "--mem=500", script="sleep 20")
-    submit("--time=5", "--array=1-20", "--mem=100", script="sleep 5")
-    submit("--time=5", "--hold", "--mem=100", script="sleep 5")
+    fill(site.shell, runs_s, waiting_s)
     wait_for(lambda: len(site.factors()) == SHOWN, "sprio does not show what waits")
     return site
+
+
+def fill(shell: Shell, runs_s: Sequence[int], waiting_s: int = 20) -> set[int]:
+    """Fill as many whole nodes for so long each, and let more jobs wait than run, most of which run for `waiting_s`.
+
+    Returns all their numbers.
+    """
+
+    def submit(*options: str, script: str) -> int:
+        return shell.submit("--comment=rightsize=off", *options, script=script)
+
+    jobs = {
+        submit("--time=20", "--cpus-per-task=16", "--mem=1000", script=f"sleep {run_s}") for run_s in runs_s
+    }
+    for job in jobs:
+        shell.wait_state(job, "RUNNING", PATIENCE_S)
+    jobs |= {
+        submit("--time=300", "--cpus-per-task=16", "--mem=1000", script=f"sleep {waiting_s}")
+        for _ in range(4)
+    }
+    jobs |= {
+        submit("--time=5", "--cpus-per-task=2", "--mem=500", script=f"sleep {waiting_s}") for _ in range(8)
+    }
+    jobs.add(submit("--time=5", "--array=1-20", "--mem=100", script="sleep 5"))
+    jobs.add(submit("--time=5", "--hold", "--mem=100", script="sleep 5"))
+    return jobs

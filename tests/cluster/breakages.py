@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import time
@@ -13,10 +14,10 @@ from pathlib import Path
 
 from models import registry
 from models.artefact import HISTORY
+from models.feed import FOLDER
+from tests.cluster.fault import Break
 from tests.cluster.fault_site import FaultSite
 from tests.lua.conftest import Answer, Service, reply_with
-
-Break = Callable[[FaultSite], AbstractContextManager[None]]
 
 # The service uses a new model within a second.
 MODEL_NOTICED_S = 1.5
@@ -186,18 +187,24 @@ def model_missing(site: FaultSite) -> Iterator[None]:
     site.restore_models()
 
 
-def damage_current(site: FaultSite) -> None:
-    """Make a version current whose history differs from its digest in one byte."""
+def promote_copy(site: FaultSite, name: str, history: Callable[[bytes], bytes] = bytes) -> None:
+    """Make a copy of the current model current, under another name and with another history."""
     version = registry.current_version(site.models)
     assert version is not None
-    damaged = site.models / f"{version}-damaged"
-    for file in (site.models / version).iterdir():
-        damaged.mkdir(exist_ok=True)
-        (damaged / file.name).write_bytes(file.read_bytes())
-    content = bytearray((damaged / HISTORY).read_bytes())
-    content[len(content) // 2] ^= 1
-    (damaged / HISTORY).write_bytes(content)
-    registry.promote(site.models, damaged.name)
+    copy = site.models / name
+    shutil.copytree(site.models / version, copy)
+    (copy / HISTORY).write_bytes(history((copy / HISTORY).read_bytes()))
+    registry.promote(site.models, copy.name)
+
+
+def damage_current(site: FaultSite) -> None:
+    """Make a version current whose history differs from its digest in one byte."""
+    promote_copy(site, "damaged", lambda history: flipped(history, len(history) // 2))
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    """Return bytes with one bit changed."""
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 @contextlib.contextmanager
@@ -218,6 +225,30 @@ def model_damaged_at_start(site: FaultSite) -> Iterator[None]:
     site.start_service()
     yield
     site.stop_service()
+    site.restore_models()
+
+
+@contextlib.contextmanager
+def model_cut_short(site: FaultSite) -> Iterator[None]:
+    """Promote a model whose history ends in its middle: the last good one stays in use."""
+    site.start_service()
+    promote_copy(site, "cut-short", lambda history: history[: len(history) // 2])
+    time.sleep(MODEL_NOTICED_S)
+    yield
+    site.restore_models()
+
+
+@contextlib.contextmanager
+def model_stale(site: FaultSite) -> Iterator[None]:
+    """Promote a model by the name of an old one, beside a feed that cannot be read: what is known of both counts."""
+    site.start_service()
+    feed = site.models / FOLDER
+    feed.mkdir(exist_ok=True)
+    (feed / "jobs-20200101.jsonl").write_bytes(b"\x00\xff garbage\n[]\n" + b'{"half": ')
+    (feed / "jobs-20200102.jsonl").mkdir()
+    promote_copy(site, "20200101T000000")
+    time.sleep(MODEL_NOTICED_S)
+    yield
     site.restore_models()
 
 

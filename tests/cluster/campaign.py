@@ -1,9 +1,10 @@
 """The fault campaign: break a real Slurm's hook and service in every way of `faults.FAULTS`, and submit.
 
-    python -m tests.cluster.campaign [--only WORD] [--format table|json|csv]
+    python -m tests.cluster.campaign [--only WORD] [--format table|json|csv|markdown] [--page docs/faults.md]
 
-One row a fault. Every sbatch must be accepted within a bounded time, and its job be unchanged or correctly cut. Exit 1
-where a row is wrong.
+One row a fault. Every sbatch must be accepted within a bounded time, and its job be unchanged or correctly cut; what
+works beside submissions must be whole afterwards. Exit 1 where a row is wrong. `--page` puts the rows into the table
+of this release of Slurm in a page.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accounting.errors import RightsizerError
 from slurm_plugin.cli.output import note, print_rows
-from slurm_plugin.config_hook import lua_folder
 from slurm_plugin.sandbox import cluster
+from tests.cluster.fault import Fault
+from tests.cluster.fault_page import markdown, write_rows
 from tests.cluster.fault_site import ASKED, DEADLINE_MS, FaultSite, Submitted
-from tests.cluster.faults import FAULTS, Fault
+from tests.cluster.faults import FAULTS
 from tests.cluster.pause import PauseSeen, watch_pause
 
 # As many as the breaker lets pass before it opens: each of them meets the fault itself.
@@ -29,6 +32,9 @@ SUBMISSIONS = 3
 LOADERS = 2
 # sbatch takes 20 ms; slurmctld may wait 25 ms for us. A busy machine is given the rest.
 PATIENCE_S = 5.0
+MOST_NOISE_MS = 500.0
+# What slurmctld's log says of any call that a busy machine was too slow for.
+LATENESS, TRIES = "deadline", 3
 # The breaker's pause in the row that watches it: long enough for its submissions, shorter than the real 30 s.
 OPEN_S = 10
 COUNTED = 20
@@ -36,11 +42,15 @@ COUNTED = 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a row's submissions; `complaint` is empty where all is as it must be."""
+    """What became of a row's submissions; `complaint` is empty where all is as it must be.
 
-    fault: str
+    `longest_ms` is slurmctld's own time for the slowest of them, where they came one after the other.
+    """
+
+    fault: Fault
     submitted: tuple[Submitted, ...]
     cut: str
+    longest_ms: float | None
     reasons: frozenset[str]
     complaint: str
 
@@ -52,16 +62,18 @@ class Outcome:
     @property
     def slowest_s(self) -> float:
         """The longest that an sbatch took."""
-        return max(one.took_s for one in self.submitted)
+        return max((one.took_s for one in self.submitted), default=0.0)
 
     def row(self) -> dict[str, object]:
         """Return the outcome as the table shows it."""
         return {
-            "fault": self.fault,
+            "fault": self.fault.name,
+            "what is done": self.fault.made,
             "submitted": len(self.submitted),
             "accepted": sum(one.job is not None for one in self.submitted),
             "unchanged": self.unchanged,
             "correctly cut": sum(one.tres == self.cut for one in self.submitted),
+            f"longest in slurmctld (ms; the hook's deadline: {DEADLINE_MS})": self.longest_ms,
             "slowest sbatch (ms)": round(self.slowest_s * 1000),
             "in slurmctld's log": ", ".join(sorted(self.reasons)),
             "verdict": self.complaint or "right",
@@ -69,18 +81,46 @@ class Outcome:
 
 
 def run(fault: Fault, site: FaultSite) -> Outcome:
-    """Break, submit, mend; the breaker is closed before."""
+    """Break, submit, mend; once more where a busy machine was late, so that another fault was met than was meant."""
+    for _ in range(TRIES - 1):
+        outcome = run_once(fault, site)
+        if not outcome.complaint or LATENESS not in outcome.reasons - fault.reasons:
+            return outcome
+    return run_once(fault, site)
+
+
+def run_once(fault: Fault, site: FaultSite) -> Outcome:
+    """Run a row; the breaker is closed before. What is not whole afterwards is the row's complaint."""
     site.mend()
-    with fault.broken(site):
-        if fault.fresh_state:
-            site.reload()
-        site.new_reasons()
-        submitted = (
-            submit_during(fault, site) if fault.during else [site.submit() for _ in range(SUBMISSIONS)]
-        )
-        found = frozenset(site.new_reasons())
+    submitted: list[Submitted] = []
+    longest_ms, found, broken = None, frozenset[str](), ""
+    try:
+        with fault.broken(site):
+            if fault.fresh_state:
+                site.reload()
+            site.new_reasons()
+            if fault.during:
+                submitted = submit_during(fault, site)
+            else:
+                submitted, longest_ms = submit_in_turn(site)
+            found = frozenset(site.new_reasons())
+    except (AssertionError, RightsizerError) as error:
+        broken = " ".join(str(error).split())
     site.cancel_all()
-    return Outcome(fault.name, tuple(submitted), site.cut, found, complaint(fault, site, submitted, found))
+    said = complaint(fault, site, submitted, found, longest_ms) if submitted else "nothing was submitted"
+    return Outcome(fault, tuple(submitted), site.cut, longest_ms, found, broken or said)
+
+
+def submit_in_turn(site: FaultSite) -> tuple[list[Submitted], float]:
+    """Submit one after the other; return slurmctld's own time for the slowest too, in ms."""
+    submitted: list[Submitted] = []
+    longest_us = 0
+    for _ in range(SUBMISSIONS):
+        _, before_us = site.lock_time_us()
+        submitted.append(site.submit())
+        _, after_us = site.lock_time_us()
+        longest_us = max(longest_us, after_us - before_us)
+    return submitted, round(longest_us / 1000, 1)
 
 
 def submit_during(fault: Fault, site: FaultSite) -> list[Submitted]:
@@ -105,7 +145,13 @@ def submit_during(fault: Fault, site: FaultSite) -> list[Submitted]:
     return submitted
 
 
-def complaint(fault: Fault, site: FaultSite, submitted: Sequence[Submitted], found: frozenset[str]) -> str:
+def complaint(
+    fault: Fault,
+    site: FaultSite,
+    submitted: Sequence[Submitted],
+    found: frozenset[str],
+    longest_ms: float | None,
+) -> str:
     """Say what is wrong with a row; empty where nothing is."""
     allowed = {"unchanged": {ASKED}, "cut": {site.cut}, "either": {ASKED, site.cut}}[fault.expected]
     for one in submitted:
@@ -115,7 +161,10 @@ def complaint(fault: Fault, site: FaultSite, submitted: Sequence[Submitted], fou
             return f"job {one.job} has {one.tres}"
         if one.took_s > PATIENCE_S:
             return f"sbatch took {one.took_s:.1f} s"
-    met = found <= fault.reasons and (fault.must_log in found if fault.must_log else bool(found))
+    if longest_ms is not None and longest_ms > DEADLINE_MS + MOST_NOISE_MS:
+        return f"slurmctld was busy for {longest_ms:.0f} ms"
+    meant = found - ({LATENESS} - fault.reasons)
+    met = meant <= fault.reasons and (fault.must_log in meant if fault.must_log else bool(meant))
     if fault.reasons and not met:
         return f"not the fault that was meant: {', '.join(sorted(found)) or 'nothing logged'}"
     return ""
@@ -157,11 +206,6 @@ class BreakerSeen:
         }
 
 
-def has_breaker() -> bool:
-    """Tell whether this checkout's hook has a breaker."""
-    return (lua_folder() / "rightsizer" / "breaker.lua").exists()
-
-
 def watch_breaker(site: FaultSite) -> BreakerSeen:
     """Hang the service until the breaker opens, see what a submission then costs, and let it close again."""
     site.mend()
@@ -201,27 +245,40 @@ def main() -> None:
     """Run the rows and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", metavar="WORD", help="run the faults whose name contains WORD")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv", "markdown"])
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="put the rows into this release's table in a page"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        outcomes, seen, pause = run_all(
-            folder / "faults", [fault for fault in FAULTS if arguments.only in fault.name]
-        )
-    print_rows([outcome.row() for outcome in outcomes], arguments.format, "Faults on a real slurmctld")
-    if seen is not None:
+        campaign = run_all(folder / "faults", [fault for fault in FAULTS if arguments.only in fault.name])
+    rows = [outcome.row() for outcome in campaign.outcomes]
+    if arguments.page:
+        write_rows(arguments.page, campaign.release, rows, [fault.name for fault in FAULTS])
+    if arguments.format == "markdown":
+        print(markdown(campaign.release, rows))
+    else:
+        print_rows(rows, arguments.format, f"Faults on a real slurmctld {campaign.release}")
+    for seen in campaign.breaker:
         note(", ".join(f"{what}: {value}" for what, value in seen.row().items()))
-    if pause is not None:
-        print_rows([pause.row()], arguments.format, "The breaker's pause")
-    complaints = [one.complaint() for one in (seen, pause) if one is not None]
-    if any(complaints) or any(outcome.complaint for outcome in outcomes):
-        sys.exit(1)
+    wrong = sum(bool(one.complaint) for one in campaign.outcomes)
+    wrong += sum(bool(seen.complaint()) for seen in campaign.breaker)
+    note(f"{len(rows)} faults, {wrong} wrong")
+    sys.exit(1 if wrong else 0)
 
 
-def run_all(
-    directory: Path, faults: Sequence[Fault]
-) -> tuple[list[Outcome], BreakerSeen | None, PauseSeen | None]:
+@dataclass(frozen=True)
+class Campaign:
+    """What came of all rows on a release of Slurm, and what was seen of the breaker and of its pause."""
+
+    release: str
+    outcomes: tuple[Outcome, ...]
+    breaker: tuple[BreakerSeen | PauseSeen, ...]
+
+
+def run_all(directory: Path, faults: Sequence[Fault]) -> Campaign:
     """Run rows, and watch the breaker, on one sandbox, which is ended afterwards."""
     note("starting a private Slurm")
     try:
@@ -229,14 +286,18 @@ def run_all(
         outcomes = []
         for fault in faults:
             reason = fault.needs()
-            note(f"{fault.name}: skipped, {reason}" if reason else fault.name)
-            if reason is None:
-                outcomes.append(run(fault, site))
-        if not has_breaker():
-            note("breaker: skipped, this hook has none")
-            return outcomes, None, None
-        note("breaker, and its pause of 30 s twice")
-        return outcomes, watch_breaker(site), watch_pause(site)
+            if reason is not None:
+                note(f"{fault.name}: skipped, {reason}")
+                continue
+            began_s = time.monotonic()
+            outcomes.append(run(fault, site))
+            verdict = outcomes[-1].complaint or "right"
+            note(f"{fault.name}: {verdict} ({time.monotonic() - began_s:.1f} s)")
+        seen: tuple[BreakerSeen | PauseSeen, ...] = ()
+        if len(faults) == len(FAULTS):
+            note("breaker, and its pause of 30 s twice")
+            seen = (watch_breaker(site), watch_pause(site))
+        return Campaign(site.sandbox.manifest.release.split()[-1], tuple(outcomes), seen)
     finally:
         if (directory / "sandbox.json").exists():
             cluster.stop(directory)

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,18 @@ class Shell:
         return subprocess.run(
             ["id", "-g", self.user or ""], capture_output=True, text=True, check=True
         ).stdout.strip()
+
+
+@contextmanager
+def commands_on(sandbox: Sandbox) -> Iterator[None]:
+    """Let Slurm's commands of this process work on a sandbox."""
+    before = dict(os.environ)
+    os.environ.update(sandbox.environment())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

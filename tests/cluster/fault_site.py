@@ -15,19 +15,21 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from accounting.decisions import decode_decision
-from slurm_plugin.config import Config, load_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import CONFIG_VARIABLE, load_config, render_config
 from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.daemons import Cluster, Daemon
 from slurm_plugin.sandbox.files import closed_parent
 from tests.cluster.matrix.prefixes import chosen_prefix
 
@@ -35,6 +37,7 @@ JOB = JOBS / "align.sbatch"
 ASKED = "cpu=8,mem=16000M"
 DEADLINE_MS = 25
 SUBMIT_PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 LEFT_ALONE = re.compile(
     r"rightsizer: job left as it was submitted: (\w+)|rightsizer: (every job passes unchanged)"
 )
@@ -78,6 +81,7 @@ class FaultSite:
         self.models = Path(self.config.models.directory)
         self.journal = Path(self.config.service.journal)
         self.socket = Path(self.config.service.socket)
+        self.kill_switch = Path(self.config.hook.kill_switch)
         self.hook = sandbox.layout.etc
         self.script = self.hook / HOOK_SCRIPT
         self._loaded_s = int(time.time())
@@ -131,6 +135,20 @@ class FaultSite:
         hook = msgspec.structs.replace(self.config.hook, deadline_ms=deadline_ms)
         text = hook_settings(msgspec.structs.replace(self.config, hook=hook))
         (self.hook / "rightsizer_site.lua").write_text(f"{first}\n{text}", encoding="utf-8")
+
+    @contextlib.contextmanager
+    def service_settings(self, **changes: object) -> Iterator[None]:
+        """Let a service that is started within the block have other settings of its own."""
+        file = self.sandbox.layout.rightsizer_toml
+        service = msgspec.structs.replace(self.config.service, **changes)
+        before = file.read_text(encoding="utf-8")
+        file.write_text(
+            render_config(msgspec.structs.replace(self.config, service=service)), encoding="utf-8"
+        )
+        try:
+            yield
+        finally:
+            file.write_text(before, encoding="utf-8")
 
     def restore_models(self) -> None:
         """Put the models back as training left them."""
@@ -237,16 +255,69 @@ class FaultSite:
         assert self.journal_file().stat().st_size > before, "nothing is journalled any more"
         assert decode_decision(last) is not None, f"a damaged decision: {last[:80]!r}"
 
+    def assert_cut_again(self) -> None:
+        """See that a job is cut within a moment, by a hook that has forgotten what it met."""
+
+        def is_cut() -> bool:
+            self.reload()
+            return self.submit().tres == self.cut
+
+        self.wait_for(is_cut, "jobs are not cut again")
+
+    def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S) -> None:
+        """Wait until something holds; AssertionError of `why` where it does not in time."""
+        until_s = time.monotonic() + patience_s
+        while not what():
+            assert time.monotonic() < until_s, f"{why} ({patience_s:g} s)"
+            time.sleep(0.1)
+
+    def daemon_pid(self, name: str) -> int | None:
+        """Return the pid of a daemon of the sandbox; None where it does not run."""
+        record = teardown.running_record(self.sandbox.layout, name)
+        return record.pid if record else None
+
+    def signal_daemon(self, name: str, number: signal.Signals) -> None:
+        """Send a running daemon a signal."""
+        pid = self.daemon_pid(name)
+        assert pid is not None, f"{name} does not run"
+        os.kill(pid, number)
+
+    def bring_up(self, daemon: Callable[[Cluster], Daemon]) -> None:
+        """Start a daemon again that has ended."""
+        cluster.bring_up([daemon(self.sandbox.cluster)], self.sandbox.cluster, lambda _: None)
+
+    @contextlib.contextmanager
+    def program(self, *arguments: str, config: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+        """Run `rightsizer` with these arguments, and see that it has ended when the block does."""
+        named = {} if config is None else {CONFIG_VARIABLE: str(config)}
+        with self.program_log.open("ab") as log:
+            process = subprocess.Popen(
+                ["rightsizer", *arguments],
+                env={**os.environ, **self.sandbox.environment(), **named},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(SUBMIT_PATIENCE_S)
+
+    @property
+    def program_log(self) -> Path:
+        """What programs of ours that a fault started have said."""
+        return self.sandbox.layout.log / "programs.out"
+
     def service_pid(self) -> int | None:
         """Return the pid of the service; None where it does not run."""
-        record = teardown.running_record(self.sandbox.layout, daemons.SERVE)
-        return record.pid if record else None
+        return self.daemon_pid(daemons.SERVE)
 
     def signal_service(self, number: signal.Signals) -> None:
         """Send the running service a signal."""
-        pid = self.service_pid()
-        assert pid is not None, "the service does not run"
-        os.kill(pid, number)
+        self.signal_daemon(daemons.SERVE, number)
 
     @contextlib.contextmanager
     def stopped_service(self) -> Iterator[None]:

@@ -95,10 +95,10 @@ def journal_disk_full(site: FaultSite) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mounted_tmpfs(folder: Path) -> Iterator[None]:
-    """Mount a file system of 64 KiB on a folder; SandboxError where that is not allowed."""
+def mounted_tmpfs(folder: Path, options: str = "size=64k") -> Iterator[None]:
+    """Mount a file system in memory on a folder, by default one of 64 KiB; SandboxError where that is not allowed."""
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", str(folder)],
+        ["mount", "-t", "tmpfs", "-o", f"mode=755,{options}", "tmpfs", str(folder)],
         capture_output=True,
         check=False,
     )

@@ -20,7 +20,7 @@ from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from accounting.token import find_token
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from accounting.errors import SlurmError
-from slurm_plugin.config import load_config
+from accounting.sacct import known_fields, query_sacct
+from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape
@@ -19,12 +20,19 @@ from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms, ope
 from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot
 from slurm_plugin.slurm.scontrol_lines import run_update
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from tests.cluster.conftest import Shell
+from tests.cluster.conftest import Shell, commands_on
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 pytestmark = pytest.mark.cluster
 
-SHAPE = Shape(lines=("AccountingStorageEnforce=limits,qos", "MessageTimeout=3", "PrologFlags=Contain"))
+SHAPE = Shape(
+    lines=(
+        "AccountingStorageEnforce=limits,qos",
+        "FederationParameters=fed_display",
+        "MessageTimeout=3",
+        "PrologFlags=Contain",
+    )
+)
 TERMS = WriteTerms(writes_per_s=2000.0)
 # Not nobody: newer releases have no associations for the last user id there is.
 MEMBER = "daemon"
@@ -48,11 +56,8 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
     shell.run("sacctmgr", "-i", "add", "user", MEMBER, f"account={ACCOUNT}")
     shell.run("sacctmgr", "-i", "add", "qos", "tight", "MaxTRESPerUser=cpu=4")
     shell.run("sacctmgr", "-i", "modify", "user", MEMBER, "set", "qos+=tight")
-    before = dict(os.environ)
-    os.environ.update(sandbox.environment())
-    yield sandbox
-    os.environ.clear()
-    os.environ.update(before)
+    with commands_on(sandbox):
+        yield sandbox
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +138,32 @@ def waiting(snapshot: Snapshot, *ids: int) -> list[QueuedJob]:
     """Return the jobs of these ids, or of these arrays and het jobs, in their order."""
     found = [job for job in snapshot.jobs if {job.job_id, job.array_job_id, job.het_job_id} & set(ids)]
     return sorted((job for job in found if job.waits), key=lambda job: job.job_id)
+
+
+def test_another_cluster_and_other_defaults_of_the_caller_do_not_count(
+    full: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, queue = full.submit("--cpus-per-task=16"), ScontrolQueue()
+    with monkeypatch.context() as callers:
+        callers.setenv("SLURM_CLUSTERS", "elsewhere")
+        callers.setenv("SQUEUE_STATES", "RUNNING")
+        callers.setenv("SPRIO_FORMAT", "%u")
+        [found] = waiting(queue.read(), job)
+        assert [one.problem for one in queue.set_site_factors([change(found, 7)])] == [""]
+        wait_until(lambda: queue.site_factors().get(job) == 7)
+        assert known_fields("sacct")
+        until_s = int(time.time())
+        wait_until(lambda: f"{job}".encode() in query_sacct("sacct", until_s - 600, until_s + 60).figures)
+    assert shown(full)[job] == 7
+    full.run("scancel", str(job))
+
+
+def test_a_deadline_and_the_least_limit_are_read(full: Shell, queue: ScontrolQueue) -> None:
+    job = full.submit("--cpus-per-task=16", "--time=10", "--time-min=2", "--deadline=now+2hours")
+    (found,) = waiting(queue.read(), job)
+    full.run("scancel", str(job))
+    assert (found.limit_s, found.least_limit_s, found.other) == (600, 120, ())
+    assert found.deadline_s - found.submit_s == pytest.approx(7200, abs=5)
 
 
 def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQueue, tmp_path: Path) -> None:

@@ -25,17 +25,16 @@ from accounting.store.records import write_attempts
 from accounting.token import find_token
 from models import registry
 from models.promotion_log import read_promotions
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from tests.builders import SCRIPT, T0, attempt
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.conftest import IN_USE_S, PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-IN_USE_S = 1.0
-PATIENCE_S = 20.0
 ASKED_MIB, FIRST_MIB, LATER_MIB = 8000, 2000.0, 150.0
 RUNS_EACH_S = 0.4
 Damage = Callable[[Path], object]
@@ -272,9 +271,9 @@ def swap_by_hand(site: Site, version: str) -> None:
 def test_a_worse_model_is_refused_and_the_old_one_goes_on(site: Site) -> None:
     old = registry.current_version(site.models)
     assert old is not None
-    # A meter that shows too little for a while, then the truth again.
-    site.account(70, 5.0)
-    site.account(70, LATER_MIB)
+    # A meter that shows too little until nothing else is remembered, then the truth again.
+    site.account(120, 5.0)
+    site.account(120, LATER_MIB)
     with load(site) as under:
         # A refusal is no failure: the command's exit status is 0.
         said = site.train()

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from accounting.token import Token, find_token
-from slurm_plugin.policy.facts import Minimum
+from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
-from slurm_plugin.slurm.limits import read_qos_minimums
+from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.nodes import parse_nodes
 from tests.cluster.matrix.prefixes import chosen_prefix
 
@@ -207,7 +207,7 @@ def test_the_least_that_a_qos_allows_is_read_from_slurm(site: Site, monkeypatch:
     for name, value in site.shell.sandbox.environment().items():
         monkeypatch.setenv(name, value)
     site.shell.run("sacctmgr", "--immediate", "add", "qos", "large", "MinTRESPerJob=cpu=4,gres/gpu=2")
-    assert read_qos_minimums() == {"large": Minimum(cpus=4, gpus=2)}
+    assert gather(SiteFacts()).facts.qos_minimums == {"large": Minimum(cpus=4, gpus=2)}
 
 
 def submit_and_listen(site: Site, name: str) -> tuple[int, str]:

@@ -3,7 +3,8 @@
 Once through slurmctld's hook, and once as direct srun commands that ask by themselves.
 """
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -17,24 +18,42 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 RELEASES = releases()
 
 
-def prefix_of(name: str) -> Path | None:
-    """The prefix of a release; the test skips where it cannot be run here."""
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Mapping[tuple[str, bool], Future[Release]]]:
+    """All releases that can run here, as they are and with clients that ask, two at a time: most of it is waiting."""
+    here = {name: prefix for name, prefix in RELEASES.items() if not why_missing(prefix)}
+    pool = ThreadPoolExecutor(2)
+    try:
+        hooked = {(name, False): pool.submit(run_release, prefix, FORMS) for name, prefix in here.items()}
+        asking = {
+            (name, True): pool.submit(run_release, prefix, AS_CLIENT, clients=True)
+            for name, prefix in here.items()
+        }
+        yield hooked | asking
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def release_of(runs: Mapping[tuple[str, bool], Future[Release]], name: str, *, clients: bool) -> Release:
+    """A release once all its forms have run; the test skips where it cannot be run here."""
     reason = why_missing(RELEASES[name])
     if reason:
         pytest.skip(reason)
-    return RELEASES[name]
+    return runs[name, clients].result()
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def release(request: pytest.FixtureRequest) -> Release:
+def release(request: pytest.FixtureRequest, runs: Mapping[tuple[str, bool], Future[Release]]) -> Release:
     """A release after all forms ran on it, submitted together on one sandbox."""
-    return run_release(prefix_of(request.param), FORMS)
+    return release_of(runs, request.param, clients=False)
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def release_with_clients(request: pytest.FixtureRequest) -> Release:
+def release_with_clients(
+    request: pytest.FixtureRequest, runs: Mapping[tuple[str, bool], Future[Release]]
+) -> Release:
     """A release whose clients ask, after the direct forms ran on it."""
-    return run_release(prefix_of(request.param), AS_CLIENT, clients=True)
+    return release_of(runs, request.param, clients=True)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)

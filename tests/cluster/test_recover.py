@@ -1,165 +1,84 @@
 """Jobs that we cut below their need, on a real Slurm with real memory limits: each comes back once, as it was asked.
 
-RIGHTSIZER_RECOVERIES=50 makes it fifty jobs, RIGHTSIZER_RECOVERY_KILLS=20 kills the watcher twenty times.
+And a family of which too many are killed is cut no more: Slurm's own AllocTRES says so.
+RIGHTSIZER_RECOVERIES=50 makes it fifty jobs, RIGHTSIZER_RECOVERY_KILLS=20 kills the watcher twenty times,
+RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that gives too little.
 """
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
-from accounting.token import find_token, format_token
-from models.families import script_signature
-from slurm_plugin.config import Config, load_config
-from slurm_plugin.recovery.journal import Entry, Journal
-from slurm_plugin.sandbox import cluster, daemons
-from slurm_plugin.sandbox.cluster import Options, Sandbox
+from accounting.store.records import read_attempts
+from accounting.token import Token, find_token
+from models.trials import Trial, trial_of
+from slurm_plugin.brakes.pulled import pulled_file
+from slurm_plugin.config_file import render_config
+from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
-from tests.builders import T0, attempt, decision, request
-from tests.cluster.conftest import Shell
+from tests.cluster import recovery_site
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.cluster.recovery_site import (
+    ASKED_CPUS,
+    ASKED_MIB,
+    HOLD,
+    NEEDS_MIB,
+    USER,
+    Run,
+    Site,
+    past_of,
+    start_site,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 JOBS = int(os.environ.get("RIGHTSIZER_RECOVERIES", "6"))
 KILLS = int(os.environ.get("RIGHTSIZER_RECOVERY_KILLS", "3"))
-PATIENCE_S = 90.0 + 4 * JOBS
-# `nobody` is none to Slurm any more (26.05).
-USER = "games"
-ASKED_CPUS, ASKED_MIB = 8, 8000
-USED_MIB, NEEDS_MIB = 60, 400
-HOLD = f"python3 -c 'held = b\"1\" * ({NEEDS_MIB} << 20)'\n"
+# So many at once, before any has ended: what is learned from the first helps none of them.
+AT_ONCE = int(os.environ.get("RIGHTSIZER_BRAKE_JOBS", "6"))
+MOST_CUT = 30
+PATIENCE_S = recovery_site.PATIENCE_S + 4 * (JOBS + AT_ONCE)
 # Slow only as long as nobody has queued it again.
 SLOW = 'test -n "$SLURM_RESTART_COUNT" || sleep 600\n'
 
+# It ends by itself, with a code of its own, as programs do that find no memory.
+SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
+
 STEP = f"srun {HOLD}"
-FAMILIES = {"hold": HOLD, "step": STEP, "slow": SLOW, "grow": HOLD}
-
-
-def past_of(name: str, body: str, first: int) -> list[Attempt]:
-    """What the model knows: jobs like this one never used more. So it is our policy that cuts them below their need."""
-    asked = request(
-        user=USER,
-        job_name=name,
-        cpus_per_task=ASKED_CPUS,
-        mem_per_node_mib=ASKED_MIB,
-        script_signature=script_signature(script_of(body)),
-    )
-    token = format_token(decision(request=asked))
-    told: dict[str, Any] = {
-        "user": USER,
-        "job_name": name,
-        "token": False,
-        "admin_comment": token,
-        "mem_mib": USED_MIB,
-    }
-    return [attempt(job_id=first + n, submit_s=T0 + 1000 * n, **told) for n in range(30)]
-
-
-def script_of(body: str) -> str:
-    return f"#!/bin/bash\n{body}"
-
-
-class Run(NamedTuple):
-    """What sacct says of one run of a job."""
-
-    state: str
-    cpus: int
-    mem_mib: int
+MODEST = "true # modest\n"
+FAMILIES = {
+    "hold": HOLD,
+    "step": STEP,
+    "slow": SLOW,
+    "grow": HOLD,
+    "says": SAYS,
+    "greedy": HOLD,
+    "modest": MODEST,
+}
 
 
 AS_ASKED = Run("COMPLETED", ASKED_CPUS, ASKED_MIB)
 
 
-class Site:
-    """A sandbox that enforces, with a model that gives jobs too little."""
-
-    def __init__(self, sandbox: Sandbox, folder: Path) -> None:
-        self.sandbox, self.folder = sandbox, folder
-        self.shell, self.user = Shell(sandbox), Shell(sandbox, user=USER)
-        self.config: Config = load_config(str(sandbox.layout.rightsizer_toml))
-        self.journal = Journal(Path(self.config.recovery.directory))
-        self.on_end = folder / "epilog-on"
-
-    def submit(self, name: str, body: str, *options: str) -> int:
-        script = self.folder / f"{name}.sh"
-        script.write_text(script_of(body), encoding="utf-8")
-        asked = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}", f"--job-name={name}", "--chdir=/", "--time=5")
-        argv = ("sbatch", "--parsable", "--output=/dev/null", *asked, *options, str(script))
-        return int(self.user.run(*argv).partition(";")[0])
-
-    def runs(self, *jobs: int) -> dict[str, list[Run]]:
-        """Every run of these jobs, by the number that users know."""
-        wanted = ",".join(map(str, jobs))
-        argv = ("sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", "--noconvert")
-        found: dict[str, list[Run]] = {}
-        said = self.shell.run(*argv, f"--jobs={wanted}", "--format=JobID,State,AllocTRES,Start")
-        for line in sorted(said.splitlines(), key=lambda line: line.rpartition("|")[2]):
-            job, state, tres, _ = line.split("|")
-            held = dict(pair.split("=", 1) for pair in tres.split(",") if pair)
-            run = Run(
-                state.partition(" ")[0], int(held.get("cpu", 0)), int(held.get("mem", "0M").removesuffix("M"))
-            )
-            found.setdefault(job, []).append(run)
-        return found
-
-    def failed(self) -> list[int]:
-        """Jobs that slurmctld has as failed."""
-        states = "--states=OUT_OF_MEMORY,FAILED,TIMEOUT"
-        return [int(job) for job in self.shell.run("squeue", "--noheader", "--format=%A", states).split()]
-
-    def entries(self) -> list[Entry]:
-        return list(self.journal.newest().values())
-
-    def watch(self) -> "subprocess.Popen[bytes]":
-        with (self.folder / "recover.log").open("ab") as log:
-            return subprocess.Popen(
-                ["rightsizer", "recover", "--watch", "--apply"],
-                env={**os.environ, **self.sandbox.environment()},
-                stderr=log,
-            )
-
-    def wait_for(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + PATIENCE_S
-        while not what():
-            assert time.monotonic() < until_s, self.shell.run("squeue", "--states=all", "--array")
-            time.sleep(0.2)
-
-
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path]) -> Site:
-    if os.geteuid() != 0:
-        pytest.skip("only root can submit as another user, and limit memory")
     folder = make_folder()
     epilog = folder / "epilog.sh"
-    shape = Shape(lines=(f"EpilogSlurmctld={epilog}",))
-    options = Options(
-        directory=folder / "site", nodes=4, slurm_prefix=chosen_prefix(), mode="enforce", shape=shape
-    )
     epilog.write_text("#!/bin/sh\n", encoding="utf-8")
     epilog.chmod(0o755)
-    site = Site(cluster.start(options), folder)
-    if not site.sandbox.manifest.enforcement.memory:
-        pytest.skip(f"memory is not limited here: {site.sandbox.manifest.enforcement.reason}")
+    site = start_site(folder, 4, Shape(lines=(f"EpilogSlurmctld={epilog}",)), PATIENCE_S)
     epilog.write_text(epilog_of(site), encoding="utf-8")
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        for number, (name, body) in enumerate(FAMILIES.items(), 1):
-            write_attempts(connection, past_of(name, body, 900_000 + 1000 * number))
-    engine.dispose()
-    site.shell.run("rightsizer", "train", "--promote", "always")
-    site.wait_for(
-        lambda: "in use" in (site.sandbox.layout.log / f"{daemons.SERVE}.out").read_text(encoding="utf-8")
-    )
+    numbered = enumerate(FAMILIES.items(), 1)
+    site.train({name: past_of(name, body, 900_000 + 1000 * number) for number, (name, body) in numbered})
     return site
 
 
@@ -204,7 +123,7 @@ def test_each_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None
     try:
         site.wait_for(lambda: all(call.poll() is not None for call in calls))
         assert {call.returncode for call in calls} == {0}
-        site.wait_for(lambda: has_come_back(site, ours))
+        site.wait_for(lambda: site.have_come_back(*ours))
     finally:
         watcher.send_signal(signal.SIGTERM)
         assert watcher.wait(PATIENCE_S) == 0
@@ -233,11 +152,6 @@ def recover_job(site: Site, job: int) -> "subprocess.Popen[bytes]":
     )
 
 
-def has_come_back(site: Site, jobs: tuple[int, ...]) -> bool:
-    runs = site.runs(*jobs)
-    return len(runs) >= len(jobs) and all(one[-1].state == "COMPLETED" for one in runs.values())
-
-
 def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     job = site.submit("hold", HOLD, "--no-requeue")
     site.wait_for(lambda: job in site.failed())
@@ -256,31 +170,53 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     assert [run.state for run in site.runs(job)[str(job)]] == ["OUT_OF_MEMORY"]
 
 
+def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(site: Site) -> None:
+    home = site.folder / "home"
+    home.mkdir()
+    shutil.chown(home, USER)
+    ours = site.submit("says", SAYS, f"--output={home}/%x-%j.out")
+    # His output is another user's file, which says it: he may not read that, so it tells nothing.
+    foreign = site.submit("says", SAYS.replace("echo", "true"), f"--output={home}/foreign.out")
+    site.wait_for(lambda: {ours, foreign} <= set(site.failed()))
+    secret = site.folder / "secret"
+    secret.write_text("MemoryError\n", encoding="utf-8")
+    secret.chmod(0o600)
+    (home / "foreign.out").unlink()
+    (home / "foreign.out").symlink_to(secret)
+    recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
+    reads = site.folder / "reads.toml"
+    reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
+    assert f" {ours} " not in site.shell.run("rightsizer", "recover")
+    site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
+    site.wait_for(lambda: site.have_come_back(ours))
+    first, second = site.runs(ours)[str(ours)]
+    assert first.mem_mib < ASKED_MIB
+    assert second == AS_ASKED
+    assert len(site.runs(foreign)[str(foreign)]) == 1
+
+
 def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site: Site) -> None:
     job = site.submit("grow", HOLD)
     waits_for_it = site.submit("after", "true", f"--dependency=afterok:{job}")
     site.wait_for(lambda: job in site.failed())
     site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
-    site.wait_for(lambda: has_come_back(site, (job, waits_for_it)))
+    site.wait_for(lambda: site.have_come_back(job, waits_for_it))
     site.shell.run("rightsizer", "ingest")
 
-    def learned() -> bool:
-        """The service hears of what ended within a moment."""
-        waits = site.submit("grow", HOLD, "--hold")
-        shown = site.shell.run("scontrol", "show", "job", str(waits))
-        site.shell.run("scancel", str(waits))
-        return granted_mib(shown) >= NEEDS_MIB
-
-    site.wait_for(learned)
+    # The service hears of what ended within a moment.
+    site.wait_for(lambda: token_of(site, "grow").granted.get("mem", ASKED_MIB) >= NEEDS_MIB)
     again = site.submit("grow", HOLD)
     assert site.shell.wait_ended(again) == "COMPLETED"
 
 
-def granted_mib(shown: str) -> int:
-    """What a job has by its token: as asked, where that grants nothing."""
+def token_of(site: Site, name: str) -> Token:
+    """What a submission of a family gets now."""
+    waits = site.submit(name, FAMILIES[name], "--hold")
+    shown = site.shell.run("scontrol", "show", "job", str(waits))
+    site.shell.run("scancel", str(waits))
     token = find_token(shown.partition("AdminComment=")[2].partition("\n")[0])
     assert token is not None
-    return token.granted.get("mem", ASKED_MIB)
+    return token
 
 
 def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> None:
@@ -293,10 +229,55 @@ def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> N
             # A slurmctld that another release's loader has started calls that loader for the script (exit code 127).
             site.wait_for(lambda: "Reason=TimeLimit" in site.shell.run("scontrol", "show", "job", str(job)))
             assert recover_job(site, job).wait(PATIENCE_S) == 0
-        site.wait_for(lambda: has_come_back(site, (job,)))
+        site.wait_for(lambda: site.have_come_back(job))
     finally:
         site.on_end.unlink()
     first, second = site.runs(job)[str(job)]
     assert first.state in ("TIMEOUT", "REQUEUED")
     assert first.cpus < ASKED_CPUS
     assert second == AS_ASKED
+    # Whatever Slurm calls it now, it is known as what it was.
+    site.shell.run("rightsizer", "ingest")
+    engine = open_store(site.config.store.url)
+    cut = min(read_attempts(engine, job), key=lambda one: one.row.start_s)
+    engine.dispose()
+    assert trial_of(cut) == Trial(shrunk=True, failed=True, wanted="timeout")
+
+
+@pytest.fixture
+def ingesting(site: Site) -> Iterator[None]:
+    """Nothing but `rightsizer ingest --watch` tells the service what ended."""
+    with (site.folder / "ingest.log").open("ab") as log:
+        watching = subprocess.Popen(
+            ["rightsizer", "ingest", "--watch", "1"],
+            env={**os.environ, **site.sandbox.environment()},
+            stderr=log,
+        )
+    yield
+    watching.send_signal(signal.SIGTERM)
+    watching.wait(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("ingesting")
+def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on(site: Site) -> None:
+    pulled, family = pulled_file(site.config.brakes), family_brake(USER, "greedy")
+    bad = [site.submit("greedy", HOLD) for _ in range(AT_ONCE)]
+    began_s = time.monotonic()
+    site.wait_for(lambda: family in pulled.read().brakes)
+    print(f"stopped {time.monotonic() - began_s:.1f} s after the last of {AT_ONCE} was submitted")
+    site.wait_for(lambda: token_of(site, "greedy").reason == "braked")
+    after = [site.submit("greedy", HOLD) for _ in range(3)]
+    other = site.submit("modest", MODEST)
+    for job in (*after, other):
+        assert site.shell.wait_ended(job) == "COMPLETED"
+    runs = site.runs(*bad, *after, other)
+    assert len(bad) <= MOST_CUT
+    assert all(run.mem_mib < NEEDS_MIB for job in bad for run in runs[str(job)])
+    assert [runs[str(job)] for job in after] == [[AS_ASKED]] * 3
+    [modest] = runs[str(other)]
+    assert modest.mem_mib < ASKED_MIB
+    # A person sees why, and lets go.
+    release = f"rightsizer enable --family '{USER}:greedy'"
+    assert release in site.shell.run("rightsizer", "doctor", "--format", "csv")
+    site.shell.run("rightsizer", "enable", "--family", f"{USER}:greedy")
+    site.wait_for(lambda: token_of(site, "greedy").reason != "braked")

@@ -23,18 +23,23 @@ local NUMBERS = {
    0, 1, 2, 3, 4, 8, 16, 100, 8000, 0.5, -1,
    65533, 65534, 65535, 4294967293, 4294967294, 4294967295, 1e18,
 }
+--- What anybody may type; parts.lua has longer ones, which the checks below would take minutes for.
+local DIGITS = string.rep("1", 3000) .. "x"
 local GPUS = {
    "gres:gpu:4", "gres/gpu:2", "gres/gpu=8", "gres:gpu", "gpu:3", "gres:gpu:a:4", "gpu:0", "",
    "gres/gpu:a100=4", "gres/gpu:1g.5gb:2", "gres:gpu:4,gres:license:2", "gres/x:1,gres/gpu:a:2,gres/y",
    "gres:gpu:a:2,gres:gpu:b:2", "gres:gpu:2k", "gres:gpu:4:2", "gres:shard:4", ",,gpu:2,", "gpu:a100",
-   "GPU:2",
+   "GPU:2", "gres/gpu:" .. DIGITS, "gres:gpu:a:" .. DIGITS,
 }
 local PER_TASK = {
    "cpu:8", "cpu=8", "cpu=4,gres/gpu:1", "gres/gpu:1", "CPU=8", "", "cpu=,cpu",
    "cpu=2,gres/gpu:a100=2", "gres/gpu=3", "gres/gpu=3,license/a=1", "cpu=4,cpu=4",
+   "cpu=" .. DIGITS, "cpu=4,gres/gpu:" .. DIGITS,
 }
-local PER_GPU = { "gres:gpu:2048", "gres/gpu:a100:100", "gres/gpu=7", "gres:gpu", "gres:gpu:0", "gres:x:1" }
-local BINDINGS = { "gres/gpu:per_task:2", "gres/gpu:per_task:1", "gres/gpu:single:1", "" }
+local PER_GPU = { "gres:gpu:2048", "gres/gpu:a100:100", "gres/gpu=7", "gres:gpu", "gres:gpu:0", "gres:x:1",
+   "gres:gpu:" .. DIGITS }
+local BINDINGS = { "gres/gpu:per_task:2", "gres/gpu:per_task:1", "gres/gpu:single:1", "",
+   "gres/gpu:per_task:" .. DIGITS }
 local TEXTS = { "a", "", "\0", "\255\254", "größe", '"\\\n', string.rep("x", 3000), string.rep("\1", 9000) }
 local FIELDS = {
    num_tasks = NUMBERS, cpus_per_task = NUMBERS, min_cpus = NUMBERS, max_cpus = NUMBERS,

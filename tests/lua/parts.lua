@@ -43,6 +43,24 @@ same(tres.per_task("gres/gpu:2,mem=3"), nil, "more than CPUs and GPUs")
 same(tres.with_cpus("gres/gpu:1,cpu=8,license/a:1", 2), "gres/gpu:1,cpu=2,license/a:1", "cpus in the middle")
 same(tres.cpus("gres/gpu:1"), nil, "no cpus")
 same(tres.cpus("CPU=8"), 0, "cpus not understood")
+same(tres.bind_per_task("gres/gpu:per_task:12", 3), "gres/gpu:per_task:3", "a binding")
+
+--- What anybody may type, 128 KiB long: time that grows by the square of that would hardly end.
+for _, run in ipairs({ "1", "a", ":", "=", ",", "1:", "gpu:1", ",cpu=1", "gres/", " ", "\0", "\255" }) do
+   local long = run:rep(math.floor(2 ^ 17 / #run))
+   for _, head in ipairs({ "", "gpu:", "gpu:a:", "gres/gpu:", "gres:gpu=", "cpu=", "gres/gpu:per_task:" }) do
+      for _, tail in ipairs({ "", "x", ":", "=2" }) do
+         local request = head .. long .. tail
+         tres.gpus(request)
+         tres.with_gpus(request, 1)
+         tres.memory_per_gpu(request)
+         tres.per_task(request)
+         tres.cpus(request)
+         tres.with_cpus(request, 1)
+         tres.bound_per_task(request)
+      end
+   end
+end
 
 --- The sentinels are those that Slurm shows to Lua.
 local slurm_names = fake_slurm.new()

@@ -83,7 +83,9 @@ def test_the_working_directory_is_told_only_where_the_site_wants_it(lua: str, fo
     ]
     told: dict[bool, list[str | None]] = {}
     for wanted in (False, True):
-        script = install(folder, f'return {{ socket = "{folder}/s", inputs = {str(wanted).lower()} }}')
+        script = install(
+            folder, f'return {{ socket = "{folder}/s", deadline_ms = 1000, inputs = {str(wanted).lower()} }}'
+        )
         with (
             Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
             Slurmctld(lua, script) as ctld,

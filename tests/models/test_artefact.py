@@ -2,8 +2,11 @@
 
 import hashlib
 import math
+import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -31,7 +34,7 @@ from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import LEARNED
 from models.features import FEATURES
 from models.history import Held, past_job, request_of
-from tests.builders import attempt, past
+from tests.builders import attempt, past, request
 from tests.conftest import RECENT_JOBS, TrainedModel
 
 SETTINGS = ChainSettings()
@@ -41,6 +44,15 @@ SETTINGS = ChainSettings()
 def folder(trained_model: TrainedModel, tmp_path: Path) -> Path:
     """A copy of the trained model, to be damaged."""
     return Path(shutil.copytree(trained_model.folder, tmp_path / "copy"))
+
+
+def test_what_serves_models_tells_nobody_and_leaves_nothing_in_a_home(tmp_path: Path) -> None:
+    """ONNX Runtime would keep a database of events there, to be sent."""
+    code = "import models.artefact, onnxruntime; onnxruntime.get_available_providers()"
+    environment = os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("ORT_DISABLE_TELEMETRY", None)  # that of this process, which has imported models too
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=Path(__file__).parents[2])
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_every_dimension_learned_from_the_past(trained_model: TrainedModel) -> None:
@@ -298,6 +310,14 @@ def test_a_history_that_ends_too_early_is_damaged(trained_model: TrainedModel) -
     _, families = stored_history(content[: len(content) * 2 // 3])
     with pytest.raises(msgspec.DecodeError):
         list(families)
+
+
+def test_a_family_that_an_older_release_named_is_found_by_today_s_name(folder: Path) -> None:
+    content = (folder / HISTORY).read_bytes()
+    assert content.count(b'"fit"') == 2
+    seal_with(folder, HISTORY, content.replace(b'"fit"', b'"nf-fit_(s#)"'))
+    found = load_predictor(folder, SETTINGS).predict(request(job_name="nf-fit_(WT)", mem_per_node_mib=4000))
+    assert found.memory is not None
 
 
 def test_a_history_is_forgotten_piece_by_piece(trained_model: TrainedModel) -> None:

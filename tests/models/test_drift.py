@@ -12,13 +12,17 @@ from accounting.frames import Ints
 from models.drift import (
     LEAST_ROWS,
     WEEK_S,
+    FeatureDrift,
+    WeekCalibration,
+    Word,
+    alarming,
     calibration_by_week,
     feature_drift,
-    has_drifted,
     in_words,
     latest_from,
     stability,
 )
+from models.features import FEATURES, OF_AGE
 from tests.builders import T0
 
 FLOATS = st.lists(
@@ -78,8 +82,27 @@ def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
     assert next(iter(found)) == "lost"
     assert found["same"].latest == pytest.approx(300, abs=2)
     assert found["constant"].psi == 0
-    assert has_drifted(found.values())
-    assert not has_drifted([found["same"], found["constant"]])
+    assert alarming(found.values(), ()) == (found["lost"], found["moved"])
+    assert alarming([found["same"], found["constant"]], ()) == ()
+
+
+def test_what_moves_with_age_alarms_only_where_calibration_has_moved_too() -> None:
+    def feature(name: str) -> FeatureDrift:
+        return FeatureDrift(feature=name, psi=1.0, by_chance=0.0, before=900, latest=300, word="drifted")
+
+    def week(word: Word) -> WeekCalibration:
+        return WeekCalibration(from_s=T0, jobs=300, exceeded=9, nominal=0.01, word=word)
+
+    aged, asked = feature("jobs_seen"), feature("log_asked")
+    for calm in ((), (week("stable"),), (week("too few to tell"),)):
+        assert alarming([aged], calm) == ()
+        assert alarming([aged, asked], calm) == (asked,)
+    assert alarming([aged], (week("stable"), week("shifted"))) == (aged,)
+    assert alarming([], (week("drifted"),)) == (week("drifted"),)
+
+
+def test_the_features_of_age_are_features() -> None:
+    assert set(FEATURES) > OF_AGE
 
 
 def test_few_rows_are_too_few_to_tell() -> None:

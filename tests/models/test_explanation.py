@@ -167,6 +167,14 @@ def test_the_past_jobs_are_the_highest_and_the_newest_with_their_numbers() -> No
     assert (gpus.steps[0].upper, gpus.rests_on[0].used) == (1.0, 1.0)
 
 
+def test_the_highest_is_one_that_did_with_what_is_asked_for() -> None:
+    asked = KNOWN.mem_mib
+    assert asked is not None
+    one = explained(Predictor("m", known(asked / 4, asked + 1, asked / 8), {}, ChainSettings()))
+    assert [(job.which, job.job_id) for job in one.rests_on[:2]] == [("highest", 1), ("newest", 3)]
+    assert one.steps[0].upper == asked / 4
+
+
 def test_a_job_that_was_killed_counts_as_more_than_it_used() -> None:
     history = History(50)
     for number, (mib, killed) in enumerate([(900.0, False), (800.0, True)], start=1):

@@ -10,9 +10,12 @@ from models.families import (
     cohort_key,
     describe_family,
     family_keys,
-    normal_name,
+    renamed,
+    rule_signature,
     script_signature,
+    signature_of,
 )
+from models.job_names import normal_name
 from tests.builders import request
 
 SCRIPT = "#!/bin/sh\nmodule load gcc\nsrun ./fit --seed 12 input_7.dat\n"
@@ -100,3 +103,74 @@ def test_families_are_described_for_people() -> None:
     narrow, wide = family_keys(request(job_name="fit_1", script_signature="ab12"))
     assert describe_family(narrow) == "jobs of alice named fit_# and the same script"
     assert describe_family(wide) == "jobs of alice named fit_#"
+
+
+UUID, OTHER_UUID = "fb315e06-46eb-480f-ae1d-c3d14c698bea", "00c05bdd-39af-40ab-ac80-8c1bc8a7ccc4"
+
+
+def snakemake(wildcards: str, rules: str = "bwa_map", snakefile: str = "/home/ann/wf/Snakefile") -> str:
+    """What snakemake-executor-plugin-slurm gives to sbatch --wrap (snakemake-interface-executor-plugins, real.py)."""
+    return (
+        "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
+        f"/opt/py/bin/python3.12 -m snakemake --snakefile {snakefile} --target-jobs 'bwa_map:{wildcards}' "
+        f"--allowed-rules {rules} --cores 8 --attempt 1 --force-use-threads --resources 'mem_mb=4000'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "is_alike"),
+    [
+        (snakemake("sample=NA12878,unit=a"), True),
+        (snakemake("sample=B", snakefile="'/home/ann/wf/Snakefile'"), True),
+        (snakemake("sample=A", rules="bwa_map2"), False),
+        (snakemake("sample=A", rules="bwa_map sort"), False),
+        (snakemake("sample=A", snakefile="/home/ann/other/Snakefile"), False),
+    ],
+)
+def test_a_run_that_names_its_jobs_by_itself_is_told_by_its_rule(script: str, is_alike: bool) -> None:
+    same = signature_of(OTHER_UUID, script) == signature_of(UUID, snakemake("sample=A"))
+    assert same == is_alike
+
+
+def test_rules_of_a_group_come_in_any_order() -> None:
+    one, other = snakemake("s=A", rules="sort bwa_map"), snakemake("s=A", rules="bwa_map sort")
+    assert rule_signature(one) == rule_signature(other) != ""
+
+
+@pytest.mark.parametrize("name", ["bwa", "snakejob.bwa_map.12.sh", "fit_1"])
+def test_jobs_that_people_name_keep_the_signatures_that_they_had(name: str) -> None:
+    assert signature_of(name, snakemake("sample=A")) == script_signature(snakemake("sample=A"))
+
+
+@pytest.mark.parametrize("script", ["", SCRIPT, snakemake("s=A").replace("--allowed-rules", "--rules")])
+def test_a_script_of_no_rule_is_told_by_all_that_it_does(script: str) -> None:
+    assert rule_signature(script) == ""
+    assert signature_of(UUID, script) == script_signature(script)
+
+
+def test_jobs_of_two_runs_are_one_family_and_a_uuid_alone_is_none() -> None:
+    first, second = (
+        request(job_name=name, script_signature=signature_of(name, snakemake(f"s={name[:2]}")))
+        for name in (UUID, OTHER_UUID)
+    )
+    assert family_keys(first) == family_keys(second)
+    assert len(family_keys(first)) == 1
+    assert family_keys(request(job_name=UUID, script_signature="")) == ()
+
+
+@pytest.mark.parametrize(
+    ("stored", "now"),
+    [
+        (("user+name", "ann", "nf-bwa_(s#)"), ("user+name", "ann", "nf-bwa")),
+        (("user+name+script", "ann", "nf-bwa_(#)", "ab12"), ("user+name+script", "ann", "nf-bwa", "ab12")),
+        (("user+name", "ann", "fit_#"), ("user+name", "ann", "fit_#")),
+        (("user", "nf-bwa_(s)"), ("user", "nf-bwa_(s)")),
+        (("limit", "3600"), ("limit", "3600")),
+        ((), ()),
+    ],
+)
+def test_a_family_that_was_stored_is_called_as_it_would_be_today(
+    stored: tuple[str, ...], now: tuple[str, ...]
+) -> None:
+    assert renamed(stored) == now
+    assert renamed(now) == now

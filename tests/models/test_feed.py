@@ -14,7 +14,7 @@ from models.families import family_keys
 from models.feed import FOLDER, FeedReader, append_jobs, covered, join_feed, read_parts, remove_covered
 from models.history import History, past_job, replay, request_of
 from models.recent import Finished, decode_finished, encode_finished, finished
-from tests.builders import DAY_S, T0, attempt, past, request
+from tests.builders import DAY_S, T0, attempt, cancelled_while_it_waited, past, request
 
 KNOWN = request_of(attempt())
 NOW_S = float(T0)
@@ -80,6 +80,58 @@ def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
     assert history.evidence(KNOWN, 1) is after
 
 
+def test_ten_times_too_many_names_cost_no_more_and_drive_out_their_own_user_s_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("models.history.MOST_FAMILIES", 50)
+    history, kept, old = History(5), request(user="bob", job_name="fit"), request(user="eve", job_name="old")
+    history.add(kept, job())
+    history.add(old, job())
+    assert history.evidence(old, 1) is not None
+    for number in range(500):
+        named = request(user="eve", job_name=f"x{chr(0x4E00 + number)}", wall_s=60 + number)
+        history.join(named, job(number + 10, end_s=T0 + 1000 + number))
+    assert len(families(history)) <= 50 + 50 + 2 + 1, "eve's names, limits, two users, bob's one"
+    assert history.evidence(kept, 1) is not None
+    assert history.evidence(old, 1) is None
+    assert history.joined(family_keys(old)) == 0
+    assert history.evidence(named, 1) is not None
+    size = {name: len(value) for name, value in vars(history).items() if isinstance(value, dict)}
+    assert max(size.values()) < 200, size
+    while history.discard(16):
+        pass
+    assert families(history) == {}
+
+
+def test_what_joins_anew_after_it_was_forgotten_is_never_taken_for_what_was_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("models.history.MOST_FAMILIES", 1)
+    history, one, other = History(5), request(job_name="one"), request(job_name="other")
+    history.join(one, job(1))
+    before = history.joined(family_keys(one))
+    history.join(other, job(2, end_s=T0 + 5))
+    history.join(one, job(3, end_s=T0 + 6))
+    assert history.joined(family_keys(one)) != before
+
+
+def test_of_loaded_families_those_whose_last_job_ended_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.history.MOST_FAMILIES", 2)
+    history = History(5)
+    for name, end_s in (("regular", T0 + 99), ("once", T0 + 1), ("twice", T0 + 50)):
+        history.load(("user+name", "ann", name), [job(end_s=end_s)])
+    history.load(("user+name", "ann", "empty"), [])
+    history.keep_recent()
+    assert {family[2] for family in families(history)} == {"regular", "twice"}
+
+
+def test_families_that_are_one_now_keep_the_last_jobs_of_all() -> None:
+    history, family = History(3), ("user+name", "ann", "nf-bwa")
+    history.load(family, [job(1, end_s=T0 + 1), job(4, end_s=T0 + 4)])
+    history.load(family, [job(2, end_s=T0 + 2), job(3, end_s=T0 + 3)])
+    assert [one.job_id for one in dict(history.items())[family]] == [2, 3, 4]
+
+
 def test_a_habit_follows_the_jobs_that_join() -> None:
     history = History(5)
     history.add(KNOWN, job(mem_mib=8000.0))
@@ -96,6 +148,7 @@ def test_a_line_is_the_job_again_and_nothing_else_is() -> None:
     for damaged in (b"", b"{}", b"\xff", encode_finished(one)[:-20], b'{"told_s":1,"request":{},"job":[]}'):
         assert decode_finished(damaged) is None
     assert finished(attempt(start_s=0, elapsed_s=0), NOW_S) is None
+    assert finished(cancelled_while_it_waited(), NOW_S) is None
 
 
 def test_what_is_appended_is_read_once(tmp_path: Path) -> None:

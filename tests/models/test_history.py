@@ -13,6 +13,7 @@ from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import (
     COMPARABLE_INPUT,
     ENOUGH_NEAR,
+    KILLED_BUMP,
     LEARNED,
     Evidence,
     PastJob,
@@ -22,7 +23,8 @@ from models.evidence import (
 )
 from models.features import FEATURES, features
 from models.history import History, past_job, replay, request_of
-from tests.builders import T0, attempt, request
+from models.past_columns import columns_of_attempts
+from tests.builders import T0, attempt, cancelled_while_it_waited, request
 
 KNOWN = request_of(attempt())
 
@@ -44,6 +46,61 @@ def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
     evidence = history.evidence(KNOWN, enough=1)
     assert evidence is not None
     assert len(evidence.jobs) == 3
+
+
+@pytest.mark.parametrize(
+    ("used_mib", "asked_mib", "highest", "streak"),
+    [
+        ((3000.0, 1000.0, 900.0), 2000, 1000.0, 2),
+        ((1000.0, 3000.0, 900.0), 2000, 1000.0, 2),
+        ((1000.0, 900.0, 3000.0), 2000, 1000.0, 1),
+        ((1000.0, 2000.0, 900.0), 2000, 2000.0, 2),
+        ((1000.0, 3000.0, 900.0), 4000, 3000.0, 2),
+        ((1000.0, 3000.0, 900.0), None, 3000.0, 2),
+    ],
+)
+def test_who_used_more_than_is_asked_for_now_is_a_surprise_and_no_amount(
+    used_mib: tuple[float, ...], asked_mib: int | None, highest: float, streak: int
+) -> None:
+    history = filled([job(mem_mib=mib, asked_mem_mib=None, end_s=n) for n, mib in enumerate(used_mib)])
+    evidence = history.evidence(msgspec.structs.replace(KNOWN, mem_per_node_mib=asked_mib), enough=1)
+    past = None if evidence is None else evidence.use("memory")
+    assert past is not None
+    assert (max(past.needed), past.streak) == (highest, streak)
+
+
+def test_nothing_is_known_of_memory_where_all_used_more_than_is_asked_for_but_who_was_killed_counts() -> None:
+    more = job(mem_mib=3000.0, asked_mem_mib=None)
+    little = msgspec.structs.replace(KNOWN, mem_per_node_mib=2000)
+    evidence = filled([more]).evidence(little, enough=1)
+    assert evidence is not None
+    assert evidence.use("memory") is None
+    assert evidence.use("cores") is not None
+    killed = filled([more, msgspec.structs.replace(more, mem_at_least=True)]).evidence(little, enough=1)
+    assert killed is not None
+    past = killed.use("memory")
+    assert past is not None
+    assert past.needed == (3000 * KILLED_BUMP,)
+
+
+def test_of_an_unknown_job_the_user_tells_and_of_an_unknown_user_who_had_the_same_limit() -> None:
+    history = History(50)
+    assert history.wide_evidence(KNOWN, 1) is None
+    for number, user in enumerate(("ann", "ann", "bob", "eve")):
+        asked = msgspec.structs.replace(KNOWN, user=user, wall_s=60 if user == "eve" else 3600)
+        history.join(asked, job(job_id=number + 1, end_s=number))
+
+    def ends(user: str, wall_s: int | None, enough: int = 1) -> list[int] | None:
+        found = history.wide_evidence(
+            request(user=user, job_name="new", cpus_per_task=64, wall_s=wall_s), enough
+        )
+        return None if found is None else [one.end_s for one in found.jobs]
+
+    assert ends("ann", 60) == [0, 1]
+    assert ends("ann", 3600, enough=3) == [0, 1, 2]
+    assert ends("stranger", 3600) == [0, 1, 2]
+    assert ends("stranger", 60) == [3]
+    assert ends("stranger", None) is None
 
 
 def test_the_narrowest_family_with_enough_speaks() -> None:
@@ -228,6 +285,17 @@ def test_no_job_sees_one_that_ended_at_or_after_its_own_submission(
         assert asked == request_of(one)
     assert sorted(one.row.job_id for one in seen) == list(range(len(times)))
     assert [one.row.submit_s for one in seen] == sorted(one.row.submit_s for one in attempts)
+
+
+def test_who_was_cancelled_while_he_waited_drives_nobody_out() -> None:
+    ran = [attempt(job_id=number, submit_s=T0 + 1000 * number) for number in range(3)]
+    waited = [cancelled_while_it_waited(job_id=10 + number, submit_s=T0 + 5000) for number in range(9)]
+    history = History(3)
+    assert len(list(replay([*ran, *waited], history))) == 12
+    known = {past.job_id for _, jobs in history.items() for past in jobs}
+    assert known == {0, 1, 2}
+    assert columns_of_attempts(waited).by_end().tolist() == []
+    assert columns_of_attempts(ran).by_end().tolist() == [0, 1, 2]
 
 
 JOBS = st.lists(

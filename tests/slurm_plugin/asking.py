@@ -1,18 +1,21 @@
 """Asking the service, through its socket or without one."""
 
+import json
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from accounting.token import find_token
+from slurm_plugin.config import Config
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.answers import Answers
+from slurm_plugin.service.connections import Handler
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.service.protocol import Reply, Request, decode_reply, encode_request
-from slurm_plugin.service.server import Handler
+from slurm_plugin.service.protocol import VERSION, Reply, Request, decode_reply, encode_request
 from tests.builders import submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 
@@ -20,13 +23,22 @@ KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
 
 
 def line_of(job: Submission, identity: str = "7") -> bytes:
-    return encode_request(Request(v=1, id=identity, kind="submit", job=job))
+    return encode_request(Request(v=VERSION, id=identity, kind="submit", job=job))
+
+
+def json_line(job: Mapping[str, object], kind: str = "submit") -> bytes:
+    """The line of a request as any program may write it, whatever its job holds."""
+    return json.dumps({"v": VERSION, "id": "7", "kind": kind, "job": job}, ensure_ascii=False).encode()
 
 
 def connect(path: Path) -> socket.socket:
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(PATIENCE_S)
-    client.connect(str(path))
+    try:
+        client.connect(str(path))
+    except OSError:
+        client.close()
+        raise
     return client
 
 
@@ -54,11 +66,17 @@ def install(site: Site, model: TrainedModel) -> None:
     shutil.copytree(model.directory, site.models, symlinks=True)
 
 
-def handler_of(site: Site) -> Handler:
-    config = site.config
+def model_in_use(config: Config) -> CurrentModel:
+    """The model of a site's registry, taken up as the service does."""
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
-    return Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal))).handle
+    return model
+
+
+def handler_of(site: Site) -> Handler:
+    config = site.config
+    journal = Journal(Path(config.service.journal))
+    return Answers(config, model_in_use(config), CurrentFacts(config), journal).handle
 
 
 def asked(handle: Handler, line: bytes) -> bytes:

@@ -14,13 +14,11 @@ from accounting.token import find_token
 from models.families import script_signature
 from slurm_plugin.service.answers import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Answers
 from slurm_plugin.service.current_facts import CurrentFacts
-from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_reply
 from tests.builders import submission
 from tests.conftest import Site, TrainedModel
-from tests.slurm_plugin.asking import KNOWN, asked, handler_of, install, line_of
+from tests.slurm_plugin.asking import KNOWN, asked, handler_of, install, line_of, model_in_use
 
 
 def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
@@ -106,10 +104,8 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
     install(site, trained_model)
     site.configure(mode="enforce")
     config = site.config
-    model = CurrentModel(site.models, chain_settings_of(config))
-    model.refresh()
     journal = Journal(Path(config.service.journal))
-    handle = Answers(config, model, CurrentFacts(config), journal).handle
+    handle = Answers(config, model_in_use(config), CurrentFacts(config), journal).handle
     journal.close()
     assert decode_reply(asked(handle, line_of(KNOWN))).grant
 
@@ -119,12 +115,11 @@ def test_a_rehearsal_is_for_nobody_and_ends(
 ) -> None:
     install(site, trained_model)
     config = site.config
-    model = CurrentModel(site.models, chain_settings_of(config))
-    model.refresh()
-    answers = Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal)))
+    journal_folder = Path(config.service.journal)
+    answers = Answers(config, model_in_use(config), CurrentFacts(config), Journal(journal_folder))
     assert answers.rehearse() is None, "nothing has been submitted"
     assert asked(answers.handle, line_of(KNOWN))
-    (journal,) = Path(config.service.journal).iterdir()
+    (journal,) = journal_folder.iterdir()
     written = journal.read_bytes()
     now_s, pauses_s = time.time(), []
     for later_s in (0.01, EXPECTED_S / 2):

@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +17,8 @@ import pytest
 from accounting.store.database import open_store
 from accounting.store.records import write_attempts
 from slurm_plugin.cli import COMMANDS, rightsizer
-from slurm_plugin.config import Config, parse_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import parse_config
 from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run, assert_one_line
@@ -60,6 +64,8 @@ EVERYDAY = [
     ["serve"],
     ["disable"],
     ["recover"],
+    ["audit"],
+    ["report", "recoveries"],
 ]
 
 
@@ -93,12 +99,13 @@ def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) 
         (["train"], "no store at .*; run `rightsizer ingest` first"),
         (["evaluate"], "no store at .*; run `rightsizer ingest` first"),
         (["explain", "1"], "no store at .*; run `rightsizer ingest` first"),
+        (["audit"], "no store at .*; run `rightsizer ingest` first"),
         (["replay"], "no store at .*; run `rightsizer ingest` first"),
         (["report", "users"], "no store at .*; run `rightsizer ingest` first"),
         (["export", "--to", "x.csv"], "no store at .*; run `rightsizer ingest` first"),
         (["ingest"], r"cannot run .*no-sacct.*accounting\.sacct"),
         (["predict", "none.sh"], "cannot read the script none.sh: No such file"),
-        (["promote", "v9"], "is no model"),
+        (["promote", "v9"], "there is no model v9"),
         (["rollback"], "nothing was changed"),
     ],
     ids=str,
@@ -116,6 +123,44 @@ def test_an_empty_store_cannot_be_learned_from(run: Run, site: Site) -> None:
     assert_one_line(run("evaluate"), 1, "holds no attempts")
     assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
     assert not (site.folder / "models").exists()
+
+
+def test_a_store_is_taken_back_only_where_that_is_meant(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    ran = run("store", "downgrade", "0003")
+    assert (ran.code, ran.out) == (0, "")
+    assert "would be taken, with --apply, from schema" in ran.err
+    open_store(site.config.store.url).dispose()
+    assert run("store", "downgrade", "0003", "--apply").code == 0
+    assert_one_line(
+        run("store", "downgrade", "0001"), 1, "schema of an older version|cannot be taken to 0001"
+    )
+
+
+READERS = [
+    ["train"],
+    ["evaluate"],
+    ["explain", "4711"],
+    ["report", "waste"],
+    ["report", "advisor"],
+    ["report", "recoveries"],
+    ["export", "--to", "x.csv"],
+    ["audit"],
+    ["forecast"],
+    ["replay"],
+]
+
+
+def test_only_ingest_brings_an_older_store_forward(run: Run, site: Site) -> None:
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
+    assert run("ingest").code == 0
+    assert run("store", "downgrade", "0003", "--apply").code == 0
+    before = (site.folder / "store.db").read_bytes()
+    for command in READERS:
+        assert_one_line(run(*command), 1, "schema of an older version; run `rightsizer ingest`")
+    assert (site.folder / "store.db").read_bytes() == before
+    assert run("ingest").code == 0
+    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
 
 
 def test_a_store_that_is_no_database_is_one_line(run: Run, site: Site) -> None:
@@ -270,3 +315,43 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     (site.folder / "file").touch()
     site.configure(hook={"kill_switch": f"{site.folder}/file/disabled"})
     assert_one_line(run("disable"), 1, "cannot make")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"energy": {"time_zone": "Mars"}}, "energy.time_zone: this machine knows no `Mars`"),
+        ({"energy": {"carbon_file": "/nope"}}, "energy.carbon_file: cannot read /nope"),
+        ({"store": {"url": "foo://x"}}, "store.url 'foo://x' is not usable"),
+        ({"store": {"url_file": "/nope"}}, "cannot read /nope"),
+    ],
+)
+def test_what_would_fail_later_is_no_valid_configuration(
+    changes: dict[str, dict[str, str]], said: str, run: Run, site: Site
+) -> None:
+    site.configure(**changes)
+    assert_one_line(run("config", "check"), 2, said)
+
+
+def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(site: Site) -> None:
+    program = (
+        "import sys\nfrom slurm_plugin.cli import main\n"
+        "try: main()\nexcept SystemExit as end: code = end.code\n"
+        "assert code == 1, code\n"
+        "heavy = {'xgboost', 'sklearn', 'scipy', 'numba'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    for command in (
+        ["train"],
+        ["evaluate"],
+        ["evaluate", "--run-time"],
+        ["replay", "--nodes", "1x4:1000"],
+        ["forecast"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *command],
+            env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        assert "run `rightsizer ingest` first" in ran.stderr

@@ -26,11 +26,17 @@ from slurm_plugin.config import Config, Rule
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.submission import ClientSubmission, kept_dimensions
-from slurm_plugin.service.allowance import AT_ONCE, AT_ONCE_IN_ALL, BURST, PER_S, Allowance
+from slurm_plugin.service.allowance import (
+    AT_ONCE,
+    AT_ONCE_IN_ALL,
+    BURST,
+    PER_S,
+    REQUEST_BYTES,
+    Allowance,
+)
 from slurm_plugin.service.clients import make_client_handler
 from slurm_plugin.service.current_facts import CurrentFacts
-from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import BY_CLIENT, NO_FACTS, chain_settings_of, decide
+from slurm_plugin.service.decide import BY_CLIENT, NO_FACTS, decide
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import (
     MAX_REQUEST_BYTES,
@@ -45,7 +51,7 @@ from slurm_plugin.service.protocol import (
 )
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
-from tests.slurm_plugin.asking import ask, connect, install
+from tests.slurm_plugin.asking import ask, connect, install, json_line, model_in_use
 from tests.slurm_plugin.test_input_sizes import wait_long
 from tests.slurm_plugin.test_protocol import named
 
@@ -62,7 +68,7 @@ def line_of(job: ClientSubmission = ASKED, identity: str = "7", kind: str = "cli
 
 @pytest.mark.parametrize("frame", named("cli_requests"))
 def test_each_golden_request_of_a_client_is_understood(frame: dict[str, Any]) -> None:
-    line = json.dumps({"v": VERSION, "id": "7", "kind": "cli", "job": frame["job"]}).encode()
+    line = json_line(frame["job"], "cli")
     request = decode_client_request(line)
     assert isinstance(request, ClientRequest)
     plain = json.loads(msgspec.json.encode(request.job))
@@ -177,6 +183,17 @@ def test_a_burst_is_refilled_over_time() -> None:
     assert not one(-100.0), "a clock set back gives nothing"
 
 
+def test_long_requests_are_paid_for() -> None:
+    allowance = Allowance()
+    answered = 0
+    for second in range(1000):
+        if allowance.admit(1, float(second)):
+            allowance.charge(1, MAX_REQUEST_BYTES)
+            allowance.leave(1)
+            answered += 1
+    assert answered <= (BURST + 1000 * PER_S) / (MAX_REQUEST_BYTES / REQUEST_BYTES) + 1
+
+
 def test_who_has_rested_is_forgotten() -> None:
     allowance = Allowance()
     for uid in range(1000):
@@ -187,10 +204,8 @@ def test_who_has_rested_is_forgotten() -> None:
 
 def handler_of(site: Site) -> Any:
     config = site.config
-    model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
-    model.refresh()
     journal = Journal(Path(config.service.journal), "decisions-clients-here")
-    return make_client_handler(config, model, CurrentFacts(config), journal)
+    return make_client_handler(config, model_in_use(config), CurrentFacts(config), journal)
 
 
 def journalled(site: Site) -> list[Decision]:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
-from slurm_plugin.config import Config, config_path, known_keys, load_config, parse_config, render_config
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import config_path, known_keys, load_config, parse_config, render_config
 
 SHIPPED = Path(__file__).resolve().parents[2] / "etc" / "rightsizer.toml"
 
@@ -98,6 +99,19 @@ def test_values_out_of_range_are_refused_with_their_key(key: str, bad: list[str]
             parse_config(f"[{section}]\n{name} = {value}")
     for value in good:
         parse_config(f"[{section}]\n{name} = {value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('mode = "Enforce"', "it is one of observe, advise, enforce"),
+        ('[advisor]\nobjective = "x"', "it is one of slowdown, wait, utilisation, deadlines, energy"),
+        ('[[rules]]\nname = "a"\nmode = "x"', "it is one of observe, advise, enforce"),
+    ],
+)
+def test_a_value_that_there_is_not_lists_those_there_are(text: str, values: str) -> None:
+    with pytest.raises(ConfigError, match=values):
+        parse_config(text)
 
 
 def test_text_that_is_not_toml_names_the_line() -> None:

@@ -49,6 +49,7 @@ def test_run_times_are_told_by_type_and_little_evidence_is_said(run: Run, stored
     stored.configure(job_types=({"name": "plots", "job_name": ("plot*",)},))
     ran = run("evaluate", "--run-time", "--format", "json")
     assert ran.code == 0, ran.err
+    assert "learned and judged 4 types of jobs in " in ran.err
     rows = {row["type"]: row for row in json.loads(ran.out)}
     assert list(rows) == ["read", "fit", "plots", "sim"]
     read = rows["read"]
@@ -91,6 +92,22 @@ def test_strategies_stand_beside_each_other_or_alone_and_their_settings_count(ru
     by_less = {(row["resource"], row["method"]): row for row in json.loads(alone.out)}
     assert ("memory", "rightsizer") not in by_less
     assert scaled["saved %"] > by_less["memory", "adaptive-scaling"]["saved %"] > 0
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        ["--drift", "--strategy", "all"],
+        ["--run-time", "--train-share", "0.5"],
+        ["--drift", "--run-time"],
+        ["--online", "--strategy", "all"],
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_options_that_would_be_ignored_are_a_wrong_use(ignored: list[str], run: Run) -> None:
+    ran = run("evaluate", *ignored)
+    assert (ran.code, ran.out) == (2, "")
+    assert " go " in ran.err
 
 
 @pytest.mark.usefixtures("site")

@@ -209,7 +209,7 @@ def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Sit
     assert watching.poll() is None
     assert reply(fed).grant == Grant()
     FakeSacct(fed.folder / "slurm", rows)
-    wait_for_a_cut(fed, within_s=WITHIN_S + 5)
+    wait_for_a_cut(fed, within_s=PATIENCE_S)
     sacct = fed.folder / "slurm" / "sacct"
     sacct.rename(sacct.with_name("gone"))
     time.sleep(2.5)
@@ -231,6 +231,20 @@ def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Sit
     assert failures
     assert len(failures) == len(set(failures)), "the same failure is said once"
     assert lines[-1] == "stopped"
+
+
+def test_watching_is_stopped_between_two_windows(fed: Site) -> None:
+    sacct = FakeSacct(fed.folder / "slurm", [])
+    fed.configure(accounting={"sacct": sacct.command, "first_days": 3000})
+    watching = fed.start("ingest", "--watch", "1")
+    until = time.monotonic() + PATIENCE_S
+    while not sacct.calls():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    watching.send_signal(signal.SIGTERM)
+    _, err = watching.communicate(timeout=PATIENCE_S)
+    assert (watching.returncode, err.decode().splitlines()[-1]) == (0, "stopped")
+    assert len(sacct.calls()) < 1000, "the first round has some 3000 windows"
 
 
 @pytest.mark.usefixtures("site")

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from accounting.records import Attempt
@@ -116,8 +118,11 @@ def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> N
     assert drawn.read_bytes().startswith(b"\x89PNG")
     assert "gpus: of 2 steps" in ran.err or "gpus: seasonal naive at all 2 steps" in ran.err
     failed = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "demand.nonsense"))
-    assert failed.code == 1
-    assert "cannot write the plot" in failed.err
+    assert (failed.code, failed.out) == (2, "")
+    assert "give a file ending in .png, .svg, .pdf" in failed.err
+    nowhere = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "no" / "d.png"))
+    assert nowhere.code == 2
+    assert "there is no folder" in nowhere.err
 
 
 @pytest.mark.usefixtures("site")
@@ -158,6 +163,52 @@ def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None
     assert_one_line(
         run("forecast", "--from-csv", str(binary)), 1, "cannot read .*binary.csv: it is no text; give a CSV"
     )
+
+
+@pytest.mark.usefixtures("site")
+def test_a_csvs_bad_value_is_named_with_its_file_and_what_to_do(run: Run, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("time,gpus\n0,1\n3600,x\n")
+    assert_one_line(
+        run("forecast", "--from-csv", str(bad)),
+        1,
+        r"bad.csv: line 3 of the CSV: 'x' is no number; write one such as",
+    )
+
+
+@pytest.mark.parametrize(
+    "ignored", [["--by", "partition"], ["--what", "jobs"], ["--cluster", "a"], ["--top", "3"]]
+)
+@pytest.mark.usefixtures("site")
+def test_what_a_csv_would_ignore_is_a_wrong_use(ignored: list[str], run: Run, swing: Path) -> None:
+    ran = run("forecast", "--from-csv", str(swing), *ignored)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{ignored[0]}: such do not go with --from-csv" in ran.err
+
+
+def test_an_old_store_is_said_to_tell_of_what_followed_then(run: Run, site: Site) -> None:
+    store(site, day_and_night(14))
+    said = r"the store ends [\d.]+ days ago, at 2023-11-28T00:00Z: this is what followed then, not what comes now"
+    assert re.search(said, run("forecast", *SHORT).err)
+    chosen = run("forecast", *SHORT, "--until", "2023-11-27", "--format", "json")
+    assert chosen.code == 0, chosen.err
+    assert "followed then" not in chosen.err
+    assert {row["time"][:10] for row in json.loads(chosen.out)} <= {"2023-11-26", "2023-11-27"}
+
+
+def test_a_selection_is_forecast_and_one_cluster_alone(run: Run, site: Site) -> None:
+    store(site, day_and_night(14))
+    by_partition = (*SHORT, "--by", "partition", "--what", "jobs", "--format", "json")
+    rows = json.loads(run("forecast", *by_partition, "--partition", "gpu").out)
+    assert {row["series"] for row in rows} == {"gpu"}
+    assert_one_line(run("forecast", "--partition", "none"), 1, "no attempt of this selection; choose others")
+    other = day_and_night(14)
+    for number, one in enumerate(other):
+        other[number] = msgspec.structs.replace(one, row=msgspec.structs.replace(one.row, cluster="beta"))
+    store(site, [one for one in other if one.row.partition == "main"])
+    assert_one_line(run("forecast", *by_partition), 1, "several clusters: alpha, beta; name one by --cluster")
+    rows = json.loads(run("forecast", *by_partition, "--cluster", "beta").out)
+    assert {(row["series"], row["jobs"]) for row in rows} == {("main", 1)}
 
 
 @pytest.mark.usefixtures("site")

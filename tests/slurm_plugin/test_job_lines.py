@@ -118,12 +118,23 @@ def test_constraints_of_placement(captured: Captured) -> None:
     assert captured.job("excl").exclusive
     assert captured.job("excl").other == (f"ReqNodeList={captured.first_node}",)
     odd = captured.job("odd")
-    assert [one.partition("=")[0] for one in odd.other] == ["Contiguous", "Deadline", "NtasksPerN:B:S:C"]
+    assert [one.partition("=")[0] for one in odd.other] == ["Contiguous", "NtasksPerN:B:S:C"]
     assert (odd.gpus, odd.num_nodes, odd.exclusive) == (2, 2, False)
     assert captured.job("allmem").mem_per_node_mib == 0
     assert captured.job("inter").batch is False
     assert set(captured.job("both").partitions) == {"main", "side"}
     assert captured.job("both").other == ()
+
+
+def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
+    odd = captured.job("odd")
+    assert odd.deadline_s - odd.submit_s == 2 * 86_400
+    assert odd.least_limit_s is None
+    assert captured.job("filler").deadline_s == 0
+    (shown,) = [one for one in captured.text("jobs").split("\n\n") if "JobName=odd\n" in one]
+    content = job_lines.parse_job(shown.replace("TimeMin=N/A", "TimeMin=1-00:02:00"))
+    assert content is not None
+    assert content.least_limit_s == 86_520
 
 
 def test_what_has_ended_is_left_out(captured: Captured) -> None:

@@ -356,6 +356,15 @@ def test_a_submission_becomes_a_request() -> None:
     assert job_request(submission()).num_tasks == 1
 
 
+def test_a_submission_that_a_run_named_is_told_by_its_rule_whatever_the_sample() -> None:
+    rule = "#!/bin/sh\npython -m snakemake --snakefile Snakefile --target-jobs bwa:s={} --allowed-rules bwa --cores 8\n"
+    run = "fb315e06-46eb-480f-ae1d-c3d14c698bea"
+    one, other = (job_request(submission(name=run, script=rule.format(sample))) for sample in ("A", "B"))
+    assert one.script_signature == other.script_signature != ""
+    named = [job_request(submission(name="bwa", script=rule.format(sample))) for sample in ("A", "B")]
+    assert named[0].script_signature != named[1].script_signature
+
+
 GRANT = Grant(cpus_per_task=2, mem_per_node_mib=512)
 ASKED = request(cpus_per_task=8, mem_per_node_mib=8000)
 

@@ -20,11 +20,10 @@ from models import registry
 from models.artefact import read_manifest
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import T0, attempt, submission
-from tests.conftest import PATIENCE_S, Site
+from tests.conftest import IN_USE_S, PATIENCE_S, Site
 from tests.slurm_plugin.asking import connect, model_of
 from tests.slurm_plugin.conftest import Run, assert_one_line
 
-IN_USE_S = 1.0
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)
 
 
@@ -139,8 +138,8 @@ def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site
     store(site, jobs(0, 100, 2000.0))
     old = run("train").out.strip()
     site.serve()
-    # A meter that shows too little for a while, then the truth again.
-    store(site, [*jobs(100, 70, 5.0), *jobs(170, 70, 2000.0)])
+    # A meter that shows too little for longer than a family remembers, then the truth again.
+    store(site, [*jobs(100, 110, 5.0), *jobs(210, 90, 2000.0)])
     with load(site) as answers:
         ran = run("train")
         worse = ran.out.strip()
@@ -164,6 +163,7 @@ def test_the_card_of_a_refused_model_says_why(run: Run, site: Site) -> None:
     card = run("models", refused).out
     assert "Refused against the current model" in card
     assert "10 jobs to judge on are too few" in card
+    assert "wait until about 80 more jobs of known use have ended" in card
     assert json.loads(run("models", refused, "--format", "json").out)["attempts"] == 120
     assert run("promote", refused).code == 0
     assert gates(run)[refused] == ("yes", "refused")
@@ -203,6 +203,10 @@ def test_drift_is_shown_and_is_exit_code_3(output_format: str, run: Run, site: S
     store(site, jobs(0, 800, 2000.0))
     calm = run("evaluate", "--drift", "--format", output_format)
     assert "log_max" in calm.out
+    assert calm.code == 0, calm.out
+    assert "memory: " in calm.err
+    assert "jobs_seen" in calm.err
+    assert "drift as those grow older" in calm.err
     store(site, jobs(800, 400, 150.0))
     ran = run("evaluate", "--drift", "--format", output_format)
     assert ran.code == 3, ran.err

@@ -74,7 +74,7 @@ def test_what_is_not_changed_is_not_on_the_wire() -> None:
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@given(TEXT, TEXT, st.none() | st.integers(0, 2**32), st.lists(TEXT, max_size=3))
+@given(TEXT, TEXT, st.none() | st.integers(1, 2**32), st.lists(TEXT, max_size=3))
 def test_a_request_is_one_line_that_gives_itself_back(
     identity: str, name: str, cpus: int | None, other: list[str]
 ) -> None:

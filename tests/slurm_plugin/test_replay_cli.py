@@ -207,9 +207,12 @@ def test_what_is_wrong_is_one_line(run: Run, site: Site) -> None:
     store(site, [*stream(2), attempt(cluster="beta", job_id=7)])
     assert_one_line(run("replay", *SMALL), 1, "several clusters: alpha, beta; name one by --cluster")
     assert_one_line(run("replay", *SMALL, "--cluster", "gamma"), 1, "no cluster gamma; it has alpha, beta")
-    assert_one_line(run("replay", *SMALL, "--cluster", "beta", "--policy", "x"), 1, "no policy is called x")
+    assert_one_line(run("replay", *SMALL, "--cluster", "beta", "--policy", "x"), 2, "no policy is called x")
     window = ("--cluster", "beta", "--since", "2023-01-02", "--until", "2023-01-01")
-    assert_one_line(run("replay", *SMALL, *window), 1, "give a --since before --until")
+    turned = run("replay", *SMALL, *window)
+    assert turned.code == 2
+    assert "give a --since before --until" in turned.err
+    assert_one_line(run("replay", *SMALL, *window[:2], "--since", "2099-01-02"), 1, "give a --since before")
     assert run("replay", *SMALL, "--cluster", "beta", *JSON).code == 0
 
 
@@ -229,7 +232,8 @@ def test_it_is_drawn(run: Run, site: Site, tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert "</svg>" in picture.read_text()
     refused = run("replay", *SMALL, "--plot", str(tmp_path / "r.nonsense"))
-    assert "is not drawn" in refused.err
+    assert (refused.code, refused.out) == (2, "")
+    assert "give a file ending in .png, .svg, .pdf" in refused.err
 
 
 def test_the_benchmark_counts_every_step(site: Site) -> None:

@@ -72,7 +72,29 @@ def test_an_empty_store_has_nothing_to_show(arguments: list[str], run: Run, site
     open_store(site.config.store.url, create=True).dispose()
     shown = run("report", *arguments)
     assert (shown.code, shown.out) == (0, "")
+    nothing = run("report", *arguments, "--format", "csv").out
     assert json.loads(run("report", *arguments, "--format", "json").out) == []
+    engine = open_store(site.config.store.url)
+    fill(engine, [measured(n, memory_quality="short") for n in range(1, 21)])
+    engine.dispose()
+    assert nothing == run("report", *arguments, "--format", "csv").out.splitlines(keepends=True)[0]
+
+
+@pytest.mark.parametrize("arguments", [["recoveries"], ["advisor"], ["advisor", "--effect"]], ids=" ".join)
+def test_a_csv_of_nothing_has_its_heading(arguments: list[str], run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    shown = run("report", *arguments, "--format", "csv")
+    assert shown.out.count("\n") == 1
+    assert "," in shown.out
+
+
+def test_since_after_until_is_a_wrong_use(run: Run, site: Site, tmp_path: Path) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    window = ("--since", "2026-02-01", "--until", "2026-01-01")
+    for command in (("report", "waste"), ("forecast",), ("export", "--to", str(tmp_path / "x.csv"))):
+        turned = run(*command, *window)
+        assert (turned.code, turned.out) == (2, "")
+        assert "give a --since before --until" in turned.err
 
 
 def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
@@ -137,6 +159,14 @@ def test_ingest_reports_on_what_it_read(run: Run, site: Site) -> None:
     rows = {row["dimension"]: row for row in json.loads(shown.out)}
     assert rows["memory"]["attempts"] == 5
     assert shown.out == run("report", "quality", "--format", "json").out
+
+
+def test_an_export_of_a_selection(run: Run, stocked: Site) -> None:
+    file = stocked.folder / "some.parquet"
+    assert run("export", "--to", str(file), "--user", "bob").code == 0
+    assert pyarrow.parquet.read_table(file)["user"].unique().to_pylist() == ["bob"]
+    refused = run("export", "--to", str(file), "--what", "steps", "--user", "bob", "--force")
+    assert (refused.code, "--user: such go with --what attempts alone" in refused.err) == (2, True)
 
 
 def test_an_export_of_the_command_line(run: Run, stocked: Site) -> None:
@@ -228,3 +258,14 @@ def test_a_bar_honours_no_color() -> None:
 def test_rates() -> None:
     assert rate_of(150_000, 1.5) == "100,000 rows/s"
     assert rate_of(None, 1.0) == rate_of(0, 1.0) == rate_of(5, None) == rate_of(5, 0.0) == ""
+
+
+def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> None:
+    from slurm_plugin.cli.report import ADVISED_JOBS, ADVISED_MARGIN
+
+    said = " ".join(run("report", "waste", "--help").out.split())
+    guide = " ".join((Path(__file__).parents[2] / "docs" / "analyst.md").read_text(encoding="utf-8").split())
+    assert (ADVISED_JOBS, ADVISED_MARGIN) == (5, 0.15)
+    assert "a family of five measured attempts or more has used, and 15 % on top" in said
+    assert "a margin of 15 %, or the site's of `[policy]`" in guide
+    assert "fewer than five measured attempts, or `models.min_evidence` where that is more" in guide

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from accounting.decisions import Fixed
 from accounting.errors import ConfigError
 from accounting.request import JobRequest
-from slurm_plugin.config import Config, Rule, parse_config, render_config
-from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
+from slurm_plugin.config import Brakes, Config, Rule
+from slurm_plugin.config_file import parse_config, render_config
+from slurm_plugin.policy.braked import ALL as EVERYTHING
+from slurm_plugin.policy.braked import family_brake, partition_brake
+from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.forms import ALL, KEEPS, kept_by_form
-from slurm_plugin.policy.rules import fits, is_enrolled, limits_of, terms_for
+from slurm_plugin.policy.rules import fits, is_control, is_enrolled, limits_of, terms_for
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import fixed_by, with_floors
@@ -76,6 +79,47 @@ def test_a_family_stays_on_its_side_and_only_ever_joins(user: str, name: str, pe
     assert not enrolled or is_enrolled(one, min(100, percent + 1))
     assert is_enrolled(one, 100)
     assert not is_enrolled(one, 0)
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.floats(0, 1))
+def test_a_family_of_the_control_group_stays_in_it_whatever_the_rules_say(
+    user: str, name: str, share: float
+) -> None:
+    one, other = (JobRequest(user=user, job_name=f"{name}{number}") for number in (1, 22))
+    config = site(Rule(name="r"), mode="enforce", brakes=Brakes(control_share=share))
+    terms = terms_for(one, config, SiteFacts())
+    assert terms.enrolled is not is_control(one, share)
+    assert (terms.mode == "enforce") is terms.enrolled
+    assert terms == terms_for(other, config, SiteFacts())
+    assert is_control(one, 1.0)
+    assert not is_control(one, 0.0)
+    assert not is_control(one, share) or is_control(one, min(1.0, share * 1.5))
+
+
+def test_the_control_group_is_a_share_of_both_sides_of_a_rollout() -> None:
+    jobs = [
+        JobRequest(user=f"user{letter}", job_name=name) for letter in range(100) for name in ("a", "b", "c")
+    ]
+    for side in (True, False):
+        drawn = [is_control(job, 0.2) for job in jobs if is_enrolled(job, 50) is side]
+        assert 0.1 < sum(drawn) / len(drawn) < 0.3
+
+
+def test_a_brake_holds_over_rules_and_of_a_job_that_names_several_partitions_by_any() -> None:
+    config = site(Rule(name="pilot", mode="enforce"))
+    for brake in (EVERYTHING, partition_brake("gpu"), family_brake("ann", "fit_12")):
+        facts = SiteFacts(brakes=frozenset({brake}))
+        terms = terms_for(JobRequest(user="ann", job_name="fit_7", partition="main,gpu"), config, facts)
+        assert (terms.mode, terms.rule, terms.brake) == ("observe", "pilot", brake)
+        free = terms_for(JobRequest(user="bob", job_name="fit_7", partition="main"), config, facts)
+        assert (free.mode == "enforce") is (brake != EVERYTHING)
+
+
+def test_a_job_that_names_no_partition_stands_still_with_the_default_one() -> None:
+    partitions = {"main": Partition(is_default=True), "gpu": Partition()}
+    for name, mode in (("main", "observe"), ("gpu", "enforce")):
+        facts = SiteFacts(partitions=partitions, brakes=frozenset({partition_brake(name)}))
+        assert terms_for(JobRequest(user="ann"), site(mode="enforce"), facts).mode == mode
 
 
 def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:

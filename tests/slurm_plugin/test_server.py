@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from accounting.errors import ServiceError
+from slurm_plugin.service.connections import SLOW_S
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_reply
-from slurm_plugin.service.server import SLOW_S, bind_socket
+from slurm_plugin.service.server import bind_socket
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.asking import KNOWN, ask, connect, install, line_of, reply
 
@@ -28,6 +29,15 @@ def test_the_service_answers_and_stops_cleanly(site: Site, trained_model: Traine
     assert service.returncode == 0
     assert not site.socket.exists()
     assert b"Traceback" not in log
+
+
+def test_a_service_that_ends_leaves_the_socket_of_the_one_in_its_place(site: Site) -> None:
+    first = site.serve()
+    site.socket.unlink()
+    with bind_socket(site.socket, 0o600):
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=PATIENCE_S)
+        connect(site.socket).close()
 
 
 def test_a_connection_is_kept_for_line_after_line(site: Site, trained_model: TrainedModel) -> None:

@@ -22,16 +22,12 @@ from models.demand import training
 from slurm_plugin.cli.predict import input_of, read_script
 from slurm_plugin.config import Inputs
 from slurm_plugin.policy.submission import Submission
-from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of, decide, reply_to
+from slurm_plugin.service.decide import decide, reply_to
 from slurm_plugin.service.protocol import decode_reply
 from tests.builders import past
 from tests.conftest import PATIENCE_S, Site, TrainedModel
-from tests.slurm_plugin.asking import KNOWN, asked, handler_of, install, line_of, model_of
+from tests.slurm_plugin.asking import KNOWN, asked, handler_of, install, line_of, model_in_use, model_of
 from tests.slurm_plugin.test_input_sizes import wait_long
-
-# A fifth of a second where nothing else runs.
-NEW_MODEL_S = 5.0
 
 
 def test_a_new_model_is_used_soon_and_a_damaged_one_never(site: Site, trained_model: TrainedModel) -> None:
@@ -44,7 +40,7 @@ def test_a_new_model_is_used_soon_and_a_damaged_one_never(site: Site, trained_mo
     registry.promote(site.models, new)
     promoted = time.monotonic()
     while model_of(site) != new:
-        assert time.monotonic() - promoted < NEW_MODEL_S
+        assert time.monotonic() - promoted < PATIENCE_S
         time.sleep(0.02)
     damaged = training.save(trained, site.models, 2.1e9)
     (site.models / damaged / "history.json").write_bytes(b"{}")
@@ -54,7 +50,7 @@ def test_a_new_model_is_used_soon_and_a_damaged_one_never(site: Site, trained_mo
     registry.promote(site.models, trained_model.version)
     promoted = time.monotonic()
     while model_of(site) != trained_model.version:
-        assert time.monotonic() - promoted < NEW_MODEL_S
+        assert time.monotonic() - promoted < PATIENCE_S
         time.sleep(0.02)
     service.send_signal(signal.SIGTERM)
     _, log = service.communicate(timeout=PATIENCE_S)
@@ -75,8 +71,7 @@ def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedM
     config = site.configure(mode="enforce")
     script = site.folder / "fit"
     script.write_text("#!/bin/sh\n#SBATCH -c 8 --mem=8000\n#SBATCH --gres=gpu:4\nsrun ./fit --all\n")
-    model = CurrentModel(site.models, chain_settings_of(config))
-    model.refresh()
+    model = model_in_use(config)
     as_hooked = msgspec.structs.replace(KNOWN, script=script.read_text())
     served = reply_to("7", decide(as_hooked, model.predictor, config, "d", 0.0)).grant
     predicted = subprocess.run(

@@ -51,13 +51,24 @@ def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, ru
     ("text", "code", "reason"),
     [
         ("nonsense = 1\n" + SCENARIO, 2, "nonsense"),
-        (SCENARIO.replace('"easy"', '"easier"'), 1, "no policy is called easier"),
+        ("placment = 'whole'\n" + SCENARIO, 2, "unknown field `placment`; did you mean `placement`"),
+        (SCENARIO.replace('"easy"', '"easier"'), 2, "no policy is called easier"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: int, reason: str) -> None:
     file = tmp_path / "s.toml"
     file.write_text(text)
     assert_one_line(run("simulate", str(file)), code, reason)
+
+
+def test_what_is_wrong_with_the_command_is_said_before_anything_is_read(tmp_path: Path, run: Run) -> None:
+    missing = str(tmp_path / "none.toml")
+    assert_one_line(
+        run("simulate", missing, "--policy", "nope"), 2, "no policy is called nope; there are fifo"
+    )
+    drawn = run("simulate", missing, "--plot", "x.nonsense")
+    assert (drawn.code, "give a file ending in .png, .svg, .pdf" in drawn.err) == (2, True)
+    assert_one_line(run("simulate", missing), 2, "there is no scenario")
 
 
 def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:

@@ -1,16 +1,31 @@
 """The units an admin installs, as systemd itself reads them."""
 
+import ctypes.util
+import os
+import re
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from slurm_plugin.config import Advisor
 from slurm_plugin.slurm.factor_log import STATE
+from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.asking import install, reply
 
 UNITS = Path(__file__).parents[2] / "etc" / "systemd"
 INSTALLED = "/opt/rightsizer/bin/rightsizer"
+# What systemd calls exposure, from 0 to 10. docs/security.md says what the two that need more need it for.
+MOST_EXPOSED = 1.0
+MORE_EXPOSED = {"rightsizer-clients.service": 1.2, "rightsizer-collect.service": 1.1}
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here (Debian: systemd)"
+)
 
 
 @pytest.fixture
@@ -22,7 +37,7 @@ def units(tmp_path: Path) -> list[Path]:
     return sorted(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+@needs_systemd
 def test_systemd_finds_nothing_wrong_with_any_unit(units: list[Path]) -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *map(str, units)],
@@ -34,7 +49,13 @@ def test_systemd_finds_nothing_wrong_with_any_unit(units: list[Path]) -> None:
     assert (ours, done.returncode) == ([], 0), done.stderr
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+def test_what_runs_once_may_not_run_for_ever() -> None:
+    once = [text for unit in UNITS.glob("*.service") if "Type=oneshot" in (text := unit.read_text("utf-8"))]
+    assert len(once) == 4
+    assert [re.search(r"^TimeoutStartSec=\d+(min|h)$", text, re.MULTILINE) for text in once].count(None) == 0
+
+
+@needs_systemd
 def test_systemd_sees_what_is_wrong(units: list[Path]) -> None:
     (train,) = (unit for unit in units if unit.name == "rightsizer-train.service")
     train.write_text(
@@ -49,7 +70,11 @@ def test_systemd_sees_what_is_wrong(units: list[Path]) -> None:
 def test_training_first_reads_accounting_and_every_timer_has_its_service() -> None:
     lines = (UNITS / "rightsizer-train.service").read_text(encoding="utf-8").splitlines()
     commands = [line for line in lines if line.startswith("ExecStart=")]
-    assert commands == [f"ExecStart={INSTALLED} ingest", f"ExecStart={INSTALLED} train"]
+    assert commands == [
+        f"ExecStart={INSTALLED} ingest",
+        f"ExecStart={INSTALLED} train",
+        f"ExecStart={INSTALLED} ingest --prune",
+    ]
     assert all(timer.with_suffix(".service").exists() for timer in UNITS.glob("*.timer"))
 
 
@@ -60,3 +85,50 @@ def test_an_advisor_that_stops_or_dies_leaves_nothing_behind() -> None:
     assert f"ExecStart={INSTALLED} advise --undo --expired" in lease
     # Both look at the folder that the configuration names by default.
     assert f"ConditionPathExists={Advisor().directory}/{STATE}" in lease
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.stem)
+def test_no_unit_may_more_than_it_needs(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    if found is None and "unrecognized option" in done.stderr:
+        pytest.skip("this systemd-analyze looks at no files (systemd before 250)")
+    assert found, done.stdout + done.stderr
+    assert float(found[1]) <= MORE_EXPOSED.get(unit.name, MOST_EXPOSED), done.stdout
+
+
+def confined(unit: str, site: Site, *words: str) -> subprocess.Popen[bytes]:
+    """Start a command of ours under the system calls of a unit."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.slurm_plugin.confined", str(UNITS / unit), *site.command(*words)],
+        env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@needs_systemd
+@pytest.mark.skipif(ctypes.util.find_library("seccomp") is None, reason="there is no libseccomp here")
+def test_the_service_answers_under_the_system_calls_of_its_unit(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    service = confined("rightsizer.service", site, "serve")
+    site.running.append(service)
+    until_s = time.monotonic() + PATIENCE_S
+    while not site.socket.exists():
+        assert service.poll() is None, service.communicate()[1].decode()
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    status = Path(f"/proc/{service.pid}/status").read_text(encoding="utf-8")
+    assert "Seccomp:\t2" in status, "the filter is not in force"
+    assert reply(site).grant.mem_per_node_mib
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(PATIENCE_S) == 0

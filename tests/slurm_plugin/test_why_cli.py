@@ -3,7 +3,6 @@
 import json
 import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,14 +14,11 @@ from accounting.store.records import read_decision, write_decisions
 from accounting.token import find_token
 from models import registry
 from models.demand.prediction import ChainSettings
-from slurm_plugin.service.answers import Answers
-from slurm_plugin.service.current_facts import CurrentFacts
-from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of, chain_settings_then, recorded_settings
-from slurm_plugin.service.journal import Journal
-from slurm_plugin.service.protocol import Request, decode_reply, encode_request
+from slurm_plugin.service.decide import chain_settings_then, recorded_settings
+from slurm_plugin.service.protocol import decode_reply
 from tests.builders import FakeSacct, SacctRow, job_line, step_line, submission
 from tests.conftest import Site, TrainedModel
+from tests.slurm_plugin.asking import asked, handler_of, line_of
 from tests.slurm_plugin.conftest import Run
 
 JOB = submission(name="brandnew", script="", cpus_per_task=8, mem_per_node_mib=8000)
@@ -52,13 +48,7 @@ def fed(site: Site, trained_model: TrainedModel, run: Run) -> Site:
 
 def decided(site: Site) -> str:
     """Let the service answer the job; return its token."""
-    config = site.config
-    model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
-    model.refresh()
-    handle = Answers(config, model, CurrentFacts(config), Journal(Path(config.service.journal))).handle
-    sent: list[bytes] = []
-    assert handle(encode_request(Request(v=1, id="7", kind="submit", job=JOB)), sent.append)
-    return decode_reply(sent[0]).token
+    return decode_reply(asked(handler_of(site), line_of(JOB))).token
 
 
 def decision_of(site: Site, token: str) -> Decision:

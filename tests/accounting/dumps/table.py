@@ -78,4 +78,5 @@ def together(parts: list[Records]) -> Records:
         quarantined=tuple(line for part in parts for line in part.quarantined),
         unfinished=sum(part.unfinished for part in parts),
         missing=tuple(line for part in parts for line in part.missing),
+        cut_off="".join(part.cut_off for part in parts),
     )

@@ -6,12 +6,14 @@ import csv
 import gzip
 import io
 import os
+import re
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
+from accounting.dumps.heading import SACCT_COMMAND, missing, read_heading
 from accounting.dumps.read import read_dump
 from accounting.dumps.rows import REACH_LINES
 from accounting.errors import DumpError
@@ -88,6 +90,14 @@ def test_what_is_missing_is_said_with_what_it_costs(tmp_path: Path) -> None:
     for column in ("JobIDRaw", "Cluster", "User", "Partition", "Start, End", "AllocCPUS", "MaxRSS", "steps"):
         assert column in said
     assert read(tmp_path, text([row, row], few)).jobs.equals(first.jobs)
+
+
+def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
+    columns = tuple(name for name in COLUMNS if name != "Cluster")
+    told = "\n".join(read(tmp_path, text([job(), step()], columns)).missing)
+    assert "give `--cluster NAME`, the same for every dump of it, or jobs count twice" in told
+    given = msgspec.structs.replace(SETTINGS, cluster="blue")
+    assert "Cluster" not in "\n".join(read(tmp_path, text([job(), step()], columns), given).missing)
 
 
 def test_nothing_is_missing_where_all_is_there(tmp_path: Path) -> None:
@@ -268,12 +278,21 @@ def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
     assert records.steps["job"].to_pylist() == list(range(count))
     assert len(records.quarantined) == 1
     assert "cut off" in records.quarantined[0].reason
+    assert "was cut off at line" in records.cut_off
 
 
 def test_a_last_line_without_an_end_is_not_believed(tmp_path: Path) -> None:
     records = read(tmp_path, text([*numbered(99), job(), step()])[:-1])
     assert records.jobs["job_id"].to_pylist() == [99]
     assert "cut off" in records.quarantined[0].reason
+    assert "has no last newline" in records.cut_off
+
+
+@pytest.mark.parametrize("delimiter", ["|", ","])
+def test_a_line_that_was_cut_off_is_not_taken_for_a_missing_newline(tmp_path: Path, delimiter: str) -> None:
+    whole = text([job(ReqTRES="cpu=4", AllocTRES="cpu=4")], delimiter=delimiter).replace("cpu=4,", "cpu=4")
+    assert read(tmp_path, whole).cut_off == ""
+    assert "was cut off at line 2" in read(tmp_path, whole[:-40]).cut_off
 
 
 def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
@@ -293,6 +312,7 @@ def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
         (text([job()]).split("\n", 1)[1].encode(), "--noheader"),
         (text([job()], ("JobIDRaw", "User", "Submit")).encode(), "State"),
         (text([job()], ("JobIDRaw", "State", "Submit")).encode(), "ElapsedRaw"),
+        (text([job()], ("JobIDRaw", "State", "Submit")).encode(), "sacct --allusers .* --format=JobIDRaw,"),
         (b"\x1f\x8bjunkjunkjunk", "damaged"),
         (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:-8] + b"\x00" * 8, "damaged"),
     ],
@@ -326,6 +346,29 @@ def test_the_job_table_of_slurmdbd(tmp_path: Path) -> None:
         3600,
         8192,
     )
+
+
+def test_numbers_that_may_count_gpus_are_named(tmp_path: Path) -> None:
+    line = (
+        "id_job,state,time_submit,time_start,time_end,tres_req,tres_alloc\n"
+        '7,3,1700000000,1700000060,1700000160,"1=4,2=8192,4=1,5=4","1=8,2=16384,4=2,6=3,7=4,8=5,1001=2,1002=3"\n'
+    )
+    for gpu_tres, gpus, said in ((), None, "TRES 1001,1002:"), ((1001,), 2, "TRES 1002:"):
+        records = read(tmp_path, line, msgspec.structs.replace(SETTINGS, gpu_tres=gpu_tres))
+        assert records.jobs["alloc_gpus"].to_pylist() == [gpus]
+        assert said in records.missing[-1]
+    told = read(tmp_path, line, msgspec.structs.replace(SETTINGS, gpu_tres=(1001, 1002)))
+    assert told.jobs["alloc_gpus"].to_pylist() == [3]
+    assert "TRES 100" not in "\n".join(told.missing)
+
+
+def test_the_command_that_is_advised_makes_a_dump_that_lacks_nothing() -> None:
+    asked = re.search(r"--format=(\S+)", SACCT_COMMAND)
+    assert asked
+    assert missing(read_heading("\x1f".join(asked[1].split(",")))) == ()
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "analyst.md").read_text()
+    said = "".join(line.strip().removesuffix("\\") for line in guide.splitlines())
+    assert SACCT_COMMAND.replace(" ", "") in said.replace(" ", "")
 
 
 def test_numbers_of_slurmdbd_that_became_decimal_are_no_steps(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from accounting.store.database import open_store
 from accounting.store.records import write_attempts
-from slurm_plugin.config import load_config
+from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES

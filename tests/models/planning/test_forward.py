@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from models.planning.cells import cells_of, slurm_order
 from models.planning.forward import Until
-from models.planning.futures import likely_future, look_ahead
+from models.planning.futures import BY_ITSELF, IN_ALL, Doubt, drawn_future, likely_future, look_ahead
 from models.planning.problem import Coming, Machine, Problem
 from models.planning.rollout import expected_starts, places_of
 from models.scheduling.availability import Window
@@ -221,7 +221,7 @@ def test_who_is_to_come_first_does_so_from_then_on() -> None:
     problem = problem_of(*pending)
     cells = cells_of(problem)
     future = likely_future(problem, cells)
-    found = look_ahead(cells, numpy.arange(3.0), future, [Until()], {2: 50.0})
+    found = look_ahead(cells, numpy.arange(3.0), future, [Until()], numpy.array([math.inf, math.inf, 50.0]))
     assert found.first_s.tolist() == [0.0, 200.0, 100.0]
 
 
@@ -242,3 +242,26 @@ def test_intervals_widen_with_what_is_not_known() -> None:
     assert expected_starts(known, 20)[1].high_s == 100.0
     span = expected_starts(wide, 20)[1]
     assert span.low_s < span.start_s == 100.0 < span.high_s <= 1000.0
+
+
+def test_what_a_user_is_guessed_wrong_of_is_wrong_of_all_his_jobs() -> None:
+    jobs = [job(at, user=at % 2, run_s=100.0, limit_s=10_000.0) for at in range(1, 201)]
+    problem = problem_of(*jobs)
+    cells, draw = cells_of(problem), numpy.random.default_rng(1)
+
+    def alike(doubt: Doubt) -> float:
+        """Return the correlation of two jobs of one user, each drawn without what all draws have in common."""
+        runs = numpy.log([drawn_future(problem, cells, (), draw, doubt).run_s[:4] for _ in range(400)])
+        assert abs(numpy.corrcoef(runs[:, 0], runs[:, 1])[0, 1]) < 0.15
+        return float(numpy.corrcoef(runs[:, 0], runs[:, 2])[0, 1])
+
+    assert abs(alike(BY_ITSELF)) < 0.15
+    assert 0.3 < alike(IN_ALL) < 0.7
+
+
+def test_what_runs_may_end_far_sooner_or_later_than_likely() -> None:
+    problem = problem_of(job(1, cpus=4), running=(holding(0, 4, 600.0, 86_400.0),))
+    cells, draw = cells_of(problem), numpy.random.default_rng(1)
+    left_s = [drawn_future(problem, cells, (), draw, IN_ALL).ends_s[0][0] for _ in range(400)]
+    assert numpy.quantile(left_s, 0.05) < 600.0 / 4
+    assert 600.0 * 4 < numpy.quantile(left_s, 0.95) < 600.0 * 12

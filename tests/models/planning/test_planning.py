@@ -45,7 +45,9 @@ def test_the_short_ones_come_before_the_big_one() -> None:
     # As it is the shorts wait from 36,000 s on: their slowdowns are 601, 602, …; 1, 2, … without the big one.
     assert found.tried[0].value == pytest.approx((1 + sum(601 + at for at in range(20))) / 21)
     after = (1 + 1200 / LONG_S + sum(1 + at for at in range(20))) / 21
-    assert found.gain == pytest.approx(1 - after / found.tried[0].value)
+    # No slowdown is below 1: that is no order's merit.
+    before = found.tried[0].value
+    assert found.gain == pytest.approx((before - after) / (before - 1))
     assert found.order in found.why
 
 
@@ -98,6 +100,28 @@ def test_who_would_have_started_long_ago_without_us_comes_first(
         assert found.jobs[0].start_s <= unmoved_start_s + Bounds().most_delay_s
 
 
+@pytest.mark.parametrize(("left_s", "most_s"), [(600.0, 300.0), (10_000.0, 1200.0), (-60.0, 0.0)])
+def test_who_has_a_deadline_keeps_half_of_what_he_has_left_before_slurm_gives_him_up(
+    left_s: float, most_s: float
+) -> None:
+    problem = big_ahead_of_short()
+    first = msgspec.structs.replace(problem.pending[0], deadline_s=LONG_S + left_s)
+    found = plan(msgspec.structs.replace(problem, pending=(first, *problem.pending[1:])), Bounds())
+    assert bool(found.changes) == (most_s > 0)
+    assert found.jobs[0].start_s <= most_s
+
+
+def test_who_would_miss_his_deadline_comes_first_where_that_is_what_the_site_wants() -> None:
+    longs = [job(1 + at, run_s=LONG_S, cpus=4) for at in range(6)]
+    problem = Problem(
+        machines=(machine(4),), pending=(*longs, job(9, run_s=60.0, cpus=4, deadline_s=1800.0)), running=()
+    )
+    found = plan(problem, Bounds(objective="deadlines", horizon_s=20 * LONG_S))
+    assert found.tried[0].value == pytest.approx(1 / 7)
+    assert found.order == "earliest deadline"
+    assert found.jobs[6].start_s == 0.0
+
+
 def test_a_lever_too_short_is_not_pulled() -> None:
     found = plan(big_ahead_of_short(), Bounds(most_factor=0))
     assert (found.order, found.changes) == (AS_IS, ())
@@ -136,6 +160,38 @@ def test_a_plan_that_still_holds_changes_nothing() -> None:
     second = plan(msgspec.structs.replace(problem, pending=again), Bounds())
     assert (second.order, second.changes) == (IN_FORCE, ())
     assert second.gain > 0.5
+
+
+def test_what_was_waited_already_makes_no_gain_small() -> None:
+    found = plan(big_ahead_of_short(waited_s=60 * 86_400.0), Bounds())
+    assert found.gain > 0.9
+    # Of the whole slowdown it is less than a hundredth: the shorts come ten hours sooner.
+    assert 0.01 * found.tried[0].value > LONG_S / 60.0
+
+
+def test_what_is_in_force_stays_while_it_is_better_by_little() -> None:
+    problem = big_ahead_of_short()
+    first = plan(problem, Bounds())
+    again = tuple(
+        msgspec.structs.replace(one, factor=planned.after)
+        for one, planned in zip(problem.pending, first.jobs, strict=True)
+    )
+    most = Bounds(least_gain=0.999)
+    assert plan(problem, most).order == AS_IS
+    assert plan(msgspec.structs.replace(problem, pending=again), most).order == IN_FORCE
+
+
+def test_drawn_runs_do_not_say_how_slow_a_job_is() -> None:
+    """Who waited for days and might run for a second only would outweigh all others."""
+    wide = tuple(
+        job(1 + at, cpus=4, run_s=600.0, upper_s=LONG_S, waited_s=86_400.0 * (9 - at)) for at in range(6)
+    )
+    problem = Problem(machines=(machine(4),), pending=wide, running=())
+    sunk = sum(86_400.0 * (9 - at) / 600.0 + 1 for at in range(6)) / 6
+    for seed in range(1, 6):
+        found = plan(problem, Bounds(), seed=seed).tried[0]
+        # At most all six are drawn to run for ten hours.
+        assert sunk < found.value < sunk + 6 * LONG_S / 600.0
 
 
 def test_what_a_forecast_expects_makes_room_for_it() -> None:

@@ -199,8 +199,8 @@ def test_starts_are_those_that_were_and_those_that_are_foreseen() -> None:
         Problem(machines=ONE.machines, pending=(job(1), job(5)), running=()), shadows, ONE, 1e6, {1: 1}
     )
     assert [one.unmoved_start_s for one in problem.pending] == [-10.0, math.inf]
-    # The first has waited so long; what the other will have waited really does not matter any more.
-    assert problem.longest_wait_s == 50.0
+    # The first waited 50 s; the other, which runs already, would wait still.
+    assert problem.longest_wait_s == 60.0
 
 
 def test_of_an_array_the_next_task_counts() -> None:

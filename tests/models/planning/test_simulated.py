@@ -9,6 +9,8 @@ import pytest
 from bench.advisor_expectations import Learned, Perfect
 from models.planning.problem import Bounds, Plan
 from models.planning.simulated import Asked, PlannedAdvice, asked_of, priority_of
+from models.scheduling.placement import equal_larger
+from models.scheduling.room import Room
 from models.simulation.engine import Hooks, Policy, simulate
 from models.simulation.hooks import Moving
 from models.simulation.nodes import Node, cluster_of
@@ -86,6 +88,34 @@ def test_the_same_seed_gives_the_same_plans() -> None:
     assert advised(jobs, forecast=True)[1] == advised(jobs, forecast=True)[1]
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_what_would_be_without_us_is_what_easy_does_also_with_jobs_of_several_nodes(seed: int) -> None:
+    cluster, draw, number = cluster_of([Node(cpus=4, mem_mib=4, count=3)]), numpy.random.default_rng(seed), 25
+    cpus = draw.integers(1, 13, number)
+    jobs = workload(
+        [float(job) for job in range(number)],
+        draw.integers(10, 1000, number).astype(float),
+        numpy.stack([cpus * 1000, cpus, 0 * cpus], axis=1),
+        limit_s=numpy.full(number, 1000.0),
+    )
+    placement = equal_larger(Room.of(cluster.capacity))
+    alone = simulate(jobs, cluster, Policy(start="easy", placement=placement))
+    asked = asked_of(jobs, [0] * number, cluster)
+    assert {job.nodes for job in asked} == {1, 2, 3}
+    advice = PlannedAdvice(asked, cluster, BOUNDS, Perfect(jobs.run_s))
+    now_s = number * 1.0
+    for job in range(number):
+        advice.came(job, job * 1.0)
+    running = [
+        Moving(run.number, run.start_s, run.parts) for run in alone.runs if run.start_s <= now_s < run.end_s
+    ]
+    waiting = {job: job * 1.0 for job in range(number) if alone.start_s[job] > now_s}
+    found = advice.problem(now_s, waiting, running)
+    assert {job.job_id: now_s + job.unmoved_start_s for job in found.pending} == pytest.approx(
+        {job: alone.start_s[job] for job in waiting}
+    )
+
+
 def advice_on(jobs: list[Asked], bounds: Bounds = BOUNDS) -> PlannedAdvice:
     return PlannedAdvice(jobs, CLUSTER, bounds, Learned())
 
@@ -110,25 +140,29 @@ def test_a_problem_says_what_waits_what_runs_and_what_would_be_without_us() -> N
     assert (running.ran_s, running.limit_left_s, running.likely_left_s) == (40.0, 60.0, 60.0)
     # Job 1 is expected at 100, job 2 when that has run its limit.
     assert [job.unmoved_start_s for job in found.pending] == [60.0, 660.0]
-    # Half of the two wait 90 s, half 680 s.
-    assert found.longest_wait_s == (90.0 + 680.0) / 2
+    # Who waits longest of the two, 680 s, is who may have a wrong forecast.
+    assert found.longest_wait_s == 90.0
     # Really the second goes first, once the first has run 80 s; without us the other runs since then.
     advice.ended(0, 80.0, 0.0)
     found = advice.problem(120.0, {1: 10.0}, [Moving(2, 80.0, ((0, (4000, 4, 0)),))])
     assert [job.unmoved_start_s for job in found.pending] == [-40.0]
-    # From 80 on, when job 1 had waited 70 s, it is not certain what would be: it has not run yet.
-    assert found.longest_wait_s == 70.0
+    # From 80 on, when job 1 had waited 70 s, it is not certain what would be: it has not run yet. As far as is known
+    # job 2 waits still.
+    assert found.longest_wait_s == 100.0
 
 
-def test_a_run_is_expected_of_who_asks_alike_else_of_the_user_else_the_limit() -> None:
+def test_a_run_is_expected_of_who_asks_alike_else_of_the_user_else_of_that_limit_else_it_is_the_limit() -> (
+    None
+):
     expectation = Learned()
-    alike, other, stranger = asked(0), asked(1, cpus=1), asked(2, user=1)
+    alike, other, stranger = asked(0), asked(1, cpus=1, limit_s=900.0), asked(2, user=1, limit_s=700.0)
     assert expectation.run_s(alike) == (600.0, 600.0)
     for end_s in (100.0, 200.0, 300.0):
         expectation.ended(alike, 50.0, end_s)
     likely_s, upper_s = expectation.run_s(alike)
     assert (likely_s, 50.0 <= upper_s < 600.0) == (50.0, True)
     assert expectation.run_s(other)[0] == 50.0
-    assert expectation.run_s(stranger) == (600.0, 600.0)
+    assert expectation.run_s(asked(3, user=1))[0] == 50.0
+    assert expectation.run_s(stranger) == (700.0, 700.0)
     assert 0 < expectation.left_s(alike, 20.0) < 50.0
-    assert expectation.left_s(stranger, 20.0) == 580.0
+    assert expectation.left_s(stranger, 20.0) == 680.0

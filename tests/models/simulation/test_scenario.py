@@ -127,9 +127,9 @@ def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> Non
 
 
 def test_a_policy_that_there_is_not_is_named() -> None:
-    with pytest.raises(ModelError, match="no policy is called fif; there are fifo"):
+    with pytest.raises(ConfigError, match="no policy is called fif; there are fifo"):
         policies(["fif"], "whole")
-    with pytest.raises(ModelError, match="no placement"):
+    with pytest.raises(ConfigError, match="no placement"):
         policies(["fifo"], "somewhere")
 
 

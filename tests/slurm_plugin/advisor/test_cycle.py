@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from accounting.advice import Cycle, decode_cycle
 from accounting.errors import SlurmError, StoreError
 from models.planning import planning
+from models.planning.interval_calibration import Calibration, Reach
 from models.planning.problem import Bounds, Coming, Plan, Problem
 from models.planning.shadow import OLDEST_S
 from slurm_plugin.advisor import cycle as cycle_module
@@ -231,6 +232,43 @@ def test_a_forecast_that_fails_stops_no_plan(make: MakeAdvisor, caplog: pytest.L
     outcome = Advisor(replace(make().means, forecast=away)).cycle()
     assert outcome.changes
     assert "the store is away" in caplog.text
+
+
+def test_intervals_are_calibrated_by_what_came_in_the_table_and_in_the_journal(
+    make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
+) -> None:
+    rolled = make(apply=False, keeps=False).cycle()
+    wide = (Reach(low_log=2.0, high_log=2.0, trust=1.0),) * 4
+    asked: list[Snapshot] = []
+
+    def known(snapshot: Snapshot) -> Calibration:
+        asked.append(snapshot)
+        return wide
+
+    outcome = Advisor(replace(make(apply=False).means, past_starts=known)).cycle()
+    assert asked == [queue.snapshot]
+    assert outcome.changes == rolled.changes
+    late = [job for job in rolled.plan.jobs if 600 < job.start_s < 86_400]
+    found = {job.job_id: job for job in outcome.plan.jobs}
+    assert late
+    assert all(found[job.job_id].high_s > 5 * job.start_s for job in late if job.high_s < 86_400)
+    (written,) = journaled(tmp_path)
+    told = {job.job_id: job.high_s for job in written.jobs if job.high_s is not None}
+    assert told == {number: NOW_S + found[number].high_s for number in told}
+
+
+def test_a_past_that_cannot_be_read_stops_no_plan_and_is_said_once(
+    make: MakeAdvisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(_snapshot: Snapshot) -> Calibration:
+        raise StoreError("the store is away; start it")
+
+    advisor = Advisor(replace(make(apply=False).means, past_starts=away))
+    rolled = make(apply=False, keeps=False).cycle()
+    outcome = advisor.cycle()
+    assert outcome.plan == rolled.plan
+    advisor.cycle()
+    assert caplog.text.count("the store is away") == 1
 
 
 class Rounds:

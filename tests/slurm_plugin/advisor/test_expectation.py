@@ -56,8 +56,8 @@ def predictor_of(walls_s: Sequence[int]) -> Predictor:
 def test_without_a_model_or_evidence_the_limit_counts_and_that_is_said() -> None:
     none = Expectations(None).run_time(waiting(1))
     assert (none.likely_s, none.upper_s, none.basis) == (3600, 3600, "its limit, since there is no model yet")
-    stranger = Expectations(predictor_of([100] * 9)).run_time(waiting(1, user="bob"))
-    assert stranger.likely_s == 3600
+    stranger = Expectations(predictor_of([100] * 9)).run_time(waiting(1, user="bob", limit_s=1800))
+    assert stranger.likely_s == 1800
     assert "no finished job like it" in stranger.basis
 
 
@@ -69,6 +69,21 @@ def test_jobs_run_as_long_as_those_like_them_and_never_beyond_their_limit() -> N
     assert found.jobs == 9
     short = expectations.run_time(waiting(2, limit_s=60))
     assert (short.likely_s, short.upper_s) == (60, 60)
+
+
+def test_of_an_unknown_job_its_user_tells_else_who_had_the_same_limit() -> None:
+    expectations = Expectations(predictor_of([100] * 9))
+    limit_s = ended(100, 0).row.limit_s
+    users, others = (
+        expectations.run_time(waiting(1, user=user, name="new", limit_s=limit_s)) for user in ("ann", "bob")
+    )
+    assert (users.likely_s, users.basis) == (100, "9 earlier jobs of ann")
+    assert (others.likely_s, others.basis) == (100, "9 earlier jobs of anybody with the same limit")
+    assert expectations.predictor
+    for number in range(30, 50):
+        one = ended(1000, number)
+        expectations.predictor.join(past_request(one), past_job(one))
+    assert expectations.run_time(waiting(1, user="bob", name="new", limit_s=limit_s)).likely_s == 1000
 
 
 def test_what_joins_counts_at_once_and_what_did_not_change_is_not_asked_again(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy
 import pytest
 from hypothesis import given
@@ -45,6 +47,22 @@ def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out
     partitions = (PartitionState(name="batch"), PartitionState(name="closed", up=False))
     only = problem(snapshot(waiting(1, **fields), partitions=partitions)).pending[0]
     assert (only.kept, only.out) == (kept, out)
+
+
+@pytest.mark.parametrize(
+    ("fields", "start_by_s"),
+    [
+        ({}, math.inf),
+        ({"deadline_s": NOW_S + 5000}, 1400.0),
+        ({"deadline_s": NOW_S + 5000, "least_limit_s": 600}, 4400.0),
+        ({"deadline_s": NOW_S + 5000, "least_limit_s": 7200}, 1400.0),
+        ({"deadline_s": NOW_S + 5000, "limit_s": None}, 5000.0),
+        ({"deadline_s": NOW_S + 3000}, -600.0),
+    ],
+)
+def test_a_deadline_says_by_when_a_job_has_to_start(fields: dict[str, object], start_by_s: float) -> None:
+    only = problem(snapshot(waiting(1, **fields))).pending[0]
+    assert (only.start_by_s, only.kept) == (start_by_s, "")
 
 
 def test_slurms_own_priority_has_no_factor_in_it() -> None:

@@ -16,7 +16,9 @@ from models.demand.prediction import ChainSettings, Predictor
 from models.history import History, past_job, request_of
 from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
-from slurm_plugin.config import Advisor, Config, Models, Service
+from slurm_plugin.brakes.pulled import Pulled, pulled_file
+from slurm_plugin.config import Advisor, Brakes, Config, Models, Service
+from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import decide
 from slurm_plugin.service.journal import Journal
@@ -46,7 +48,8 @@ class Site:
         self.journal = folder / "journal"
         self.config = Config(
             mode="enforce",
-            service=Service(journal=str(self.journal)),
+            service=Service(journal=str(self.journal), limits_needed=False),
+            brakes=Brakes(directory=str(folder / "brakes")),
             models=Models(directory=str(folder / "models")),
             advisor=Advisor(**advisor),
         )
@@ -158,6 +161,24 @@ def test_who_starts_now_is_left_but_an_array_is_not(site: Site) -> None:
     site.late.run(snapshot(single, array), taken, frozenset({1, 2}))
     assert [one.job_id for one in taken.changes] == [2]
     assert site.late.left == {"starts-now": 1}
+
+
+def test_a_brake_gives_back_to_whoever_waits_a_bounded_number_a_cycle(tmp_path: Path) -> None:
+    site = Site(tmp_path, most_changes=2)
+    site.learn(200.0)
+    jobs = [site.submitted(number, known=True) for number in (1, 2, 3)]
+    taken = Taken()
+    assert site.late.run(snapshot(*jobs), taken, frozenset()) == []
+    assert site.late.left == {"fits": 3}
+    brake = family_brake("alice", "fit1")
+    pulled_file(site.config.brakes).pull(Pulled(brake=brake, time_s=0.0, why="by hand"))
+    site.late.refresh()
+    site.late.run(snapshot(*jobs), taken, frozenset())
+    assert [(one.job_id, one.mem_per_node_mib) for one in taken.changes] == [(3, 8000), (2, 8000)]
+    assert [(one.replaces, one.reason, one.applied) for one in site.recorded()] == [
+        ("d3", "braked", False),
+        ("d2", "braked", False),
+    ]
 
 
 def test_a_cycle_is_bounded(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from models.planning.problem import Pending
-from slurm_plugin.advisor.waiting import Needed, ahead_of, variants, why_it_waits
+from slurm_plugin.advisor.waiting import Needed, ahead_of, variants, why_it_waits, why_whole
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import REASONS, reason_of
 from tests.slurm_plugin.queued import waiting
@@ -17,6 +17,9 @@ PENDING = Pending(
     job_id=7, account=0, user=0, pools=frozenset({0}), priority=100, factor=0, demand=(8000, 8000, 0), limit_s=3600,
     likely_s=600, upper_s=900, waited_s=0,
 )  # fmt: skip
+
+
+DECIDED = "rightsizer/1;id=0a;mode=enforce;why={};asked=tasks:1,cpus:8,gpus:4{}"
 
 
 def changed(**values: Any) -> QueuedJob:
@@ -106,3 +109,12 @@ def test_nothing_is_proposed_that_is_not_less() -> None:
     assert [one.what for one in variants(PENDING, needs_all)] == ["as it is"]
     endless = msgspec.structs.replace(PENDING, limit_s=math.inf, demand=(1000, 0, 0))
     assert [one.what for one in variants(endless, Needed())] == ["as it is"]
+
+
+def test_who_is_not_cut_because_of_a_brake_is_told_so() -> None:
+    assert why_whole(changed(admin_comment="")) == ""
+    assert why_whole(changed(admin_comment=DECIDED.format("fits", ""))) == ""
+    whole = why_whole(changed(admin_comment=DECIDED.format("braked", "")))
+    assert whole.startswith("it has what it asked for, because cutting jobs like it is stopped")
+    few = why_whole(changed(admin_comment=DECIDED.format("braked", ";granted=gpus:1")))
+    assert few.startswith("it has what it asked for, but fewer GPUs, because")

@@ -11,7 +11,7 @@ from slurm_plugin.advisor.standing import CHANGED
 from slurm_plugin.recovery import judging
 from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
-from slurm_plugin.slurm.queue import Failed, Resize
+from slurm_plugin.slurm.queue import Failed, GiveBack
 from tests.builders import decision
 from tests.slurm_plugin.queued import waiting
 
@@ -42,7 +42,7 @@ def failed(state: str = "OUT_OF_MEMORY", *codes: str, requeues: bool = True, **f
     )
 
 
-def change_of(found: Recovery | str) -> Resize:
+def change_of(found: Recovery | str) -> GiveBack:
     assert isinstance(found, Recovery)
     assert found.requeue is not None
     return found.requeue.change
@@ -129,12 +129,43 @@ def test_where_cpus_stay_memory_comes_back_alone() -> None:
     assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
 
 
-def test_memory_by_gpu_is_lost() -> None:
-    asked = JobRequest(user="ann", gpus_per_node=2, mem_per_gpu_mib=4000)
-    run = failed(num_tasks=1, admin_comment=token(asked, Grant(mem_per_gpu_mib=500)))
-    found = judge(run)
+def by_gpu(*codes: str, grant: Grant, **fields: str) -> Failed:
+    """A job that asked for two GPUs a node and 4000 MiB for each; its record asks for what `fields` say."""
+    asked = JobRequest(user="ann", num_tasks=2, gpus_per_node=2, mem_per_gpu_mib=4000)
+    run = failed("FAILED", *codes, admin_comment=token(asked, grant))
+    return msgspec.structs.replace(run, gpu_fields=fields)
+
+
+LESS_BY_GPU = Grant(gpus_per_node=1, mem_per_gpu_mib=500)
+AS_LEFT = {"TresPerNode": "gres/gpu:1,gres/nic:1", "MemPerTres": "gres/gpu:500"}
+
+
+def test_gpus_and_memory_by_gpu_come_back_whatever_was_wanting() -> None:
+    change = change_of(judge(by_gpu("0:125", grant=LESS_BY_GPU, **AS_LEFT)))
+    assert (change.gpus_per_node, change.mem_per_gpu_mib) == (2, 4000)
+    assert (change.gpus_per_job, change.gpus_per_task, change.mem_per_node_mib) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**AS_LEFT, "TresPerNode": "gres/gpu:2"},
+        {**AS_LEFT, "MemPerTres": "gres/gpu:600"},
+        # Another way of asking: what he wants now is his own.
+        {"TresPerJob": "gres/gpu:1", "MemPerTres": "gres/gpu:500"},
+    ],
+)
+def test_whose_gpus_somebody_changed_is_left(fields: dict[str, str]) -> None:
+    assert judge(by_gpu("0:125", grant=LESS_BY_GPU, **fields)) == CHANGED
+
+
+def test_a_step_that_takes_what_was_exported_would_be_killed_again() -> None:
+    found = judge(by_gpu("1:0", "0:125", grant=LESS_BY_GPU, **AS_LEFT))
     assert isinstance(found, Recovery)
-    assert found.lost == judging.MEMORY_BY_GPU
+    assert (found.requeue, found.lost) == (None, judging.STEP_BY_GPU)
+    # `--gres` is not exported: an srun takes all the GPUs that the job then has, and what comes with them.
+    fewer = judge(by_gpu("1:0", "0:125", grant=Grant(gpus_per_node=1), TresPerNode="gres/gpu:1"))
+    assert change_of(fewer).gpus_per_node == 2
 
 
 def test_what_was_begun_is_continued_by_its_mark_alone() -> None:

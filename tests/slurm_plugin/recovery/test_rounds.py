@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.errors import SlurmError
+from accounting.decisions import Decision
+from accounting.errors import SlurmError, StoreError
+from accounting.wants import Said
 from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms
@@ -15,8 +17,9 @@ from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, parse_given_up
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from tests.builders import decision
 from tests.slurm_plugin.memory_queue import Killed
-from tests.slurm_plugin.recovery.test_judging import failed
+from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 
 
 class Controller:
@@ -29,7 +32,7 @@ class Controller:
         self.run: Failed | None = run
         self.writes: list[tuple[str, ...]] = []
         self.requeues = 0
-        self.refuses = ""
+        self.refuses, self.complaint = "", "Access/permission denied"
         self.dependents: list[Dependent] = []
         self.before_write: Callable[[int], None] = lambda _: None
         self.after_write: Callable[[int], None] = lambda _: None
@@ -61,7 +64,7 @@ class Controller:
         self.before_write(number)
         self.writes.append(tuple(words))
         if self.refuses and any(word.startswith(self.refuses) for word in words):
-            return "Access/permission denied"
+            return self.complaint
         assert self.run is not None
         if words[0] == "requeuehold":
             self._hold()
@@ -87,6 +90,10 @@ class Controller:
             self._set(admin_comment=fields["AdminComment"])
             return
         assert fields["StartTime"] == "now"
+        asked = {name: fields.pop(name) for name in [*fields] if "Tres" in name}
+        if asked:
+            assert self.run is not None
+            self.run = msgspec.structs.replace(self.run, gpu_fields={**self.run.gpu_fields, **asked})
         self._set(cpus_per_task=int(fields["CPUsPerTask"]), mem_per_node_mib=int(fields["MinMemoryNode"]))
 
     def _set(self, **fields: Any) -> None:
@@ -129,6 +136,18 @@ def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
     assert own.round() == recoverer(gate, tmp_path).round() == []
     assert len(gate.writes) == 4
     assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
+
+
+def test_gpus_come_back_in_the_same_step_as_all_else(tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(ASKED, gpus_per_task=4)
+    grant = msgspec.structs.replace(GRANT, gpus_per_task=1)
+    run = failed(admin_comment=token(asked, grant))
+    gate = Controller(msgspec.structs.replace(run, gpu_fields={"TresPerTask": "cpu=2,gres/gpu=1"}))
+    assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
+    assert_back(gate)
+    assert gate.run is not None
+    assert gate.run.gpu_fields == {"TresPerTask": "cpu=8,gres/gpu=4"}
+    assert [words[0] for words in gate.writes] == ["requeuehold", "update", "--uid=1000", "release"]
 
 
 @pytest.mark.parametrize("with_journal", [True, False])
@@ -190,6 +209,44 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     [entry] = entries(tmp_path)
     assert (entry.what, entry.user, entry.cpu_hours, entry.mem_gib_hours) == ("lost", "ann", 8.0, 4.0)
     assert "owed 8 CPU hours and 4 GiB hours; it could not come back by itself: its user" in told(entry)
+
+
+def decided_as(**fields: Any) -> Callable[[str, float], Decision | None]:
+    return lambda *_: decision(**{"request": ASKED, "grant": GRANT, "applied": True, **fields})
+
+
+def unreadable(_: str, submit_s: float) -> Decision | None:
+    raise StoreError(f"cannot read the journal of {submit_s}")
+
+
+@pytest.mark.parametrize(
+    ("decided", "hours"), [(decided_as(), 8.0), (lambda *_: None, 0.0), (unreadable, 0.0)]
+)
+def test_a_lost_journal_costs_nobody_his_job_but_the_hours_are_not_on_record(
+    tmp_path: Path, decided: Callable[[str, float], Decision | None], hours: float
+) -> None:
+    gate = Controller(failed(cpus=4, mem_mib=2048, start_s=1000.0, end_s=8200.0))
+    Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
+    assert_back(gate)
+    [entry] = entries(tmp_path)
+    assert (entry.what, entry.cpu_hours) == ("requeued", hours)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"request": msgspec.structs.replace(ASKED, user="bob")},
+        {"request": msgspec.structs.replace(ASKED, cpus_per_task=4)},
+        {"grant": msgspec.structs.replace(GRANT, mem_per_node_mib=700)},
+        {"applied": False},
+    ],
+)
+def test_a_token_that_is_not_its_decisions_brings_nothing_back(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    gate = Controller(failed())
+    found = Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided_as(**fields)).round()
+    assert (found, gate.writes, entries(tmp_path)) == ([], [], [])
 
 
 def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
@@ -311,3 +368,36 @@ def test_a_dependency_is_set_anew_as_it_was(dependency: str, anew: str) -> None:
 def test_only_who_was_given_up_is_read() -> None:
     lines = "8|1001|DependencyNeverSatisfied|afterok:7(failed)\n9|1001|Dependency|afterok:7(unfulfilled)\nx\n"
     assert parse_given_up(lines) == [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
+
+
+def test_output_is_read_of_those_alone_that_we_cut_and_that_fail_for_no_reason(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    def said_by(run: Failed) -> Said:
+        read.append(run.job.job_id)
+        return "said_no_memory"
+
+    def left(run: Failed) -> list[Outcome]:
+        journal = Journal(tmp_path / run.job.state)
+        return Recoverer(Controller(run), journal, apply=True, most=9, said_by=said_by).round()
+
+    assert [outcome.run.job.job_id for outcome in left(failed("OUT_OF_MEMORY"))] == [7]
+    assert left(failed("FAILED", "1:0", admin_comment="jobstats")) == []
+    assert left(failed("TIMEOUT", "0:0", admin_comment="jobstats")) == []
+    assert read == []
+    assert [outcome.problem for outcome in left(failed("FAILED", "1:0"))] == [""]
+    assert read == [7]
+
+
+def test_an_output_that_cannot_be_looked_at_says_nothing_and_is_not_looked_at_again(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def said_by(run: Failed) -> Said:
+        asked.append(run.job.job_id)
+        raise PermissionError(1, "Operation not permitted")
+
+    own = Recoverer(
+        Controller(failed("FAILED", "1:0")), Journal(tmp_path), apply=True, most=9, said_by=said_by
+    )
+    assert own.round() == own.round() == []
+    assert asked == [7]

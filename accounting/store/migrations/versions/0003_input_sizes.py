@@ -16,3 +16,9 @@ def upgrade() -> None:
         # MariaDB keeps each change as soon as it is made: one that was cut off goes on where it stopped.
         if "input_mib" not in {str(one["name"]) for one in sa.inspect(op.get_bind()).get_columns(name)}:
             op.add_column(name, sa.Column("input_mib", sa.Double()))
+
+
+def downgrade() -> None:
+    for name in ("decisions", "attempts"):
+        if "input_mib" in {str(one["name"]) for one in sa.inspect(op.get_bind()).get_columns(name)}:
+            op.drop_column(name, "input_mib")

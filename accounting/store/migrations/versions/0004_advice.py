@@ -55,3 +55,8 @@ def upgrade() -> None:
     )
     for table in ("advisor_cycles", "advised_jobs"):
         op.create_index(f"ix_{table}_time_s", table, ["time_s"], if_not_exists=True)
+
+
+def downgrade() -> None:
+    for table in ("advised_jobs", "advisor_cycles"):
+        op.drop_table(table, if_exists=True)

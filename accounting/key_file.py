@@ -1,0 +1,61 @@
+"""A site's keys: files that nobody else can read. Who has one can tell pseudonyms, or forge the journal's links."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Literal
+
+from accounting.errors import ConfigError
+
+KEY_BYTES = 32
+# A key as `openssl rand -hex 32` prints it has 64.
+LEAST_CHARS = 32
+
+# As `rightsizer config KIND-key` makes it, and what another key would do.
+Kind = Literal["pseudonym", "journal"]
+_ANOTHER: dict[Kind, str] = {
+    "pseudonym": "gives everybody another pseudonym",
+    "journal": "does not fit the journal's lines until now",
+}
+
+
+def read_key(file: Path, kind: Kind = "pseudonym") -> bytes:
+    """Return the key in a file; ConfigError where others can read it, or it is missing, no file, or too short."""
+    try:
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            key = opened.read(4096).strip()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the {kind} key {file}: {error.strerror}; `rightsizer config {kind}-key FILE` makes one"
+        ) from None
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"the {kind} key {file} is readable by others; run `chmod 600 {file}`")
+    if len(key) < LEAST_CHARS:
+        raise ConfigError(
+            f"the {kind} key {file} has {len(key)} characters, fewer than {LEAST_CHARS}; "
+            "`openssl rand -hex 32` prints a good one"
+        )
+    return key
+
+
+def journal_key(file: str) -> bytes:
+    """Return the key for the journal's links that `service.journal_key` names, b"" for none; ConfigError as above."""
+    return read_key(Path(file), "journal") if file else b""
+
+
+def make_key(file: Path, kind: Kind = "pseudonym") -> None:
+    """Write a new key of mode 0600; ConfigError where the file is there already or cannot be made."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(secrets.token_hex(KEY_BYTES) + "\n")
+    except FileExistsError:
+        raise ConfigError(
+            f"{file} is there already, and a new key {_ANOTHER[kind]}; name another file"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot make {file}: {error.strerror}; give a path that you may write") from None

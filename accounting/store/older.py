@@ -1,0 +1,41 @@
+"""Taking a store back to the schema of an older version, before that version is installed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine
+
+from accounting.errors import StoreError
+from accounting.store.database import writing
+
+# What came before it cannot be had back: names that differed in case alone are two since, and GPUs have instances.
+OLDEST = "0002"
+
+
+def take_back(engine: Engine, revision: str, *, apply: bool) -> str:
+    """Take a store back to a schema, with `apply`; return the one it has had until now.
+
+    What the newer schemas alone hold is lost. StoreError for a schema that is not known, newer than the store's, or too
+    old.
+    """
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    known = sorted(script.revision for script in ScriptDirectory.from_config(config).walk_revisions())
+    with engine.connect() as connection:
+        current = MigrationContext.configure(connection).get_current_revision() or ""
+    may_be = [one for one in known if OLDEST <= one <= current]
+    if revision not in may_be:
+        raise StoreError(
+            f"the store has schema {current} and cannot be taken to {revision}; name one of {', '.join(may_be)}, "
+            "or use a copy of the store that is as old"
+        )
+    if apply:
+        with writing(engine) as connection:
+            config.attributes["connection"] = connection
+            command.downgrade(config, revision)
+    return current

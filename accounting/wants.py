@@ -1,0 +1,21 @@
+"""Whether a job failed for want of what a grant took from it: the one definition, for recovery and brakes. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from accounting.request import Grant, JobRequest, granted
+
+# What the end of a job's own output says that it had too little of.
+Said = Literal["said_no_memory", "said_no_gpu_memory"]
+Cause = Literal["out_of_memory", "killed", "timeout"] | Said
+
+
+def wants(cause: Cause, asked: JobRequest, grant: Grant) -> bool:
+    """Whether a grant took of what a job then wanted: CPUs where its time ran out, GPUs for theirs, else memory."""
+    given = granted(asked, grant)
+    if cause == "timeout":
+        return grant.cpus_per_task is not None
+    if cause == "said_no_gpu_memory":
+        return (given.gpus or 0) < (asked.gpus or 0)
+    return (given.mem_mib or 0) < (asked.mem_mib or 0)

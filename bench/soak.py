@@ -1,0 +1,303 @@
+"""A soak: submissions to a real slurmctld as fast as it takes them, for minutes, with a fault every five seconds.
+
+    python -m bench.soak [--minutes 10] [--submitters 4] [--every 5] [--seed 1] [--deadline-ms 25] [--empty-hook]
+
+Beside the service run `ingest --watch`, `recover --watch` and `advise --watch`. The one node is full, and what waits is
+cancelled every two seconds; submitters wait while that or slurmdbd cannot keep up, since what waits, and what slurmctld
+has not told slurmdbd, stays in memory. In the end slurmdbd must know every job that was accepted, with the resources
+that were asked or that the service grants, and no process may hold more in the last third than in the middle one.
+Faults that end the service come in the first fifth only. Exit 1 where a job is lost or a process grows. With an empty
+hook it tells what slurmctld does by itself: how many submissions get no answer while it is reconfigured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import re
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from accounting.errors import SlurmError
+from bench.replay import Load, Munge, accepted_job, exchange, refusal, signed
+from bench.soak_site import ASKED, Faults, SoakSite
+from bench.trend import Sample, longest_lived, look, trends
+from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.sandbox import cluster, daemons
+
+DIFFERENT = 200
+CANCEL_EVERY_S = 2.0
+SAMPLE_EVERY_S = 2.0
+TOLD_EVERY_S = 60.0
+RESTARTING_SHARE = 0.2
+HEAD_START_S = 2.0
+MOST_UNSENT, MOST_WAITING = 2000, 1000
+BRAKE_S = 0.05
+DRAIN_PATIENCE_S = 300.0
+TRES = re.compile(r"(cpu=\d+),(mem=\w+)")
+
+
+@dataclass(frozen=True)
+class Submissions:
+    """What submitters saw: how many they sent, which jobs were accepted and in what time, and what else came back.
+
+    `failed_s` is when (unix) those were sent that were not accepted.
+    """
+
+    sent: int
+    jobs: tuple[int, ...]
+    latencies_s: tuple[float, ...]
+    refused: Mapping[str, int]
+    unanswered: int
+    failed_s: tuple[float, ...]
+
+
+def submit(load: Load, brake: Path) -> Submissions:
+    """Submit without a pause until the time is over, whatever becomes of it; not while the brake's file is there."""
+    munge = Munge(load.munge_socket)
+    jobs, latencies_s, failed_s = array("L"), array("d"), array("d")
+    sent = unanswered = 0
+    refused: Counter[str] = Counter()
+    time.sleep(max(0.0, load.start_s - time.time()))
+    while load.until_s is None or time.time() < load.until_s:
+        if brake.exists():
+            time.sleep(BRAKE_S)
+            continue
+        packet = signed(load.messages[sent % len(load.messages)], munge)
+        sent += 1
+        at_s, sent_s = time.time(), time.perf_counter()
+        try:
+            answer = exchange(packet, load.port)
+        except OSError:
+            unanswered += 1
+            failed_s.append(at_s)
+            continue
+        job = accepted_job(answer)
+        if job is None:
+            failed_s.append(at_s)
+            refused[f"error {refusal(answer)}" if answer else "hung up"] += 1
+        else:
+            jobs.append(job)
+            latencies_s.append(time.perf_counter() - sent_s)
+    return Submissions(sent, tuple(jobs), tuple(latencies_s), dict(refused), unanswered, tuple(failed_s))
+
+
+def together(several: Sequence[Submissions]) -> Submissions:
+    """Add up what submitters saw."""
+    return Submissions(
+        sent=sum(one.sent for one in several),
+        jobs=tuple(job for one in several for job in one.jobs),
+        latencies_s=tuple(latency_s for one in several for latency_s in one.latencies_s),
+        refused=sum((Counter(one.refused) for one in several), Counter()),
+        unanswered=sum(one.unanswered for one in several),
+        failed_s=tuple(moment_s for one in several for moment_s in one.failed_s),
+    )
+
+
+class Watch:
+    """Samples processes from time to time, by name."""
+
+    def __init__(self, site: SoakSite, programs: dict[str, int]) -> None:
+        self._site, self._programs = site, programs
+        self.samples: dict[str, list[Sample]] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Go on until told to stop."""
+        told_s = began_s = time.monotonic()
+        while not stop.wait(SAMPLE_EVERY_S):
+            now_s = time.monotonic()
+            pids = {name: self._site.pid(name) for name in (daemons.SERVE, daemons.SLURMCTLD)}
+            for name, pid in (pids | self._programs).items():
+                sample = None if pid is None else look(pid, now_s)
+                if sample is not None:
+                    self.samples.setdefault(name, []).append(sample)
+            if now_s - told_s >= TOLD_EVERY_S:
+                told_s = now_s
+                held = {name: f"{several[-1].rss_kib // 1024} MiB" for name, several in self.samples.items()}
+                note(f"{now_s - began_s:.0f} s: {held}")
+
+
+def cancel_until(site: SoakSite, stop: threading.Event) -> None:
+    """Empty the queue again and again until told to stop."""
+    while not stop.wait(CANCEL_EVERY_S):
+        site.cancel_waiting()
+
+
+def brake_until(site: SoakSite, brake: Path, stop: threading.Event) -> None:
+    """Hold submitters back while slurmdbd or what cancels cannot keep up, until told to stop."""
+    while not stop.wait(1.0):
+        # A slurmctld that reads its configuration anew may not answer: then all stays as it is.
+        with contextlib.suppress(SlurmError):
+            unsent, waiting = site.unsent(), site.waiting()
+            if unsent > MOST_UNSENT or waiting > MOST_WAITING:
+                brake.touch()
+            elif unsent < MOST_UNSENT // 2:
+                brake.unlink(missing_ok=True)
+    brake.unlink(missing_ok=True)
+
+
+def soak(site: SoakSite, arguments: argparse.Namespace) -> tuple[Submissions, Faults, Watch]:
+    """Submit and inject faults for as long as it was asked."""
+    site.fill_node()
+    messages = site.capture(DIFFERENT)
+    site.cancel_waiting()
+    site.start_service()
+    lasts_s = arguments.minutes * 60
+    faults = Faults(site, arguments.every, RESTARTING_SHARE * lasts_s, arguments.seed)
+    stop, brake = threading.Event(), site.layout.run / "brake"
+    with site.programs() as programs:
+        watch = Watch(site, {name: process.pid for name, process in programs.items()})
+        threads = [
+            threading.Thread(target=faults.run, args=(stop,)),
+            threading.Thread(target=watch.run, args=(stop,)),
+            threading.Thread(target=cancel_until, args=(site, stop)),
+            threading.Thread(target=brake_until, args=(site, brake, stop)),
+        ]
+        start_s = time.time() + HEAD_START_S
+        load = Load(site.port, site.munge_socket, messages, 0, 0.0, start_s, start_s + lasts_s)
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(arguments.submitters, mp_context=context) as pool:
+            futures = [pool.submit(submit, load, brake) for _ in range(arguments.submitters)]
+            for thread in threads:
+                thread.start()
+            seen = together([future.result() for future in futures])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        ended = [name for name, process in programs.items() if process.poll() is not None]
+    if ended:
+        faults.failed.append(f"ended by themselves: {', '.join(ended)}")
+    return seen, faults, watch
+
+
+def accounted(site: SoakSite, since_s: float, accepted: Sequence[int]) -> dict[int, list[str]]:
+    """Return the CPUs and memory that slurmdbd has for each job of each number, once it has all that were accepted.
+
+    What slurmctld cancels it tells some seconds later; who is not known after DRAIN_PATIENCE_S is lost. A slurmctld
+    that reads its configuration anew may give numbers of jobs again that have gone.
+    """
+    deadline_s = time.monotonic() + DRAIN_PATIENCE_S
+    while True:
+        site.cancel_waiting()
+        if site.waiting() == 0 and site.unsent() == 0:
+            known = jobs_known(site, since_s)
+            if not lost(accepted, known) or time.monotonic() > deadline_s:
+                return known
+        elif time.monotonic() > deadline_s:
+            return jobs_known(site, since_s)
+        time.sleep(2.0)
+
+
+def jobs_known(site: SoakSite, since_s: float) -> dict[int, list[str]]:
+    """Return the CPUs and memory that slurmdbd has for each job of each number."""
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_s))
+    argv = ("sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable2")
+    said = site.sandbox.command(*argv, f"--starttime={since}", "--format=JobIDRaw,ReqTRES", patience_s=300.0)
+    jobs: dict[int, list[str]] = {}
+    for line in said.splitlines():
+        job, _, tres = line.partition("|")
+        found = TRES.search(tres)
+        jobs.setdefault(int(job), []).append(",".join(found.groups()) if found else "")
+    return jobs
+
+
+def lost(accepted: Sequence[int], known: Mapping[int, Sequence[str]]) -> int:
+    """Return how many accepted jobs slurmdbd does not know; a number may have been given more than once."""
+    return sum(max(0, count - len(known.get(job, ()))) for job, count in Counter(accepted).items())
+
+
+def submission_rows(
+    seen: Submissions, known: Mapping[int, Sequence[str]], cut: str, lasts_s: float
+) -> list[dict[str, object]]:
+    """Return what became of all submissions; the last figures are those that must be 0."""
+    accepted = Counter(seen.jobs)
+    tres = Counter(one for job in accepted for one in known.get(job, ()))
+    cuts_ms = [latency_s * 1000 for latency_s in seen.latencies_s]
+    quantiles = statistics.quantiles(cuts_ms, n=100, method="inclusive")
+    figures: dict[str, object] = {
+        "submissions sent": seen.sent,
+        "accepted": len(seen.jobs),
+        "accepted a second": round(len(seen.jobs) / lasts_s, 1),
+        "correctly cut": tres[cut],
+        "unchanged": tres[ASKED],
+        "p50 (ms)": round(quantiles[49], 2),
+        "p99 (ms)": round(quantiles[98], 2),
+        "longest (ms)": round(max(cuts_ms), 1),
+        "numbers that slurmctld gave twice": len(seen.jobs) - len(accepted),
+        "refused": ", ".join(f"{count} by {what}" for what, count in seen.refused.items()),
+        "no answer": seen.unanswered,
+        "lost": lost(seen.jobs, known),
+        "neither unchanged nor correctly cut": tres.total() - tres[cut] - tres[ASKED],
+    }
+    return [{"what": what, "figure": figure} for what, figure in figures.items()]
+
+
+def process_rows(watch: Watch) -> list[dict[str, object]]:
+    """Return the trend of what each process holds."""
+    return [
+        {
+            "process": name,
+            "seen for (s)": round(lived[-1].time_s - lived[0].time_s),
+            "what": trend.what,
+            "first third": round(trend.first, 1),
+            "middle third": round(trend.middle, 1),
+            "last third": round(trend.last, 1),
+            "a minute": round(trend.per_minute, 2),
+            "verdict": "flat" if trend.is_flat else "grows",
+        }
+        for name, lived in ((name, longest_lived(samples)) for name, samples in watch.samples.items())
+        for trend in trends(lived)
+    ]
+
+
+def main() -> None:
+    """Soak, and print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--submitters", type=int, default=4)
+    parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between faults")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--deadline-ms", type=int, default=25, help="the hook's; more where a machine is busy"
+    )
+    parser.add_argument("--empty-hook", action="store_true", help="an empty hook in place of ours")
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
+        directory = Path(name) / "soak"
+        try:
+            note("starting a private Slurm")
+            site = SoakSite(directory, arguments.deadline_ms, empty_hook=arguments.empty_hook)
+            began_s = time.time()
+            with site.journal_mounted():
+                seen, faults, watch = soak(site, arguments)
+                known = accounted(site, began_s - 1, seen.jobs)
+        finally:
+            if (directory / "sandbox.json").exists():
+                cluster.stop(directory)
+    cuts = Counter(tres for jobs in known.values() for tres in jobs if tres != ASKED)
+    cut = max(cuts, key=lambda tres: cuts[tres], default="")
+    submissions = submission_rows(seen, known, cut, arguments.minutes * 60)
+    processes = process_rows(watch)
+    print_rows(submissions, arguments.format, f"Submissions; cut is {cut}")
+    print_rows(processes, arguments.format, "What processes hold")
+    print_rows(faults.rows(seen.failed_s), arguments.format, "Faults")
+    wrong = [f"{row['what']}: {row['figure']}" for row in submissions[-4:] if row["figure"]]
+    wrong += [f"{row['process']}'s {row['what']} grows" for row in processes if row["verdict"] == "grows"]
+    wrong += faults.failed
+    note("all as it must be" if not wrong else f"wrong: {'; '.join(wrong)}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""The private Slurm of the soak: everything of ours beside it, and the faults that are injected."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import RightsizerError, SandboxError
+from bench.controller import EMPTY_HOOK
+from bench.replay import Message, capture
+from models import registry
+from slurm_plugin.cli.output import note
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config, render_config
+from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings
+from slurm_plugin.demo.recorded import ingest_recording, train_current
+from slurm_plugin.demo.workload import JOBS
+from slurm_plugin.sandbox import cluster, daemons, teardown
+from slurm_plugin.sandbox.environment import command_environment
+from slurm_plugin.sandbox.shape import Shape
+
+SCRIPT = JOBS / "align.sbatch"
+ASKED = "cpu=8,mem=16000M"
+MOST_JOBS = 500_000
+# A site's own settings, but that jobs which have ended go at once: they would only fill slurmctld.
+LINES = (f"MaxJobCount={MOST_JOBS}", "MinJobAge=2", "SchedulerParameters=bf_continue")
+BESIDE: Mapping[str, tuple[str, ...]] = {
+    "ingest": ("ingest", "--watch", "5"),
+    "recover": ("recover", "--watch", "--apply"),
+    "advise": ("advise", "--watch", "--apply"),
+}
+AGENT_QUEUE = re.compile(r"DBD Agent queue size:\s*(\d+)")
+STOPPED_S, SWITCHED_S, FULL_S = 0.1, 1.0, 1.0
+FILL_PATIENCE_S = 30.0
+ADVISE_EVERY_S, OVERLAP_S = 5, 120
+JOURNAL_SIZE = "2g"
+BEFORE = "none yet"
+
+
+class SoakSite:
+    """A sandbox of one node that enforces, with a trained model, a journal of its own size, and our programs beside."""
+
+    def __init__(self, directory: Path, deadline_ms: int, *, empty_hook: bool) -> None:
+        options = cluster.Options(
+            directory=directory, nodes=1, mode="enforce", serve=False, shape=Shape(lines=LINES)
+        )
+        self.sandbox = cluster.start(options)
+        self.layout = self.sandbox.layout
+        self.config = self._configured()
+        own = msgspec.structs.replace(self.config.hook, deadline_ms=deadline_ms)
+        settings = hook_settings(msgspec.structs.replace(self.config, hook=own))
+        (self.layout.etc / "rightsizer_site.lua").write_text(settings, encoding="utf-8")
+        if empty_hook:
+            script = self.layout.etc / HOOK_SCRIPT
+            script.unlink()
+            script.write_text(EMPTY_HOOK, encoding="utf-8")
+        self.models = Path(self.config.models.directory)
+        self.journal = Path(self.config.service.journal)
+        attempts = ingest_recording(self.config, self.layout.rightsizer)
+        self._versions = tuple(train_current(self.config, attempts) for _ in range(2))
+        self._starting = threading.Lock()
+
+    def _configured(self) -> Config:
+        """Let the advisor go through enough cycles that what it holds tells of a leak, and size what waits.
+
+        What ingest reads again is of two minutes: of an hour it would hold ever more as long as the soak lasts.
+        """
+        file = self.layout.rightsizer_toml
+        found = load_config(str(file))
+        advisor = msgspec.structs.replace(found.advisor, period_s=ADVISE_EVERY_S, late_sizing=True)
+        accounting = msgspec.structs.replace(found.accounting, overlap_s=OVERLAP_S)
+        config = msgspec.structs.replace(found, advisor=advisor, accounting=accounting)
+        file.write_text(render_config(config), encoding="utf-8")
+        return config
+
+    def capture(self, different: int) -> tuple[Message, ...]:
+        """Return submissions, all of another time limit, so that none is the same question."""
+        commands = [
+            ("sbatch", "--output=/dev/null", f"--time={minutes}", str(SCRIPT))
+            for minutes in range(1, different + 1)
+        ]
+        environment = command_environment(self.layout, self.sandbox.cluster.path_first)
+        return capture(commands, environment, self.port, self.munge_socket, self.layout.run)
+
+    @property
+    def port(self) -> int:
+        """Where slurmctld listens."""
+        return self.sandbox.manifest.ports.slurmctld
+
+    @property
+    def munge_socket(self) -> str:
+        """Where this sandbox's munged listens."""
+        return str(self.layout.munge_socket)
+
+    def pid(self, daemon: str) -> int | None:
+        """Return the pid of a daemon; None where it does not run."""
+        record = teardown.running_record(self.layout, daemon)
+        return record.pid if record else None
+
+    def start_service(self) -> None:
+        """Start the service where it does not run, as systemd would."""
+        with self._starting:
+            cluster.start_service(self.sandbox.directory)
+
+    def signal_service(self, number: signal.Signals) -> None:
+        """Send the service a signal, where it runs."""
+        pid = self.pid(daemons.SERVE)
+        if pid is not None:
+            os.kill(pid, number)
+
+    @contextlib.contextmanager
+    def programs(self) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+        """Run what works beside the service; ended with the block."""
+        running: dict[str, subprocess.Popen[bytes]] = {}
+        environment = {**os.environ, **self.sandbox.environment()}
+        try:
+            for name, arguments in BESIDE.items():
+                with (self.layout.log / f"{name}.out").open("ab") as log:
+                    argv = ["rightsizer", *arguments]
+                    running[name] = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, cwd="/")
+            yield running
+        finally:
+            for process in running.values():
+                process.terminate()
+            for process in running.values():
+                process.wait()
+
+    @contextlib.contextmanager
+    def journal_mounted(self) -> Iterator[None]:
+        """Put the journal on a file system of its own, which can be made too small."""
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={JOURNAL_SIZE},mode=755", "tmpfs", str(self.journal)],
+            check=True,
+        )
+        try:
+            yield
+        finally:
+            cluster.stop_service(self.sandbox.directory)
+            subprocess.run(["umount", "--lazy", str(self.journal)], check=True)
+
+    def fill_node(self) -> None:
+        """Let a job take the whole node, so that all others wait: held ones would not be told by sacct."""
+        argv = ("sbatch", "--comment=rightsize=off", "--exclusive", "--time=600", "--output=/dev/null")
+        self.sandbox.command(*argv, "--wrap=sleep 36000")
+        until_s = time.monotonic() + FILL_PATIENCE_S
+        while not self.sandbox.command("squeue", "--noheader", "--states=RUNNING").strip():
+            if time.monotonic() > until_s:
+                raise SandboxError(
+                    "the job that is to fill the node does not start; look into the sandbox's log"
+                )
+            time.sleep(0.2)
+
+    def unsent(self) -> int:
+        """Return how many messages slurmctld has not sent to slurmdbd yet."""
+        found = AGENT_QUEUE.search(self.sandbox.command("sdiag", patience_s=60.0))
+        return int(found[1]) if found else 0
+
+    def waiting(self) -> int:
+        """Return how many jobs wait; sdiag's own count is half a minute old."""
+        argv = ("squeue", "--noheader", "--states=PENDING", "--format=%i")
+        return len(self.sandbox.command(*argv, patience_s=60.0).split())
+
+    def cancel_waiting(self) -> None:
+        """Cancel all that waits: this is how jobs leave the queue."""
+        argv = [self.sandbox.cluster.program("scancel"), "--quiet", "--state=PENDING", "--partition=main"]
+        environment = command_environment(self.layout, self.sandbox.cluster.path_first)
+        subprocess.run(argv, env=environment, capture_output=True, check=False, cwd="/")
+
+    def stop_briefly(self) -> None:
+        """SIGSTOP the service for a moment."""
+        self.signal_service(signal.SIGSTOP)
+        time.sleep(STOPPED_S)
+        self.signal_service(signal.SIGCONT)
+
+    def kill_service(self) -> None:
+        """SIGKILL the service and start it again."""
+        self.signal_service(signal.SIGKILL)
+        time.sleep(STOPPED_S)
+        self.start_service()
+
+    def swap_model(self) -> None:
+        """Make the other of two versions current."""
+        first, second = self._versions
+        registry.promote(self.models, second if registry.current_version(self.models) == first else first)
+
+    def flip_switch(self) -> None:
+        """Make the kill switch, and remove it a moment later."""
+        switch = Path(self.config.hook.kill_switch)
+        switch.touch()
+        time.sleep(SWITCHED_S)
+        switch.unlink()
+
+    def fill_journal(self) -> None:
+        """Let the journal's file system be full for a moment."""
+        held = os.statvfs(self.journal)
+        # A size of 0 would be no limit, and could not be given one again.
+        used = max(1, held.f_blocks - held.f_bfree) * held.f_frsize
+        with contextlib.suppress(
+            subprocess.CalledProcessError
+        ):  # a decision came in between: it has room left
+            self._remount(str(used))
+            time.sleep(FULL_S)
+        self._remount(JOURNAL_SIZE)
+
+    def _remount(self, size: str) -> None:
+        argv = ["mount", "-o", f"remount,size={size}", str(self.journal)]
+        subprocess.run(argv, check=True, capture_output=True)
+
+    def remove_socket(self) -> None:
+        """Unlink the service's socket, and restart the service a moment later."""
+        Path(self.config.service.socket).unlink(missing_ok=True)
+        time.sleep(SWITCHED_S)
+        with self._starting:
+            cluster.stop_service(self.sandbox.directory)
+        self.start_service()
+
+    def reconfigure(self) -> None:
+        """Let slurmctld read its configuration anew."""
+        self.sandbox.command("scontrol", "reconfigure", patience_s=60.0)
+
+    def reload_script(self) -> None:
+        """Let slurmctld load the hook into a fresh Lua state."""
+        os.utime(self.layout.etc / HOOK_SCRIPT)
+
+
+class Faults:
+    """Injects a fault from time to time, drawn by lot, until it is stopped; `began_s` says when (unix) each began.
+
+    Those that end the service come in the first `restarting_s` only: what lives no longer than a minute shows no leak.
+    """
+
+    def __init__(self, site: SoakSite, every_s: float, restarting_s: float, seed: int) -> None:
+        lasting = (
+            site.stop_briefly,
+            site.swap_model,
+            site.flip_switch,
+            site.fill_journal,
+            site.reconfigure,
+            site.reload_script,
+        )
+        self._lasting: tuple[Callable[[], None], ...] = lasting
+        self._all: tuple[Callable[[], None], ...] = (*lasting, site.kill_service, site.remove_socket)
+        self._every_s, self._restarting_s = every_s, restarting_s
+        self._draw = random.Random(seed)
+        self.began_s: list[tuple[float, str]] = []
+        self.failed: list[str] = []
+
+    def rows(self, failed_s: Sequence[float]) -> list[dict[str, object]]:
+        """Return how often each fault was made, and how many of the submissions that failed (unix) came after it."""
+        times = Counter(name for _, name in self.began_s)
+        after = Counter(self._latest(moment_s) for moment_s in failed_s)
+        names = [fault.__name__ for fault in self._all] + ([BEFORE] if after[BEFORE] else [])
+        return [{"fault": name, "times": times[name], "failed after it": after[name]} for name in names]
+
+    def _latest(self, moment_s: float) -> str:
+        found = bisect.bisect(self.began_s, (moment_s, ""))
+        return self.began_s[found - 1][1] if found else BEFORE
+
+    def run(self, stop: threading.Event) -> None:
+        """Go on until told to stop."""
+        began_s = time.monotonic()
+        while not stop.wait(self._every_s):
+            restarting = time.monotonic() - began_s < self._restarting_s
+            fault = self._draw.choice(self._all if restarting else self._lasting)
+            self.began_s.append((time.time(), fault.__name__))
+            try:
+                fault()
+            except (
+                RightsizerError,
+                OSError,
+                subprocess.SubprocessError,
+            ) as error:  # the soak goes on: what cannot be made is told at its end
+                self.failed.append(f"{fault.__name__}: {error}")
+                note(self.failed[-1])

@@ -1,0 +1,100 @@
+"""What is alike for all orders of a queue in one future, and what starts in an outlook on it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy
+
+from models.planning.cells import Cell
+from models.planning.futures import SHORTEST_S, Future, Outlook
+from models.planning.objectives import Starts
+from models.planning.problem import Problem
+from models.scheduling.room import Floats
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """What is alike for all orders in one future: one value a record, behind them one for each job that is to come.
+
+    How many tasks, since when they wait, how long they likely run, by when Slurm gives them up, the share of all
+    machines, and until when each is looked at (-1: it does not count). It is the likely run in futures with drawn ones,
+    too: the slowdown of who waited for days and is drawn to run for seconds would outweigh all others (0038).
+    """
+
+    tasks: Floats
+    waited_s: Floats
+    run_s: Floats
+    start_by_s: Floats
+    share: Floats
+    until_s: Floats
+
+
+def starts_of(ground: Ground, outlook: Outlook, rest_s: Floats, horizon_s: float) -> Starts:
+    """Return the starts of an outlook on a future, simulated as far as the queue as it is was, then estimated.
+
+    What does not start within the horizon counts as starting at its end; what a forecast expects counts from its
+    arrival on.
+    """
+    until_s = ground.until_s
+    rows = numpy.array([number for rolled in outlook.rolled for number in rolled.numbers], dtype=numpy.int64)
+    start_s = numpy.array(
+        [at_s for rolled in outlook.rolled for at_s in rolled.starts_s], dtype=numpy.float64
+    )
+    seen = start_s <= until_s[rows]
+    rows, start_s = rows[seen], start_s[seen]
+    left = ground.tasks - numpy.bincount(rows, minlength=len(ground.tasks))
+    rest = ((left > 0) & (until_s >= 0)).nonzero()[0]
+    later_s = until_s.copy()
+    known = numpy.isfinite(rest_s).nonzero()[0]
+    later_s[known] = rest_s[known]
+    later_s = numpy.clip(later_s, until_s, numpy.maximum(until_s, horizon_s))
+    every = numpy.concatenate([rows, rest])
+    return Starts(
+        waited_s=ground.waited_s[every],
+        start_s=numpy.concatenate([start_s, later_s[rest]]),
+        run_s=ground.run_s[every],
+        start_by_s=ground.start_by_s[every],
+        weight=numpy.concatenate([numpy.ones(len(rows)), left[rest]]),
+        share=ground.share[every],
+        until_s=until_s[every],
+    )
+
+
+def grounds_of(
+    problem: Problem, cells: Sequence[Cell], futures: Sequence[Future], base: Sequence[Outlook]
+) -> list[Ground]:
+    """Return what is alike in each future; `base` has what starts in it where nothing is moved."""
+    pending = problem.pending
+    tasks = numpy.array([float(job.tasks) for job in pending])
+    waited_s = numpy.array([job.waited_s for job in pending])
+    start_by_s = numpy.array([job.start_by_s for job in pending])
+    total = [max(1, sum(machine.amounts[row] for machine in problem.machines)) for row in range(3)]
+    share = numpy.array([max(a / w for a, w in zip(job.demand, total, strict=True)) for job in pending])
+    run_s = numpy.array([max(SHORTEST_S, job.likely_s) for job in pending])
+    found = []
+    for future, outlook in zip(futures, base, strict=True):
+        coming = future.coming
+        alone = numpy.ones(len(coming))
+        found.append(
+            Ground(
+                tasks=numpy.concatenate([tasks, alone]),
+                waited_s=numpy.concatenate([waited_s, [-one.at_s for one in coming]]),
+                run_s=numpy.concatenate([run_s, [one.likely_s for one in coming]]),
+                start_by_s=numpy.concatenate([start_by_s, numpy.inf * alone]),
+                share=numpy.concatenate([share, 0.0 * alone]),
+                until_s=_untils(len(pending), cells, future, outlook),
+            )
+        )
+    return found
+
+
+def _untils(jobs: int, cells: Sequence[Cell], future: Future, base: Outlook) -> Floats:
+    """Return until when each record, and each job to come, is looked at (seconds); -1: it does not count."""
+    until_s: Floats = numpy.full(jobs + len(future.coming), -1.0)
+    for cell, seen in zip(cells, base.rolled, strict=True):
+        until_s[cell.queue.numbers] = seen.until_s
+        for number, one in enumerate(future.coming):
+            if one.pools in cell.groups and one.at_s < seen.until_s:
+                until_s[jobs + number] = seen.until_s
+    return until_s

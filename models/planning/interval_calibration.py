@@ -1,0 +1,249 @@
+"""How far starts lie from where they were foreseen, learned from earlier plans, so that intervals hold. Pure.
+
+A rollout does not know that a later plan moves a job, who comes and goes first, or that all that it guessed of one
+user is wrong alike. What came of earlier plans tells how much that is. Each start that was foreseen and came has a
+score, log((start − now + a minute) / (foreseen − now + a minute)); by how far ahead the start was foreseen, an interval
+reaches from a low to a high quantile of them. The two levels are adapted side by side, so that what was promised holds
+whatever the site does: adaptive conformal inference (Gibbs, Candès, NeurIPS 2021), where nothing has to be
+exchangeable. While few starts are known, most of the rollout's own interval is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy
+import numpy.typing as npt
+
+from models.planning.problem import Plan
+from models.planning.rollout import LOW, StartSpan
+from models.scheduling.room import Floats, Ints
+
+Flags = npt.NDArray[numpy.bool_]
+
+DAY_S = 86_400.0
+LOOKED_BACK_S = 28 * DAY_S
+# What came so long ago counts half.
+HALF_LIFE_S = 14 * DAY_S
+# How far ahead a start is foreseen: below ten minutes, an hour, six hours, and more.
+LEADS_S = (600.0, 3600.0, 21_600.0)
+# A minute more or less is the advisor's own period and Slurm's: a job that could start at once is not foreseen closer.
+GRAIN_S = 60.0
+# Fewer starts than this tell nothing. So many, each from another plan, count as much as what they are blended with: of
+# all leads with the rollout's own interval, of one lead with those of all.
+LEAST_STARTS, AS_MUCH = 5, 10.0
+# By how much a level moves for one start, of its own lead and of others; and between which it stays.
+STEP, BESIDE = 0.02, 0.3
+LEAST_LEVEL, MOST_LEVEL = 0.02, 0.25
+# No end of an interval is further than a hundred times (or a hundredth) of what is foreseen, nor nearer than a quarter
+# of what the rollout says (in logarithms).
+MOST_LOG = math.log(100.0)
+LEAST_SHARE = 0.25
+
+
+class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
+    """Starts that were foreseen, a row each (unix seconds).
+
+    When it was told, which start was, within which interval (NaN: none was told), and when it came (NaN: the job waits
+    still, so that its start is censored).
+    """
+
+    told_s: Floats
+    foreseen_s: Floats
+    low_s: Floats
+    high_s: Floats
+    started_s: Floats
+
+
+class Reach(NamedTuple):
+    """How far an interval reaches to both sides of a foreseen start, as logarithms of at least 0.
+
+    `trust` is how much of that counts beside the rollout's own, 0 to 1.
+    """
+
+    low_log: float
+    high_log: float
+    trust: float
+
+
+class Scores(NamedTuple):
+    """What came of starts, a row each: the score, whether it came (else at least that), what it counts, and now."""
+
+    log: Floats
+    came: Flags
+    counts: Floats
+    aged: Floats
+
+    def of(self, which: Flags) -> Scores:
+        """Return some of the rows."""
+        return Scores(self.log[which], self.came[which], self.counts[which], self.aged[which])
+
+
+# One for each lead, of the same trust; none: intervals stay as rollouts say.
+Calibration = tuple[Reach, ...]
+UNCALIBRATED: Calibration = ()
+
+
+def learned(outcomes: Outcomes, now_s: float) -> Calibration:
+    """Return what earlier plans tell of intervals now; rows that make no sense, or lie ahead, count for nothing."""
+    known = _sound(outcomes, now_s)
+    if numpy.isfinite(known.started_s).sum() < LEAST_STARTS:
+        return UNCALIBRATED
+    leads = leads_of(known.foreseen_s - known.told_s)
+    weights = _weights(known.told_s, leads)
+    scores = Scores(
+        log=scores_of(known, now_s),
+        came=numpy.isfinite(known.started_s),
+        counts=weights,
+        aged=weights * numpy.exp2((known.told_s - now_s) / HALF_LIFE_S),
+    )
+    levels = _levels(known, leads, weights, now_s)
+    return tuple(_reach(scores, leads == lead, levels[lead]) for lead in range(len(LEADS_S) + 1))
+
+
+def is_settled(calibration: Calibration) -> bool:
+    """Return whether what was learned counts for more than what the rollout says."""
+    return bool(calibration) and calibration[0].trust >= 0.5
+
+
+def leads_of(ahead_s: Floats) -> Ints:
+    """Return of each start how far ahead it is foreseen, as a place in LEADS_S."""
+    found: Ints = numpy.searchsorted(LEADS_S, ahead_s, side="right")
+    return found
+
+
+def scores_of(outcomes: Outcomes, now_s: float) -> Floats:
+    """Return how much longer than foreseen each took so far, as logarithms; below 0: it came sooner."""
+    until_s = numpy.where(numpy.isfinite(outcomes.started_s), outcomes.started_s, now_s)
+    came_s = numpy.maximum(0.0, until_s - outcomes.told_s)
+    ahead_s = numpy.maximum(0.0, outcomes.foreseen_s - outcomes.told_s)
+    found: Floats = numpy.clip(
+        numpy.log(came_s + GRAIN_S) - numpy.log(ahead_s + GRAIN_S), -MOST_LOG, MOST_LOG
+    )
+    return found
+
+
+def _sound(outcomes: Outcomes, now_s: float) -> Outcomes:
+    """Return the rows that can be true, in the order in which they came."""
+    told_s = outcomes.told_s
+    until_s = numpy.where(numpy.isnan(outcomes.started_s), now_s, outcomes.started_s)
+    # Slurm tells whole seconds. NaN is never true.
+    which = (
+        (told_s >= now_s - LOOKED_BACK_S)
+        & (told_s <= now_s)
+        & (until_s <= now_s)
+        & (until_s > told_s - 1)
+        & numpy.isfinite(outcomes.foreseen_s)
+    ).nonzero()[0]
+    which = which[numpy.argsort(until_s[which], kind="stable")]
+    return Outcomes(**{name: getattr(outcomes, name)[which] for name in Outcomes.__struct_fields__})
+
+
+def _weights(told_s: Floats, leads: Ints) -> Floats:
+    """Return what each start counts: those of one plan and lead as the root of their number, as they err alike."""
+    _, which, counts = numpy.unique(
+        numpy.stack([told_s, leads]), axis=1, return_inverse=True, return_counts=True
+    )
+    found: Floats = 1.0 / numpy.sqrt(counts[which.ravel()])
+    return found
+
+
+def _levels(known: Outcomes, leads: Ints, weights: Floats, now_s: float) -> list[list[float]]:
+    """Return at which share of starts intervals are to begin, and above which to end, by lead.
+
+    Each start that was missed to one side lowers that side's level, each that was not raises it a little. Who waits
+    beyond his interval is missed before he has started.
+    """
+    levels = [[LOW, LOW] for _ in range(len(LEADS_S) + 1)]
+    waits = numpy.isnan(known.started_s)
+    late = numpy.where(waits, now_s, known.started_s) > known.high_s
+    told = numpy.isfinite(known.low_s) & (~waits | late)
+    missed = numpy.stack([known.started_s < numpy.floor(known.low_s), late], axis=1)
+    rows = zip(leads[told].tolist(), weights[told].tolist(), missed[told].tolist(), strict=True)
+    for lead, weight, misses in rows:
+        for other, pair in enumerate(levels):
+            step = STEP * weight * (1.0 if other == lead else BESIDE)
+            for side, miss in enumerate(misses):
+                pair[side] = min(MOST_LEVEL, max(LEAST_LEVEL, pair[side] + step * (LOW - miss)))
+    return levels
+
+
+def _reach(scores: Scores, own: Flags, levels: Sequence[float]) -> Reach:
+    """Return the quantiles of a lead, as far as it has starts of its `own`, else of all."""
+    low, high = _quantiles(scores, levels)
+    if (own & scores.came).sum() >= LEAST_STARTS:
+        share = _trust(scores.of(own))
+        own_low, own_high = _quantiles(scores.of(own), levels)
+        low, high = (1 - share) * low + share * own_low, (1 - share) * high + share * own_high
+    return Reach(low, high, _trust(scores))
+
+
+def _trust(scores: Scores) -> float:
+    """Return how much starts count beside what they are blended with."""
+    starts = float(scores.counts[scores.came].sum())
+    return starts / (starts + AS_MUCH)
+
+
+def _quantiles(scores: Scores, levels: Sequence[float]) -> tuple[float, float]:
+    """Return how far below and above 0 (at least 0) scores lie but for these shares of them (Kaplan, Meier 1958)."""
+    order = numpy.argsort(scores.log, kind="stable")
+    at_risk = numpy.cumsum(scores.aged[order][::-1])[::-1]
+    left = numpy.cumprod(1 - numpy.where(scores.came[order], scores.aged[order] / at_risk, 0.0))
+    last = len(order) - 1
+    low, high = (
+        float(scores.log[order[min(last, int(numpy.searchsorted(-left, -level)))]])
+        for level in (1 - levels[0], levels[1])
+    )
+    return max(0.0, -low), max(0.0, high)
+
+
+def calibrated(
+    calibration: Calibration, start_s: Floats, low_s: Floats, high_s: Floats
+) -> tuple[Floats, Floats]:
+    """Return intervals (seconds from now) as what came of earlier ones would have them; the start lies within.
+
+    What is beyond the horizon (infinite) stays there.
+    """
+    if not calibration or not len(start_s):
+        return low_s, high_s
+    seen = numpy.isfinite(start_s)
+    ahead_s = numpy.where(seen, numpy.maximum(0.0, start_s), 0.0)
+    middle = numpy.log(ahead_s + GRAIN_S)
+    ends = numpy.where(numpy.isfinite(high_s), numpy.maximum(high_s, ahead_s), ahead_s)
+    table = numpy.array(calibration)[leads_of(ahead_s)]
+    below = _blended(middle - numpy.log(numpy.clip(low_s, 0.0, ahead_s) + GRAIN_S), table[:, 0], table[:, 2])
+    above = _blended(numpy.log(ends + GRAIN_S) - middle, table[:, 1], table[:, 2])
+    low = numpy.clip(numpy.exp(middle - below) - GRAIN_S, 0.0, ahead_s)
+    high = numpy.maximum(numpy.exp(middle + above) - GRAIN_S, ahead_s)
+    return numpy.where(seen, low, low_s), numpy.where(seen & numpy.isfinite(high_s), high, high_s)
+
+
+def _blended(own: Floats, learned_log: Floats, trust: Floats) -> Floats:
+    """Return how far one end reaches (logarithms): the rollout's own and what was learned, within bounds."""
+    own = numpy.minimum(own, MOST_LOG)
+    found: Floats = numpy.maximum(LEAST_SHARE * own, (1 - trust) * own + trust * learned_log)
+    return found
+
+
+def calibrated_plan(plan: Plan, calibration: Calibration) -> Plan:
+    """Return a plan with its intervals calibrated; nothing else of it changes."""
+    if not calibration or not plan.jobs:
+        return plan
+    columns = numpy.array([(job.start_s, job.low_s, job.high_s) for job in plan.jobs]).T
+    low_s, high_s = calibrated(calibration, *columns)
+    jobs = tuple(
+        msgspec.structs.replace(job, low_s=low, high_s=high)
+        for job, low, high in zip(plan.jobs, low_s.tolist(), high_s.tolist(), strict=True)
+    )
+    return msgspec.structs.replace(plan, jobs=jobs)
+
+
+def calibrated_span(span: StartSpan, calibration: Calibration) -> StartSpan:
+    """Return the start of one job with its interval calibrated."""
+    low_s, high_s = calibrated(
+        calibration, *(numpy.array([end_s]) for end_s in (span.start_s, span.low_s, span.high_s))
+    )
+    return msgspec.structs.replace(span, low_s=float(low_s[0]), high_s=float(high_s[0]))

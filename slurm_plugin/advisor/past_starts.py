@@ -1,0 +1,81 @@
+"""What came of the starts that the advisor foresaw, out of the store, so that its intervals hold.
+
+It decides how often the store is read, and how much of it; what follows from it is models/planning's.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy
+
+from accounting.errors import StoreError
+from models.planning.interval_calibration import LOOKED_BACK_S, UNCALIBRATED, Calibration, Outcomes, learned
+from slurm_plugin.slurm.queue import Snapshot
+
+# Nor is a store that is away asked more often.
+READ_EVERY_S = 600.0
+# Of each quarter of a day so many rows: 28,000 in all at most.
+PART_S, MOST_ROWS = 21_600.0, 250
+
+
+class PastStarts:
+    """Tells at one moment after another; where the store cannot be read what it told last, else StoreError."""
+
+    def __init__(self, url: str, cluster: str) -> None:
+        self._url = url
+        self._cluster = cluster
+        self._known: Calibration = UNCALIBRATED
+        self._failure: StoreError | None = None
+        self._due_s = 0.0
+
+    def __call__(self, snapshot: Snapshot) -> Calibration:
+        """Return how intervals are to be calibrated at the moment of a snapshot."""
+        if time.monotonic() >= self._due_s:
+            self._read(snapshot)
+        if self._failure and not self._known:
+            raise self._failure
+        return self._known
+
+    def _read(self, snapshot: Snapshot) -> None:
+        try:
+            self._known = learned(read_outcomes(self._url, self._cluster, snapshot), snapshot.time_s)
+            self._failure = None
+        except StoreError as error:
+            self._failure = error
+        self._due_s = time.monotonic() + READ_EVERY_S
+
+
+def read_outcomes(url: str, cluster: str, snapshot: Snapshot) -> Outcomes:
+    """Return what was foreseen in the last weeks, and what came of it; StoreError where the store cannot be read.
+
+    What the store does not know to have started, as nothing runs until it has ended, the snapshot tells; what is in
+    neither counts for nothing.
+    """
+    from accounting.report.advisor_reading import read_recent_foreseen
+    from accounting.store.database import open_store
+
+    engine = open_store(url)
+    try:
+        found = read_recent_foreseen(
+            engine, cluster, snapshot.time_s, back_s=LOOKED_BACK_S, part_s=PART_S, most=MOST_ROWS
+        )
+    finally:
+        engine.dispose()
+    now = {
+        f"{cluster} {job.job_id} {int(job.submit_s)}": math.nan if job.waits else job.start_s
+        for job in snapshot.jobs
+        # An array's record stands for its tasks.
+        if not job.array_job_id
+    }
+    came = numpy.isfinite(found.started_s)
+    started_s = numpy.where(came, found.started_s, [now.get(job, math.nan) for job in found.job])
+    known = came | numpy.array([job in now for job in found.job], dtype=bool)
+    return Outcomes(
+        told_s=found.told_s[known],
+        foreseen_s=found.foreseen_s[known],
+        low_s=found.low_s[known],
+        high_s=found.high_s[known],
+        started_s=started_s[known],
+    )

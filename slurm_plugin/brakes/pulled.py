@@ -1,0 +1,119 @@
+"""The file of what is stopped: whoever decides about jobs looks at it, and a person alone lets go.
+
+    <brakes.directory>/pulled.json   replaced as a whole, under pulled.lock
+
+A file that is there and cannot be read stops everything: what it said is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import ServiceError
+from accounting.owned_files import make_folder, open_owned
+from slurm_plugin.brakes.tallies import Counts
+from slurm_plugin.config import Brakes
+from slurm_plugin.policy.braked import ALL, Brake, renamed
+from slurm_plugin.whole_file import replace_whole
+
+FILE, LOCK = "pulled.json", "pulled.lock"
+
+
+class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+    """A brake that is pulled: when (unix seconds), why in words, and what was counted then."""
+
+    brake: Brake
+    time_s: float
+    why: str
+    counts: Counts = Counts()
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """All brakes that are pulled. `damaged` says why the file cannot be read: everything is stopped then."""
+
+    pulled: tuple[Pulled, ...] = ()
+    damaged: str = ""
+
+    @property
+    def brakes(self) -> frozenset[Brake]:
+        """What is stopped."""
+        return frozenset({ALL}) if self.damaged else frozenset(one.brake for one in self.pulled)
+
+
+class PulledFile:
+    """The brakes of a folder; it is made at the first one."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read nothing yet."""
+        self._folder = folder
+        self._path = folder / FILE
+
+    def read(self) -> Stopped:
+        """Return what is stopped; without a file that is nothing."""
+        try:
+            pulled = msgspec.json.decode(self._path.read_bytes(), type=tuple[Pulled, ...])
+            return Stopped(tuple(msgspec.structs.replace(one, brake=renamed(one.brake)) for one in pulled))
+        except (FileNotFoundError, NotADirectoryError):
+            return Stopped()
+        except OSError as error:
+            return Stopped(damaged=f"{self._path} cannot be read: {error.strerror}")
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return Stopped(damaged=f"{self._path} is damaged: {error}")
+
+    def changed(self) -> object:
+        """Return what differs once the file does: asked several times a second."""
+        try:
+            seen = self._path.stat()
+        except OSError as error:
+            return error.errno
+        return seen.st_ino, seen.st_mtime_ns, seen.st_size
+
+    def pull(self, one: Pulled) -> None:
+        """Add a brake, on disk when this returns; one that is pulled already stays. ServiceError where that fails."""
+        with self._alone():
+            found = self.read()
+            if found.damaged or one.brake in found.brakes:
+                return
+            self._write((*found.pulled, one))
+
+    def let_go(self, brake: Brake) -> bool:
+        """Take a brake away; False where it was not pulled. That of everything also removes a damaged file."""
+        with self._alone():
+            found = self.read()
+            if brake not in found.brakes:
+                return False
+            if found.damaged:
+                self._path.unlink(missing_ok=True)
+            else:
+                self._write(tuple(one for one in found.pulled if one.brake != brake))
+            return True
+
+    def _write(self, pulled: tuple[Pulled, ...]) -> None:
+        replace_whole(self._path, msgspec.json.format(msgspec.json.encode(pulled), indent=1) + b"\n")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            make_folder(self._folder)
+            handle = open_owned(self._folder / LOCK, os.O_RDWR | os.O_CREAT, 0o640)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise ServiceError(
+                f"cannot write to {self._folder}: {error.strerror}; run this as the service's user, or set "
+                "brakes.directory to a folder that it may write"
+            ) from None
+
+
+def pulled_file(settings: Brakes) -> PulledFile:
+    """Return the brakes of a site."""
+    return PulledFile(Path(settings.directory))

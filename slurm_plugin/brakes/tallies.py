@@ -1,0 +1,58 @@
+"""Counts of ended jobs, and what they say, of a family, a partition or everything. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from models.sequential import ALONE, COMPARED, Wealth, anew, beginning, judged, other
+from models.trials import Trial
+
+
+class Counts(msgspec.Struct, frozen=True, array_like=True):
+    """Jobs that were cut, how many of them failed, and for want of memory that was cut; others, and failed ones."""
+
+    shrunk: int = 0
+    failed: int = 0
+    wanted: int = 0
+    whole: int = 0
+    whole_failed: int = 0
+
+    def __add__(self, more: Counts) -> Counts:
+        """Add count by count."""
+        return Counts(*(getattr(self, name) + getattr(more, name) for name in self.__struct_fields__))
+
+
+def counts_of(trial: Trial) -> Counts:
+    """Return one run as counts."""
+    if not trial.shrunk:
+        return Counts(whole=1, whole_failed=int(trial.failed))
+    return Counts(shrunk=1, failed=int(trial.failed), wanted=int(trial.wanted == "out_of_memory"))
+
+
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of one family, partition, or everything.
+
+    `kills` is the evidence that of the jobs that were cut more than the bound are killed for memory that was taken from
+    them, whatever becomes of others; `fails` that they fail more often than the others, by more than the bound.
+    """
+
+    counts: Counts = Counts()
+    kills: Wealth = beginning(ALONE)
+    fails: Wealth = beginning(COMPARED)
+
+
+def added(tally: Tally, counts: Counts, bound: float) -> Tally:
+    """Return a tally with one more outcome on each side that has jobs: the shares of these counts."""
+    kills, fails = tally.kills, tally.fails
+    if counts.shrunk:
+        kills = judged(kills, ALONE, counts.wanted / counts.shrunk, bound)
+        fails = judged(fails, COMPARED, counts.failed / counts.shrunk, bound)
+    if counts.whole:
+        fails = other(fails, COMPARED, counts.whole_failed / counts.whole)
+    return Tally(counts=tally.counts + counts, kills=kills, fails=fails)
+
+
+def begun_anew(tally: Tally) -> Tally:
+    """Return a tally that knows nothing of those that were cut."""
+    others = Counts(whole=tally.counts.whole, whole_failed=tally.counts.whole_failed)
+    return msgspec.structs.replace(tally, counts=others, kills=anew(tally.kills), fails=anew(tally.fails))

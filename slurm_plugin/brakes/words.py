@@ -1,0 +1,19 @@
+"""Brakes in words, and the commands that let go of them. Pure."""
+
+from __future__ import annotations
+
+from slurm_plugin.policy.braked import ALL, Brake
+
+
+def words_of(brake: Brake) -> str:
+    """Name in words what a brake stops."""
+    if brake.level == "family":
+        return f"jobs of {brake.user} named {brake.name or '(nothing)'}"
+    return "everything" if brake == ALL else f"partition {brake.name}"
+
+
+def release_of(brake: Brake) -> str:
+    """Return the command that lets go of a brake."""
+    if brake.level == "family":
+        return f"rightsizer enable --family '{brake.user}:{brake.name}'"
+    return "rightsizer enable --all" if brake == ALL else f"rightsizer enable --partition '{brake.name}'"

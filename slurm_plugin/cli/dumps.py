@@ -1,0 +1,116 @@
+"""`rightsizer ingest --from-file`: dumps, one after another, and what is to be said of each."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import click
+
+from slurm_plugin.cli.output import note, progress_bar
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from accounting.dump_ingest import DumpReport
+    from accounting.dumps.jobs import DumpSettings
+    from accounting.ingest import IngestReport, IngestSettings
+
+
+def from_files(
+    engine: Engine, settings: IngestSettings, files: Iterable[Path], dumps: DumpSettings
+) -> tuple[IngestReport, bool]:
+    """Read dumps into one report, and return whether all were whole; what is wrong with each is told."""
+    from accounting.dump_ingest import ingest_dump
+    from accounting.ingest import IngestReport
+
+    total, all_whole = IngestReport(), True
+    for file in files:
+        with progress_bar(f"reading {file.name}") as progress:
+            report = ingest_dump(engine, settings, file, dumps, progress)
+        say(file.name, report, dumps.zone)
+        total += report.ingested
+        all_whole = all_whole and not report.cut_off
+    return total, all_whole
+
+
+def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
+    """Tell what a dump lacks, how much of it was not understood, and what looks like another zone."""
+    for lack in report.missing:
+        note(f"{name} {lack}")
+    if report.kept_aside:
+        fresh = report.ingested.quarantined
+        # Of new ones the end of the command says it.
+        hint = "" if fresh else "; `rightsizer ingest --quarantined` shows them"
+        note(f"{name}: {report.kept_aside} entries were not understood, {fresh} of them new{hint}")
+    if report.zones_differ:
+        note(f"{name}: {said_shift(report.shifted, zone)}")
+    if report.cut_off:
+        note(f"{name} {report.cut_off}")
+
+
+def said_shift(shifted: Counter[int], zone: ZoneInfo) -> str:
+    """Return what jobs at other hours mean."""
+    apart = {shift_s: jobs for shift_s, jobs in shifted.items() if shift_s}
+    jobs, shift_s = sum(apart.values()), max(apart, key=lambda one: apart[one])
+    far = f"{abs(shift_s) / 3600:g} h {'later' if shift_s > 0 else 'earlier'}"
+    return (
+        f"{jobs} jobs were in the store {far} and now count twice: local times of this dump, or of the one before, "
+        f"are not of {zone.key}; give --zone the zone of the cluster, and fill a new store"
+    )
+
+
+def dump_zone(name: str | None) -> ZoneInfo:
+    """Return the zone of a dump's local times, and say which it is: --zone, else $TZ, else this machine's.
+
+    UsageError where there is none of that name.
+    """
+    zone, why = _zone(name)
+    note(f"local times in dumps are taken for those of {zone.key} ({why})")
+    return zone
+
+
+def _zone(name: str | None) -> tuple[ZoneInfo, str]:
+    if name:
+        return named_zone(
+            name, f"--zone {name}: there is no such zone; write it as in Europe/Berlin"
+        ), "--zone"
+    given = os.environ.get("TZ")
+    if given is not None:
+        # The C library takes an empty one for UTC, a colon for nothing, and a path for the file that it names.
+        plain = zone_of_path(Path(given.removeprefix(":"))) or given.removeprefix(":") or "UTC"
+        return named_zone(
+            plain, f"$TZ is {given!r}, which names no zone: say --zone, as in Europe/Berlin"
+        ), "$TZ"
+    own = zone_of_path(Path("/etc/localtime").resolve())
+    if own is None:
+        return ZoneInfo("UTC"), "this machine's has no name; --zone says another"
+    return ZoneInfo(own), "this machine's; --zone says another"
+
+
+def named_zone(name: str, wrong: str) -> ZoneInfo:
+    """Return a zone by its name; UsageError, with the words given, where there is none."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise click.UsageError(wrong) from None
+
+
+def zone_of_path(path: Path) -> str | None:
+    """Return the name of the zone that a file of the zones' database holds; None where it is no such file."""
+    parts = path.parts
+    return "/".join(parts[parts.index("zoneinfo") + 1 :]) if "zoneinfo" in parts else None
+
+
+def tres_numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """Return numbers of TRES such as 1001,1002; a wrong use where they are none."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise click.BadParameter(
+            f"{text!r} are no numbers of TRES; write them as in 1001,1002", context, parameter
+        )
+    return tuple(map(int, parts))

@@ -1,0 +1,34 @@
+"""Which options of `rightsizer ingest` go together: an option that would do nothing is a wrong use."""
+
+from __future__ import annotations
+
+import click
+from click.core import ParameterSource
+
+ANYWHERE = ("--config",)
+# Each use, by the option that makes it one ('' is none of them), and what goes with it; the first that is given counts.
+USES: dict[str, tuple[str, ...]] = {
+    "--watch": ("--pseudonymise",),
+    "--quarantined": ("--format",),
+    "--prune": ("--format",),
+    "--retry": ("--pseudonymise", "--report", "--format"),
+    "--from-file": ("--zone", "--cluster", "--gpu-tres", "--pseudonymise", "--report", "--format"),
+    "": ("--since", "--pseudonymise", "--report", "--format"),
+}
+
+
+def check_use(context: click.Context) -> None:
+    """Raise UsageError where options were given that do nothing together."""
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
+    use = next((name for name in USES if name in given), "")
+    idle = [name for name in given if name not in (use, *ANYWHERE, *USES[use])]
+    if idle and use:
+        allowed = " and ".join(filter(None, (", ".join((*ANYWHERE, *USES[use][:-1])), USES[use][-1])))
+        raise click.UsageError(f"{use} goes with {allowed} only, and not with {', '.join(idle)}")
+    if idle:
+        wanted = " or ".join(name for name, options in USES.items() if set(idle) <= set(options))
+        raise click.UsageError(f"{', '.join(idle)} does nothing without {wanted}")

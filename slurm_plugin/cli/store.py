@@ -1,0 +1,45 @@
+"""`rightsizer store`: which schema the store has, and back to an older one."""
+
+from __future__ import annotations
+
+import click
+
+from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.config_file import load_config
+from slurm_plugin.secret_urls import store_url
+
+
+@click.group("store")
+def store_group() -> None:
+    """Look after the store's schema.
+
+    \b
+    Example:
+      rightsizer store downgrade 0003
+    """
+
+
+@store_group.command("downgrade")
+@click.argument("revision")
+@click.option("--apply", is_flag=True, help="Do it; without, only say what would be done.")
+@config_option
+def downgrade(revision: str, apply: bool, config_file: str | None) -> None:
+    """Take the store back to an older schema, so that an older version of this program can open it.
+
+    What only newer schemas hold is lost. Stop whatever ingests first, or the next ingest brings it forward again.
+
+    \b
+    Example:
+      rightsizer store downgrade 0003
+      rightsizer store downgrade 0003 --apply
+    """
+    from accounting.store.database import open_store
+    from accounting.store.older import take_back
+
+    engine = open_store(store_url(load_config(config_file)))
+    try:
+        before = take_back(engine, revision, apply=apply)
+    finally:
+        engine.dispose()
+    done = "has been taken" if apply else "would be taken, with --apply,"
+    note(f"the store {done} from schema {before} to {revision}")

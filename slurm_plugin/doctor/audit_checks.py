@@ -1,0 +1,49 @@
+"""Checks of what vouches for the past: whether the journal's links hold, and whether jobs that failed by us come back.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from slurm_plugin.doctor.finding import Judged, by_age, unseen
+from slurm_plugin.doctor.seen import Complaint, Seen
+
+SHOWN = 3
+# A round may take long where many jobs failed at once.
+SILENT_ROUNDS, LEAST_SILENT_S = 5, 300.0
+AUDIT = "run `rightsizer audit --journal`, keep the files as they are, and see who may write them"
+RESTART = "restart the services that write the journal: they began without the key"
+ENABLE = "enable rightsizer-recover.service (docs/admin.md), or jobs that fail by us stay failed"
+LOG = "see `systemctl status rightsizer-recover`, and its log for why"
+
+
+def journal_chain(seen: Seen) -> Judged:
+    """Whether the newest files of the journal are as they were written."""
+    if isinstance(seen.chains, Complaint):
+        return "problem", seen.chains.what, seen.chains.fix
+    broken = seen.chains.broken
+    if broken:
+        more = f" and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
+        return (
+            "problem",
+            f"{len(broken)} lines are not as they were written: {', '.join(broken[:SHOWN])}{more}",
+            AUDIT,
+        )
+    what = f"{seen.chains.lines:,} lines of the newest files follow each other"
+    if not seen.chains.has_key:
+        return "ok", f"{what}; they are linked without a key", ""
+    return ("ok", what, "") if seen.chains.linked_by_key else ("warning", f"{what}, without the key", RESTART)
+
+
+def recovery(seen: Seen) -> Judged:
+    """Whether jobs that fail because we cut them are looked for, where any is cut."""
+    found = seen.recovery
+    if isinstance(found, Complaint):
+        return unseen(found)
+    if found.last_round_s is None:
+        if not found.enforced:
+            return "ok", "not in use: nothing is enforced", ""
+        return "warning", f"no round of `rightsizer recover --apply` is noted in {found.folder}", ENABLE
+    most_s = max(LEAST_SILENT_S, SILENT_ROUNDS * found.period_s)
+    state, what, fix = by_age("the last round of recovery was", seen.now_s - found.last_round_s, most_s, LOG)
+    return (state, what, fix) if found.enforced else ("ok", what, "")

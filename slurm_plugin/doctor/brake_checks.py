@@ -1,0 +1,33 @@
+"""The check of the brakes: what is stopped, why, and since when. Pure."""
+
+from __future__ import annotations
+
+from slurm_plugin.brakes.judging import figures
+from slurm_plugin.brakes.words import release_of, words_of
+from slurm_plugin.doctor.finding import Judged, span
+from slurm_plugin.doctor.seen import Complaint, Seen
+
+DAMAGED = (
+    "nothing is cut meanwhile; see what was stopped in the service's log, then `rightsizer enable --all`"
+)
+
+
+def brakes(seen: Seen) -> Judged:
+    """Whether anything is stopped: a family is a warning, more of it a problem."""
+    found = seen.brakes
+    if isinstance(found, Complaint):
+        return "unknown", found.what, found.fix
+    if found.stopped.damaged:
+        return "problem", found.stopped.damaged, DAMAGED
+    pulled = found.stopped.pulled
+    if not pulled:
+        lost = f"; {found.lost}" if found.lost else ""
+        return "ok", f"none is pulled; {figures(found.counts)}{lost}", ""
+    told = "; ".join(
+        f"{words_of(one.brake)}, {span(seen.now_s - one.time_s)} ago ({one.why})" for one in pulled
+    )
+    fix = "find out why (`rightsizer explain JOBID`), then: " + "; ".join(
+        release_of(one.brake) for one in pulled
+    )
+    wide = any(one.brake.level != "family" for one in pulled)
+    return "problem" if wide else "warning", f"not cut: {told}", fix

@@ -1,0 +1,181 @@
+"""Checks of what surrounds the service: slurm.conf, the hook that slurmctld loads, whether it asks, timers. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from slurm_plugin.doctor.finding import Judged, span, unseen
+from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen
+
+FRAGMENT = "compare etc/slurm.conf.fragment, and restart slurmctld"
+# So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
+UNASKED = 20
+# Copying the hook takes less; a decision is journalled a moment after its submission is counted.
+COPYING_S, COUNTING_S = 60.0, 60.0
+# Of `scontrol show config`: SlurmctldHost[0], SlurmctldHost[1], …; without a number where there is one.
+_CONTROLLER = re.compile(r"slurmctldhost(\[\d+\])?")
+READS = ("rightsizer-ingest.timer", "rightsizer-ingest-watch.service")
+TRAINS = "rightsizer-train.timer"
+
+
+def slurm_conf(seen: Seen) -> Judged:
+    """Whether slurm.conf says what we need of it."""
+    if isinstance(seen.slurm, Complaint):
+        return unseen(seen.slurm)
+    settings = seen.slurm.settings
+    lacking = []
+    if not loads_hook(seen.slurm):
+        lacking.append("JobSubmitPlugins has no lua: no submission is asked about")
+    if settings.get("jobacctgathertype", "") != "jobacct_gather/cgroup":
+        lacking.append("JobAcctGatherType is not jobacct_gather/cgroup: what jobs used is known less well")
+    if settings.get("accountingstoragetype", "") != "accounting_storage/slurmdbd":
+        lacking.append(
+            "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"
+        )
+    if _advises(seen) and settings.get("prioritytype", "") != "priority/multifactor":
+        lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
+    return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
+
+
+def _advises(seen: Seen) -> bool:
+    return not isinstance(seen.advisor, Complaint) and seen.advisor.is_there
+
+
+def loads_hook(slurm: SlurmSeen) -> bool:
+    """Whether slurmctld loads a job_submit.lua at all."""
+    return "lua" in slurm.settings.get("jobsubmitplugins", "").replace("job_submit/", "").split(",")
+
+
+def controllers(seen: Seen) -> Judged:
+    """Whether a backup controller's host, where there is one, is stopped and braked with this one."""
+    if isinstance(seen.slurm, Complaint):
+        return unseen(seen.slurm)
+    hosts = [value for name, value in seen.slurm.settings.items() if _CONTROLLER.fullmatch(name)]
+    if len(hosts) < 2:
+        return "ok", "one host runs slurmctld", ""
+    named = ", ".join(hosts)
+    if not seen.slurm.apart:
+        return "ok", f"{named} share what stops and brakes us", ""
+    what = f"{named} may each run slurmctld, and have own: {', '.join(seen.slurm.apart)}"
+    fix = "put them on a filesystem of all these hosts, or run `rightsizer disable` on each (docs/admin.md)"
+    return "warning", what, fix
+
+
+def limits(seen: Seen) -> Judged:
+    """Whether all of Slurm's limits can be read: the service cuts nothing before it has read them once."""
+    if not seen.limits.needed:
+        return "ok", "not needed: service.limits_needed is false", ""
+    if not seen.limits.complaints:
+        return "ok", "can be read", ""
+    what = f"a service that starts now cuts nothing (site-not-known): {'; '.join(seen.limits.complaints)}"
+    return "warning", what, "see that slurmctld and slurmdbd run, and that the service's user may ask them"
+
+
+def hook(seen: Seen) -> Judged:
+    """Whether the hook beside slurm.conf is the installed one, and was loaded since it was put there."""
+    if isinstance(seen.slurm, Complaint):
+        return unseen(seen.slurm)
+    found = seen.slurm.hook
+    if not loads_hook(seen.slurm):
+        return "ok", "not loaded: slurm.conf does not name lua in JobSubmitPlugins", ""
+    if found is None:
+        return "unknown", "slurmctld does not say where its slurm.conf is", ""
+    return _script(found) or _parts(found) or _loaded(found, boot_s(seen.slurm))
+
+
+def _script(found: HookSeen) -> Judged | None:
+    """Judge whose job_submit.lua it is; None where the rest is ours to judge."""
+    copy = f"copy job_submit.lua and rightsizer/ from {found.installed} to {found.folder}"
+    if found.script == "absent":
+        return "problem", f"there is no {found.folder}/job_submit.lua: slurmctld would not start again", copy
+    if found.script == "foreign":
+        fix = "call it as the comment at the top of ours shows, or copy ours there"
+        return "warning", f"{found.folder}/job_submit.lua does not call rightsizer.hook", fix
+    if found.script == "own" and found.missing:
+        return "ok", f"{found.folder}/job_submit.lua is the site's own and calls ours, from elsewhere", ""
+    if found.missing:
+        return (
+            "problem",
+            f"{found.folder}/rightsizer/ lacks {', '.join(found.missing)}: jobs pass unchanged",
+            copy,
+        )
+    return None
+
+
+def _parts(found: HookSeen) -> Judged | None:
+    """Judge whether modules and settings are the current ones; None where they are."""
+    if found.site == "absent":
+        fix = f"rightsizer config hook > {found.folder}/rightsizer_site.lua"
+        return "problem", f"there is no {found.folder}/rightsizer_site.lua: jobs pass unchanged", fix
+    stale = [f"rightsizer/{name}" for name in found.differing]
+    if found.site == "differs":
+        stale.append("rightsizer_site.lua")
+    if not stale:
+        return None
+    fix = (
+        f"copy {found.installed}/ to {found.folder}/, write `rightsizer config hook` to rightsizer_site.lua there, "
+        "and touch job_submit.lua"
+    )
+    return "warning", f"not as installed and configured, in {found.folder}: {', '.join(stale)}", fix
+
+
+def _loaded(found: HookSeen, booted_s: float | None) -> Judged:
+    """Judge whether slurmctld runs what lies there: it loads modules anew only with a newer job_submit.lua."""
+    loaded_s = max(found.script_changed_s, booted_s or 0.0)
+    if booted_s is not None and found.modules_changed_s > loaded_s + COPYING_S:
+        fix = f"touch {found.folder}/job_submit.lua"
+        return "warning", "modules are newer than job_submit.lua and slurmctld: it may run older ones", fix
+    return "ok", f"{found.folder} has what is installed", ""
+
+
+def boot_s(slurm: SlurmSeen) -> float | None:
+    """Return when slurmctld started, in unix seconds by this machine's time zone; None where it does not say."""
+    try:
+        return time.mktime(time.strptime(slurm.settings.get("boot_time", ""), "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
+
+
+def asked(seen: Seen) -> Judged:
+    """Whether slurmctld asks the service about what is submitted."""
+    if isinstance(seen.slurm, Complaint):
+        return unseen(seen.slurm)
+    found = seen.slurm.asked
+    if not loads_hook(seen.slurm) or any(switch.thrown for switch in seen.switches):
+        return "ok", "not to be: the hook is not loaded, or a kill switch is thrown", ""
+    if found.breaker:
+        fix = "see the service's log, and whether hook.deadline_ms is too short for this machine"
+        return "problem", f"the hook leaves the service alone: {found.breaker}", fix
+    last_s, since_s = found.last_decision_s, found.since_s
+    if (
+        found.submitted is None
+        or since_s is None
+        or found.submitted < UNASKED
+        or seen.now_s - since_s < COUNTING_S
+    ):
+        said = "never" if last_s is None else f"{span(seen.now_s - last_s)} ago"
+        return "ok", f"it was asked last: {said}", ""
+    if last_s is None or last_s < since_s:
+        fix = "see slurmctld's log for `rightsizer:`, and compare its socket in rightsizer_site.lua"
+        what = f"it was asked of none of {found.submitted} submissions in {span(seen.now_s - since_s)}"
+        return "problem", what, fix
+    return "ok", f"it was asked {span(seen.now_s - last_s)} ago", ""
+
+
+def timers(seen: Seen) -> Judged:
+    """Whether somebody ingests and trains, by systemd, and no run of theirs has failed."""
+    if isinstance(seen.units, Complaint):
+        return "unknown", "there is no systemd to ask", "see whether something else runs ingest and train"
+    states = {unit.name: unit.state for unit in seen.units}
+    failed = [name for name, state in states.items() if state == "failed"]
+    if failed:
+        return "problem", f"{', '.join(failed)} failed", f"see `journalctl -u {failed[0]}`"
+    asleep = []
+    if not any(states.get(name) == "active" for name in READS):
+        asleep.append(READS[0])
+    if states.get(TRAINS) != "active":
+        asleep.append(TRAINS)
+    if asleep:
+        return "warning", f"not active: {', '.join(asleep)}", f"systemctl enable --now {' '.join(asleep)}"
+    return "ok", "ingest and train are due", ""

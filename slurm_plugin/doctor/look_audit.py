@@ -1,0 +1,41 @@
+"""Looks at the journal's links and at recovery, and changes nothing of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accounting.chain_check import HARMLESS
+from accounting.journal_chains import chains_in, check_chain
+from accounting.key_file import journal_key
+from slurm_plugin.config import Config
+from slurm_plugin.doctor.seen import ChainSeen, RecoverySeen
+from slurm_plugin.recovery.journal import LAST_ROUND
+
+# Yesterday's and today's: `rightsizer audit` reads them all.
+LATEST_FILES = 2
+
+
+def look_at_chains(config: Config) -> ChainSeen:
+    """Return what is wrong with the newest files of the journal; ConfigError where their key cannot be read."""
+    key = journal_key(config.service.journal_key)
+    lines, broken, linked_by_key = 0, list[str](), True
+    for name, files in chains_in(Path(config.service.journal)).items():
+        check = check_chain(name, files, key, latest=LATEST_FILES)
+        found = [one for one in check.finish() if one.kind not in HARMLESS]
+        broken += [f"{one.place.file}:{one.place.line} {one.kind}" for one in found]
+        lines += check.lines
+        linked_by_key = linked_by_key and check.newest_is_keyed
+    return ChainSeen(lines=lines, broken=tuple(broken), has_key=bool(key), linked_by_key=linked_by_key)
+
+
+def look_at_recovery(config: Config) -> RecoverySeen:
+    """Return when recovery made its last round; OSError where its folder may not be looked into."""
+    folder = Path(config.recovery.directory)
+    enforced = "enforce" in (config.mode, *(rule.mode for rule in config.rules))
+    try:
+        last_s = (folder / LAST_ROUND).stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        last_s = None
+    return RecoverySeen(
+        folder=str(folder), enforced=enforced, period_s=config.recovery.period_s, last_round_s=last_s
+    )

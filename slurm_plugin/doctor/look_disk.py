@@ -1,0 +1,149 @@
+"""Looks at the folders that we write: what is free below them, how fast they grow, and what is another user's there."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from accounting.errors import RightsizerError
+from slurm_plugin.config import Config
+from slurm_plugin.doctor.finding import DAY_S
+from slurm_plugin.doctor.seen import DiskSeen, OwnerSeen
+from slurm_plugin.secret_urls import store_url
+
+WEEK_S = 7 * DAY_S
+SQLITE = "sqlite:///"
+READ, CHANGE = 0o4, 0o6
+# Of a folder: to list it, and to make and remove files there.
+FOLDER = 0o7
+
+
+def state_folders(config: Config) -> list[Path]:
+    """Return the folders that are ours alone, whether they are there or not."""
+    return [
+        Path(name)
+        for name in (
+            config.service.journal,
+            config.models.directory,
+            config.advisor.directory,
+            config.recovery.directory,
+            config.brakes.directory,
+        )
+    ]
+
+
+def store_file(config: Config) -> Path | None:
+    """Return the file of a store that is one; None for a database, or where its URL is not to be had."""
+    try:
+        url = store_url(config)
+    except RightsizerError:  # the check of the store says so
+        return None
+    return Path(url.removeprefix(SQLITE)) if url.startswith(f"{SQLITE}/") else None
+
+
+def look_at_disks(config: Config, now_s: float) -> tuple[DiskSeen, ...]:
+    """Return each file system that we write to once: what is free, and what was written in a week. OSError: hidden."""
+    store = store_file(config)
+    found: dict[int, DiskSeen] = {}
+    spool = Path(config.accounting.gpu_spool)
+    for folder in (*state_folders(config), spool, *([store.parent] if store else [])):
+        there = _nearest(folder)
+        is_store = store is not None and folder == store.parent
+        own = found.get(device := there.stat().st_dev)
+        sizes = [] if is_store else [one.st_size for one in _files(folder) if one.st_mtime > now_s - WEEK_S]
+        free = os.statvfs(there)
+        found[device] = DiskSeen(
+            folders=((*own.folders, str(folder)) if own else (str(folder),)),
+            free_bytes=free.f_bavail * free.f_frsize,
+            # Some file systems, such as btrfs, have no fixed number of them.
+            free_inodes=free.f_favail if free.f_files else None,
+            week_bytes=sum(sizes) + (own.week_bytes if own else 0),
+            week_inodes=len(sizes) + (own.week_inodes if own else 0),
+            store_bytes=_store_bytes(store) if store and is_store else own.store_bytes if own else 0,
+        )
+    return tuple(found.values())
+
+
+def _nearest(folder: Path) -> Path:
+    """Return a folder, or the nearest above it that is there."""
+    return next(one for one in (folder, *folder.parents) if one.is_dir())
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    for _, found in _entries(folder):
+        if stat.S_ISREG(found.st_mode):
+            yield found
+
+
+def _store_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def look_at_owners(config: Config) -> tuple[OwnerSeen, ...]:
+    """Return what of root's the owner of a folder, who is not root, may not use as he has to. OSError: hidden."""
+    models, store = Path(config.models.directory), store_file(config)
+    seen = [_owned(folder, _entries(folder), models) for folder in state_folders(config) if folder.is_dir()]
+    if store is not None and store.parent.is_dir():
+        beside = [(path, found) for path, found in _beside(store) if stat.S_ISREG(found.st_mode)]
+        seen.append(_owned(store.parent, iter(beside), models))
+    return tuple(one for one in seen if one.blocked)
+
+
+def _owned(folder: Path, entries: Iterator[tuple[Path, os.stat_result]], models: Path) -> OwnerSeen:
+    owner = folder.stat()
+    blocked = [
+        str(path)
+        for path, found in entries
+        if owner.st_uid != 0 == found.st_uid and not _may(owner, found, _needed(path, found, models))
+    ]
+    return OwnerSeen(folder=str(folder), owner=_user(owner.st_uid), blocked=tuple(sorted(blocked)))
+
+
+def _needed(path: Path, found: os.stat_result, models: Path) -> int:
+    """Return which rights the service's user needs: nobody ever changes a file of a version."""
+    if stat.S_ISDIR(found.st_mode):
+        return FOLDER
+    return READ if path.parent.parent == models and path.parent.name != "recent" else CHANGE
+
+
+def _may(owner: os.stat_result, found: os.stat_result, needed: int) -> bool:
+    """Whether the owner of a folder has these rights to what root has in it. His other groups are not looked at."""
+    shift = 3 if found.st_gid == owner.st_gid else 0
+    return (found.st_mode >> shift) & needed == needed
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield what lies in a folder and one folder deeper, links left out; what goes meanwhile is passed over."""
+    for path, found in _listed(folder):
+        yield path, found
+        if stat.S_ISDIR(found.st_mode):
+            yield from _listed(path)
+
+
+def _listed(folder: Path) -> Sequence[tuple[Path, os.stat_result]]:
+    """Return what lies in a folder; nothing where that is not there, or closed to whoever asks."""
+    try:
+        with os.scandir(folder) as entries:
+            return [
+                (Path(one.path), one.stat(follow_symlinks=False)) for one in entries if not one.is_symlink()
+            ]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _beside(store: Path) -> list[tuple[Path, os.stat_result]]:
+    """Return a store's file, and what SQLite and our lock keep beside it."""
+    return [(path, found) for path, found in _listed(store.parent) if path.name.startswith(store.name)]
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

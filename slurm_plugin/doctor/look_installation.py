@@ -1,0 +1,200 @@
+"""Looks at what surrounds the service: slurmctld's settings and hook, systemd's units, who may open what."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from accounting.decisions import decode_decision
+from accounting.errors import SlurmError
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import config_path
+from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.doctor.look_disk import state_folders, store_file
+from slurm_plugin.doctor.seen import AskedSeen, HookSeen, LimitsSeen, PathSeen, SlurmSeen, UnitSeen
+from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.facts import gather
+
+SITE_FILE = "rightsizer_site.lua"
+MODULES = "rightsizer"
+# What a job_submit.lua of the site's own calls us by.
+OUR_CALL = "rightsizer.hook"
+UNITS = ("ingest.timer", "ingest-watch.service", "train.timer", "ingest.service", "train.service")
+# Of slurmctld's log, and of a journal file, the last so many bytes.
+LOG_TAIL_BYTES, JOURNAL_TAIL_BYTES = 2**20, 2**16
+FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answers again"
+_SETTING = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
+_SINCE = re.compile(r"^Data since\s.*\((\d+)\)", re.MULTILINE)
+_SUBMITTED = re.compile(r"^Jobs submitted:\s*(\d+)", re.MULTILINE)
+# A password in a URL: something between the second colon and the @.
+_PASSWORD = re.compile(r"://[^/\s:@]*:[^@\s]+@")
+
+
+def look_at_slurm(config: Config) -> SlurmSeen:
+    """Return slurmctld's settings, the hook beside slurm.conf, and whether it asks; SlurmError where it is silent."""
+    settings = {name.lower(): value for name, value in _SETTING.findall(run("scontrol", "show", "config"))}
+    conf = settings.get("slurm_conf", "")
+    return SlurmSeen(
+        settings=settings,
+        apart=_apart(settings.get("statesavelocation", ""), config),
+        hook=look_at_hook(Path(conf).parent, config) if conf else None,
+        asked=look_at_questions(config, settings.get("slurmctldlogfile", "")),
+    )
+
+
+def _apart(shared: str, config: Config) -> tuple[str, ...]:
+    """Return which of what stops or brakes us lies on another filesystem than a folder; all where that is not told."""
+    paths = (config.hook.kill_switch, config.brakes.directory)
+    there = _device(Path(shared)) if shared else None
+    return tuple(path for path in paths if there is None or _device(Path(path)) != there)
+
+
+def _device(path: Path) -> int | None:
+    """Return the filesystem of a path, or of the first of its folders that is there; None where it is hidden."""
+    for place in (path, *path.parents):
+        try:
+            return place.stat().st_dev
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+    return None
+
+
+def look_at_hook(folder: Path, config: Config) -> HookSeen:
+    """Compare what lies beside slurm.conf with what is installed, and with what the configuration says."""
+    ours = lua_folder()
+    site = _read(folder / SITE_FILE)
+    names = sorted(file.name for file in (ours / MODULES).glob("*.lua"))
+    theirs = {name: _read(folder / MODULES / name) for name in names}
+    there = [name for name, content in theirs.items() if content is not None]
+    return HookSeen(
+        folder=str(folder),
+        installed=str(ours),
+        script=_whose(_read(folder / HOOK_SCRIPT), _read(ours / HOOK_SCRIPT)),
+        missing=tuple(name for name in names if name not in there),
+        differing=tuple(name for name in there if theirs[name] != _read(ours / MODULES / name)),
+        site="absent" if site is None else "current" if site == hook_settings(config).encode() else "differs",
+        script_changed_s=_changed_s(folder / HOOK_SCRIPT),
+        modules_changed_s=max((_changed_s(folder / MODULES / name) for name in there), default=0.0),
+    )
+
+
+def _whose(script: bytes | None, ours: bytes | None) -> Literal["ours", "own", "foreign", "absent"]:
+    """Say whose a job_submit.lua is, as `HookSeen.script` does."""
+    if script is None:
+        return "absent"
+    if script == ours:
+        return "ours"
+    return "own" if OUR_CALL.encode() in script else "foreign"
+
+
+def look_at_questions(config: Config, log: str) -> AskedSeen:
+    """Return when the service decided last, how many jobs slurmctld was given since when, and what its log says."""
+    try:
+        told = run("sdiag")
+    except SlurmError:
+        told = ""
+    since, submitted = _SINCE.search(told), _SUBMITTED.search(told)
+    lines = (
+        [line for line in _tail(Path(log), LOG_TAIL_BYTES) if FAILS in line or ANSWERS in line] if log else []
+    )
+    return AskedSeen(
+        last_decision_s=last_decision_s(Path(config.service.journal)),
+        submitted=int(submitted[1]) if submitted else None,
+        since_s=int(since[1]) if since else None,
+        breaker=lines[-1] if lines and FAILS in lines[-1] else "",
+    )
+
+
+def last_decision_s(journal: Path) -> float | None:
+    """Return when the hook's service decided last (unix seconds); None where no decision is to be seen."""
+    # Not the clients': their files have a host in their names.
+    for file in sorted(journal.glob("decisions-[0-9]*.jsonl"), reverse=True):
+        decided = [
+            found for line in _tail(file, JOURNAL_TAIL_BYTES) if (found := decode_decision(line.encode()))
+        ]
+        if decided:
+            return decided[-1].time_s
+    return None
+
+
+def look_at_limits(config: Config) -> LimitsSeen:
+    """Ask Slurm for its limits as the service does."""
+    return LimitsSeen(needed=config.service.limits_needed, complaints=gather(SiteFacts()).complaints)
+
+
+def look_at_units() -> tuple[UnitSeen, ...]:
+    """Return the state of our units as systemd says it; SlurmError where there is none to ask."""
+    names = [f"rightsizer-{name}" for name in UNITS]
+    said = run("systemctl", "show", "--property=Id,ActiveState", "--", *names)
+    found = []
+    for block in said.split("\n\n"):
+        values = dict(_SETTING.findall(block))
+        if "Id" in values:
+            found.append(UnitSeen(name=values["Id"], state=values.get("ActiveState", "")))
+    return tuple(found)
+
+
+def look_at_paths(config: Config, config_file: str | None) -> tuple[PathSeen, ...]:
+    """Return who may read and write what; what is not there, or not to be looked at, is left out."""
+    return tuple(seen for kind, path in _paths(config, config_file) if (seen := _path(kind, path)))
+
+
+def _paths(config: Config, config_file: str | None) -> Iterator[tuple[str, Path]]:
+    file = config_path(config_file)
+    if file is not None:
+        yield "password" if _holds_password(config) else "configuration", file
+    yield "program", Path(sys.prefix)
+    yield "socket", Path(config.service.socket)
+    store = store_file(config)
+    for path in (*state_folders(config), *([store] if store else [])):
+        yield "data", path
+
+
+def _holds_password(config: Config) -> bool:
+    return any(_PASSWORD.search(url) for url in (config.store.url, config.accounting.slurmdbd_url))
+
+
+def _path(kind: str, path: Path) -> PathSeen | None:
+    try:
+        mode = path.stat().st_mode
+        is_reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in path.resolve().parents)
+    except OSError:
+        return None
+    return PathSeen(
+        path=str(path),
+        kind=kind,
+        others_read=is_reachable and bool(mode & stat.S_IROTH),
+        others_write=is_reachable and bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX,
+    )
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
+
+
+def _changed_s(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _tail(file: Path, most_bytes: int) -> list[str]:
+    """Return the last lines of a file, the first of them perhaps cut; none where it may not be read."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, opened.seek(0, os.SEEK_END) - most_bytes))
+            return opened.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,149 @@
+"""Whether what a failed job wrote last says that it had no memory. It decides no more than that.
+
+Programs end with codes of their own when memory is short; their words tell. The output is its user's: it is read by a
+process of his (his number and groups, none of ours), the last 64 KiB of it, for a second at most, and only where it is
+a regular file. So a path that leads to somebody else's file shows nothing that its user could not read himself, and no
+word of it is kept: only which mark was found. Becoming another user takes two capabilities; the site switches it on
+(recovery.read_output). Ending another user's process would take a third: what reads ends by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from accounting.wants import Said
+from slurm_plugin.slurm.queue import Failed, QueuedJob
+
+MOST_BYTES = 64 * 1024
+# A round may meet hundreds of jobs whose files are away, and slurmctld forgets the others after MinJobAge.
+PATIENCE_S = 1.0
+# By then what reads has ended by itself, if it can: not where its file system is away, or its user stopped it.
+GRACE_S = 0.5
+
+# What Python, NumPy, C++, Java, the C library, and Slurm's own step daemon write; bash of a child that was killed.
+_MEMORY = re.compile(
+    rb"\b_?(?:Array)?MemoryError\b"
+    rb"|std::bad_alloc"
+    rb"|java\.lang\.OutOfMemoryError"
+    rb"|Cannot allocate memory"
+    rb"|\boom[-_]kill"
+    rb"|^(?:\S+: line \d+: *\d+ )?Killed\b",
+    re.MULTILINE,
+)
+_GPU_MEMORY = re.compile(
+    rb"CUDA(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+)
+# CAP_SETGID and CAP_SETUID, of which the process that reads keeps neither.
+_NEEDED = 1 << 6 | 1 << 7
+# How `timeout` ends whose time was over: by its own signal, or telling of it.
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+# From util-linux, coreutils and findutils.
+_PROGRAMS = ("setpriv", "timeout", "find", "tail")
+_NOTHING_MORE = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs", "--")
+# What of Slurm's patterns in a file's name can be told from a job's record; a number is the width to pad to.
+_PATTERN = re.compile(r"%(\d{0,2})(.)", re.DOTALL)
+
+
+def why_unable() -> str:
+    """Return why no output can be read, with what to do about it; '' where it can."""
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} cannot be found; install util-linux, coreutils and findutils"
+    found = re.search(
+        r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE
+    )
+    if not found or int(found[1], 16) & _NEEDED != _NEEDED:
+        return "it may not become other users; give it CAP_SETUID and CAP_SETGID (docs/admin.md)"
+    return ""
+
+
+def said_by(run: Failed) -> Said | None:
+    """Return what the end of a job's output says it had too little of; None where that tells nothing, or is not read.
+
+    Its files are read until one says something, or does not answer.
+    """
+    files = (file_of(path, run.job) for path in dict.fromkeys(run.outputs))
+    for file in filter(None, files):
+        text = tail_of(file, run.job.uid)
+        said = mark_in(text or b"")
+        if text is None or said is not None:
+            return said
+    return None
+
+
+def mark_in(text: bytes) -> Said | None:
+    """Return what a text says there was too little of. A program that runs out of GPU memory may say both."""
+    if _GPU_MEMORY.search(text):
+        return "said_no_gpu_memory"
+    return "said_no_memory" if _MEMORY.search(text) else None
+
+
+def file_of(path: str, job: QueuedJob) -> str:
+    """Return an output's absolute path with Slurm's patterns filled in; '' where one of them is not known here."""
+    values = {
+        "A": str(job.array_job_id or job.job_id),
+        "a": job.array_tasks,
+        "j": str(job.job_id),
+        "J": str(job.job_id),
+        "x": job.name,
+        "u": job.user,
+        "%": "%",
+    }
+    known = True
+
+    def filled(found: re.Match[str]) -> str:
+        nonlocal known
+        value = values.get(found[2], "")
+        known = known and bool(value)
+        return value.zfill(int(found[1] or 0)) if value.isdigit() else value
+
+    real = _PATTERN.sub(filled, path)
+    return real if known and real.startswith("/") else ""
+
+
+def tail_of(path: str, uid: int) -> bytes | None:
+    """Return the last bytes of a regular file as its user may read it, nothing where he may not; None where it hangs.
+
+    A process that hangs in a file system that is away is not waited for. OSError where none can be started.
+    """
+    try:
+        group = pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return b""
+    setpriv, timeout, find, tail = map(shutil.which, _PROGRAMS)
+    if not (setpriv and timeout and find and tail):
+        return b""
+    process = subprocess.Popen(
+        [
+            setpriv, f"--reuid={uid}", f"--regid={group}", "--init-groups", *_NOTHING_MORE,
+            # It is the user's by now, and ours may have no CAP_KILL: the user's own clock ends it.
+            timeout, "--signal=KILL", f"{PATIENCE_S:g}",
+            # No FIFO, device or socket is opened, nor what a link leads to of that kind.
+            find, "-L", path, "-maxdepth", "0", "-type", "f",
+            "-exec", tail, f"--bytes={MOST_BYTES}", "--", "{}", ";",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        # Its user may read what it was started with, and ours may hold a password.
+        env={"PATH": os.defpath, "LC_ALL": "C"},
+    )  # fmt: skip
+    try:
+        text = process.communicate(timeout=PATIENCE_S + GRACE_S)[0]
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(OSError):
+            process.kill()
+        return None
+    else:
+        return None if process.returncode in _KILLED else text
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()

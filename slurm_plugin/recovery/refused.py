@@ -1,0 +1,56 @@
+"""What slurmctld refused is tried again ever more rarely, so that it keeps no other waiting; it knows no Slurm.
+
+It is kept in memory: whoever is started anew tries all of it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+# The longest pause is so many rounds: eleven minutes with rounds of ten seconds.
+MOST_ROUNDS = 64
+
+
+class Refused(Generic[Key]):
+    """What was refused, and in which round its turn comes again: in the next one, two later, four later and so on."""
+
+    def __init__(self) -> None:
+        """Nothing was refused yet."""
+        self._round = 0
+        self._pauses: dict[Key, int] = {}
+        self._turns: dict[Key, int] = {}
+
+    def begin_round(self) -> None:
+        """Count a round."""
+        self._round += 1
+
+    def whose_turn(self, keys: Collection[Key]) -> list[Key]:
+        """Return those to be tried in this round, who waits longest first; those not among `keys` are forgotten."""
+        for gone in self._turns.keys() - set(keys):
+            self.over(gone)
+        due = [key for key in keys if self._turns.get(key, 0) <= self._round]
+        return sorted(due, key=lambda key: self._turns.get(key, 0))
+
+    def note(self, key: Key) -> None:
+        """Remember that it was refused in this round."""
+        self._pauses[key] = min(2 * self._pauses.get(key, 0) or 1, MOST_ROUNDS)
+        self._turns[key] = self._round + self._pauses[key]
+
+    def over(self, key: Key) -> None:
+        """Forget it: it was not refused this time, or is gone."""
+        self._pauses.pop(key, None)
+        self._turns.pop(key, None)
+
+
+def shared_round(fresh: Iterable[int], again: Iterable[int], most: int) -> tuple[list[int], list[int]]:
+    """Return which jobs a round of `most` is for: those not looked at yet, and those that were begun before.
+
+    The latter have half of it, and what the others leave.
+    """
+    new, begun = [*fresh], [*again]
+    places = max(most // 2, most - len(new))
+    begun = begun[:places]
+    return new[: most - len(begun)], begun

@@ -1,0 +1,154 @@
+"""The hook's clients: line after line of one, so many of them at a time, and so much of each in memory.
+
+slurmctld needs one connection, and keeps one more open after each reconfigure of some releases: whoever exceeds the
+bounds is not the hook. Nothing here waits for a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from slurm_plugin.service.answers import Send
+from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
+
+log = logging.getLogger(__name__)
+
+# The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
+SLOW_S = 2.0
+# Between lines the hook keeps its connection, and makes a new one where it finds it closed.
+QUIET_S = 300.0
+MOST_CONNECTIONS = 128
+
+Handler = Callable[[bytes, Send], bool]
+Admits = Callable[[socket.socket], bool]
+
+
+class Connections:
+    """All that are open, the one that has been quiet longest first: it goes where there is one too many."""
+
+    def __init__(
+        self, handle: Handler, admits: Admits, answered: Callable[[], None], most: int = MOST_CONNECTIONS
+    ) -> None:
+        self.handle = handle
+        self.admits = admits
+        self.answered = answered
+        self._most = most
+        self._open: OrderedDict[Connection, None] = OrderedDict()
+
+    def new(self) -> Connection:
+        """Return the protocol of a client that connects: asyncio asks for it."""
+        return Connection(self)
+
+    def add(self, one: Connection) -> None:
+        """Count one in."""
+        self._open[one] = None
+        if len(self._open) > self._most:
+            quietest, _ = self._open.popitem(last=False)
+            quietest.abort()
+
+    def heard(self, one: Connection) -> None:
+        """Note that one is not quiet."""
+        if one in self._open:
+            self._open.move_to_end(one)
+
+    def remove(self, one: Connection) -> None:
+        """Count one out."""
+        self._open.pop(one, None)
+
+    def close(self) -> None:
+        """End all of them, once what was answered is sent."""
+        for one in list(self._open):
+            one.close()
+
+
+class Connection(asyncio.Protocol):
+    """One client. It may send line after line; it may not be slow about one, nor make one too long.
+
+    Of one that does not take its answers nothing more is read.
+    """
+
+    def __init__(self, others: Connections) -> None:
+        self._others = others
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+        self._seen_s = 0.0
+        self._patience_s = SLOW_S
+        self._watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin with a client, unless it may not ask."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a Unix stream is one; tells mypy
+        self._transport = transport
+        if not self._others.admits(transport.get_extra_info("socket")):
+            transport.abort()
+            return
+        self._others.add(self)
+        self._seen_s = time.monotonic()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """End with a client."""
+        self._others.remove(self)
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def pause_writing(self) -> None:
+        """Read no more of a client that lets its answers pile up."""
+        assert self._transport is not None  # noqa: S101
+        self._transport.pause_reading()
+        self._patience_s = SLOW_S
+
+    def resume_writing(self) -> None:
+        """Go on with a client that has taken its answers."""
+        assert self._transport is not None  # noqa: S101
+        self._transport.resume_reading()
+        self._seen_s = time.monotonic()
+        self._patience_s = SLOW_S if self._buffer else QUIET_S
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        assert self._transport is not None  # noqa: S101
+        self._transport.abort()
+
+    def close(self) -> None:
+        """Hang up once what was answered is sent."""
+        assert self._transport is not None  # noqa: S101
+        self._transport.close()
+
+    def _look(self) -> None:
+        """Drop a client that has taken too long; else look again later."""
+        quiet_s = time.monotonic() - self._seen_s
+        if quiet_s > self._patience_s:
+            self.abort()
+        else:
+            self._watch = asyncio.get_running_loop().call_later(SLOW_S, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every whole line; drop a client that sends more than a request can be."""
+        *lines, rest = (self._buffer + data).split(b"\n")
+        if lines or not self._buffer:
+            self._seen_s = time.monotonic()
+            self._others.heard(self)
+        self._patience_s = SLOW_S if rest else QUIET_S
+        self._buffer = rest
+        for line in lines:
+            if not self._answer(line):
+                self.close()
+                return
+            self._others.answered()
+        if len(rest) > MAX_REQUEST_BYTES:
+            log.warning("a client sent more than %d bytes without a line end", MAX_REQUEST_BYTES)
+            self.abort()
+
+    def _answer(self, line: bytes) -> bool:
+        assert self._transport is not None  # noqa: S101
+        try:
+            return self._others.handle(line, self._transport.write)
+        except Exception:  # the request handler: whatever happens to one job, the next one gets an answer
+            log.exception("a request failed")
+            return False

@@ -1,0 +1,52 @@
+"""Who is at the other end of a Unix socket, as the kernel says; and who of them may ask on the hook's one.
+
+The socket's mode and its folder keep users out already. This holds where those are wider than they should be, such as
+after a `chmod` by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Iterable
+
+log = logging.getLogger(__name__)
+
+ROOT = 0
+_PEER = struct.Struct("3i")  # pid, uid, gid
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the uid of the process at the other end of a Unix socket, as it was when that one connected."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    uid: int = _PEER.unpack(peer)[1]
+    return uid
+
+
+class Peers:
+    """The users who may ask: root, the service's own, and those of `service.users` that this machine knows."""
+
+    def __init__(self, users: Iterable[str]) -> None:
+        self._uids = {ROOT, os.geteuid(), *filter(None, map(_uid_of, users))}
+        self._refused: set[int] = set()
+
+    def admits(self, connection: socket.socket) -> bool:
+        """Whether who connected may ask; the log says once of each user that he may not."""
+        uid = peer_uid(connection)
+        if uid in self._uids:
+            return True
+        if uid not in self._refused:
+            self._refused.add(uid)
+            log.warning("uid %d may not ask: if slurmctld runs as it, add it to service.users", uid)
+        return False
+
+
+def _uid_of(user: str) -> int | None:
+    try:
+        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        log.warning("service.users names %s, whom this machine does not know", user)
+        return None

@@ -1,0 +1,171 @@
+"""What the collector sees of jobs and GPUs, and what it does when a GPU, a driver or a process goes."""
+
+import os
+
+import pynvml
+import pytest
+
+from accounting.gpu_collector.attribution import JobHere
+from accounting.gpu_collector.nvml import NvmlFault
+from tests.accounting.fake_gpus import FakeGpu
+from tests.accounting.gpu_collector.node import A, Node
+from tests.builders import T0
+from tests.spools import read_spool
+
+
+def test_each_job_gets_what_its_own_gpus_did(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0,1")
+    node.job(8, 200)
+    first, _, third, _ = node.fake.gpus
+    first.processes, first.util_pct, first.power_w = [(100, 3000)], 70, 320.0
+    third.processes, third.util_pct = [(200, 500)], 10
+    uses = node.watch(node.collector())
+    told = [(use.job_id, use.gpu, use.util_max_pct, use.mem_max_mib, use.power_mean_w) for use in uses]
+    assert told == [(7, 0, 70.0, 3000.0, 320.0), (7, 1, 0.0, 0.0, 60.0), (8, 2, 10.0, 500.0, 60.0)]
+    assert {(use.samples, use.first_s, use.last_s, use.node) for use in uses} == {(30, T0, T0 + 29, "n1")}
+    assert node.said == []
+
+
+def test_a_cgroup_that_was_left_behind_holds_no_gpu(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0")
+    collector = node.collector()
+    node.watch(collector)
+    for file in (node.folder / "cgroup").rglob("cgroup.procs"):
+        file.write_text("")
+    (use,) = node.watch(collector, first_s=T0 + 30)
+    assert use.last_s == T0 + 29
+
+
+def test_a_gpu_of_nobody_is_not_even_asked_what_it_does(node: Node) -> None:
+    node.process(300)
+    node.fake.gpus[0].processes = [(300, 100)]
+    assert node.watch(node.collector()) == []
+    assert not {"util", "power", "memory_v2"} & set(node.fake.calls)
+    assert not node.spool.exists()
+
+
+def test_a_container_is_known_by_its_variables_if_its_user_has_that_job(node: Node) -> None:
+    docker = "0::/docker/abc"
+    node.job(7, 100)
+    for pid, named in ((101, "7"), (102, "99"), (103, "７"), (104, "7")):
+        node.process(pid, docker, SLURM_JOB_ID=named)
+    own = os.getuid() or 4321
+    if not os.getuid():
+        # Root's own processes name nobody's job.
+        for pid in (100, 101, 102, 103):
+            os.chown(node.folder / "proc" / str(pid), own, own)
+    stranger = [] if os.getuid() else [104]
+    jobs = node.jobs()
+    jobs.look_again()
+    found = jobs.jobs_of([100, 101, 102, 103, *stranger, 105])
+    assert found == {100: A, 101: A, 102: None, 103: None, **dict.fromkeys(stranger), 105: None}
+    for uid, expected in ((own + 1, None), (own, JobHere(99, "n1"))):
+        jobs.trust(99, uid)
+        jobs.look_again()
+        assert jobs.jobs_of([102]) == {102: expected}
+
+
+def test_memory_that_nvml_does_not_tell_by_process_is_the_gpus(node: Node) -> None:
+    node.job(7, 100)
+    gpu = node.fake.gpus[0]
+    gpu.processes, gpu.used_mib = [(100, None)], 4000
+    (use,) = node.watch(node.collector())
+    assert use.mem_max_mib == 4000.0
+    gpu.lacks = frozenset({"memory_v2"})
+    (use,) = node.watch(node.collector(), first_s=T0 + 100)[1:]
+    assert use.mem_max_mib == 4500.0
+
+
+def test_two_jobs_on_one_gpu_get_their_own_share(node: Node) -> None:
+    node.job(7, 100)
+    node.job(8, 200)
+    gpu = node.fake.gpus[3]
+    gpu.processes, gpu.util_pct = [(100, 1000), (200, 2000)], 95
+    gpu.process_util_pct = {100: 60, 200: 35}
+    seven, eight = node.watch(node.collector())
+    assert (seven.util_max_pct, seven.mem_max_mib, seven.power_mean_w) == (60.0, 1000.0, None)
+    assert (eight.util_max_pct, eight.mem_max_mib, eight.power_mean_w) == (35.0, 2000.0, None)
+
+
+def test_mig_instances_are_told_apart_and_have_no_utilisation(node: Node) -> None:
+    node.job(7, 100)
+    node.job(8, 200, CUDA_VISIBLE_DEVICES="MIG-c")
+    instances = {n: FakeGpu(f"MIG-{name}") for n, name in ((1, "a"), (2, "b"), (5, "c"))}
+    node.fake.gpus[1].instances = instances
+    instances[1].processes = [(100, 700)]
+    instances[2].processes = [(100, None)]
+    instances[2].used_mib = 900
+    uses = node.watch(node.collector())
+    told = [(use.job_id, use.gpu, use.instance, use.mem_max_mib) for use in uses]
+    assert told == [(7, 1, 1, 700.0), (7, 1, 2, 900.0), (8, 1, 5, 0.0)]
+    assert {(use.util_max_pct, use.util_mean_pct, use.power_mean_w) for use in uses} == {(None, None, None)}
+
+
+def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0,1,2,3")
+    collector = node.collector()
+    node.watch(collector)
+    node.fake.gpus[2].broken = pynvml.NVML_ERROR_GPU_IS_LOST
+    for window in range(1, 4):
+        uses = node.watch(collector, first_s=T0 + 30 * window)
+    assert {use.gpu: use.samples for use in uses} == {0: 120, 1: 120, 2: 30, 3: 120}
+    assert len(node.said) == 1
+    assert node.said[0].startswith("GPU 2 does not answer (GPU is lost)")
+    node.fake.gpus[2].broken = None
+    node.watch(collector, first_s=T0 + 120)
+    assert node.said[1:] == ["GPU 2 answers again"]
+
+
+def test_a_driver_that_is_restarted_is_asked_again(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0")
+    collector = node.collector()
+    node.watch(collector)
+    node.fake.driver = pynvml.NVML_ERROR_UNINITIALIZED
+    node.watch(collector, first_s=T0 + 30)
+    node.fake.driver = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    node.watch(collector, first_s=T0 + 60)
+    node.watch(collector, first_s=T0 + 90)
+    node.fake.driver, node.fake.open = None, False
+    (before, after) = node.watch(collector, first_s=T0 + 120)
+    assert (before.samples, after.samples, after.first_s) == (30, 30, T0 + 120)
+    assert [line.partition(";")[0] for line in node.said] == [
+        "NVML does not answer (Uninitialized)",
+        "NVML does not answer (Driver Not Loaded)",
+        "NVML answers again",
+    ]
+
+
+def test_a_driver_that_was_replaced_needs_a_new_process(node: Node) -> None:
+    collector = node.collector()
+    node.watch(collector)
+    node.fake.driver = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    with pytest.raises(NvmlFault, match="mismatch") as caught:
+        collector.tick(T0)
+    assert caught.value.stale
+
+
+def test_older_drivers_without_the_newest_calls_do_as_well(node: Node) -> None:
+    node.job(7, 100)
+    gpu = node.fake.gpus[0]
+    gpu.processes, gpu.lacks = [(100, 10)], frozenset({"compute_v3", "graphics_v3", "power"})
+    (use,) = node.watch(node.collector())
+    assert (use.mem_max_mib, use.power_mean_w, use.samples) == (10.0, None, 30)
+    # what is not there is not asked for each second
+    assert node.fake.calls.count("power") == 1
+
+
+def test_an_id_that_comes_again_is_another_process(node: Node) -> None:
+    node.job(7, 100)
+    gpu = node.fake.gpus[0]
+    collector = node.collector()
+    collector.look_again()
+    gpu.processes = [(100, 10)]
+    collector.tick(T0)
+    gpu.processes = []
+    collector.tick(T0 + 1)
+    node.process(100)
+    gpu.processes = [(100, 10)]
+    collector.tick(T0 + 2)
+    collector.flush(T0 + 3)
+    (use,) = read_spool(node.spool)[0]
+    assert use.samples == 1

@@ -1,0 +1,96 @@
+"""The collector as a command: started, told to end, without a GPU, without pynvml."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from accounting.gpu_collector.nvml import Nvml, NvmlFault
+from bench import nvml_stand_in
+from tests.accounting.gpu_collector.started import PATIENCE_S, said_by, started, wait_for
+from tests.spools import read_spool
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = nvml_stand_in.build(tmp_path_factory.mktemp("nvml"))
+    if built is None:
+        pytest.skip("needs a C compiler")
+    return built
+
+
+def test_the_command_writes_what_it_saw_when_it_is_told_to_end(tmp_path: Path, stand_in: Path) -> None:
+    named = {**os.environ, "SLURM_JOB_ID": "41"}
+    with subprocess.Popen(["sleep", "60"], env=named) as sleeping:
+        environment = nvml_stand_in.environment(stand_in, gpus="3", pids=f"{sleeping.pid};1", lost="2")
+        environment["SLURMD_NODENAME"] = "n5"
+        process = started(tmp_path, environment, "--job", "41", "--every", "0.1")
+        try:
+            wait_for(lambda: "is lost" in said_by(tmp_path), process)
+            time.sleep(1.5)
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            sleeping.kill()
+    watching, lost = said_by(tmp_path).splitlines()
+    assert process.returncode == 0
+    assert watching.startswith("watching 3 GPUs of n5 every 0.1 s")
+    assert lost.startswith("GPU 2 does not answer (GPU is lost)")
+    (file,) = (tmp_path / "spool").iterdir()
+    assert file.name.startswith("n5-job41-")
+    (line,) = file.read_text().splitlines()
+    told = json.loads(line)
+    assert 3 <= told.pop("samples") <= 30
+    assert abs(told.pop("first_s") - time.time()) < 60
+    del told["last_s"]
+    assert told == {
+        "cluster": "",
+        "job_id": 41,
+        "node": "n5",
+        "gpu": 0,
+        "instance": -1,
+        "source": "nvml",
+        "util_max_pct": 80.0,
+        "util_mean_pct": 80.0,
+        "mem_max_mib": 1000.0,
+        "power_mean_w": 350.0,
+    }
+
+
+def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
+    named = {**os.environ, "SLURM_JOB_ID": "42"}
+    with subprocess.Popen(["sleep", "4"], env=named) as sleeping:
+        environment = nvml_stand_in.environment(stand_in, gpus="1", pids=str(sleeping.pid))
+        process = started(tmp_path, environment, "--job", "42", "--node", "n5")
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    (use,) = read_spool(tmp_path / "spool")[0]
+    assert (use.job_id, use.node) == (42, "n5")
+
+
+def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) -> None:
+    environment = nvml_stand_in.environment(stand_in, gpus="0")
+    process = started(tmp_path, environment, "--node", "n5")
+    assert (process.wait(PATIENCE_S), said_by(tmp_path)) == (0, "no GPU to watch on n5: NVML knows none\n")
+    try:
+        Nvml().close()
+    except NvmlFault:
+        process = started(tmp_path, dict(os.environ), "--node", "n5")
+        assert process.wait(PATIENCE_S) == 0
+        (said,) = said_by(tmp_path).splitlines()
+        assert said.startswith("no GPU to watch on n5: ")
+
+
+def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NvmlFault, match="nvidia-ml-py is not installed"):
+        Nvml()

@@ -1,0 +1,147 @@
+"""From sacct into the store: incremental, idempotent, and safe to kill."""
+
+import contextlib
+import os
+import random
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from accounting.decisions import encode_decision
+from accounting.errors import SlurmError
+from accounting.ingest import Fetched, IngestReport, IngestSettings, fetched_answer, ingest
+from accounting.sacct_records import Metering
+from accounting.store.database import open_store
+from accounting.store.records import Counts
+from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
+from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, job_line, step_line
+from tests.conftest import PATIENCE_S, Site
+
+# How often ingest is killed in the middle; $RIGHTSIZER_KILLS for more.
+KILLS = int(os.environ.get("RIGHTSIZER_KILLS", "6"))
+
+
+def test_a_second_run_adds_nothing(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", recorded())
+    settings = settings_of(fake, tmp_path)
+    first = ingest(store, settings, NOW_S)
+    before = content(store)
+    second = ingest(store, settings, NOW_S, since_s=T0 - DAY_S)
+    assert (first.attempts.new, first.quarantined) == (72, 0)  # 60 jobs and 12 requeues
+    assert (second.attempts.new, second.attempts.changed, second.steps.new, second.quarantined) == (
+        0,
+        0,
+        0,
+        0,
+    )
+    assert second.attempts.same == 72
+    assert content(store) == before
+
+
+def test_a_run_goes_on_where_the_last_one_stopped_less_the_overlap(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", recorded())
+    settings = settings_of(fake, tmp_path)
+    ingest(store, settings, NOW_S)
+    fake.fail_at(None)
+    report = ingest(store, settings, NOW_S + 500)
+    assert fake.calls() == [(NOW_S - 3600, NOW_S + 500)]
+    assert report.attempts.new == 0
+
+
+def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path: Path) -> None:
+    running = FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, State="RUNNING", End="Unknown")])
+    settings = settings_of(running, tmp_path)
+    FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, State="RUNNING", End=str(NOW_S))])
+    first = ingest(store, settings, NOW_S)
+    FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, 100), step_line(1, start_s=NOW_S - 50)])
+    second = ingest(store, settings, NOW_S + 100)
+    assert (first.attempts, first.unfinished) == (Counts(), 1)
+    assert (second.attempts, second.unfinished) == (Counts(new=1), 0)
+
+
+@pytest.mark.parametrize("call", [1, 3, 6])
+def test_a_run_that_failed_is_completed_by_the_next(call: int, store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", recorded())
+    settings = settings_of(fake, tmp_path)
+    fake.fail_at(call)
+    with pytest.raises(SlurmError, match="Connection refused"):
+        ingest(store, settings, NOW_S)
+    fake.fail_at(None)
+    ingest(store, settings, NOW_S)
+    whole = open_store(f"sqlite:///{tmp_path}/whole.db", create=True)
+    ingest(whole, settings, NOW_S)
+    assert content(store) == content(whole)
+    whole.dispose()
+
+
+def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(site: Site) -> None:
+    fake = FakeSacct(site.folder / "slurm", recorded(int(time.time()) - 11 * DAY_S))
+    site.configure(accounting={"sacct": fake.command})
+    (site.folder / "journal").mkdir()
+    journal = site.folder / "journal" / "decisions-20260101.jsonl"
+    journal.write_bytes(b"".join(encode_decision(decision(id=str(number))) for number in range(50)))
+    draw, first_s = random.Random(7), int(time.time()) - 11 * DAY_S
+    since = time.strftime("%Y-%m-%d", time.gmtime(first_s - DAY_S))
+    for number in range(KILLS):
+        # Each run finds every job changed, so that there is something to write wherever it is killed.
+        summary = f"summary {number}"
+        FakeSacct(site.folder / "slurm", [{**row, "AdminComment": summary} for row in recorded(first_s)])
+        fake.fail_at(None)
+        killed = site.start("ingest", "--since", since)
+        until, calls = time.monotonic() + PATIENCE_S, draw.randint(1, 8)
+        while len(fake.calls()) < calls and killed.poll() is None and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0, 0.1))
+        killed.kill()
+        killed.wait()
+    with contextlib.closing(sqlite3.connect(site.folder / "store.db")) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    last = site.start("ingest", "--since", since, "--format", "json")
+    _, errors = last.communicate(timeout=PATIENCE_S)
+    assert last.returncode == 0, errors.decode()
+    interrupted = open_store(site.config.store.url)
+    seen = content(interrupted)
+    interrupted.dispose()
+    whole = open_store(f"sqlite:///{site.folder}/whole.db", create=True)
+    config = site.config
+    settings = IngestSettings(
+        sacct=fake.command,
+        overlap_s=3600,
+        first_days=30,
+        gpu_spool=Path(config.accounting.gpu_spool),
+        journal=Path(config.service.journal),
+    )
+    ingest(whole, settings, int(time.time()))
+    assert seen == content(whole)
+    assert len(seen["attempts"]) == 72
+    assert len(seen["decisions"]) == 50
+    whole.dispose()
+
+
+def test_a_report_of_nothing_counts_nothing(store: Engine, tmp_path: Path) -> None:
+    report = ingest(store, settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path), NOW_S)
+    assert report == IngestReport(Counts(), Counts(), Counts(), Counts())
+
+
+def test_reading_from_later_on_leaves_the_mark_for_the_next_plain_run(site: Site) -> None:
+    config, asked = site.config, list[tuple[int, int]]()
+
+    def source(begin_s: int, end_s: int) -> Fetched:
+        asked.append((begin_s, end_s))
+        return fetched_answer(answer_of([]), end_s, Metering())
+
+    settings = IngestSettings(
+        sacct="", overlap_s=60, first_days=1, gpu_spool=site.folder, journal=site.folder / "journal"
+    )
+    engine = open_store(config.store.url, create=True)
+    try:
+        ingest(engine, settings, 1_000_000, source=source)
+        ingest(engine, settings, 1_500_000, since_s=1_400_000, source=source)
+        asked.clear()
+        ingest(engine, settings, 1_600_000, source=source)
+    finally:
+        engine.dispose()
+    assert asked[0][0] == 1_000_000 - 60

@@ -1,0 +1,148 @@
+"""The journal of decisions into the store, read on from where it stopped."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import Engine
+
+from accounting.decisions import encode_decision
+from accounting.errors import StoreError
+from accounting.ingest import ingest
+from accounting.journal import find_decision, new_lines, read_journal
+from accounting.request import Grant
+from accounting.store.records import read_attempts, read_decision
+from accounting.token import format_token
+from tests.accounting.ingest.recorded import NOW_S, content, settings_of
+from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, request
+
+
+def test_a_torn_last_line_of_the_journal_waits_for_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "decisions-20260101.jsonl"
+    first, second = encode_decision(decision(id="a")), encode_decision(decision(id="b"))
+    for cut in (1, len(second) // 2, len(second) - 1):
+        file.write_bytes(first + second[:cut])
+        [part] = read_journal(tmp_path, {})
+        assert ([one.id for one in part.decisions], part.quarantined) == (["a"], [])
+        assert part.read_bytes == len(first)
+        file.write_bytes(first + second)
+        [rest] = read_journal(tmp_path, {file.name: part.read_bytes})
+        assert [one.id for one in rest.decisions] == ["b"]
+
+
+def test_a_file_is_read_part_by_part(tmp_path: Path) -> None:
+    file = tmp_path / "decisions-20260101.jsonl"
+    lines = [b"a" * 10, b"b" * 300, b"c", b"d" * 20]
+    file.write_bytes(b"".join(line + b"\n" for line in lines) + b"torn")
+    for part_bytes in (1, 12, 32, 1000):
+        parts = list(new_lines(tmp_path, file.name, {}, part_bytes))
+        assert [line for _, part, _ in parts for line in part] == lines
+        assert parts[-1][2] == file.stat().st_size - len(b"torn")
+        assert all(sum(map(len, part)) <= part_bytes or len(part) == 1 for _, part, _ in parts)
+
+
+def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [])
+    settings = settings_of(fake, tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(decision(id="a")) + b"rubbish\n\n\xff\n")
+    reports = [ingest(store, settings, NOW_S)]
+    with file.open("ab") as journal:
+        journal.write(encode_decision(decision(id="b")) + b"rubbish\n")
+    reports += [ingest(store, settings, NOW_S), ingest(store, settings, NOW_S)]
+    assert [report.decisions.new for report in reports] == [1, 1, 0]
+    assert [report.quarantined for report in reports] == [2, 0, 0]
+    assert read_decision(store, "b") == decision(id="b")
+
+
+def test_the_input_that_a_decision_saw_is_its_attempts_and_in_no_token(store: Engine, tmp_path: Path) -> None:
+    sized, plain = (
+        decision(id=name, request=request(input_mib=mib)) for name, mib in (("a", 1234.5), ("b", None))
+    )
+    assert "1234" not in format_token(sized)
+    tokens = {1: format_token(sized), 2: format_token(plain), 3: "", 4: format_token(decision(id="lost"))}
+    lines = [job_line(number, T0 + DAY_S, 50, AdminComment=token) for number, token in tokens.items()]
+    settings = settings_of(FakeSacct(tmp_path / "slurm", lines), tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(sized) + encode_decision(plain))
+    ingest(store, settings, NOW_S)
+    inputs = {attempt.row.job_id: attempt.input_mib for attempt in read_attempts(store)}
+    assert inputs == {1: 1234.5, 2: None, 3: None, 4: None}
+    assert read_decision(store, "a") == sized
+    before = content(store)
+    ingest(store, settings, NOW_S, since_s=T0)
+    assert content(store) == before
+
+
+def test_a_decision_that_the_hook_refused_is_recorded_as_not_applied(store: Engine, tmp_path: Path) -> None:
+    made = decision(id="a", reason="resized", grant=Grant(cpus_per_task=2), applied=True)
+    tokens = {
+        1: format_token(made).replace("granted=", "would=") + ";refused=coupled_field",
+        2: format_token(decision(id="b")),
+        3: "rightsizer/1;id=never-journalled;refused=coupled_field",
+    }
+    fake = FakeSacct(
+        tmp_path / "slurm",
+        [job_line(number, T0 + DAY_S, 50, AdminComment=token) for number, token in tokens.items()],
+    )
+    settings = settings_of(fake, tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(made) + encode_decision(decision(id="b")))
+    first = ingest(store, settings, NOW_S)
+    assert (first.decisions.new, first.decisions.changed) == (2, 1)
+    found = read_decision(store, "a")
+    assert found == msgspec.structs.replace(made, applied=False, reason="refused:coupled_field")
+    assert read_decision(store, "b") == decision(id="b")
+    before = content(store)
+    again = ingest(store, settings, NOW_S, since_s=T0)
+    assert (again.decisions.new, again.decisions.changed) == (0, 0)
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("journal_first", [True, False])
+def test_what_a_job_of_another_user_says_of_a_decision_changes_nothing(
+    store: Engine, tmp_path: Path, *, journal_first: bool
+) -> None:
+    """Somebody names the decision of another's job in his own token: user, or amounts, are not the decision's."""
+    made = decision(id="a", reason="resized", grant=Grant(cpus_per_task=2), applied=True)
+    refusing = format_token(made).replace("granted=", "would=") + ";refused=coupled_field"
+    fewer = refusing.replace("cpus:8", "cpus:7")
+    assert fewer != refusing
+    lines = [
+        job_line(1, T0 + DAY_S, 50, User="mallory", AdminComment=refusing),
+        job_line(2, T0 + DAY_S, 50, AdminComment=fewer),
+    ]
+    settings = settings_of(FakeSacct(tmp_path / "slurm", lines), tmp_path)
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    if not journal_first:
+        ingest(store, settings, NOW_S)
+        assert read_decision(store, "a") is None
+    file.write_bytes(encode_decision(made))
+    ingest(store, settings, NOW_S, since_s=T0)
+    assert read_decision(store, "a") == made
+
+
+def test_a_decision_is_found_in_the_files_of_its_day_and_later(tmp_path: Path) -> None:
+    for day, name in (("20260101", "a"), ("20260103", "b")):
+        (tmp_path / f"decisions-{day}.jsonl").write_bytes(
+            encode_decision(decision(id="other", reason=name)) + b'"a" "b" rubbish\n'
+            + encode_decision(decision(id=name))
+        )  # fmt: skip
+    third_s = 1_767_398_400.0
+    assert find_decision(tmp_path, "a", third_s - 2 * DAY_S) == decision(id="a")
+    assert find_decision(tmp_path, "b", third_s) == decision(id="b")
+    assert find_decision(tmp_path, "a", third_s) is None
+    assert find_decision(tmp_path / "none", "a", 0.0) is None
+    (tmp_path / "decisions-20260104.jsonl").mkdir()
+    with pytest.raises(StoreError, match="cannot read the journal file"):
+        find_decision(tmp_path, "c", third_s)
+
+
+def test_a_journal_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "decisions-20260101.jsonl").mkdir()
+    with pytest.raises(StoreError, match="cannot read the journal file"):
+        list(read_journal(tmp_path, {}))

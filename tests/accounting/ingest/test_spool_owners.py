@@ -1,0 +1,190 @@
+"""The GPU spool where jobs' users may write: whose word counts for which job, and what keeps nobody waiting."""
+
+import os
+import pwd
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import Engine
+
+from accounting import gpu_spool
+from accounting.gpu_spool import WAITS_S, Owners, read_spool_on
+from accounting.ingest import Run, ingest
+from accounting.pseudonyms import Pseudonyms
+from accounting.retry import retry
+from accounting.spool_owners import SLACK_S, is_his, nobody
+from accounting.store.quarantine import list_quarantine
+from accounting.store.records import Ran, read_attempts
+from tests.accounting.ingest.recorded import NOW_S, settings_of
+from tests.accounting.ingest.test_gpu_spool import sample
+from tests.builders import T0, FakeSacct, gpu_use, job_line
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
+USER, OTHER = "games", "mail"
+HIDDEN = Pseudonyms(b"0123456789abcdef" * 4)
+START_S = T0 + 10
+
+
+def put(spool: Path, name: str, owner: str, text: str) -> Path:
+    spool.mkdir(exist_ok=True)
+    file = spool / name
+    file.write_text(text)
+    known = pwd.getpwnam(owner)
+    os.chown(file, known.pw_uid, known.pw_gid)
+    return file
+
+
+def busy(job_id: int, util_pct: float = 90) -> str:
+    return "".join(sample(job_id, START_S + 10 * n, util_pct=util_pct) for n in range(5))
+
+
+def gpus_of(store: Engine) -> dict[int, int | None]:
+    return {one.row.job_id: one.use.gpus for one in read_attempts(store)}
+
+
+def reasons(store: Engine) -> list[str]:
+    with store.connect() as connection:
+        return sorted(group.reason for group in list_quarantine(connection))
+
+
+@needs_root
+@pytest.mark.parametrize("pseudonyms", [None, HIDDEN])
+def test_a_user_tells_of_his_own_jobs_alone_whenever_they_become_known(
+    store: Engine, tmp_path: Path, pseudonyms: Pseudonyms | None
+) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=USER), job_line(8, START_S, User=OTHER)])
+    settings = msgspec.structs.replace(settings_of(fake, tmp_path), pseudonyms=pseudonyms)
+    spool = settings.gpu_spool
+    put(spool, "a.jsonl", USER, busy(7))
+    put(spool, "b.jsonl", USER, busy(8, util_pct=0))
+    # The samples are there before sacct has told of the jobs.
+    ingest(store, settings, NOW_S)
+    assert gpus_of(store) == {7: None, 8: None}
+    assert reasons(store) == []
+    ingest(store, settings, NOW_S)
+    assert gpus_of(store) == {7: 1, 8: None}
+    uid = pwd.getpwnam(USER).pw_uid
+    told = [f"'b.jsonl' of uid {uid}: lines of jobs that are not known as its owner's"]
+    assert reasons(store) == told
+    # Tried again, it is no more his than before; and what was decided is not read again.
+    run = Run(settings, NOW_S)
+    retry(store, run, lambda _begin_s, _end_s: pytest.fail("nothing is asked of Slurm"))
+    report = ingest(store, settings, NOW_S)
+    assert (report.gpu_use.new, gpus_of(store), reasons(store)) == (0, {7: 1, 8: None}, told)
+
+
+@needs_root
+def test_in_a_folder_of_users_one_run_is_enough(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=USER)])
+    settings = settings_of(fake, tmp_path)
+    put(settings.gpu_spool, "a.jsonl", USER, busy(7))
+    settings.gpu_spool.chmod(0o3777)
+    ingest(store, settings, NOW_S)
+    assert gpus_of(store) == {7: 1}
+
+
+@needs_root
+def test_whom_the_site_trusts_tells_of_all_jobs(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [job_line(job_id, START_S, User=USER) for job_id in (7, 8)])
+    settings = settings_of(fake, tmp_path)
+    put(settings.gpu_spool, "a.jsonl", "root", busy(7))
+    # The folder is its owner's: a meter's account, or the service's where root ingests by hand.
+    put(settings.gpu_spool, "b.jsonl", OTHER, busy(8))
+    os.chown(settings.gpu_spool, pwd.getpwnam(OTHER).pw_uid, -1)
+    ingest(store, settings, NOW_S)
+    assert (gpus_of(store), reasons(store)) == ({7: 1, 8: 1}, [])
+
+
+@needs_root
+def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=USER)])
+    settings = settings_of(fake, tmp_path)
+    spool = settings.gpu_spool
+    elsewhere = put(tmp_path / "elsewhere", "secret", "root", busy(7, util_pct=0))
+    spool.mkdir()
+    os.mkfifo(spool / "a.jsonl")
+    (spool / "b.jsonl").symlink_to(elsewhere)
+    (spool / "c.jsonl").symlink_to("/dev/zero")
+    spool.chmod(0o1777)
+    os.link(elsewhere, spool / "d.jsonl")
+    with put(spool, "e.jsonl", USER, "").open("wb") as hole:
+        hole.truncate(1024**4)
+    put(spool, "z.jsonl", "root", busy(7))
+    ingest(store, settings, NOW_S)
+    assert gpus_of(store) == {7: 1}
+    uid = pwd.getpwnam(USER).pw_uid
+    assert reasons(store) == [
+        "'a.jsonl' of uid 0: it cannot be read: not a regular file",
+        "'d.jsonl' of uid 0: it has several names (hard links); leave one",
+        f"'e.jsonl' of uid {uid}: lines that make no sense",
+    ]
+
+
+@needs_root
+def test_of_one_user_a_bounded_part_is_read_in_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_spool, "USER_BYTES", 3 * gpu_spool.BLOCK_BYTES)
+    uid = pwd.getpwnam(USER).pw_uid
+    for name in "abcde":
+        put(tmp_path, f"{name}.jsonl", USER, sample(7, START_S))
+    asked: list[int] = []
+
+    def his(owner: int, _uses: object) -> list[bool | None]:
+        asked.append(owner)
+        return [True]
+
+    parts = list(read_spool_on(tmp_path, {}, NOW_S, owners=Owners(frozenset({0}), his)))
+    assert 2 <= len(parts) <= 3
+    assert set(asked) == {uid}
+
+
+@needs_root
+def test_lines_wait_for_their_job_and_not_for_ever(tmp_path: Path) -> None:
+    file = put(
+        tmp_path, "a.jsonl", USER, sample(7, START_S) + "\n" + sample(8, START_S) + sample(7, START_S + 10)
+    )
+    os.utime(file, (NOW_S, NOW_S))
+    owners = Owners(frozenset({0}), lambda _uid, uses: [True if use.job_id == 7 else None for use in uses])
+    (part,) = read_spool_on(tmp_path, {}, NOW_S, owners=owners)
+    assert ([use.job_id for use in part.uses], part.finished) == ([7], False)
+    assert part.read_bytes == len(sample(7, START_S)) + 1
+    assert list(read_spool_on(tmp_path, {part.file: part.read_bytes}, NOW_S, owners=owners)) == []
+    late, told = read_spool_on(tmp_path, {part.file: part.read_bytes}, NOW_S + WAITS_S + 1, owners=owners)
+    assert ([use.job_id for use in late.uses], late.read_bytes) == ([7], file.stat().st_size)
+    assert len(told.quarantined) == 1
+
+
+@needs_root
+def test_what_is_written_meanwhile_waits(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.jsonl", USER, sample(7, START_S))
+
+    def grows(_uid: int, _uses: object) -> list[bool | None]:
+        with file.open("a") as opened:
+            opened.write(sample(7, START_S))
+        return [True]
+
+    (part,) = read_spool_on(tmp_path, {}, NOW_S, owners=Owners(frozenset({0}), grows))
+    assert part.read_bytes < file.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict"),
+    [
+        ([], None),
+        ([Ran("alpha", "ann", T0, T0 + 100)], True),
+        ([Ran("alpha", "bob", T0, T0 + 100)], False),
+        # the number came again: of another time, another cluster, and both at a time
+        ([Ran("alpha", "ann", T0 - 9_000_000, T0 - 8_000_000), Ran("alpha", "bob", T0, T0 + 100)], False),
+        ([Ran("alpha", "ann", T0 - 9_000_000, T0 - 8_000_000)], None),
+        ([Ran("beta", "ann", T0, T0 + 100)], None),
+        ([Ran("alpha", "ann", T0, T0 + 100), Ran("alpha", "bob", T0, T0 + 100)], False),
+        ([Ran("alpha", "ann", T0 + 20 + SLACK_S, T0 + 900)], None),
+    ],
+)
+def test_whose_a_use_is_says_who_ran_under_its_number_then(runs: list[Ran], verdict: bool | None) -> None:
+    use = msgspec.structs.replace(gpu_use(), cluster="alpha", first_s=T0 + 10, last_s=T0 + 20)
+    assert is_his(use, runs, "ann") is verdict
+
+
+def test_an_owner_that_nobody_can_name_is_known_as_such() -> None:
+    assert nobody() > 0

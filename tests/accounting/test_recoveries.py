@@ -1,0 +1,170 @@
+"""What became of runs that failed by us: into the store once, out again as credits, and gone when it is old."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import Engine
+
+from accounting.ingest import IngestSettings, ingest
+from accounting.pseudonyms import Pseudonyms
+from accounting.records import Attempt
+from accounting.recoveries import Recovered
+from accounting.report.recoveries import Credit, hours_owed
+from accounting.request import Grant
+from accounting.store.audit import newest_links, read_recoveries_of, write_links
+from accounting.store.database import open_store
+from accounting.store.records import read_attempts
+from accounting.store.retention import prune
+from accounting.token import format_token, mark_recovery
+from models.trials import Trial, trial_of
+from slurm_plugin.recovery.journal import Entry, Journal
+from slurm_plugin.service.journal import Journal as DecisionJournal
+from slurm_plugin.slurm.queue import GiveBack, Requeue
+from tests.accounting.ingest.recorded import NOW_S, settings_of
+from tests.builders import T0, FakeSacct, decision, job_line
+from tests.stores import content
+
+REQUEUE = Requeue(
+    change=GiveBack(job_id=7, uid=1, num_tasks=1, reason="x", admin_comment="x"), before="y", restarts=0
+)
+BEGUN = Entry(
+    job_id=7,
+    restarts=0,
+    what="begun",
+    time_s=T0,
+    cause="out_of_memory",
+    user="ann",
+    account="phys",
+    decision_id="d1",
+    cpu_hours=1.5,
+    mem_gib_hours=4.0,
+    requeue=REQUEUE,
+)
+DONE = msgspec.structs.replace(BEGUN, what="requeued", time_s=T0 + 5, requeue=None)
+LOST = msgspec.structs.replace(
+    DONE, job_id=8, what="lost", time_s=T0 + 90, why="no script", user="bob", cpu_hours=2.0
+)
+
+
+def stored(entry: Entry) -> Recovered:
+    return msgspec.convert(msgspec.to_builtins(entry), Recovered)
+
+
+def site(tmp_path: Path) -> IngestSettings:
+    settings = settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path)
+    return msgspec.structs.replace(settings, recovery=tmp_path / "recovery")
+
+
+def test_each_line_is_read_once_and_the_last_of_a_run_counts(store: Engine, tmp_path: Path) -> None:
+    settings, journal = site(tmp_path), Journal(tmp_path / "recovery")
+    brought = []
+    for entry in (BEGUN, DONE, LOST, None):
+        if entry is not None:
+            journal.append(entry)
+        brought.append(ingest(store, settings, NOW_S).recoveries)
+    assert [(count.new, count.changed) for count in brought] == [(1, 0), (0, 1), (1, 0), (0, 0)]
+    [file] = (tmp_path / "recovery").glob("recoveries-*.jsonl")
+    file.write_bytes(file.read_bytes() + b'rubbish\n{"job_id":9')
+    assert ingest(store, settings, NOW_S).quarantined == 1
+    with store.connect() as connection:
+        found = read_recoveries_of(connection, [7, 8, 9])
+    assert found == {7: [stored(DONE)], 8: [stored(LOST)]}
+    before = content(store)
+    assert ingest(store, settings, NOW_S).quarantined == 0
+    assert content(store) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, "timeout"),
+        ({"cause": "killed"}, "cut_short"),
+        ({"decision_id": "d2"}, "cut_short"),
+        ({"job_id": 8}, "cut_short"),
+        ({"time_s": T0 + 2000.0}, "cut_short"),
+    ],
+)
+def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
+    changes: dict[str, Any], outcome: str, tmp_path: Path
+) -> None:
+    """22.05 says REQUEUED of it, whose end is when it was queued again."""
+    made = decision(id="d1", applied=True, grant=Grant(cpus_per_task=2))
+    token = format_token(made)
+    rows = [
+        job_line(7, T0 + 10, 100, State="REQUEUED", AdminComment=token),
+        job_line(7, T0 + 110, 50, AdminComment=mark_recovery(token, "timeout", 0)),
+    ]
+    told: list[Attempt] = []
+    settings = msgspec.structs.replace(
+        settings_of(FakeSacct(tmp_path / "slurm", rows), tmp_path),
+        recovery=tmp_path / "recovery",
+        hand_on=told.extend,
+    )
+    late = msgspec.structs.replace(DONE, cause="timeout", time_s=T0 + 111.5)
+    Journal(tmp_path / "recovery").append(msgspec.structs.replace(late, **changes))
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    ingest(engine, settings, T0 + 200)
+    assert {one.row.start_s: one.use.outcome for one in read_attempts(engine)} == {
+        T0 + 10: outcome,
+        T0 + 110: "completed",
+    }
+    engine.dispose()
+    [first] = [one for one in told if one.row.start_s == T0 + 10]
+    counts = Trial(shrunk=True, failed=True, wanted="timeout")
+    assert trial_of(first) == (counts if outcome == "timeout" else None)
+
+
+def test_lines_of_the_release_before_are_read(store: Engine, tmp_path: Path) -> None:
+    settings = site(tmp_path)
+    line = msgspec.json.encode(msgspec.structs.replace(LOST, account=""))
+    assert b"account" not in line
+    (tmp_path / "recovery").mkdir()
+    (tmp_path / "recovery" / "recoveries-20231114.jsonl").write_bytes(line + b"\n")
+    assert ingest(store, settings, NOW_S).recoveries.new == 1
+
+
+def test_hours_are_owed_to_who_lost_them(store: Engine, tmp_path: Path) -> None:
+    settings, journal = site(tmp_path), Journal(tmp_path / "recovery")
+    for entry in (DONE, LOST, msgspec.structs.replace(DONE, restarts=1, decision_id="d2")):
+        journal.append(entry)
+    ingest(store, settings, NOW_S)
+    ann = Credit(name="ann", requeued=2, lost=0, cpu_hours=3.0, mem_gib_hours=8.0)
+    bob = Credit(name="bob", requeued=0, lost=1, cpu_hours=2.0, mem_gib_hours=4.0)
+    with store.connect() as connection:
+        assert hours_owed(connection, "user") == [ann, bob]
+        assert hours_owed(connection, "user", T0 + 50) == [bob]
+        [phys] = hours_owed(connection, "account")
+        assert (phys.name, phys.requeued, phys.lost, phys.cpu_hours) == ("phys", 2, 1, 5.0)
+        assert hours_owed(connection, "user", NOW_S) == []
+
+
+def test_names_are_hidden_where_the_site_wants_it(store: Engine, tmp_path: Path) -> None:
+    hidden = Pseudonyms(b"0123456789abcdef" * 4)
+    Journal(tmp_path / "recovery").append(DONE)
+    ingest(store, msgspec.structs.replace(site(tmp_path), pseudonyms=hidden), NOW_S)
+    with store.connect() as connection:
+        [[found]] = read_recoveries_of(connection, [7]).values()
+    assert (found.user, found.account) == (hidden.user("ann"), hidden.account("phys"))
+
+
+def test_what_is_old_goes_but_for_the_newest_link_of_each_chain(store: Engine, tmp_path: Path) -> None:
+    settings, journal = site(tmp_path), Journal(tmp_path / "recovery")
+    journal.append(DONE)
+    journal.append(LOST)
+    for name in ("decisions", "decisions-advisor"):
+        own = DecisionJournal(settings.journal, name)
+        for number in range(4):
+            own.append(decision(id=f"{name}{number}", time_s=T0 + number))
+        own.close()
+    ingest(store, settings, NOW_S)
+    pruned = prune(store, T0 + 50)
+    assert (pruned.recoveries, pruned.journal_links, pruned.decisions) == (1, 6, 8)
+    with store.begin() as connection:
+        assert {one.chain: one.number for one in newest_links(connection)} == {
+            "decisions": 4,
+            "decisions-advisor": 4,
+        }
+        assert write_links(connection, []).new == 0
+    assert prune(store, T0 + 50).rows == 0

@@ -1,0 +1,60 @@
+"""What a fault is: what breaks, how it is broken, and what may then become of a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.cluster.fault_site import FaultSite, ordinary_user
+
+Break = Callable[[FaultSite], AbstractContextManager[None]]
+Expected = Literal["unchanged", "cut", "either"]
+
+
+def always() -> None:
+    """Need nothing."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row: its name, what is done in words, and how.
+
+    `broken` breaks the site for as long as its block lasts; what must be whole afterwards it asserts itself. `reasons`
+    are the words in slurmctld's log that prove that the fault was met, and not something else; `must_log` is the one of
+    several without which it was not. `during` runs while submissions go on; without it some are made one after the
+    other. `fresh_state` reloads the script once all is broken; without it the script in use is what is tested. `needs`
+    says why the fault cannot be made here, or nothing. One that `is_long` takes many seconds.
+    """
+
+    name: str
+    made: str
+    broken: Break
+    expected: Expected = "unchanged"
+    reasons: frozenset[str] = frozenset()
+    during: Callable[[FaultSite], None] | None = None
+    fresh_state: bool = True
+    must_log: str = ""
+    needs: Callable[[], str | None] = always
+    is_long: bool = False
+
+
+def reasons(*words: str) -> frozenset[str]:
+    """Return the reasons of a row."""
+    return frozenset(words)
+
+
+UNREACHABLE = reasons("connect_failed")
+LATE = reasons("deadline")
+
+
+def why_no_permissions() -> str | None:
+    """Say why slurmctld may use whatever it likes; None where permissions hold it."""
+    return None if ordinary_user() or os.geteuid() != 0 else "no ordinary user can run this Slurm"
+
+
+def why_same_user() -> str | None:
+    """Say why slurmctld is the user's who starts the service; None where it is not."""
+    return None if ordinary_user() else "only root can start a slurmctld of another user"

@@ -1,0 +1,162 @@
+"""What recovery is tried on: a sandbox that enforces, with real memory limits and a model that gives too little."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from accounting.records import Attempt
+from accounting.store.database import open_store
+from accounting.store.records import write_attempts
+from accounting.token import format_token
+from models.families import script_signature
+from slurm_plugin.config import Config
+from slurm_plugin.config_file import load_config
+from slurm_plugin.recovery.journal import Entry, Journal
+from slurm_plugin.sandbox import cluster, daemons
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.shape import PLAIN, Shape
+from tests.builders import T0, attempt, decision, request
+from tests.cluster.conftest import Shell
+from tests.cluster.matrix.prefixes import chosen_prefix
+
+# `nobody` is none to Slurm any more (26.05).
+USER = "games"
+ASKED_CPUS, ASKED_MIB = 8, 8000
+USED_MIB, NEEDS_MIB = 60, 400
+HOLD = f"python3 -c 'held = b\"1\" * ({NEEDS_MIB} << 20)'\n"
+PATIENCE_S = 90.0
+
+
+def past_of(
+    name: str,
+    body: str,
+    first: int,
+    user: str = USER,
+    *,
+    asked: Mapping[str, int] = {},
+    used_gpus: int | None = None,
+) -> list[Attempt]:
+    """What the model knows: jobs like this one never used more. So it is our policy that cuts them below their need."""
+    amounts = {"cpus_per_task": ASKED_CPUS, "mem_per_node_mib": ASKED_MIB, **asked}
+    signature = script_signature(script_of(body))
+    wanted = request(user=user, job_name=name, script_signature=signature, **amounts)
+    token = format_token(decision(request=wanted))
+    told: dict[str, Any] = {
+        "user": user,
+        "job_name": name,
+        "token": False,
+        "admin_comment": token,
+        "mem_mib": USED_MIB,
+        "gpus": used_gpus,
+        "req_gpus": wanted.gpus,
+        "alloc_gpus": wanted.gpus,
+    }
+    return [attempt(job_id=first + n, submit_s=T0 + 1000 * n, **told) for n in range(30)]
+
+
+def script_of(body: str) -> str:
+    return f"#!/bin/bash\n{body}"
+
+
+class Run(NamedTuple):
+    """What sacct says of one run of a job."""
+
+    state: str
+    cpus: int
+    mem_mib: int
+    gpus: int = 0
+
+
+class Site:
+    """The sandbox, as an admin and as a user see it."""
+
+    def __init__(self, sandbox: Sandbox, folder: Path, patience_s: float) -> None:
+        self.sandbox, self.folder, self.patience_s = sandbox, folder, patience_s
+        self.shell, self.user = Shell(sandbox), Shell(sandbox, user=USER)
+        self.config: Config = load_config(str(sandbox.layout.rightsizer_toml))
+        self.journal = Journal(Path(self.config.recovery.directory))
+        self.on_end = folder / "epilog-on"
+
+    def train(self, past: Mapping[str, list[Attempt]]) -> None:
+        """Put a model of this past into use."""
+        engine = open_store(self.config.store.url, create=True)
+        with engine.begin() as connection:
+            for attempts in past.values():
+                write_attempts(connection, attempts)
+        engine.dispose()
+        self.shell.run("rightsizer", "train", "--promote", "always")
+        served = self.sandbox.layout.log / f"{daemons.SERVE}.out"
+        self.wait_for(lambda: "in use" in served.read_text(encoding="utf-8"))
+
+    def submit(
+        self,
+        name: str,
+        body: str,
+        *options: str,
+        asked: tuple[str, ...] = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}"),
+    ) -> int:
+        script = self.folder / f"{name}.sh"
+        script.write_text(script_of(body), encoding="utf-8")
+        always = (f"--job-name={name}", "--chdir=/", "--time=5")
+        argv = ("sbatch", "--parsable", "--output=/dev/null", *asked, *always, *options, str(script))
+        return int(self.user.run(*argv).partition(";")[0])
+
+    def runs(self, *jobs: int) -> dict[str, list[Run]]:
+        """Every run of these jobs, by the number that users know."""
+        wanted = ",".join(map(str, jobs))
+        argv = ("sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", "--noconvert")
+        found: dict[str, list[Run]] = {}
+        said = self.shell.run(*argv, f"--jobs={wanted}", "--format=JobID,State,AllocTRES,Start")
+        for line in sorted(said.splitlines(), key=lambda line: line.rpartition("|")[2]):
+            job, state, tres, _ = line.split("|")
+            held = dict(pair.split("=", 1) for pair in tres.split(",") if pair)
+            mem_mib = int(held.get("mem", "0M").removesuffix("M"))
+            gpus = int(held.get("gres/gpu", 0))
+            run = Run(state.partition(" ")[0], int(held.get("cpu", 0)), mem_mib, gpus)
+            found.setdefault(job, []).append(run)
+        return found
+
+    def have_come_back(self, *jobs: int) -> bool:
+        """Whether all of them have ended well."""
+        runs = self.runs(*jobs)
+        return len(runs) >= len(jobs) and all(one[-1].state == "COMPLETED" for one in runs.values())
+
+    def failed(self) -> list[int]:
+        """Jobs that slurmctld has as failed."""
+        states = "--states=OUT_OF_MEMORY,FAILED,TIMEOUT"
+        return [int(job) for job in self.shell.run("squeue", "--noheader", "--format=%A", states).split()]
+
+    def entries(self) -> list[Entry]:
+        return list(self.journal.newest().values())
+
+    def watch(self) -> "subprocess.Popen[bytes]":
+        with (self.folder / "recover.log").open("ab") as log:
+            return subprocess.Popen(
+                ["rightsizer", "recover", "--watch", "--apply"],
+                env={**os.environ, **self.sandbox.environment()},
+                stderr=log,
+            )
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + self.patience_s
+        while not what():
+            assert time.monotonic() < until_s, self.shell.run("squeue", "--states=all", "--array")
+            time.sleep(0.2)
+
+
+def start_site(folder: Path, nodes: int, shape: Shape = PLAIN, patience_s: float = PATIENCE_S) -> Site:
+    """Start one; the test skips where jobs of others, or real memory limits, cannot be had."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can submit as another user, and limit memory")
+    options = Options(
+        directory=folder / "site", nodes=nodes, slurm_prefix=chosen_prefix(), mode="enforce", shape=shape
+    )
+    site = Site(cluster.start(options), folder, patience_s)
+    if not site.sandbox.manifest.enforcement.memory:
+        pytest.skip(f"memory is not limited here: {site.sandbox.manifest.enforcement.reason}")
+    return site

@@ -1,0 +1,93 @@
+"""What `rightsizer report advisor` says of starts on a real Slurm is what its journal foresaw and what sacct has."""
+
+import json
+import math
+import signal
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from slurm_plugin.config_file import load_config
+from tests.cluster.advised_site import PATIENCE_S, Site, start_site, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+SHORT_S = 3
+
+
+class Foreseen(NamedTuple):
+    """What a cycle foresaw of a job that started later, and what came (unix seconds)."""
+
+    job_id: int
+    start_s: float
+    low_s: float | None
+    high_s: float | None
+    started_s: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the start, of which Slurm tells the second, lay within; what ends beyond the horizon has no end."""
+        assert self.low_s is not None
+        return math.floor(self.low_s) <= self.started_s and (
+            self.high_s is None or self.started_s <= self.high_s
+        )
+
+
+def started(site: Site) -> dict[int, float]:
+    """Return when the jobs that are no tasks of arrays started, by sacct."""
+    argv = ("sacct", "-X", "-n", "-P", "--starttime=now-1hour", "--format=JobIDRaw,JobID,Start")
+    rows = [line.split("|") for line in site.shell.run("env", "SLURM_TIME_FORMAT=%s", *argv).splitlines()]
+    return {int(raw): float(start) for raw, shown, start in rows if "_" not in shown and start.isdigit()}
+
+
+def foreseen(site: Site) -> list[Foreseen]:
+    """Return what the advisor's journal foresaw of those, line by line."""
+    folder = Path(load_config(str(site.files["quick"])).advisor.directory)
+    cycles = [
+        json.loads(line)
+        for file in sorted(folder.glob("cycles-*.jsonl"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    assert all(cycle["applied"] for cycle in cycles)
+    starts_s = started(site)
+    return [
+        Foreseen(job["job_id"], job["start_s"], job.get("low_s"), job.get("high_s"), starts_s[job["job_id"]])
+        for cycle in cycles
+        for job in cycle.get("jobs", ())
+        if job.get("start_s") is not None and starts_s.get(job["job_id"], 0) > cycle["time_s"] - 1
+    ]
+
+
+def test_starts_that_were_foreseen_are_compared_with_those_of_sacct(
+    make_folder: Callable[[], Path], tmp_path: Path
+) -> None:
+    site = start_site(
+        make_folder(), {"quick": {"lease_s": 30, "writes_per_s": 500}}, (2 * SHORT_S, 2 * SHORT_S), SHORT_S
+    )
+    advisor = site.start("quick", tmp_path / "log")
+    try:
+        wait_for(lambda: len(site.jobs()) == 1, "the queue does not empty", 2 * PATIENCE_S)
+    finally:
+        advisor.send_signal(signal.SIGTERM)
+        assert advisor.wait(PATIENCE_S) == 0, (tmp_path / "log").read_text(encoding="utf-8")
+    # All but the two that ran before, an array, and the one that is held.
+    wait_for(lambda: len(started(site)) == 14, "sacct does not know all starts")
+    config = ("--config", str(site.files["quick"]))
+    site.shell.run("rightsizer", "ingest", *config)
+    rows = json.loads(site.shell.run("rightsizer", "report", "advisor", *config, "--format", "json"))
+    came = foreseen(site)
+    bounded = [one for one in came if one.low_s is not None]
+    off_s = [one.started_s - one.start_s for one in came]
+    # On a busy machine some start before the advisor has looked once.
+    assert len(bounded) >= 4
+    total = rows[0]
+    assert (total["order"], total["foreseen"], total["with_interval"]) == ("all", len(came), len(bounded))
+    assert sum(row["foreseen"] for row in rows[1:]) == len(came)
+    assert total["jobs"] == len({one.job_id for one in came})
+    assert total["median_late_min"] == pytest.approx(statistics.median(off_s) / 60, abs=0.011)
+    assert total["median_error_min"] == pytest.approx(statistics.median(map(abs, off_s)) / 60, abs=0.011)
+    held = sum(one.held for one in bounded)
+    assert total["within_interval_pct"] == pytest.approx(100 * held / len(bounded), abs=0.06)

@@ -1,0 +1,85 @@
+"""On a real slurmctld: what a user calls his folders and writes into his comments is no token, and hides nobody."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.cluster.conftest import Shell, commands_on
+from tests.cluster.matrix.prefixes import chosen_prefix
+
+pytestmark = pytest.mark.cluster
+
+AMOUNTS = "mode=enforce;why=resized;asked=tasks:1,cpus:8,mem:20000;granted=cpus:1,mem:200"
+CLAIM = f"rightsizer/1;id=deadbeef0001;{AMOUNTS}"
+ASKED = ("--cpus-per-task=1", "--mem=200")
+DIES = "exit 137"
+VICTIMS, FORGERS = 30, 4
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
+    """A sandbox without our hook: nothing was ever cut there. This process's commands work on it too."""
+    options = Options(
+        directory=make_folder() / "forged", nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False
+    )
+    sandbox = cluster.start(options)
+    with commands_on(sandbox):
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def shell(site: Sandbox) -> Shell:
+    return Shell(site)
+
+
+def state_of(shell: Shell, job: int) -> str:
+    return shell.run("squeue", "--noheader", "--states=all", "--format=%T %C %m", f"--jobs={job}").strip()
+
+
+def recovered(shell: Shell, job: int) -> str:
+    """What became of a job that failed once recovery has looked at it: state, CPUs and memory."""
+    deadline = time.monotonic() + 60
+    while not state_of(shell, job).startswith("FAILED"):
+        assert time.monotonic() < deadline, state_of(shell, job)
+        time.sleep(0.2)
+    shell.run("rightsizer", "recover", "--job", str(job), "--apply")
+    return state_of(shell, job)
+
+
+def test_a_script_whose_path_reads_as_a_token_is_not_brought_back(shell: Shell, tmp_path: Path) -> None:
+    folder = tmp_path / "x\n   AdminComment=rightsizer"
+    folder.mkdir()
+    script = folder / f"1;id=deadbeef0001;{AMOUNTS}"
+    script.write_text(f"#!/bin/bash\n{DIES}\n", encoding="utf-8")
+    said = shell.run("sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *ASKED, str(script))
+    assert recovered(shell, int(said)) == "FAILED 1 200M"
+
+
+def test_a_folder_whose_name_reads_as_a_token_brings_nothing_back(shell: Shell, tmp_path: Path) -> None:
+    inside = tmp_path / "y\n   AdminComment=rightsizer" / CLAIM.partition("/")[2]
+    inside.mkdir(parents=True)
+    job = shell.submit(*ASKED, f"--chdir={inside}", script=DIES)
+    assert f"   AdminComment={CLAIM}" in shell.run("scontrol", "show", "job", str(job))
+    assert recovered(shell, job) == "FAILED 1 200M"
+
+
+def test_a_token_of_an_operators_does_so_even_where_no_journal_is(shell: Shell) -> None:
+    job = shell.submit(*ASKED, "--hold", "--chdir=/", script=f'test -n "$SLURM_RESTART_COUNT" || {DIES}')
+    shell.run("scontrol", "update", f"JobId={job}", f"AdminComment={CLAIM}")
+    shell.run("scontrol", "release", str(job))
+    assert recovered(shell, job).endswith(" 8 20000M")
+
+
+def test_numbers_of_others_in_a_comment_hide_nobody(shell: Shell) -> None:
+    victims = [shell.submit("--hold") for _ in range(VICTIMS)]
+    comment = "x" + "".join(f"\n\nJobId={job} " for job in victims)
+    forgers = [shell.submit("--hold", f"--comment={comment}") for _ in range(FORGERS)]
+    seen = {job.job_id: job for job in ScontrolQueue().read().jobs}
+    assert {*victims, *forgers} <= set(seen)
+    # What is not to be touched is no batch job to us.
+    assert all(seen[job].batch for job in victims)

@@ -1,0 +1,92 @@
+"""Jobs whose GPUs we cut, in each way of asking, on a real Slurm: queued again they are allocated what was asked."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from slurm_plugin.config_file import render_config
+from slurm_plugin.recovery import judging
+from tests.cluster.recovery_site import HOLD, NEEDS_MIB, USER, Run, Site, past_of, start_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+HOUR_S = 3600
+ASKED_GPUS, USED_GPUS = 4, 1
+AS_ASKED = Run("COMPLETED", 8, 8000, ASKED_GPUS)
+# It ends by itself, as programs do that find too few GPUs, or small ones.
+NO_GPU_MEMORY = 'test -n "$SLURM_RESTART_COUNT" || { echo CUDA out of memory >&2; exit 1; }\n'
+# Each asks for 8 CPUs, 8000 MiB and 4 GPUs in all.
+WAYS: Mapping[str, tuple[str, ...]] = {
+    "gres": ("-c8", "--mem=8000", "--gres=gpu:4"),
+    "per_node": ("-c8", "--mem=8000", "--gpus-per-node=4"),
+    "in_all": ("-c8", "--mem=8000", "--gpus=4"),
+    "per_task": ("-n2", "-c4", "--mem=8000", "--gpus-per-task=2"),
+}
+IN_ALL = {"gpus_per_job": ASKED_GPUS}
+TOLD = {"per_task": {"num_tasks": 2, "cpus_per_task": 4, "gpus_per_task": 2}}
+BY_GPU = ("-c8", "--mem-per-gpu=2000", "--gpus=4")
+KILLED = {"memory": ("-c8", "--mem=8000", "--gres=gpu:4"), "memory_by_gpu": BY_GPU}
+STEP = f"srun {HOLD}"
+BODIES = {**dict.fromkeys(WAYS, NO_GPU_MEMORY), **dict.fromkeys(KILLED, HOLD), "step_by_gpu": STEP}
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Site:
+    site = start_site(make_folder(), 2)
+    site.train({
+        name: past_of(
+            name, body, 900_000 + 1000 * number, asked=TOLD.get(name, IN_ALL), used_gpus=USED_GPUS
+        )
+        for number, (name, body) in enumerate(BODIES.items(), 1)
+    })  # fmt: skip
+    return site
+
+
+@pytest.fixture(scope="module")
+def recovered(site: Site) -> dict[str, int]:
+    """The jobs by the name of their way, all of them seen by recovery, which may read what they wrote, and ingested."""
+    home = site.folder / "home"
+    home.mkdir()
+    shutil.chown(home, USER)
+    output = f"--output={home}/%x-%j.out"
+    asked = {**WAYS, **KILLED, "step_by_gpu": BY_GPU}
+    jobs = {name: site.submit(name, BODIES[name], output, asked=options) for name, options in asked.items()}
+    site.wait_for(lambda: set(jobs.values()) <= set(site.failed()))
+    recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
+    reads = site.folder / "reads.toml"
+    reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
+    site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
+    site.wait_for(lambda: site.have_come_back(*(jobs[name] for name in (*WAYS, *KILLED))))
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - HOUR_S))
+    site.shell.run("rightsizer", "ingest", "--since", since)
+    return jobs
+
+
+@pytest.mark.parametrize("way", [*WAYS, *KILLED])
+def test_all_that_was_asked_is_allocated_again(site: Site, recovered: dict[str, int], way: str) -> None:
+    first, second = site.runs(recovered[way])[str(recovered[way])]
+    assert 0 < first.gpus < ASKED_GPUS
+    assert first.mem_mib < NEEDS_MIB
+    assert second == AS_ASKED
+
+
+def test_a_step_that_takes_its_memory_from_the_environment_is_told_and_credited(
+    site: Site, recovered: dict[str, int]
+) -> None:
+    job = recovered["step_by_gpu"]
+    assert [run.state for run in site.runs(job)[str(job)]] == ["FAILED"]
+    _, story = site.shell.run_both("rightsizer", "explain", str(job))
+    assert judging.STEP_BY_GPU in story
+
+
+def test_the_audit_agrees_with_what_slurm_allocated(site: Site, recovered: dict[str, int]) -> None:
+    said = json.loads(site.shell.run("rightsizer", "audit", "--last", "2h", "--format", "json"))
+    told = {str(job) for job in recovered.values()}
+    assert [row for row in said if told & set(str(row["where"]).split())] == []
+    _, story = site.shell.run_both("rightsizer", "explain", str(recovered["gres"]))
+    assert "it was queued again as it was asked at first" in story

@@ -1,0 +1,85 @@
+"""What a run says for or against cutting: by its token, its allocation and its end."""
+
+from typing import Any
+
+import pytest
+
+from accounting.labels import label_attempt
+from accounting.records import Attempt
+from accounting.request import Grant
+from accounting.token import format_token, mark_recovery
+from models.recent import decode_finished, encode_finished, finished
+from models.trials import Trial, trial_of
+from tests.builders import decision, job_row, request, step
+
+ASKED = request(cpus_per_task=8, mem_per_node_mib=8000)
+CUT = decision(
+    request=ASKED, grant=Grant(cpus_per_task=2, mem_per_node_mib=500), applied=True, reason="resized"
+)
+LESS_MEMORY = decision(request=ASKED, grant=Grant(mem_per_node_mib=500), applied=True, reason="resized")
+LESS_CPUS = decision(request=ASKED, grant=Grant(cpus_per_task=2), applied=True, reason="resized")
+WATCHED = decision(request=ASKED, grant=Grant(mem_per_node_mib=500), mode="observe")
+
+
+def run(state: str, comment: str = "", step_state: str = "COMPLETED", **row: Any) -> Attempt:
+    return label_attempt(job_row(state=state, admin_comment=comment, **row), [step(state=step_state)])
+
+
+@pytest.mark.parametrize(
+    ("token", "state", "trial"),
+    [
+        (CUT, "COMPLETED", Trial(shrunk=True)),
+        (CUT, "OUT_OF_MEMORY", Trial(shrunk=True, failed=True, wanted="out_of_memory")),
+        (LESS_CPUS, "OUT_OF_MEMORY", Trial(shrunk=True, failed=True)),
+        (CUT, "TIMEOUT", Trial(shrunk=True, failed=True, wanted="timeout")),
+        (LESS_MEMORY, "TIMEOUT", Trial(shrunk=True, failed=True)),
+        (CUT, "FAILED", Trial(shrunk=True, failed=True)),
+        (CUT, "CANCELLED by 1000", None),
+        (CUT, "NODE_FAIL", None),
+        (WATCHED, "OUT_OF_MEMORY", Trial(failed=True)),
+        (WATCHED, "COMPLETED", Trial()),
+    ],
+)
+def test_a_run_by_its_token_and_its_end(token: Any, state: str, trial: Trial | None) -> None:
+    assert trial_of(run(state, format_token(token))) == trial
+
+
+def test_a_job_without_a_token_is_a_whole_one() -> None:
+    assert trial_of(run("FAILED")) == Trial(failed=True)
+    assert trial_of(run("COMPLETED")) == Trial()
+
+
+def test_a_grant_that_the_hook_refused_cut_nothing() -> None:
+    refused = format_token(CUT).replace("granted=", "would=") + ";refused=misfit"
+    assert trial_of(run("COMPLETED", refused)) == Trial()
+
+
+def test_a_step_that_was_killed_for_memory_counts_where_its_script_failed_or_was_queued_again() -> None:
+    for state in ("FAILED", "REQUEUED"):
+        killed = run(state, format_token(CUT), "OUT_OF_MEMORY")
+        assert trial_of(killed) == Trial(shrunk=True, failed=True, wanted="out_of_memory")
+
+
+def test_the_run_after_a_recovery_says_nothing_and_the_one_before_does() -> None:
+    marked = mark_recovery(format_token(CUT), "out_of_memory", 0)
+    assert trial_of(run("COMPLETED", marked)) is None
+    before = run("OUT_OF_MEMORY", marked, alloc_mem_mib=500, alloc_cpus=2)
+    assert trial_of(before) == Trial(shrunk=True, failed=True, wanted="out_of_memory")
+
+
+def test_what_a_client_lowered_itself_is_told_by_what_slurm_allocated() -> None:
+    token = format_token(decision(request=ASKED, reason="decided-for-its-client", via="abcdefabcdef"))
+    whole = run("OUT_OF_MEMORY", token)
+    assert trial_of(whole) == Trial(failed=True)
+    lowered = run("OUT_OF_MEMORY", token, alloc_mem_mib=500)
+    assert trial_of(lowered) == Trial(shrunk=True, failed=True, wanted="out_of_memory")
+
+
+def test_the_feed_tells_it_and_lines_of_earlier_releases_tell_nothing() -> None:
+    one = finished(run("OUT_OF_MEMORY", format_token(CUT)), 1.0)
+    assert one is not None
+    line = encode_finished(one)
+    assert decode_finished(line) == one
+    before = decode_finished(line.replace(b'"trial"', b'"unknown"'))
+    assert before is not None
+    assert before.trial is None

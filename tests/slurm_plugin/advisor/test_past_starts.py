@@ -1,0 +1,144 @@
+"""What came of starts that were foreseen, out of a store and the queue as it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+
+from accounting.advice import AdvisedJob, Cycle
+from accounting.errors import StoreError
+from accounting.store.advice import write_cycles
+from accounting.store.database import open_store
+from models.planning.interval_calibration import UNCALIBRATED
+from slurm_plugin.advisor import past_starts as past_starts_module
+from slurm_plugin.advisor.past_starts import PastStarts, read_outcomes
+from tests.accounting.report_store import fill, measured
+from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
+
+TOLD_S = NOW_S - 7200
+SUBMIT_S = int(TOLD_S) - 60
+
+
+def cycle(number: int, *job_ids: int, cluster: str = "alpha", applied: bool = True) -> Cycle:
+    """Return a cycle a minute after the one before, which foresees each job in ten minutes, in 20 without us."""
+    told_s = TOLD_S + 60 * number
+    return Cycle(
+        id=f"{cluster}-{number}",
+        time_s=told_s,
+        cluster=cluster,
+        objective="slowdown",
+        order="shortest first",
+        why="",
+        gain=0.1,
+        pending=1,
+        running=1,
+        applied=applied,
+        jobs=tuple(
+            AdvisedJob(
+                job_id=job_id,
+                submit_s=float(SUBMIT_S),
+                before=0,
+                after=5,
+                base_start_s=told_s + 1200,
+                start_s=told_s + 600,
+                low_s=told_s + 500,
+                high_s=told_s + 700,
+            )
+            for job_id in job_ids
+        ),
+    )
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store with jobs 1 to 20 that started half an hour after they were told of, each by a plan of its own."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    engine = open_store(url, create=True)
+    ended = [
+        measured(
+            number,
+            cluster="alpha",
+            display_id=str(number),
+            submit_s=SUBMIT_S,
+            start_s=int(TOLD_S) + 60 * number + 1800,
+            end_s=int(TOLD_S) + 60 * number + 1860,
+        )
+        for number in range(1, 21)
+    ]
+    fill(engine, ended, with_steps=False)
+    with engine.begin() as connection:
+        write_cycles(connection, [cycle(number, number) for number in range(1, 21)])
+        write_cycles(connection, [cycle(30, 101, 102, 103, 104), cycle(31, 105, applied=False)])
+        write_cycles(connection, [cycle(1, 1, 101, cluster="beta")])
+    engine.dispose()
+    return url
+
+
+def test_the_store_tells_of_what_ended_and_the_queue_of_what_runs_and_waits(url: str) -> None:
+    at_s = {"submit_s": float(SUBMIT_S)}
+    now = snapshot(
+        running(101, start_s=NOW_S - 600, **at_s),
+        waiting(102, **at_s),
+        waiting(103, submit_s=NOW_S - 5),  # another job of that number
+        waiting(105, array_job_id=105, array_tasks="1-9", **at_s),
+    )
+    found = read_outcomes(url, "alpha", now)
+    rows = zip(found.told_s - TOLD_S, found.foreseen_s - found.told_s, found.started_s - TOLD_S, strict=True)
+    told = {round(told_s / 60): (ahead_s, started_s) for told_s, ahead_s, started_s in rows}
+    assert len(found.told_s) == 22
+    assert {number: told[number] for number in range(1, 21)} == {
+        number: (600.0, 60 * number + 1800.0) for number in range(1, 21)
+    }
+    # Of the four of the 30th plan one runs, one waits; of 103 and 104 nothing is known.
+    same_plan = (found.started_s[found.told_s == TOLD_S + 1800] - TOLD_S).tolist()
+    assert (same_plan[0], math.isnan(same_plan[1])) == (6600.0, True)
+    without = read_outcomes(url, "alpha", snapshot(waiting(105, **at_s)))
+    (watched,) = (without.told_s == TOLD_S + 31 * 60).nonzero()[0]
+    # Where it only watched, the start without it was foreseen, and no interval.
+    assert without.foreseen_s[watched] - without.told_s[watched] == 1200.0
+    assert math.isnan(without.low_s[watched])
+
+
+def test_intervals_reach_to_what_came(url: str) -> None:
+    found = PastStarts(url, "alpha")(snapshot())
+    assert found[1].high_log == pytest.approx(math.log(1860 / 660))
+    assert found[1].low_log == 0.0
+    assert PastStarts(url, "nowhere")(snapshot()) == UNCALIBRATED
+
+
+def test_a_store_that_is_away_is_said_and_what_is_known_stays(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with pytest.raises(StoreError):
+        PastStarts(f"sqlite:///{tmp_path}/none.db", "alpha")(snapshot())
+    past = PastStarts(url, "alpha")
+    known = past(snapshot())
+    (tmp_path / "store.db").rename(tmp_path / "away.db")
+    clock[0] += past_starts_module.READ_EVERY_S
+    assert known
+    assert past(snapshot()) == known
+
+
+def test_it_goes_on_asking_a_store_that_was_away(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    (tmp_path / "store.db").rename(tmp_path / "away.db")
+    past = PastStarts(url, "alpha")
+    for _ in range(2):  # in each cycle, so that it is said as long as it is so
+        with pytest.raises(StoreError):
+            past(snapshot())
+    (tmp_path / "away.db").rename(tmp_path / "store.db")
+    clock[0] += past_starts_module.READ_EVERY_S
+    assert past(snapshot())
+
+
+def test_of_each_quarter_of_a_day_so_many_rows_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_starts_module, "MOST_ROWS", 5)
+    assert len(read_outcomes(url, "alpha", snapshot()).told_s) <= 5

@@ -1,0 +1,210 @@
+"""Which brake is pulled by which jobs."""
+
+import msgspec
+import pytest
+
+from accounting.request import JobRequest
+from models.trials import Trial
+from slurm_plugin.brakes import evidence
+from slurm_plugin.brakes.evidence import Evidence, Ledger
+from slurm_plugin.brakes.judging import is_enough
+from slurm_plugin.brakes.pools import PORTION_S
+from slurm_plugin.brakes.tallies import Counts, Tally
+from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
+
+KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
+CRASHED = Trial(shrunk=True, failed=True)
+FINE = Trial(shrunk=True)
+WHOLE = Trial()
+NONE: frozenset[Brake] = frozenset()
+GPU = partition_brake("gpu")
+MOST = 50
+
+
+def job(user: str = "ann", name: str = "fit-1", partition: str = "gpu") -> JobRequest:
+    return JobRequest(user=user, job_name=name, partition=partition)
+
+
+def ledger() -> Ledger:
+    return Ledger(Evidence(), 0.02)
+
+
+def add(to: Ledger, trial: Trial, times: int = 1, now_s: float = 0.0, **who: str) -> None:
+    for _ in range(times):
+        to.add(job(**who), trial, now_s, NONE)
+
+
+def test_a_family_is_stopped_by_its_own_jobs_alone() -> None:
+    known = ledger()
+    add(known, KILLED, 4)
+    add(known, FINE, 4, name="other")
+    assert is_enough(family_brake("ann", "fit-77"), known)
+    assert not is_enough(family_brake("ann", "other"), known)
+    assert not is_enough(family_brake("bob", "fit-1"), known)
+
+
+def test_jobs_that_crash_count_against_those_left_whole_and_only_with_some() -> None:
+    known = ledger()
+    add(known, CRASHED, 30)
+    assert not is_enough(family_brake("ann", "fit"), known)
+    known = ledger()
+    add(known, WHOLE, 50, name="fit")
+    add(known, CRASHED, 12, name="fit")
+    assert is_enough(family_brake("ann", "fit"), known)
+
+
+def test_two_users_many_tasks_stop_no_partition_and_a_third_s_do() -> None:
+    known = ledger()
+    for hour in range(20):
+        for user in ("ann", "bob"):
+            add(known, KILLED, 200, now_s=hour * 3600.0, user=user)
+        known.close_portions(hour * 3600.0 + PORTION_S)
+    assert not is_enough(GPU, known)
+    assert not is_enough(ALL, known)
+    for number in range(4):
+        now_s = 72_000.0 + number * PORTION_S
+        assert not is_enough(GPU, known)
+        add(known, KILLED, 1, now_s=now_s, user="cid")
+        assert known.close_portions(now_s + 1) == []
+        assert set(known.close_portions(now_s + PORTION_S)) == {GPU, ALL}
+    assert is_enough(GPU, known)
+    assert is_enough(ALL, known)
+    assert not is_enough(partition_brake("main"), known)
+    known.begin_anew(GPU)
+    assert not is_enough(GPU, known)
+
+
+def test_a_partition_where_all_goes_well_is_not_stopped_with_the_bad_one() -> None:
+    known = ledger()
+    for number in range(100):
+        for user in ("ann", "bob", "cid", "dan"):
+            add(known, FINE, 5, number * 3600.0, user=user, partition="main")
+        for user in ("ann", "bob", "cid"):
+            add(known, KILLED if number > 90 else FINE, 1, number * 3600.0, user=user)
+        known.close_portions(number * 3600.0 + PORTION_S)
+    assert is_enough(GPU, known)
+    assert not is_enough(partition_brake("main"), known)
+
+
+def test_what_is_stopped_learns_nothing_of_jobs_that_were_cut_before_and_goes_on_counting_whole_ones() -> (
+    None
+):
+    for stopped in (family_brake("ann", "fit-1"), GPU, ALL):
+        known = ledger()
+        assert known.add(job(), KILLED, 0.0, frozenset({stopped})) == []
+        known.add(job(), WHOLE, 0.0, frozenset({stopped}))
+        assert known.tally(family_brake("ann", "fit-1")).counts == Counts(whole=1)
+
+
+def test_a_brake_that_is_let_go_begins_anew_with_what_is_known_of_others() -> None:
+    known = ledger()
+    add(known, WHOLE, 9)
+    add(known, KILLED, 4)
+    brake = family_brake("ann", "fit-1")
+    known.begin_anew(brake)
+    assert not is_enough(brake, known)
+    assert known.tally(brake).counts == Counts(whole=9)
+    add(known, KILLED, 4)
+    assert is_enough(brake, known)
+
+
+def test_evidence_survives_as_text() -> None:
+    known = ledger()
+    add(known, KILLED, 3, user="ann\x01")
+    add(known, WHOLE, 3, now_s=5.0)
+    known.close_portions(PORTION_S)
+    add(known, KILLED, 1, now_s=900.0)
+    text = msgspec.json.encode(known.evidence)
+    again = Ledger(msgspec.json.decode(text, type=Evidence), 0.02)
+    assert again.evidence == known.evidence
+    assert again.tally(GPU) != Tally()
+
+
+def test_families_that_were_not_seen_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "MOST_FAMILIES", MOST)
+    known = ledger()
+    add(known, WHOLE, 1, user="first")
+    for number in range(MOST):
+        add(known, WHOLE, 1, user=f"u{number}")
+        if number == 9:
+            add(known, WHOLE, 1, user="u0")
+    assert known.tally(family_brake("first", "fit-1")) == Tally()
+    assert known.tally(family_brake("u0", "fit-1")).counts == Counts(whole=2)
+    assert known.tally(family_brake(f"u{MOST - 1}", "fit-1")).counts == Counts(whole=1)
+
+
+def test_a_user_of_many_names_forgets_his_own_and_never_what_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "MOST_FAMILIES", MOST)
+    known, held = ledger(), family_brake("eve", "held")
+    add(known, WHOLE, 3, user="bob", name="fit")
+    add(known, WHOLE, 3, user="eve", name="held")
+    for number in range(10 * MOST):
+        known.add(job("eve", f"x{chr(0x4E00 + number)}"), WHOLE, 0.0, frozenset({held}))
+    assert len(known.evidence.families) == MOST
+    assert known.tally(family_brake("bob", "fit")).counts == Counts(whole=3)
+    assert known.tally(held).counts == Counts(whole=3)
+    assert len(Ledger(known.evidence, 0.02).evidence.families) == MOST
+
+
+def test_another_user_s_names_between_two_failures_of_a_family_hide_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "MOST_FAMILIES", MOST)
+    known, number = ledger(), 0
+    for _ in range(4):
+        add(known, KILLED)
+        for _ in range(2 * MOST):
+            number += 1
+            known.add(job("eve", f"x{chr(0x4E00 + number)}"), KILLED, 0.0, NONE)
+    assert is_enough(family_brake("ann", "fit-1"), known)
+    assert len(known.evidence.families) == MOST
+
+
+def test_of_a_user_s_families_those_that_failed_go_last_and_stopped_ones_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "MOST_OF_A_USER", 3)
+    known, held = ledger(), frozenset(family_brake("ann", name) for name in "pqr")
+
+    def kept() -> set[str]:
+        return {key.partition("\0")[2] for key in known.evidence.families}
+
+    add(known, KILLED, 1, name="a")
+    for name in "bcd":
+        add(known, FINE, 1, name=name)
+    assert kept() == {"a", "c", "d"}
+    for name in "ef":
+        add(known, KILLED, 1, name=name)
+    assert kept() == {"a", "e", "f"}
+    add(known, KILLED, 1, name="g")
+    assert kept() == {"e", "f", "g"}
+    for name in "pqrs":
+        known.add(job(name=name), WHOLE, 0.0, held)
+    assert kept() == {"p", "q", "r"}, "a new one goes before one that is stopped"
+    add(known, WHOLE, 1, user="bob", name="z")
+    assert kept() == {"p", "q", "r", "z"}
+
+
+def test_runs_of_an_engine_are_counted_together_whatever_it_names_them() -> None:
+    known = ledger()
+    for uuid in ("fb315e06-46eb-480f-ae1d-c3d14c698bea", "00c05bdd-39af-40ab-ac80-8c1bc8a7ccc4"):
+        add(known, KILLED, 2, name=f"atlas_{uuid}")
+    assert is_enough(family_brake("ann", "atlas_0b1d8f52-7a3c-4c55-9f2e-5d0c6a4f1e11"), known)
+
+
+def test_what_was_counted_under_an_older_name_counts_for_today_s() -> None:
+    tally = Tally(counts=Counts(whole=7))
+    known = Ledger(Evidence(families={"ann\0nf-bwa_(s#)": tally}), 0.02)
+    assert known.tally(family_brake("ann", "nf-bwa_(WT)")) == tally
+
+
+def test_tasks_that_still_run_have_not_failed_so_far() -> None:
+    known, family = ledger(), family_brake("ann", "fit-1")
+    add(known, KILLED, 5)
+    assert is_enough(family, known)
+    assert is_enough(family, known, running=5)
+    assert not is_enough(family, known, running=200), "five of 205 are no more than the bound"
+    add(known, KILLED, 25)
+    assert is_enough(family, known, running=200), "thirty are"

@@ -1,0 +1,198 @@
+"""Brakes from the feed to the next answer, through a real service; and what a person sees and does."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from accounting.token import find_token
+from models.evidence import PastJob
+from models.feed import append_jobs
+from models.recent import Finished
+from models.trials import Trial
+from slurm_plugin.brakes.evidence import Evidence
+from slurm_plugin.brakes.pools import Pool, Portion
+from slurm_plugin.brakes.pulled import FILE, PulledFile
+from slurm_plugin.brakes.tallies import Counts
+from slurm_plugin.brakes.watch import EVIDENCE, Kept
+from slurm_plugin.policy.braked import ALL, family_brake
+from slurm_plugin.policy.submission import Submission, job_request
+from tests.builders import submission
+from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.asking import install, reply
+from tests.slurm_plugin.conftest import Run
+
+KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
+FIT = submission(name="fit", cpus_per_task=8, mem_per_node_mib=8000, partition="main")
+SIM = submission(name="sim", cpus_per_task=8, mem_per_node_mib=8000, partition="main")
+
+
+def is_cut(site: Site, job: Submission = FIT) -> bool:
+    return bool(reply(site, job).grant)
+
+
+def why(site: Site, job: Submission = FIT) -> str:
+    token = find_token(reply(site, job).token)
+    assert token is not None
+    return token.reason
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def end_jobs(site: Site, trial: Trial, numbers: range, job: Submission = FIT) -> None:
+    """Jobs that are told of as ended: all alike but for the trial, so that nothing else changes an answer."""
+    now_s = time.time()
+    ended = [
+        Finished(
+            told_s=now_s,
+            request=job_request(job),
+            job=PastJob(
+                end_s=int(now_s) - 100,
+                num_tasks=1,
+                asked_cpus=8,
+                asked_mem_mib=8000,
+                asked_gpus=None,
+                complete=True,
+                mem_mib=100.0,
+                mem_at_least=False,
+                cores_per_task=0.5,
+                wall_s=100,
+                gpus=None,
+                gpu_source="",
+                script=job_request(job).script_signature,
+                job_id=number,
+            ),
+            trial=trial,
+        )
+        for number in numbers
+    ]
+    append_jobs(site.models, ended, now_s)
+
+
+@pytest.fixture
+def enforcing(site: Site, trained_model: TrainedModel) -> Site:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    return site
+
+
+def stopped(site: Site) -> PulledFile:
+    return PulledFile(site.folder / "brakes")
+
+
+def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go(
+    enforcing: Site, run: Run
+) -> None:
+    service = enforcing.serve()
+    assert is_cut(enforcing)
+    end_jobs(enforcing, KILLED, range(4))
+    wait_for(lambda: not is_cut(enforcing))
+    assert why(enforcing) == "braked"
+    assert is_cut(enforcing, SIM), "others go on"
+    [one] = stopped(enforcing).read().pulled
+    assert (one.brake, one.counts.wanted) == (family_brake("alice", "fit"), one.counts.shrunk)
+    service.send_signal(signal.SIGTERM)
+    service.wait(PATIENCE_S)
+    enforcing.serve()
+    assert not is_cut(enforcing), "a restart lets nothing go"
+    checked = run("config", "check", "--user", "alice", "--name", "fit", "--format", "json")
+    held = {row["what holds for this job"]: row["value"] for row in json.loads(checked.out)}
+    assert (held["mode"], held["brake"]) == ("observe", "jobs of alice named fit")
+    found = {row["check"]: row for row in json.loads(run("doctor", "--format", "json").out)}["brakes"]
+    assert found["state"] == "warning"
+    assert "killed for memory that was cut" in found["saw"]
+    assert "rightsizer enable --family 'alice:fit'" in found["fix"]
+    assert "still not cut: jobs of alice named fit" in run("enable").err
+    assert "let go" in run("enable", "--family", "alice:fit").err
+    wait_for(lambda: is_cut(enforcing))
+    end_jobs(enforcing, Trial(shrunk=True), range(100, 103))
+    end_jobs(enforcing, KILLED, range(200, 201))
+    time.sleep(2.5)
+    assert is_cut(enforcing), "it begins anew, and what was told before is not counted again"
+
+
+def test_everything_is_stopped_by_the_hooks_own_switch_too(enforcing: Site, run: Run) -> None:
+    enforcing.serve()
+    assert is_cut(enforcing, SIM)
+    enforcing.stop_all()
+    assert not (enforcing.folder / "disabled").exists()
+    killed = Portion(0.0, Counts(shrunk=1, failed=1, wanted=1))
+    everything = Pool(portions=dict.fromkeys(("ann", "bob", "cid", "dan", "eli", "fay"), killed))
+    (enforcing.folder / "brakes").mkdir(exist_ok=True)
+    kept = msgspec.json.encode(Kept(Evidence(of_all=everything)))
+    (enforcing.folder / "brakes" / EVIDENCE).write_bytes(kept)
+    enforcing.serve()
+    wait_for((enforcing.folder / "disabled").exists)
+    assert not is_cut(enforcing, SIM)
+    # What stops counts first: it is written down after that.
+    wait_for(lambda: stopped(enforcing).read().brakes == {ALL})
+    ran = run("doctor", "--format", "json")
+    states = {row["check"]: row["state"] for row in json.loads(ran.out)}
+    assert (states["brakes"], states["kill-switch"], ran.code) == ("problem", "warning", 3)
+    assert run("enable", "--all").code == 0
+    assert not (enforcing.folder / "disabled").exists()
+    wait_for(lambda: is_cut(enforcing, SIM))
+
+
+def test_a_damaged_file_stops_everything_and_answers_go_on(enforcing: Site, run: Run) -> None:
+    enforcing.serve()
+    (enforcing.folder / "brakes").mkdir(exist_ok=True)
+    (enforcing.folder / "brakes" / FILE).write_text('[{"brake"', encoding="utf-8")
+    wait_for(lambda: not is_cut(enforcing))
+    assert why(enforcing, SIM) == "braked"
+    found = {row["check"]: row for row in json.loads(run("doctor", "--format", "json").out)}["brakes"]
+    assert found["state"] == "problem"
+    assert "is damaged" in found["saw"]
+    assert "begins without brakes" in run("enable").err
+    assert run("enable", "--all").code == 0
+    wait_for(lambda: is_cut(enforcing))
+
+
+def test_damaged_evidence_begins_with_what_the_feed_holds(enforcing: Site) -> None:
+    end_jobs(enforcing, KILLED, range(4))
+    (enforcing.folder / "brakes").mkdir()
+    (enforcing.folder / "brakes" / EVIDENCE).write_text("{", encoding="utf-8")
+    service = enforcing.serve()
+    wait_for(lambda: not is_cut(enforcing))
+    service.send_signal(signal.SIGTERM)
+    _, log = service.communicate(timeout=PATIENCE_S)
+    assert log.count(b"what the brakes had counted is lost") == 1
+    assert b"Traceback" not in log
+
+
+def test_a_brake_holds_where_no_disk_takes_it(enforcing: Site) -> None:
+    (enforcing.folder / "brakes").write_text("no folder")
+    enforcing.serve()
+    assert is_cut(enforcing)
+    end_jobs(enforcing, KILLED, range(4))
+    wait_for(lambda: not is_cut(enforcing))
+    time.sleep(1.5)
+    assert not is_cut(enforcing)
+    (enforcing.folder / "brakes").unlink()
+    wait_for(lambda: stopped(enforcing).read().brakes == {family_brake("alice", "fit")})
+
+
+def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
+    enforcing.serve()
+    assert is_cut(enforcing)
+    assert "rightsizer enable --partition 'main'" in run("disable", "--partition", "main").err
+    wait_for(lambda: not is_cut(enforcing))
+    assert not is_cut(enforcing, SIM)
+    assert "may be cut again" in run("enable", "--partition", "main").err
+    wait_for(lambda: is_cut(enforcing))
+    assert "was not stopped" in run("enable", "--partition", "main").err
+    assert "by hand" in run("disable", "--family", "alice:fit_12").err or stopped(enforcing).read().pulled
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("options", [("--family", "alice"), ("--family", "a:b", "--partition", "c")])
+def test_parts_are_named_one_at_a_time_and_whole(options: tuple[str, ...], run: Run) -> None:
+    assert run("disable", *options).code == 2

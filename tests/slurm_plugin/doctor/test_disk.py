@@ -1,0 +1,147 @@
+"""What the doctor says of the room that is left, of files that root left behind, and of rows that should have gone."""
+
+import os
+import pwd
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from slurm_plugin.doctor.checks import judge
+from slurm_plugin.doctor.disk_checks import LEAST_BYTES, LEAST_INODES
+from slurm_plugin.doctor.finding import Finding
+from slurm_plugin.doctor.look_disk import look_at_disks, look_at_owners
+from slurm_plugin.doctor.seen import DiskSeen
+from tests.slurm_plugin.doctor.installation import Installation
+from tests.slurm_plugin.doctor.test_doctor import seen_of
+
+DAY_S = 86400
+NOBODY = pwd.getpwnam("nobody")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root leaves files of root behind")
+PLENTY = DiskSeen(
+    folders=("/var/lib/rightsizer/journal",),
+    free_bytes=2**40,
+    free_inodes=10**7,
+    week_bytes=2**20,
+    week_inodes=20,
+)
+
+
+def space(whole: Installation, **changes: object) -> Finding:
+    seen = seen_of(whole, disks=(PLENTY, msgspec.structs.replace(PLENTY, **changes)))
+    return next(one for one in judge(seen) if one.check == "space")
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "said"),
+    [
+        ({}, "ok", "1024.00 GiB"),
+        (
+            {"free_bytes": LEAST_BYTES - 1},
+            "warning",
+            "1.00 GiB are free where /var/lib/rightsizer/journal is",
+        ),
+        ({"free_bytes": 2**33, "week_bytes": 2**33 + 1}, "warning", "we write 8.00 GiB a week"),
+        ({"free_bytes": 2**33, "store_bytes": 2**34}, "warning", "we write 16.00 GiB a week"),
+        ({"free_inodes": LEAST_INODES - 1}, "warning", "9999 inodes are free"),
+        ({"free_inodes": 50_000, "week_inodes": 50_001}, "warning", "we make 50001 files a week"),
+        ({"free_inodes": None}, "ok", "GiB"),
+        ({"free_bytes": 0}, "problem", "0.00 GiB are free"),
+        ({"free_inodes": 0}, "problem", "0 inodes are free"),
+    ],
+    ids=str,
+)
+def test_room_for_less_than_a_week_is_told(
+    whole: Installation, change: dict[str, object], state: str, said: str
+) -> None:
+    found = space(whole, **change)
+    assert (found.state, said in found.what) == (state, True), found
+    assert ("models --prune --apply" in found.fix) == (state != "ok")
+
+
+def test_a_store_that_has_grown_for_a_year_grows_by_a_week_of_that(whole: Installation) -> None:
+    whole.store(ended_ago_s=364 * DAY_S)
+    assert space(whole, free_bytes=2**31, store_bytes=2**36).state == "ok"
+    assert space(whole, free_bytes=2**30, store_bytes=2**36).state == "warning"
+
+
+def test_each_file_system_is_seen_once_with_what_is_new_on_it(whole: Installation) -> None:
+    [before] = look_at_disks(whole.site.config, time.time())
+    assert (len(before.folders), before.store_bytes) == (7, (whole.site.folder / "store.db").stat().st_size)
+    new, old = (whole.site.folder / "journal" / f"decisions-{day}.jsonl" for day in ("20260102", "20260101"))
+    for file in (new, old):
+        file.write_bytes(b"x" * 5000)
+    os.utime(old, (1.0, 1.0))
+    [after] = look_at_disks(whole.site.config, time.time())
+    assert (after.week_bytes - before.week_bytes, after.week_inodes - before.week_inodes) == (5000, 1)
+    free = os.statvfs(whole.site.folder)
+    assert after.free_bytes <= free.f_bfree * free.f_frsize
+
+
+@pytest.fixture
+def theirs(whole: Installation) -> Installation:
+    """All of it is nobody's, as a service's user owns it."""
+    for path in [whole.site.folder, *whole.site.folder.rglob("*")]:
+        os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid, follow_symlinks=False)
+    return whole
+
+
+@as_root
+def test_files_that_root_left_are_a_problem_that_one_line_mends(theirs: Installation) -> None:
+    folder = theirs.site.folder
+    assert theirs.found()[0]["owners"]["state"] == "ok"
+    left = [folder / "journal" / "decisions-20260101.jsonl", folder / "store.db"]
+    left[0].touch(0o644)
+    os.chown(left[1], 0, 0)
+    found = theirs.found()[0]["owners"]
+    assert found["state"] == "problem"
+    assert all(str(path) in found["saw"] for path in left)
+    assert found["fix"] == " && ".join(f"chown -R nobody: {path}" for path in left)
+    subprocess.run(["sh", "-c", found["fix"]], check=True)
+    assert theirs.found()[0]["owners"]["state"] == "ok"
+
+
+@as_root
+def test_what_the_service_may_use_though_root_owns_it_is_fine(theirs: Installation) -> None:
+    [version] = [path for path in theirs.site.models.iterdir() if path.is_dir() and not path.is_symlink()]
+    for file in version.iterdir():
+        os.chown(file, 0, 0)
+        file.chmod(0o644)
+    shared = theirs.site.folder / "journal" / "decisions-20260101.jsonl"
+    shared.touch()
+    os.chown(shared, 0, NOBODY.pw_gid)
+    shared.chmod(0o660)
+    assert look_at_owners(theirs.site.config) == ()
+    # To remove a version its folder must be writable.
+    os.chown(version, 0, 0)
+    (version / "history.json").chmod(0o600)
+    [found] = look_at_owners(theirs.site.config)
+    assert found.blocked == (str(version), str(version / "history.json"))
+
+
+@as_root
+def test_of_many_files_some_are_named_and_their_folder_is_given_away(theirs: Installation) -> None:
+    journal = Path(theirs.site.config.service.journal)
+    for number in range(9):
+        (journal / f"decisions-2026010{number}.jsonl").touch(0o600)
+    found = theirs.found()[0]["owners"]
+    assert "and 6 more" in found["saw"]
+    assert found["fix"] == f"chown -R nobody: {journal}"
+
+
+def test_rows_that_should_have_gone_are_told(whole: Installation) -> None:
+    whole.store(ended_ago_s=40 * DAY_S)
+    assert whole.found()[0]["retention"]["saw"] == "store.keep_days is 0: everything stays"
+    whole.site.configure(store={"keep_days": 38})
+    assert whole.found()[0]["retention"]["state"] == "ok"
+    whole.site.configure(store={"keep_days": 30})
+    found = whole.found()[0]["retention"]
+    assert (found["state"], found["saw"]) == (
+        "warning",
+        "the oldest job ended 40 days ago, store.keep_days is 30",
+    )
+    assert "ingest --prune" in found["fix"]
+    assert whole.run("ingest", "--prune").code == 0
+    assert whole.found()[0]["retention"]["state"] == "ok"

@@ -1,0 +1,222 @@
+"""`rightsizer doctor` on what surrounds the service: slurm.conf, the hook, whether it is asked, timers, permissions."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.decisions import encode_decision
+from slurm_plugin.doctor.checks import judge
+from slurm_plugin.doctor.finding import Finding
+from slurm_plugin.doctor.look import look
+from slurm_plugin.doctor.look_installation import ANSWERS, FAILS
+from slurm_plugin.doctor.metrics import registry_of
+from slurm_plugin.doctor.permission_checks import permissions
+from slurm_plugin.doctor.seen import PathSeen, Seen
+from tests.builders import decision, executable
+from tests.conftest import Site
+from tests.slurm_plugin.surroundings import conf_folder, say_counts, say_settings, say_units, surround
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Surrounded:
+    """A site with what surrounds it, as the doctor sees it; what it has of its own is another test's."""
+
+    site: Site
+
+    def look(self) -> Seen:
+        return look(self.site.config, "of a test", time.time(), str(self.site.config_file))
+
+    def findings(self) -> dict[str, Finding]:
+        return {one.check: one for one in judge(self.look())}
+
+    def expect(self, check: str, state: str, said: str, fix: str = "") -> None:
+        found = self.findings()[check]
+        assert (found.state, bool(found.fix)) == (state, state != "ok"), found
+        assert re.search(said, found.what), found
+        assert re.search(fix, found.fix), found
+
+
+@pytest.fixture
+def whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> Surrounded:
+    surround(site, monkeypatch)
+    return Surrounded(site)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"JobSubmitPlugins": "(null)"}, "no submission is asked about"),
+        ({"JobSubmitPlugins": "require_timelimit"}, "no submission is asked about"),
+        ({"JobAcctGatherType": "jobacct_gather/linux"}, "JobAcctGatherType"),
+        ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
+    ],
+)
+def test_a_line_that_slurm_conf_lacks_is_a_warning(
+    whole: Surrounded, change: dict[str, str], said: str
+) -> None:
+    say_settings(whole.site, **change)
+    whole.expect("slurm.conf", "warning", said, r"slurm\.conf\.fragment")
+
+
+def test_an_advisor_needs_multifactor(whole: Surrounded) -> None:
+    say_settings(whole.site, PriorityType="priority/basic")
+    whole.expect("slurm.conf", "ok", "all that is needed")
+    Path(whole.site.config.advisor.directory).mkdir()
+    whole.expect("slurm.conf", "warning", "SiteFactors count for nothing")
+
+
+def test_older_releases_name_the_plugin_in_full(whole: Surrounded) -> None:
+    say_settings(whole.site, JobSubmitPlugins="job_submit/require_timelimit,job_submit/lua")
+    whole.expect("slurm.conf", "ok", "")
+
+
+def test_a_slurmctld_that_is_silent_leaves_all_of_it_unknown(whole: Surrounded) -> None:
+    (whole.site.folder / "tools" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    found = whole.findings()
+    assert {found[name].state for name in ("slurm.conf", "hook", "asked")} == {"unknown"}
+
+
+def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(whole: Surrounded) -> None:
+    two = {"SlurmctldHost[0]": "head1(10.0.0.1)", "SlurmctldHost[1]": "head2"}
+    # A filesystem of its own on every Linux.
+    say_settings(whole.site, **two, StateSaveLocation="/proc/self")
+    said = r"head1\(10\.0\.0\.1\), head2 .* have own: .*disabled, .*brakes"
+    whole.expect("controllers", "warning", said, "rightsizer disable.*on each")
+    say_settings(whole.site, **two, StateSaveLocation=str(whole.site.folder))
+    whole.expect("controllers", "ok", "share what stops")
+    say_settings(whole.site, **{"SlurmctldHost[0]": "head1"}, StateSaveLocation="/proc/self")
+    whole.expect("controllers", "ok", "one host")
+
+
+def test_a_hook_that_is_not_there_is_a_problem(whole: Surrounded) -> None:
+    beside = conf_folder(whole.site)
+    (beside / "rightsizer" / "checks.lua").unlink()
+    whole.expect("hook", "problem", "lacks checks.lua: jobs pass unchanged", "copy job_submit.lua")
+    (beside / "job_submit.lua").unlink()
+    whole.expect("hook", "problem", "slurmctld would not start again", "copy job_submit.lua")
+
+
+def test_a_hook_of_another_version_is_a_warning(whole: Surrounded) -> None:
+    with (conf_folder(whole.site) / "rightsizer" / "plan.lua").open("a") as module:
+        module.write("-- older\n")
+    whole.expect("hook", "warning", "slurm: rightsizer/plan.lua$", "touch job_submit.lua")
+
+
+def test_settings_of_another_configuration_are_a_warning(whole: Surrounded) -> None:
+    whole.site.configure(hook={"deadline_ms": 50})
+    whole.expect("hook", "warning", "rightsizer_site.lua$", "rightsizer config hook")
+    (conf_folder(whole.site) / "rightsizer_site.lua").unlink()
+    whole.expect("hook", "problem", "jobs pass unchanged", "rightsizer config hook >")
+
+
+def test_a_script_of_the_sites_own_must_call_ours(whole: Surrounded) -> None:
+    script = conf_folder(whole.site) / "job_submit.lua"
+    script.write_text("function slurm_job_submit() return 0 end\n")
+    whole.expect("hook", "warning", "does not call rightsizer.hook", "copy ours")
+    script.write_text('require("rightsizer.hook").submit(job_desc, part_list, submit_uid)\n')
+    whole.expect("hook", "ok", "has what is installed")
+
+
+def test_modules_that_slurmctld_may_not_have_loaded_are_a_warning(whole: Surrounded) -> None:
+    later_s = time.time() + HOUR_S
+    module = conf_folder(whole.site) / "rightsizer" / "plan.lua"
+    os.utime(module, (later_s, later_s))
+    whole.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
+    os.utime(conf_folder(whole.site) / "job_submit.lua", (later_s, later_s))
+    whole.expect("hook", "ok", "has what is installed")
+
+
+def journal(whole: Surrounded, ago_s: float) -> None:
+    time_s = time.time() - ago_s
+    file = whole.site.folder / "journal" / time.strftime("decisions-%Y%m%d.jsonl", time.gmtime(time_s))
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(encode_decision(decision(time_s=time_s)) + b'{"torn')
+
+
+def test_a_service_that_nobody_asks_is_a_problem(whole: Surrounded) -> None:
+    journal(whole, 2 * HOUR_S)
+    whole.expect("asked", "ok", "asked last: 2 hours ago")
+    say_counts(whole.site, submitted=500, since_s=time.time() - HOUR_S)
+    whole.expect("asked", "problem", "none of 500 submissions in 60 minutes", "rightsizer_site.lua")
+    Path(whole.site.config.hook.kill_switch).touch()
+    whole.expect("asked", "ok", "a kill switch is thrown")
+    Path(whole.site.config.hook.kill_switch).unlink()
+    journal(whole, 60)
+    whole.expect("asked", "ok", "asked 60 s ago|asked 6. s ago")
+    age_s = registry_of(whole.look(), [], time.time()).get_sample_value("rightsizer_decision_age_seconds")
+    assert age_s == pytest.approx(60, abs=30)
+
+
+def test_a_breaker_that_is_open_is_a_problem(whole: Surrounded) -> None:
+    log = whole.site.folder / "slurmctld.log"
+    opened = f"[2026-11-22T10:00:00.000] lua: {FAILS}: jobs pass as they were submitted"
+    log.write_text(f"x\n{opened}\ny\n")
+    whole.expect("asked", "problem", "leaves the service alone: .*10:00:00", "deadline_ms")
+    with log.open("a") as more:
+        more.write(f"[2026-11-22T10:00:30.000] lua: {ANSWERS}\n")
+    whole.expect("asked", "ok", "")
+
+
+def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(whole: Surrounded) -> None:
+    say_units(whole.site, rightsizer_ingest_timer="inactive", rightsizer_train_timer="inactive")
+    whole.expect(
+        "timers", "warning", r"ingest.timer, rightsizer-train.timer", "enable --now rightsizer-ingest.timer"
+    )
+    say_units(whole.site, rightsizer_ingest_timer="inactive", rightsizer_ingest_watch_service="active")
+    whole.expect("timers", "ok", "due")
+    say_units(whole.site, rightsizer_train_service="failed")
+    whole.expect("timers", "problem", "train.service failed", "journalctl -u rightsizer-train.service")
+    (whole.site.folder / "tools" / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+    whole.expect("timers", "unknown", "there is no systemd to ask")
+
+
+def test_limits_that_cannot_be_read_are_told_before_the_service_starts_without_them(
+    whole: Surrounded,
+) -> None:
+    whole.expect("limits", "ok", "not needed")
+    whole.site.configure(service={"limits_needed": True})
+    executable(whole.site.folder / "tools" / "sacctmgr", "#!/bin/sh\necho 'no slurmdbd' >&2\nexit 1\n")
+    executable(whole.site.folder / "tools" / "scontrol", "#!/bin/sh\n")
+    whole.expect("limits", "warning", "site-not-known.*: sacctmgr failed: no slurmdbd;", "slurmdbd")
+    executable(whole.site.folder / "tools" / "sacctmgr", "#!/bin/sh\n")
+    whole.expect("limits", "ok", "can be read")
+
+
+def test_what_others_may_read_or_write_is_said(whole: Surrounded) -> None:
+    folder = whole.site.folder
+    models = Path(whole.site.config.models.directory)
+    models.mkdir()
+    (folder / "journal").mkdir()
+    (folder / "store.db").touch()
+    for path, mode in (
+        (folder, 0o755),
+        (models, 0o755),
+        (folder / "journal", 0o750),
+        (folder / "store.db", 0o640),
+    ):
+        path.chmod(mode)
+    whole.expect("permissions", "warning", "read .*/models, which holds names", "chmod o= .*/models")
+    models.chmod(0o750)
+    whole.expect("permissions", "ok", "")
+    whole.site.config_file.chmod(0o644)
+    whole.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader:hunter2@db/slurm_acct_db"})
+    whole.expect("permissions", "warning", "holds a database's password", "store.url_file")
+    assert "hunter2" not in str(whole.findings())
+    whole.site.config_file.chmod(0o646)
+    whole.expect("permissions", "problem", "everybody may write .*rightsizer.toml", "chmod o-w")
+    folder.chmod(0o700)
+    whole.expect("permissions", "ok", "neither read nor write")
+
+
+def test_a_socket_that_everybody_may_open_is_a_warning(whole: Surrounded) -> None:
+    wide = PathSeen(path="/run/x", kind="socket", others_read=True, others_write=True)
+    assert permissions(msgspec.structs.replace(whole.look(), paths=(wide,)))[0] == "warning"

@@ -1,0 +1,95 @@
+"""What the doctor says of the model: damaged, old, refused, drifted, off."""
+
+import shutil
+
+import msgspec
+import pytest
+
+from models import registry
+from models.card import card_files, card_of
+from models.drift import Word
+from models.promotion import CURRENT, Verdict
+from slurm_plugin.doctor.model_checks import MODEL_AGE_S
+from tests.builders import T0
+from tests.slurm_plugin.doctor.installation import HOUR_S, PASSED, Installation, feature, week
+
+REFUSED = Verdict(passed=False, opponent=CURRENT, judged=80, split_s=T0, reasons=("memory: fails 9 of 60",))
+
+
+def test_a_damaged_model_is_a_problem(whole: Installation) -> None:
+    version = registry.current_version(whole.site.models)
+    assert version is not None
+    with (whole.site.models / version / "history.json").open("ab") as history:
+        history.write(b" ")
+    whole.expect("model", "problem", "differs from its digest", "rightsizer train")
+    rows, _ = whole.found()
+    assert (rows["model-age"]["state"], rows["poisoning"]["state"]) == ("unknown", "unknown")
+
+
+def test_an_old_model_is_a_warning(whole: Installation) -> None:
+    shutil.rmtree(whole.site.models)
+    whole.train(ago_s=MODEL_AGE_S + HOUR_S)
+    whole.expect("model-age", "warning", "was trained 14 days ago", "rightsizer-train.timer")
+
+
+def test_a_refused_training_is_a_warning(whole: Installation) -> None:
+    version = whole.train(verdict=REFUSED, ago_s=30, promote=False)
+    whole.expect(
+        "gate", "warning", f"refused .*{version}: memory: fails 9 of 60", f"rightsizer models {version}"
+    )
+    registry.promote(whole.site.models, version)
+    whole.expect("gate", "ok", r"made current all the same by .* \(by hand\)")
+
+
+def test_a_gate_that_was_not_asked_is_said(whole: Installation) -> None:
+    version = whole.train(verdict=None, ago_s=30)
+    whole.expect("gate", "ok", f"not asked of the newest model, {version}")
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [("stable", "ok"), ("shifted", "warning"), ("drifted", "warning"), ("too few to tell", "unknown")],
+)
+def test_drift_is_what_the_newest_card_says(whole: Installation, word: Word, state: str) -> None:
+    version = whole.train(drift=(feature("stable", "day"), feature(word)), ago_s=30)
+    if word == "too few to tell":
+        version = whole.train(drift=(feature(word),), ago_s=20)
+    said = {"shifted": "memory: hour 0.20", "drifted": "memory: hour 0.70", "stable": "none"}.get(
+        word, "too few"
+    )
+    whole.expect("drift", state, said)
+    if state != "unknown":
+        whole.expect("drift", state, f"at the training of {version}, jobs until")
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [("stable", "ok"), ("shifted", "warning"), ("drifted", "problem"), ("too few to tell", "unknown")],
+)
+def test_calibration_is_the_last_weeks_that_can_tell(whole: Installation, word: Word, state: str) -> None:
+    before: Word = "too few to tell" if state == "unknown" else "drifted" if word == "stable" else "stable"
+    later = week("too few to tell", T0 + 2)
+    whole.train(weeks=(week(before), week(word, T0 + 1), later), ago_s=30)
+    share = {"stable": "1.0% of 500", "shifted": "2.2%", "drifted": "10.0%"}.get(word, "too few")
+    whole.expect("calibration", state, share)
+
+
+def test_a_model_without_a_card_is_unknown(whole: Installation) -> None:
+    whole.save(whole.trained, 30, None, promote=True)
+    for check in ("gate", "drift", "calibration"):
+        whole.expect(check, "unknown", "was made without a card", "rightsizer train")
+
+
+def test_a_card_of_another_version_is_unknown(whole: Installation) -> None:
+    whole.save(whole.trained, 30, {"card.json": b'{"verdict": null}'}, promote=True)
+    whole.expect("drift", "unknown", "another version's", "rightsizer train")
+
+
+def test_users_set_apart_are_named(whole: Installation) -> None:
+    fitted = dict(whole.trained.fitted)
+    known = msgspec.structs.replace(fitted["memory"].known, apart=("ann", "bob"))
+    fitted["memory"] = msgspec.structs.replace(fitted["memory"], known=known)
+    trained = msgspec.structs.replace(whole.trained, fitted=fitted)
+    card = card_files(card_of(whole.trained, PASSED, 0.01))
+    whole.save(trained, 30, card, promote=True)
+    whole.expect("poisoning", "ok", "set apart, .*: memory: ann, bob$")

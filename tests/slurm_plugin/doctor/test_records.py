@@ -1,0 +1,123 @@
+"""What the doctor says of the store, the journal of decisions, and recovery."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from accounting.key_file import make_key, read_key
+from accounting.store.database import open_store
+from accounting.store.records import write_mark
+from slurm_plugin.doctor.audit_checks import LEAST_SILENT_S
+from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNREAD_BYTES
+from slurm_plugin.recovery.journal import LAST_ROUND
+from slurm_plugin.recovery.journal import Journal as RecoveryJournal
+from slurm_plugin.service.journal import Journal
+from tests.builders import decision
+from tests.slurm_plugin.doctor.installation import HOUR_S, Installation
+
+
+def test_a_store_that_cannot_be_read_is_a_problem(whole: Installation) -> None:
+    (whole.site.folder / "store.db").write_text("no database " * 500)
+    whole.expect("store", "problem", "not a database")
+    rows, _ = whole.found()
+    assert [rows[name]["state"] for name in ("ingest", "newest-job", "journal")] == [
+        "unknown",
+        "unknown",
+        "ok",
+    ]
+
+
+def test_a_store_of_an_older_version_is_left_as_it_is(whole: Installation) -> None:
+    engine = open_store(whole.site.config.store.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
+    engine.dispose()
+    for _ in range(2):
+        whole.expect("store", "problem", "schema of an older version", "rightsizer ingest")
+
+
+@pytest.mark.parametrize(
+    ("store", "check", "state", "said"),
+    [
+        ({"read_ago_s": INGEST_LAG_S + HOUR_S}, "ingest", "warning", "read until 3 hours ago"),
+        ({"read_ago_s": -HOUR_S}, "ingest", "warning", "read until in 60 minutes"),
+        ({"read_ago_s": None}, "ingest", "unknown", "never read"),
+        ({"ended_ago_s": NEWEST_JOB_AGE_S + HOUR_S}, "newest-job", "warning", "ended 4 days ago"),
+        ({"ended_ago_s": None}, "newest-job", "warning", "has no job"),
+    ],
+    ids=str,
+)
+def test_a_store_that_is_behind(
+    whole: Installation, store: dict[str, float | None], check: str, state: str, said: str
+) -> None:
+    whole.store(**store)
+    whole.expect(check, state, said)
+
+
+def test_a_journal_that_nobody_ingests_is_a_warning(whole: Installation) -> None:
+    journal = whole.site.folder / "journal" / "decisions-20260101.jsonl"
+    with journal.open("wb") as file:
+        file.truncate(UNREAD_BYTES + 1)  # a hole, which takes no room
+    whole.expect("journal", "warning", r"64\.0 MiB of .* are not ingested", "rightsizer ingest")
+    engine = open_store(whole.site.config.store.url)
+    with engine.begin() as connection:
+        write_mark(connection, journal.name, journal, UNREAD_BYTES)
+    engine.dispose()
+    whole.expect("journal", "ok", r"^0\.0 MiB")
+
+
+def test_a_missing_journal_is_a_warning(whole: Installation) -> None:
+    (whole.site.folder / "journal").rmdir()
+    whole.expect("journal", "warning", "there is no ", "start the service")
+
+
+def journalled(whole: Installation, key: bytes = b"") -> Path:
+    """The file of a journal of five lines."""
+    journal = Journal(whole.site.folder / "journal", key=key)
+    for number in range(5):
+        journal.append(decision(id=f"d{number}", time_s=time.time()))
+    journal.close()
+    [file] = (whole.site.folder / "journal").iterdir()
+    return file
+
+
+def test_a_journal_that_was_changed_is_a_problem(whole: Installation) -> None:
+    file = journalled(whole)
+    whole.expect("journal-chain", "ok", r"^5 lines .* without a key")
+    file.write_bytes(file.read_bytes().replace(b'"d2"', b'"d7"'))
+    whole.expect("journal-chain", "problem", r"1 lines are not .*: .*\.jsonl:3 changed", "rightsizer audit")
+
+
+def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installation) -> None:
+    key = whole.site.folder / "key"
+    whole.site.configure(service={"journal_key": str(key)})
+    whole.expect("journal-chain", "problem", "cannot read the journal key", "config journal-key FILE")
+    make_key(key, "journal")
+    journalled(whole, read_key(key, "journal"))
+    whole.expect("journal-chain", "ok", "^5 lines of the newest files follow each other$")
+    journalled(whole)
+    whole.expect("journal-chain", "problem", r"5 lines are not .* and 2 more", "rightsizer audit")
+
+
+def test_lines_from_before_the_service_knew_of_the_key_are_a_warning(whole: Installation) -> None:
+    journalled(whole)
+    key = whole.site.folder / "key"
+    make_key(key, "journal")
+    whole.site.configure(service={"journal_key": str(key)})
+    whole.expect("journal-chain", "warning", "^5 lines .*, without the key", "restart the services")
+
+
+def test_recovery_that_does_not_run_is_a_warning_where_jobs_are_cut(whole: Installation) -> None:
+    whole.expect("recovery", "ok", "nothing is enforced")
+    whole.site.configure(rules=[{"name": "pilot", "mode": "enforce"}])
+    whole.expect("recovery", "warning", "no round of", "enable rightsizer-recover")
+    folder = Path(whole.site.config.recovery.directory)
+    RecoveryJournal(folder).note_round()
+    whole.expect("recovery", "ok", "the last round of recovery was 0 s ago")
+    then_s = time.time() - LEAST_SILENT_S - 60
+    os.utime(folder / LAST_ROUND, (then_s, then_s))
+    whole.expect("recovery", "warning", "was 6 minutes ago", "systemctl status rightsizer-recover")
+    whole.site.configure(rules=[])
+    whole.expect("recovery", "ok", "was 6 minutes ago")

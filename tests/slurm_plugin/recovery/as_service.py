@@ -1,0 +1,70 @@
+"""One round of recovery as its unit runs it with the drop-in: no root, CAP_SETUID and CAP_SETGID and nothing more.
+
+Run by test_output.py under setpriv; its input is JSON: uid, outputs of job 1, journal. Job 2 is another user's.
+It prints what each of two rounds requeued, and what the outputs of job 1 say.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from slurm_plugin.recovery import output
+from slurm_plugin.recovery.journal import Journal
+from slurm_plugin.recovery.rounds import Recoverer
+from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from tests.slurm_plugin.recovery.test_judging import failed
+
+
+class Gate:
+    """A controller with two jobs that failed; it only counts what is requeued."""
+
+    def __init__(self, uid: int, outputs: Sequence[str]) -> None:
+        first, second = failed("FAILED", "1:0"), failed("OUT_OF_MEMORY")
+        self.runs = {
+            1: msgspec.structs.replace(
+                first, job=msgspec.structs.replace(first.job, job_id=1, uid=uid), outputs=tuple(outputs)
+            ),
+            2: msgspec.structs.replace(second, job=msgspec.structs.replace(second.job, job_id=2)),
+        }
+        self.requeued: list[int] = []
+
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        del held
+        return {job_id: run.job.state for job_id, run in self.runs.items()}
+
+    def failed(self, job_id: int) -> Failed | None:
+        return self.runs.get(job_id)
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        del kept_open
+        self.requeued.append(wanted.change.job_id)
+        return Written(job_id=wanted.change.job_id)
+
+    def given_up(self) -> list[Dependent]:
+        return []
+
+    def depend(self, change: Dependent) -> Written:
+        return Written(job_id=change.job_id)
+
+
+def main() -> None:
+    """Go through two rounds and print what came of them."""
+    uid, outputs, journal = json.load(sys.stdin)
+    gate, rounds, said = Gate(uid, outputs), [], []
+
+    def said_by(run: Failed) -> object:
+        said.append(output.said_by(run))
+        return said[-1]
+
+    recoverer = Recoverer(gate, Journal(Path(journal)), apply=True, most=10, said_by=said_by)  # type: ignore[arg-type]
+    for _ in range(2):
+        recoverer.round()
+        rounds.append(list(gate.requeued))
+    print(json.dumps({"unable": output.why_unable(), "rounds": rounds, "said": said}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""How slurmctld's record asks for GPUs, by release (tests/contract/failed), and what makes it ask for more."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_plugin.slurm.gpu_fields import FIELDS, amount, gpu_words, parse_gpu_fields
+from slurm_plugin.slurm.queue import GiveBack
+from tests.slurm_plugin.recovery.test_requeuing import Captured, captured
+
+__all__ = ["captured"]
+
+
+def change(num_tasks: int = 2, **fields: Any) -> GiveBack:
+    return GiveBack(job_id=7, uid=1000, num_tasks=num_tasks, reason="x", **fields)
+
+
+def test_each_way_of_asking_is_read(captured: Captured) -> None:
+    per_node, per_job, per_task, with_memory = (captured.failed("gpus", n).gpu_fields for n in range(4))
+    assert amount(per_node, "gpus_per_node") == amount(per_job, "gpus_per_job") == 2
+    assert amount(per_task, "gpus_per_task") == 1
+    assert (amount(with_memory, "gpus_per_job"), amount(with_memory, "mem_per_gpu_mib")) == (1, 500)
+    assert amount(per_node, "gpus_per_job") is None
+
+
+def test_a_field_that_stands_twice_is_not_believed() -> None:
+    forged = "\n   Comment=x\n   TresPerJob=gres:gpu:1\n   TresPerJob=gres:gpu:2\n   TresPerNode=gres:gpu:3\n"
+    assert parse_gpu_fields(forged) == {"TresPerNode": "gres:gpu:3"}
+    assert parse_gpu_fields("\n   TresPerJob=gres:gpu:1;release\n   TresPerNode=gpu:1 JobId=8\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted", "words"),
+    [
+        ({"TresPerNode": "gres:gpu:1"}, {"gpus_per_node": 4}, ["TresPerNode=gres:gpu:4"]),
+        (
+            {"TresPerNode": "gres/nic:1,gres/gpu:a100:1"},
+            {"gpus_per_node": 2},
+            ["TresPerNode=gres/nic:1,gres/gpu:a100:2"],
+        ),
+        ({"TresPerJob": "gres/gpu:1"}, {"gpus_per_job": 4, "cpus_per_task": 8}, ["TresPerJob=gres/gpu:4"]),
+        (
+            {"TresPerTask": "cpu=2,gres/gpu=1", "TresBind": "gres/gpu:per_task:1"},
+            {"gpus_per_task": 2, "cpus_per_task": 8},
+            ["TresPerTask=cpu=8,gres/gpu=2", "TresBind=gres/gpu:per_task:2"],
+        ),
+        # The releases that write `gres:` take TresPerTask only with the sum beside it.
+        (
+            {"TresPerTask": "gres:gpu:a100:1"},
+            {"gpus_per_task": 3},
+            ["TresPerTask=gres:gpu:a100:3", "TresPerJob=gres:gpu:a100:6"],
+        ),
+        ({"MemPerTres": "gres/gpu:500"}, {"mem_per_gpu_mib": 4000}, ["MemPerTres=gres/gpu:4000"]),
+        # It is so already; or it does not ask so.
+        ({"TresPerNode": "gres/gpu:4"}, {"gpus_per_node": 4}, []),
+        ({"TresPerNode": "gres/gpu:1"}, {"gpus_per_job": 4}, []),
+        ({"TresPerNode": "gres/gpu:a:1,gres/gpu:b:1"}, {"gpus_per_node": 4}, []),
+        ({"TresPerNode": "gres/gpu:1g.5gb:1"}, {"gpus_per_node": 4}, ["TresPerNode=gres/gpu:1g.5gb:4"]),
+        ({"TresPerNode": "gres/gpu:1"}, {"cpus_per_task": 4}, []),
+        # A user's text may look like Slurm's line, with a number that Python does not read.
+        ({"TresPerNode": f"gres/gpu:{'9' * 5000}"}, {"gpus_per_node": 4}, []),
+    ],
+)
+def test_only_the_numbers_of_a_field_change(
+    fields: dict[str, str], wanted: dict[str, int], words: list[str]
+) -> None:
+    assert gpu_words(fields, change(**wanted)) == words
+
+
+@given(
+    kind=st.sampled_from(sorted(FIELDS)),
+    head=st.sampled_from(["gres:gpu:", "gres/gpu:", "gres/gpu=", "gres/gpu:a100:", "gres:gpu:h100-80g:"]),
+    before=st.integers(1, 10**6),
+    after=st.integers(1, 10**6),
+)
+def test_once_written_there_is_nothing_more_to_write(kind: str, head: str, before: int, after: int) -> None:
+    fields = {FIELDS[kind]: f"{head}{before}"}
+    wanted = change(**{kind: after})
+    written = dict(word.split("=", 1) for word in gpu_words(fields, wanted))
+    now = {**fields, **written}
+    assert amount(now, kind) == after
+    assert gpu_words(now, wanted) == []
+    assert bool(written) == (before != after)

@@ -1,0 +1,212 @@
+"""What the end of a job's output says, read as its user and as nobody else."""
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.request import Grant, JobRequest
+from accounting.wants import Said
+from slurm_plugin.recovery import judging, output
+from slurm_plugin.recovery.judging import Recovery, judge
+from slurm_plugin.recovery.output import MOST_BYTES, file_of, mark_in, said_by, tail_of
+from tests.slurm_plugin.queued import waiting
+from tests.slurm_plugin.recovery.test_judging import change_of, failed, token
+
+ME = os.getuid()
+needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another user")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"Traceback ...\nMemoryError\n", "said_no_memory"),
+        (b"MemoryError: Unable to allocate 3 GiB", "said_no_memory"),
+        (b"numpy._core._exceptions._ArrayMemoryError: Unable to allocate", "said_no_memory"),
+        (b"terminate called after throwing an instance of 'std::bad_alloc'\n", "said_no_memory"),
+        (b"Exception in thread main java.lang.OutOfMemoryError: Java heap space", "said_no_memory"),
+        (b"fork: Cannot allocate memory", "said_no_memory"),
+        (b"/var/spool/slurmd/job7/slurm_script: line 3: 4711 Killed     python3 x.py", "said_no_memory"),
+        (b"before\nKilled\nafter", "said_no_memory"),
+        (b"slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", "said_no_memory"),
+        (b"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to", "said_no_gpu_memory"),
+        (b"RuntimeError: CUDA error: out of memory", "said_no_gpu_memory"),
+        (b"CUDA out of memory\nMemoryError\n", "said_no_gpu_memory"),
+        (b"memory used: 12 GiB; no error", None),
+        (b"he was Killed in action", None),
+        (b"HandleMemoryErrors()", None),
+        (b"", None),
+    ],
+)
+def test_the_words_of_those_who_had_no_memory(text: bytes, said: Said | None) -> None:
+    assert mark_in(text) == said
+
+
+@pytest.mark.parametrize(
+    ("path", "real"),
+    [
+        ("/home/ann/slurm-7.out", "/home/ann/slurm-7.out"),
+        ("/home/ann/%x-%A_%4a.%u%%", "/home/ann/align-5_0012.ann%"),
+        ("/home/ann/%j", "/home/ann/7"),
+        ("/home/ann/%N.out", ""),
+        ("relative", ""),
+    ],
+)
+def test_patterns_of_slurm_are_filled_in_where_they_are_known(path: str, real: str) -> None:
+    job = waiting(7, user="ann", name="align", array_job_id=5, array_tasks="12")
+    assert file_of(path, job) == real
+
+
+def test_only_the_end_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_bytes(b"MemoryError\n" + b"x" * MOST_BYTES)
+    assert tail_of(str(file), ME) == b"x" * MOST_BYTES
+    assert tail_of(str(tmp_path), ME) == b""
+    assert tail_of(str(tmp_path / "none"), ME) == b""
+
+
+@needs_root
+def test_a_file_that_its_user_may_not_read_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_bytes(b"MemoryError\n")
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(0o755)
+    user = pwd.getpwnam("games").pw_uid
+    assert tail_of(str(file), user) == b"MemoryError\n"
+    file.chmod(0o600)
+    assert tail_of(str(file), user) == b""
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    assert tail_of(str(link), user) == b""
+
+
+def test_what_reads_for_a_user_is_started_with_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    held = tail_of("/proc/self/environ", ME)
+    assert held is not None
+    assert b"PATH=" in held
+    assert b"PGPASSWORD" not in held
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "{}").write_bytes(b"MemoryError\n")
+    assert [tail_of(str(tmp_path / name), ME) for name in ("pipe", "device", "{}")] == [
+        b"",
+        b"",
+        b"MemoryError\n",
+    ]
+
+
+def test_what_hangs_ends_by_itself_and_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(output, "_PROGRAMS", ("setpriv", "timeout", "find", str(hanging)))
+    first, other = tmp_path / "first", tmp_path / "other"
+    for file in (first, other):
+        file.write_bytes(b"MemoryError\n")
+    # The second file is not waited for as well.
+    run = msgspec.structs.replace(failed("FAILED"), outputs=(str(first), str(other)))
+    run = msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, uid=ME))
+    assert tail_of(str(first), ME) is None
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/fd/1").exists()
+    monkeypatch.setattr(
+        output, "tail_of", lambda path, _uid: None if path == str(first) else b"MemoryError\n"
+    )
+    assert said_by(run) is None
+
+
+@needs_root
+def test_no_output_of_one_user_stops_the_jobs_of_others() -> None:
+    service, user = pwd.getpwnam("daemon"), pwd.getpwnam("games")
+    folder = Path(tempfile.mkdtemp())
+    try:
+        folder.chmod(0o755)
+        journal = folder / "journal"
+        journal.mkdir()
+        os.chown(journal, service.pw_uid, service.pw_gid)
+        for name, make in ODD_OUTPUTS.items():
+            output_file = folder / name
+            make(output_file)
+            os.chown(output_file, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        (folder / "closed").write_bytes(b"MemoryError\n")
+        (folder / "closed").chmod(0o600)
+        for name in (*ODD_OUTPUTS, "closed", "missing"):
+            found = as_service(service, user.pw_uid, folder / name, journal / name)
+            own = [1] if name == "huge" else []
+            assert found == {
+                "unable": "",
+                "rounds": [[*own, 2]] * 2,
+                "said": ["said_no_memory" if own else None],
+            }, name
+        left = subprocess.run(
+            ["ps", "-o", "args=", "-u", user.pw_name], capture_output=True, text=True, check=False
+        )
+        assert str(folder) not in left.stdout
+    finally:
+        shutil.rmtree(folder)
+
+
+def huge(file: Path) -> None:
+    """Make a file of 1 TiB, nearly all of it a hole."""
+    with file.open("wb") as opened:
+        opened.seek(1024**4)
+        opened.write(b"\nMemoryError\n")
+
+
+ODD_OUTPUTS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda file: file.symlink_to("/dev/zero"),
+    "terminal": lambda file: file.symlink_to("/dev/tty"),
+    "loop": lambda file: file.symlink_to(file.name),
+    "folder": Path.mkdir,
+    "huge": huge,
+}
+
+
+def as_service(service: pwd.struct_passwd, uid: int, output_file: Path, journal: Path) -> object:
+    """Return what rounds of a recovery that may only become other users brought (as_service.py)."""
+    two = "+setuid,+setgid"
+    done = subprocess.run(
+        [
+            "setpriv", f"--reuid={service.pw_uid}", f"--regid={service.pw_gid}", "--clear-groups", "--no-new-privs",
+            f"--inh-caps=-all,{two}", f"--ambient-caps={two}", f"--bounding-set=-all,{two}",
+            sys.executable, "-B", "-m", "tests.slurm_plugin.recovery.as_service",
+        ],
+        input=json.dumps((uid, [str(output_file)], str(journal))),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_it_says_is_the_cause_where_nothing_else_is() -> None:
+    run = failed("FAILED", "1:0")
+    assert judge(run) == judging.NOT_FOR_WANT
+    assert change_of(judge(run, said="said_no_memory")).mem_per_node_mib == 8000
+    found = judge(failed("TIMEOUT", "0:0"), said="said_no_memory")
+    assert isinstance(found, Recovery)
+    assert found.cause == "timeout"
+    assert judge(run, said="said_no_gpu_memory") == judging.NOT_WHAT_WE_CUT
+    assert judge(failed("CANCELLED", "0:15"), said="said_no_memory") == judging.NOT_FOR_WANT
+
+
+def test_gpus_that_were_cut_are_given_back() -> None:
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_node_mib=500, gpus_per_job=4)
+    run = failed("FAILED", "1:0", gpus=1, admin_comment=token(asked, Grant(gpus_per_job=1)))
+    run = msgspec.structs.replace(run, gpu_fields={"TresPerJob": "gres/gpu:1"})
+    change = change_of(judge(run, said="said_no_gpu_memory"))
+    assert (change.gpus_per_job, change.cpus_per_task, change.mem_per_node_mib) == (4, None, None)

@@ -1,0 +1,178 @@
+"""What slurmctld refuses keeps nobody waiting: every job that failed is looked at while slurmctld knows it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_plugin.recovery.journal import Journal
+from slurm_plugin.recovery.refused import MOST_ROUNDS, Refused, shared_round
+from slurm_plugin.recovery.rounds import Recoverer
+from slurm_plugin.slurm.gateway import RecoveryGate
+from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.slurm_plugin.recovery.test_judging import failed
+from tests.slurm_plugin.recovery.test_rounds import Controller
+
+MOST = 3
+
+
+class Cluster(ScontrolQueue):
+    """Several jobs, each as Controller has it; it notes which are tried and looked at, and whose dependents are set."""
+
+    def __init__(self, jobs: Sequence[int], refuses: Sequence[int] = ()) -> None:
+        self.jobs = {number: Controller(_failed(number)) for number in jobs}
+        for number in refuses:
+            self.jobs[number].refuses = "--uid"
+        self.tried: list[int] = []
+        self.looks = 0
+        self.dependents: list[Dependent] = []
+        self.refused_dependents: set[int] = set()
+        self.set_anew: list[int] = []
+
+    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+        return {
+            number: what for job in self.jobs.values() for number, what in job.failed_jobs(held=held).items()
+        }
+
+    def failed(self, job_id: int) -> Failed | None:
+        self.looks += 1
+        return self.jobs[job_id].failed(job_id)
+
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        self.tried.append(wanted.change.job_id)
+        return self.jobs[wanted.change.job_id].requeue(wanted, kept_open)
+
+    def given_up(self) -> list[Dependent]:
+        return [job for job in self.dependents if "(failed)" in job.dependency]
+
+    def depend(self, change: Dependent) -> Written:
+        self.set_anew.append(change.job_id)
+        if change.job_id in self.refused_dependents:
+            return Written(job_id=change.job_id, problem="Access/permission denied")
+        self.dependents = [change if job.job_id == change.job_id else job for job in self.dependents]
+        return Written(job_id=change.job_id)
+
+    def back(self) -> set[int]:
+        return {
+            number for number, job in self.jobs.items() if job.run and not job.run.job.held and job.requeues
+        }
+
+
+def _failed(number: int) -> Failed:
+    run = failed()
+    return msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, job_id=number))
+
+
+def recoverer(cluster: Cluster, folder: Path) -> Recoverer:
+    return Recoverer(RecoveryGate(cluster, apply=True), Journal(folder), apply=True, most=MOST)
+
+
+def test_as_many_refused_as_a_round_takes_keep_no_others_waiting(tmp_path: Path) -> None:
+    cluster = Cluster(range(1, 7), refuses=(1, 2, 3))
+    own = recoverer(cluster, tmp_path)
+    for _ in range(4):
+        cluster.tried.clear()
+        own.round()
+        assert len(cluster.tried) <= MOST
+    assert cluster.back() == {4, 5, 6}
+
+
+def test_one_who_is_started_anew_among_many_refused_takes_new_ones_at_once(tmp_path: Path) -> None:
+    cluster = Cluster(range(1, 10), refuses=range(1, 10))
+    first = recoverer(cluster, tmp_path)
+    for _ in range(6):
+        first.round()
+    assert set(cluster.tried) == set(range(1, 10))
+    cluster.jobs |= Cluster((10, 11)).jobs
+    anew = recoverer(cluster, tmp_path)
+    anew.round()
+    anew.round()
+    assert cluster.back() == {10, 11}
+
+
+def test_the_refused_are_tried_ever_more_rarely_but_always_again(tmp_path: Path) -> None:
+    cluster = Cluster((1,), refuses=(1,))
+    own = recoverer(cluster, tmp_path)
+    rounds = []
+    for number in range(150):
+        before = len(cluster.tried)
+        own.round()
+        rounds += [number] * (len(cluster.tried) - before)
+    assert rounds == [0, 1, 3, 7, 15, 31, 63, 127]
+    cluster.jobs[1].refuses = ""
+    for _ in range(MOST_ROUNDS):
+        own.round()
+    assert cluster.back() == {1}
+
+
+def test_a_refusal_is_logged_once_and_again_when_it_is_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = Cluster((1,), refuses=(1,))
+    own = recoverer(cluster, tmp_path)
+
+    def said() -> list[str]:
+        lines = [line for line in caplog.messages if line.startswith("requeue job 1:")]
+        caplog.clear()
+        return [line.rsplit(": ", 1)[1] for line in lines]
+
+    for _ in range(8):
+        own.round()
+    assert said() == ["Access/permission denied"]
+    cluster.jobs[1].complaint = "Job is pinned"
+    for _ in range(30):
+        own.round()
+    assert said() == ["Job is pinned"]
+    cluster.jobs[1].refuses = ""
+    for _ in range(MOST_ROUNDS):
+        own.round()
+    assert said() == ["done"]
+
+
+def test_those_that_wait_for_one_are_mended_so_many_a_round_and_a_refused_one_keeps_no_other(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster((7,))
+    cluster.dependents = [
+        Dependent(job_id=number, uid=1001, dependency="afterok:7(failed)") for number in range(11, 19)
+    ]
+    cluster.refused_dependents = {11, 12, 13}
+    own = recoverer(cluster, tmp_path)
+    for _ in range(5):
+        before = len(cluster.set_anew)
+        own.round()
+        assert len(cluster.set_anew) - before <= MOST
+    assert {job.job_id for job in cluster.dependents if job.dependency == "afterok:7"} == {14, 15, 16, 17, 18}
+    before = len(cluster.set_anew)
+    own.round()
+    assert len(cluster.set_anew) == before
+
+
+@given(
+    st.lists(st.integers(1, 50), unique=True), st.lists(st.integers(51, 99), unique=True), st.integers(1, 20)
+)
+def test_a_round_is_full_while_anybody_waits_and_neither_side_takes_it_all(
+    fresh: list[int], again: list[int], most: int
+) -> None:
+    new, begun = shared_round(fresh, again, most)
+    assert (new, begun) == (fresh[: len(new)], again[: len(begun)])
+    assert len(new) + len(begun) == min(most, len(fresh) + len(again))
+    assert len(new) >= min(len(fresh), most // 2)
+    assert len(begun) >= min(len(again), most // 2)
+
+
+def test_who_is_gone_is_forgotten() -> None:
+    refused = Refused[int]()
+    refused.begin_round()
+    refused.note(1)
+    assert refused.whose_turn([1, 2]) == [2]
+    assert refused.whose_turn([2]) == [2]
+    assert refused.whose_turn([1, 2]) == [1, 2]

@@ -1,0 +1,297 @@
+"""`rightsizer audit`: journal, store, tokens and Slurm's figures compared, on the files and answers that there are."""
+
+import json
+import re
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from accounting.chain import Linker, newest_head, split_line
+from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.key_file import read_key
+from accounting.request import Grant
+from accounting.token import format_token
+from slurm_plugin.recovery.journal import Entry
+from slurm_plugin.recovery.journal import Journal as RecoveryJournal
+from slurm_plugin.service.journal import Journal
+from tests.builders import FakeSacct, decision, job_line, request
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run, assert_one_line
+
+JOBS = 6
+BEFORE_S = int(time.time()) - 4000
+Found = list[tuple[str, str, str]]
+
+
+def made(number: int) -> Decision:
+    return decision(
+        id=f"d{number}",
+        time_s=float(BEFORE_S),
+        reason="resized",
+        request=request(cpus_per_task=8, mem_per_node_mib=8000),
+        grant=Grant(cpus_per_task=2, mem_per_node_mib=512),
+        applied=True,
+    )
+
+
+@dataclass
+class Audited:
+    """A site that has ingested some jobs with tokens, each of a decision in the journal."""
+
+    site: Site
+    run: Run
+    now_s: int = field(default_factory=lambda: int(time.time()))
+    tokens: dict[int, str] = field(
+        default_factory=lambda: {number: format_token(made(number)) for number in range(1, JOBS + 1)}
+    )
+
+    @property
+    def file(self) -> Path:
+        [file] = (self.site.folder / "journal").glob("*.jsonl")
+        return file
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.file.read_bytes().splitlines()
+
+    def journal(self, key: bytes = b"") -> None:
+        journal = Journal(self.site.folder / "journal", key=key)
+        for number in self.tokens:
+            journal.append(made(number))
+        journal.close()
+
+    def slurm_says(self, **changes: str) -> None:
+        tres = "billing=2,cpu=2,mem=512M,node=1"
+        given = {"ReqTRES": tres, "AllocTRES": tres, **changes}
+        lines = [
+            job_line(number, self.now_s - 600 + 10 * number, 50, AdminComment=token, **given)
+            for number, token in self.tokens.items()
+        ]
+        fake = FakeSacct(self.site.folder / "slurm", lines)
+        self.site.configure(accounting={"sacct": fake.command, "first_days": 1})
+
+    def ingest(self) -> None:
+        assert self.run("ingest").code == 0
+
+    def found(self, *arguments: str) -> Found:
+        """What is found: state, where, what; the exit code tells whether any of it is a problem."""
+        ran = self.run("audit", "--last", "2h", "--format", "json", *arguments)
+        rows = [(row["state"], row["where"], row["what"]) for row in json.loads(ran.out)]
+        assert ran.code == (3 if any(state == "problem" for state, _, _ in rows) else 0), ran.err
+        return rows
+
+    def rewrite(self, lines: list[bytes]) -> None:
+        self.file.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+@pytest.fixture
+def audited(site: Site, run: Run) -> Audited:
+    own = Audited(site, run)
+    own.journal()
+    own.slurm_says()
+    own.ingest()
+    return own
+
+
+def test_what_agrees_is_said_and_nothing_else(audited: Audited) -> None:
+    assert audited.found() == []
+    ran = audited.run("audit", "--last", "2h")
+    assert (ran.code, ran.out) == (0, "")
+    assert f"decisions: {JOBS} linked lines in 1 files" in ran.err
+    assert f"{JOBS} attempts compared, {JOBS} of them with a token" in ran.err
+    assert "no key" in ran.err
+    assert "all that was compared agrees" in ran.err
+
+
+def test_a_changed_a_removed_and_a_forged_line_are_named_with_their_place(audited: Audited) -> None:
+    lines, file = audited.lines, audited.file.name
+    audited.rewrite(
+        [*lines[:1], lines[1].replace(b'"mem_per_node_mib":512', b'"mem_per_node_mib":999'), *lines[2:]]
+    )
+    assert audited.found("--journal") == [("problem", f"{file}:2", "changed")]
+    # The store has read it as it was.
+    assert audited.found() == [("problem", f"{file}:2", "changed")] * 2
+    audited.rewrite(lines[:2] + lines[3:])
+    assert audited.found() == [("problem", f"{file}:3", "removed"), ("problem", file, "removed")]
+    audited.rewrite([*lines[:2], encode_decision(made(99))[:-1], *lines[2:]])
+    assert audited.found() == [("problem", f"{file}:3", "inserted")]
+    audited.rewrite(lines)
+    assert audited.found() == []
+
+
+def test_lines_that_are_cut_off_at_the_end_are_known_to_the_store_alone(audited: Audited) -> None:
+    audited.rewrite(audited.lines[:-2])
+    assert audited.found("--journal") == []
+    assert audited.found() == [("problem", audited.file.name, "removed")]
+    shown = audited.run("audit", "--last", "2h").out
+    assert f"lines {JOBS - 1} to {JOBS} are not as the store has read" in shown
+
+
+def test_a_journal_that_was_written_anew_without_a_key_does_not_fit_the_store(audited: Audited) -> None:
+    head, anew = Linker().begin("decisions"), []
+    for line in audited.lines:
+        parts = split_line(line)
+        assert parts is not None
+        text, head = Linker().linked(parts[0].replace(b'"alice"', b'"mallory"'), head)
+        anew.append(text[:-1])
+    audited.rewrite(anew)
+    assert audited.found("--journal") == []
+    file = audited.file.name
+    told = audited.found()
+    assert ("problem", file, "removed") in told
+    assert [where for _, where, what in told if what == "changed"] == [
+        f"{file}:{n}" for n in range(1, JOBS + 1)
+    ]
+
+
+def test_with_a_key_nobody_else_can_write_it_anew(site: Site, run: Run) -> None:
+    key = site.folder / "key"
+    assert run("config", "journal-key", str(key)).code == 0
+    assert_one_line(run("config", "journal-key", str(key)), 2, "is there already, and a new key does not fit")
+    site.configure(service={"journal_key": str(key)})
+    own = Audited(site, run)
+    own.journal(read_key(key, "journal"))
+    assert own.found("--journal") == []
+    lines = own.lines
+    before, parts = newest_head(lines[2]), split_line(lines[3])
+    assert before is not None
+    assert parts is not None
+    forged, _ = Linker().linked(parts[0].replace(b'"alice"', b'"mallory"'), before)
+    own.rewrite([*lines[:3], forged[:-1], *lines[4:]])
+    assert own.found("--journal") == [("problem", f"{own.file.name}:4", "changed")]
+    key.chmod(0o644)
+    assert_one_line(run("audit", "--journal"), 2, "journal key .* is readable by others; run `chmod 600")
+
+
+def test_a_write_that_was_cut_off_is_a_warning(audited: Audited) -> None:
+    lines = audited.lines
+    audited.rewrite([*lines[:3], lines[3][:100], *lines[3:]])
+    assert audited.found() == [("warning", f"{audited.file.name}:4", "torn")]
+
+
+@pytest.mark.parametrize("ingested", [True, False])
+def test_an_altered_token_is_told_field_by_field(audited: Audited, ingested: bool) -> None:
+    audited.tokens[2] = audited.tokens[2].replace("mem:8000", "mem:512")
+    audited.tokens[4] = audited.tokens[4].replace("granted=cpus:2", "granted=cpus:1")
+    audited.slurm_says()
+    if ingested:
+        audited.ingest()
+    assert set(audited.found()) == {
+        ("problem", "job 2", "asked"),
+        ("problem", "job 4", "granted"),
+        ("warning", "job 4", "CPUs"),
+    }
+    shown = audited.run("audit", "--last", "2h").out
+    assert "cpus 1, mem 512" in shown
+    assert "cpus 2, mem 512" in shown
+
+
+def test_a_token_that_is_gone_or_names_a_decision_that_never_was_is_told(audited: Audited) -> None:
+    audited.tokens[3] = ""
+    audited.slurm_says()
+    assert audited.found() == [("problem", "job 3", "token")]
+    audited.tokens[3] = format_token(made(77))
+    audited.slurm_says()
+    assert audited.found() == [("problem", "job 3", "id"), ("problem", "job 3", "decision")]
+    # Ingested, it is a decision without a line in the journal.
+    audited.ingest()
+    assert audited.found() == [("problem", "job 3", "decision")]
+
+
+def test_what_slurm_gave_otherwise_is_a_warning(audited: Audited) -> None:
+    audited.slurm_says(ReqTRES="cpu=2,mem=4000M,node=1", AllocTRES="cpu=2,mem=4000M,node=1")
+    assert set(audited.found()) == {("warning", f"job {n}", "MiB") for n in range(1, JOBS + 1)}
+
+
+def test_jobs_that_ended_before_are_left_out_and_those_not_ingested_are_counted(audited: Audited) -> None:
+    assert "0 attempts compared" in audited.run("audit", "--last", "1m").err
+    audited.tokens[JOBS + 1] = ""
+    audited.slurm_says()
+    assert "1 are not in the store yet" in audited.run("audit", "--last", "2h").err
+
+
+def test_a_journal_that_is_gone_is_told_by_the_store(audited: Audited) -> None:
+    audited.file.unlink()
+    assert audited.found() == [("problem", "decisions-*.jsonl", "removed")]
+    assert audited.found("--journal") == []
+
+
+def test_a_journal_of_the_release_before_is_taken_and_said_to_be_without_links(site: Site, run: Run) -> None:
+    own = Audited(site, run)
+    (site.folder / "journal").mkdir()
+    old = site.folder / "journal" / "decisions-20260101.jsonl"
+    old.write_bytes(b"".join(encode_decision(made(number)) for number in own.tokens))
+    own.slurm_says()
+    own.ingest()
+    ran = run("audit", "--last", "2h")
+    assert ran.code == 0
+    assert f"{JOBS} lines of an earlier release without links" in ran.err
+    own.journal()
+    assert own.found() == []
+
+
+def test_old_files_go_by_prune_and_the_audit_still_holds(audited: Audited) -> None:
+    day = audited.file.name[-14:-6]
+    older = audited.file.with_name("decisions-20240101.jsonl")
+    audited.file.rename(older)
+    journal = Journal(audited.site.folder / "journal")
+    journal.append(made(50))
+    journal.close()
+    audited.ingest()
+    ran = audited.run("ingest", "--prune", "30")
+    assert "1 files of the decision journal had been read and were removed" in ran.err
+    assert not older.exists()
+    assert audited.file.name == f"decisions-{day}.jsonl"
+    assert [decode_decision(line) for line in audited.lines] == [made(50)]
+    assert audited.found("--journal") == []
+
+
+def test_recoveries_are_reported_from_the_store_and_explained_without_their_journal(audited: Audited) -> None:
+    entry = Entry(
+        job_id=2, restarts=0, what="lost", time_s=float(BEFORE_S), cause="out_of_memory", user="alice",
+        account="phys", decision_id="d2", cpu_hours=1.5, mem_gib_hours=3.0, why="no script",
+    )  # fmt: skip
+    folder = audited.site.folder / "recovery"
+    assert json.loads(audited.run("report", "recoveries", "--format", "json").out) == []
+    RecoveryJournal(folder).append(entry)
+    told = "job 2 was killed for memory: .* owed 1.5 CPU hours and 3 GiB hours; .* no script"
+    assert_told(audited.run("explain", "2").err, told)
+    audited.ingest()
+    for file in folder.iterdir():
+        file.unlink()
+    assert_told(audited.run("explain", "2").err, told)
+    [row] = json.loads(audited.run("report", "recoveries", "--by", "account", "--format", "json").out)
+    assert row == {"name": "phys", "requeued": 0, "lost": 1, "cpu_hours": 1.5, "mem_gib_hours": 3.0}
+
+
+def assert_told(said: str, told: str) -> None:
+    assert len(re.findall(told, said)) == 1, said
+
+
+def as_host(audited: Audited, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Go on as another host, which has a journal of its own."""
+    monkeypatch.setattr("socket.gethostname", lambda: name)
+    audited.site.configure(service={"journal": str(audited.site.folder / name)})
+
+
+def test_a_host_answers_for_its_own_journal_alone(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, primary = audited.site.config.service.journal, socket.gethostname()
+    as_host(audited, monkeypatch, "backup")
+    other = Path(audited.site.config.service.journal)
+    journal = Journal(other)
+    for number in range(20, 23):
+        journal.append(decision(id=f"d{number}", time_s=float(BEFORE_S)))
+    journal.close()
+    audited.ingest()
+    assert audited.found() == [], "the lines of the first host are not missed here"
+    [file] = (one for one in other.iterdir() if one.stat().st_size)
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    assert audited.found() == [("problem", file.name, "removed")]
+    file.unlink()
+    assert [found[0] for found in audited.found()] == ["problem"]
+    as_host(audited, monkeypatch, primary)
+    audited.site.configure(service={"journal": own})
+    assert audited.found() == []

@@ -1,0 +1,169 @@
+"""The service's journal goes on with its chain, whatever happens to it: days, restarts, full disks, crashes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accounting.chain_check import ChainCheck
+from accounting.decisions import Decision
+from accounting.errors import StoreError
+from accounting.journal import read_journal
+from accounting.journal_chains import chains_in, check_chain
+from accounting.journal_retention import remove_read
+from slurm_plugin.service.journal import Journal
+from tests.builders import DAY_S, T0, decision
+
+KEY = b"0123456789abcdef" * 4
+
+
+def made(number: int, day: int = 0) -> Decision:
+    return decision(id=f"d{number}", time_s=T0 + day * DAY_S)
+
+
+def checked(folder: Path, key: bytes = KEY, name: str = "decisions") -> ChainCheck:
+    return check_chain(name, chains_in(folder)[name], key)
+
+
+def write(folder: Path, numbers: range, day: int = 0, name: str = "decisions", key: bytes = KEY) -> None:
+    journal = Journal(folder, name, key)
+    for number in numbers:
+        journal.append(made(number, day))
+    journal.close()
+
+
+def file_of(folder: Path, day: int) -> Path:
+    return [file for file in sorted(folder.iterdir()) if file.stat().st_size][day]
+
+
+@pytest.mark.parametrize("key", [KEY, b""])
+def test_the_chain_goes_on_over_days_and_restarts(tmp_path: Path, key: bytes) -> None:
+    for start in range(6):
+        write(tmp_path, range(10 * start, 10 * start + 10), start // 2, key=key)
+    write(tmp_path, range(3), name="decisions-advisor", key=key)
+    check = checked(tmp_path, key)
+    assert check.finish() == []
+    assert (check.lines, check.head.number) == (60, 60)
+    advisors = checked(tmp_path, key, "decisions-advisor")
+    assert (advisors.finish(), advisors.lines) == ([], 3)
+    links = [link for part in read_journal(tmp_path, {}) for link in part.links]
+    assert sorted(link.number for link in links if link.chain == "decisions") == list(range(1, 61))
+
+
+def test_a_crash_in_the_middle_of_a_write_costs_that_line_alone(tmp_path: Path) -> None:
+    write(tmp_path, range(5))
+    file = file_of(tmp_path, 0)
+    whole = file.read_bytes()
+    last = len(whole) - len(whole.splitlines(keepends=True)[-1])
+    for cut in (last + 1, last + 200, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        write(tmp_path, range(5, 8))
+        check = checked(tmp_path)
+        found = check.finish()
+        # Without its newline alone, the line is there.
+        assert [one.kind for one in found] == (["torn"] if cut < len(whole) - 1 else [])
+        assert check.head.number == (8 if cut == len(whole) - 1 else 7)
+
+
+def test_a_disk_that_fills_up_costs_the_lines_that_did_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, key=KEY)
+    plain, room = os.write, [10**6]
+
+    def into_little_room(handle: int, text: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        taken = plain(handle, text[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", into_little_room)
+    journal.append(made(1))
+    for left in (0, 1, 100):
+        room[0] = left
+        for number in (2, 3):
+            with pytest.raises(OSError, match="No space left"):
+                journal.append(made(number))
+        room[0] = 10**6
+        journal.append(made(4))
+    journal.close()
+    check = checked(tmp_path)
+    assert [one.kind for one in check.finish()] == ["torn", "torn"]
+    assert check.head.number == 4
+
+
+def test_lines_that_another_process_wrote_are_followed(tmp_path: Path) -> None:
+    one, other = Journal(tmp_path, key=KEY), Journal(tmp_path, key=KEY)
+    for number in range(0, 10, 2):
+        one.append(made(number))
+        other.append(made(number + 1))
+    check = checked(tmp_path)
+    assert (check.finish(), check.head.number) == ([], 10)
+
+
+def test_a_file_that_is_cut_off_while_the_service_runs_shows(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, key=KEY)
+    for number in range(6):
+        journal.append(made(number))
+    file = file_of(tmp_path, 0)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:3]))
+    journal.append(made(6))
+    [found] = checked(tmp_path).finish()
+    assert (found.kind, found.place.line) == ("removed", 4)
+    assert found.what.startswith("lines 4 to 6 are")
+
+
+def test_old_files_go_once_they_are_read_and_the_chain_still_begins(tmp_path: Path) -> None:
+    for day in range(5):
+        write(tmp_path, range(4), day)
+    files = [file for file in sorted(tmp_path.glob("*.jsonl")) if file.stat().st_size]
+    days = [file.name[-14:-6] for file in files]
+    offsets = {file.name: file.stat().st_size for file in files}
+    unread = {**offsets, files[1].name: 7}
+    assert remove_read(tmp_path, KEY, unread, days[3]) == [files[0]]
+    assert checked(tmp_path).finish() == []
+    assert remove_read(tmp_path, KEY, offsets, days[3]) == files[1:3]
+    check = checked(tmp_path)
+    assert check.finish() == []
+    assert (check.lines, check.head.number) == (8, 20)
+    write(tmp_path, range(2), 5)
+    assert checked(tmp_path).head.number == 22
+    # Who removes a file himself has no anchor.
+    files[3].unlink()
+    [found] = checked(tmp_path).finish()
+    assert found.what.startswith("lines 13 to 16 are")
+
+
+def test_days_without_a_decision_do_not_end_the_chain(tmp_path: Path) -> None:
+    write(tmp_path, range(4))
+    for day in range(1, 8):
+        (tmp_path / f"decisions-2024010{day}.jsonl").touch()
+    files = sorted(tmp_path.glob("*.jsonl"))
+    assert remove_read(tmp_path, KEY, {file.name: file.stat().st_size for file in files}, "99991231") == []
+    write(tmp_path, range(4), 200)
+    check = checked(tmp_path)
+    assert (check.finish(), check.head.number) == ([], 8)
+
+
+def test_what_is_broken_stays_as_evidence_and_the_newest_file_always_does(tmp_path: Path) -> None:
+    for day in range(3):
+        write(tmp_path, range(4), day)
+    # Made when it was opened, today.
+    files = [file for file in sorted(tmp_path.glob("*.jsonl")) if file.stat().st_size]
+    for empty in set(tmp_path.glob("*.jsonl")) - set(files):
+        empty.unlink()
+    offsets = {file.name: file.stat().st_size for file in files}
+    text = files[0].read_bytes()
+    files[0].write_bytes(text.replace(b'"d1"', b'"d9"'))
+    assert remove_read(tmp_path, KEY, offsets, "99991231") == []
+    files[0].write_bytes(text)
+    assert remove_read(tmp_path, KEY, offsets, "99991231") == files[:2]
+    assert checked(tmp_path).finish() == []
+
+
+def test_a_journal_that_cannot_be_read_is_an_expected_failure(tmp_path: Path) -> None:
+    (tmp_path / "decisions-20260101.jsonl").mkdir()
+    with pytest.raises(StoreError, match="cannot read the journal file"):
+        checked(tmp_path)

@@ -1,0 +1,71 @@
+"""What a user's answer rests on is his own past, and no reply or metric names anybody else."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.request import JobRequest
+from models.demand.prediction import ChainSettings, Predictor
+from models.families import cohort_key, family_keys
+from models.history import History, past_job, request_of
+from slurm_plugin.config import Config
+from slurm_plugin.doctor import metrics
+from slurm_plugin.service.decide import decide, reply_to
+from slurm_plugin.service.protocol import encode_reply
+from tests.builders import past, submission
+
+NAMES = st.text(min_size=1, max_size=12)
+MINE = "alice"
+OTHERS = ("bob", "carol")
+
+
+def history_of(users: tuple[str, ...]) -> History:
+    """The same jobs, of each of these users: theirs differ in what they used."""
+    history = History(50)
+    for number, user in enumerate(users):
+        for attempt in past(30):
+            job = past_job(attempt)
+            used_mib = None if job.mem_mib is None else job.mem_mib * (1 + 7 * number)
+            renamed = msgspec.structs.replace(request_of(attempt), user=user)
+            history.add(renamed, msgspec.structs.replace(job, mem_mib=used_mib))
+    return history
+
+
+def answer_of(history: History, user: str) -> bytes:
+    predictor = Predictor("v1", history, {}, ChainSettings())
+    job = msgspec.structs.replace(
+        submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4), user=user
+    )
+    return encode_reply(reply_to("7", decide(job, predictor, Config(mode="enforce"), "d", 1.0)))
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_every_family_and_every_habit_is_one_users(user: str, name: str, script: str, account: str) -> None:
+    request = JobRequest(user=user, account=account, job_name=name, script_signature=script)
+    assert all(family[1] == user for family in (*family_keys(request), cohort_key(request)))
+
+
+def test_an_answer_is_the_same_whatever_others_have_run() -> None:
+    alone, among_others = answer_of(history_of((MINE,)), MINE), answer_of(history_of((MINE, *OTHERS)), MINE)
+    assert b"earlier jobs of alice" in alone
+    assert among_others == alone
+
+
+def test_who_has_no_past_is_told_nothing_however_many_others_have() -> None:
+    reply = answer_of(history_of((MINE, *OTHERS)), "dave")
+    assert b'"grant"' not in reply
+    assert b'"message"' not in reply
+    assert not any(name.encode() in reply for name in (MINE, *OTHERS))
+
+
+def test_metrics_name_nobody() -> None:
+    """Whoever may read Prometheus' file reads of the whole site, or of one of its checks, resources or brakes."""
+    labels = {
+        value[2]
+        for value in vars(metrics).values()
+        if isinstance(value, tuple) and len(value) == 3 and all(isinstance(part, str) for part in value)
+    }
+    assert labels
+    assert not labels & {"user", "account", "family", "job", "name", "path", "partition"}

@@ -1,0 +1,62 @@
+"""What the soak says of processes: growth is seen, warming up is not taken for it, a restart begins anew."""
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from bench.trend import Sample, longest_lived, look, trend, trends
+
+
+def samples(rss_kib: Callable[[int], float], pid: int = 1, count: int = 300) -> list[Sample]:
+    """Samples of a process every two seconds."""
+    return [Sample(pid, 2.0 * n, int(rss_kib(n)), files=9, threads=3) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("rss_kib", "flat"),
+    [
+        (lambda _: 100_000, True),
+        (lambda n: 100_000 + min(n, 20) * 500, True),
+        (lambda n: 100_000 + 20_000 * (n % 7 == 0), True),
+        (lambda n: 100_000 + 100 * n, False),
+        (lambda n: 100_000 if n < 150 else 130_000, False),
+    ],
+)
+def test_growth_is_told_from_warming_up_and_from_noise(rss_kib: Callable[[int], float], flat: bool) -> None:
+    assert trend(samples(rss_kib), "rss_kib").is_flat == flat
+
+
+def test_its_slope_is_a_minute_s() -> None:
+    assert trend(samples(lambda n: 1000 + 2 * n), "rss_kib").per_minute == pytest.approx(60.0)
+
+
+def test_only_the_process_that_lived_longest_counts() -> None:
+    both = [*samples(lambda _: 50_000, pid=1, count=20), *samples(lambda _: 90_000, pid=2, count=40)]
+    lived = longest_lived(both)
+    assert {sample.pid for sample in lived} == {2}
+    assert all(one.is_flat for one in trends(lived))
+    assert longest_lived([]) == []
+    assert trends(lived[:5]) == []
+
+
+def test_a_process_is_looked_at() -> None:
+    before = look(os.getpid(), 0.0)
+    stop = threading.Event()
+    threads = [threading.Thread(target=stop.wait) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    reading, writing = os.pipe()
+    after = look(os.getpid(), 1.0)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    os.close(reading)
+    os.close(writing)
+    assert before is not None
+    assert after is not None
+    assert after.threads == before.threads + 5
+    assert after.files == before.files + 2
+    assert after.rss_kib > 1000
+    assert look(2**22 + 1, 0.0) is None

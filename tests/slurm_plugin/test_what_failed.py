@@ -1,0 +1,185 @@
+"""What failed once is not granted again while it is remembered, whatever the policy; and then it is forgotten."""
+
+import math
+import os
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.request import JobRequest, granted
+from models.demand.prediction import ChainSettings, Predictor
+from models.evidence import KILLED_BUMP, PastJob
+from models.history import History
+from slurm_plugin.config import Config
+from slurm_plugin.policy.rules import limits_of
+from slurm_plugin.policy.sizing import Limits, size
+
+ASKED_MIB, ASKED_CPUS = 16_000, 16
+EXAMPLES = int(os.environ.get("RIGHTSIZER_FAILED_EXAMPLES", "20"))
+
+
+class Policy(NamedTuple):
+    """A site's wishes, and how many jobs a family remembers."""
+
+    limits: Limits
+    settings: ChainSettings
+    recent_jobs: int
+
+
+POLICIES = st.builds(
+    Policy,
+    st.builds(
+        Limits,
+        memory_floor_mib=st.integers(1, 500),
+        memory_step_mib=st.integers(1, 256),
+        min_saving=st.floats(0, 0.5),
+        headroom=st.floats(0, 1),
+        least_share=st.floats(0, 0.5),
+        min_cpus_per_task=st.integers(1, 4),
+        cpus_step=st.sampled_from((1, 2)),
+    ),
+    st.builds(
+        ChainSettings,
+        memory_margin=st.floats(0, 0.5),
+        cores_margin=st.floats(0, 0.5),
+        min_evidence=st.integers(1, 3),
+        most_failures=st.floats(0.001, 0.5),
+        most_slowdown=st.sampled_from((0.0, 0.0, 0.2)),
+    ),
+    st.integers(4, 50),
+)
+NEEDS = st.lists(st.integers(1, ASKED_MIB), min_size=1, max_size=80)
+
+
+class Family:
+    """Jobs that end one after the other, each sized by what is known then, as the service sizes it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.history = History(policy.recent_jobs)
+        self.predictor = Predictor("m", self.history, {}, policy.settings)
+        # How many jobs ended, and of those that failed: which, and what it had.
+        self.ended, self.failed = 0, dict[int, float]()
+
+    def sized(self) -> JobRequest:
+        request = JobRequest(
+            user="ann", job_name="fit", cpus_per_task=ASKED_CPUS, mem_per_node_mib=ASKED_MIB, wall_s=3600
+        )
+        return granted(request, size(request, self.predictor.predict(request), self.policy.limits).grant)
+
+    def end(
+        self, given: JobRequest, mem_mib: float, cores: float, *, killed: bool = False, late: bool = False
+    ) -> None:
+        self.ended += 1
+        job = PastJob(
+            end_s=100 * self.ended,
+            num_tasks=1,
+            asked_cpus=ASKED_CPUS,
+            asked_mem_mib=ASKED_MIB,
+            asked_gpus=None,
+            complete=not killed,
+            mem_mib=mem_mib,
+            mem_at_least=killed,
+            cores_per_task=cores,
+            wall_s=3600 if late else 100,
+            gpus=None,
+            gpu_source="",
+            script="",
+            job_id=self.ended,
+            wall_at_least=late,
+            given_cpus=given.cpus_per_task,
+        )
+        self.history.join(given, job)
+
+    def run_memory(self, need_mib: float, *, comes_back: bool) -> int:
+        """Run a job that needs so much; it comes back as it was asked, or not. Return what it was given."""
+        given = self.sized()
+        mib = given.mem_per_node_mib or 0
+        if mib < need_mib:
+            self.end(given, mib, 0.5, killed=True)
+            self.failed[self.ended] = mib
+        if mib >= need_mib or comes_back:
+            self.end(given, need_mib, 0.5)
+        return mib
+
+    def run_cores(self, need: float) -> int:
+        """Run a job that keeps so many cores busy; with fewer its time runs out. Return what it was given."""
+        given = self.sized()
+        cpus = given.cpus_per_task or 0
+        late = cpus < need
+        self.end(given, 100.0, min(0.99 * cpus, need), late=late)
+        if late:
+            self.failed[self.ended] = cpus
+        return cpus
+
+    @property
+    def remembered(self) -> float:
+        """The most that failed, among the jobs that are remembered."""
+        first = self.ended - self.policy.recent_jobs
+        return max((amount for number, amount in self.failed.items() if number > first), default=0.0)
+
+
+@settings(max_examples=EXAMPLES)
+@given(POLICIES, NEEDS, st.booleans())
+def test_memory_is_never_what_failed_while_that_is_remembered_nor_above_the_request(
+    policy: Policy, needs: list[int], comes_back: bool
+) -> None:
+    family = Family(policy)
+    for need_mib in needs:
+        least = min(ASKED_MIB, KILLED_BUMP * family.remembered)
+        assert least <= family.run_memory(need_mib, comes_back=comes_back) <= ASKED_MIB
+
+
+@settings(max_examples=EXAMPLES)
+@given(POLICIES, st.integers(1, 1000), st.integers(1001, ASKED_MIB), st.integers(1, 20))
+def test_the_bump_is_gone_after_as_many_successes_as_a_family_remembers(
+    policy: Policy, need_mib: int, once_mib: int, before: int
+) -> None:
+    failed, spared = Family(policy), Family(policy)
+    for family in (failed, spared):
+        for _ in range(before):
+            family.run_memory(need_mib, comes_back=True)
+    failed.run_memory(once_mib, comes_back=True)
+    for family in (failed, spared):
+        for _ in range(policy.recent_jobs):
+            family.run_memory(need_mib, comes_back=True)
+    assert failed.sized() == spared.sized()
+
+
+@settings(max_examples=EXAMPLES)
+@given(POLICIES, st.integers(1, 200), st.integers(201, ASKED_MIB), st.booleans())
+def test_a_family_that_has_grown_fails_no_more_than_a_few_times_in_what_it_remembers(
+    policy: Policy, before_mib: int, need_mib: int, comes_back: bool
+) -> None:
+    family = Family(policy)
+    for _ in range(policy.settings.min_evidence + 5):
+        family.run_memory(before_mib, comes_back=True)
+    for _ in range(policy.recent_jobs - 1):
+        family.run_memory(need_mib, comes_back=comes_back)
+    smallest = min(family.failed.values(), default=need_mib)
+    most = 1 if comes_back else 1 + math.ceil(math.log(need_mib / smallest) / math.log(KILLED_BUMP))
+    assert len(family.failed) <= most
+
+
+@settings(max_examples=EXAMPLES)
+@given(POLICIES, st.lists(st.floats(0.1, ASKED_CPUS), min_size=1, max_size=60))
+def test_cpus_are_never_those_with_which_time_ran_out_nor_above_the_request(
+    policy: Policy, needs: list[float]
+) -> None:
+    family = Family(policy)
+    for need in needs:
+        least = math.ceil(min(ASKED_CPUS, KILLED_BUMP * family.remembered))
+        assert least <= family.run_cores(need) <= ASKED_CPUS
+
+
+def test_jobs_that_run_until_their_limit_anyway_are_cut_all_the_same() -> None:
+    family = Family(Policy(limits_of(Config().policy), ChainSettings(), 50))
+    whole = family.sized()
+    for _ in range(20):
+        family.end(whole, 100.0, 0.99, late=True)
+    cut = family.sized()
+    assert cut.cpus_per_task == 1
+    for _ in range(20):
+        family.end(cut, 100.0, 0.99, late=True)
+    assert family.sized().cpus_per_task == 1
