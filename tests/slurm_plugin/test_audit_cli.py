@@ -37,6 +37,17 @@ def made(number: int) -> Decision:
     )
 
 
+def write(folder: Path, decisions: list[Decision], key: bytes = b"") -> None:
+    """Journal decisions, and leave one file in the first hour of a day too, which is not the one they are of."""
+    journal = Journal(folder, key=key)
+    for one in decisions:
+        journal.append(one)
+    journal.close()
+    for file in folder.glob("*.jsonl"):
+        if not file.stat().st_size:
+            file.unlink()
+
+
 @dataclass
 class Audited:
     """A site that has ingested some jobs with tokens, each of a decision in the journal."""
@@ -58,10 +69,7 @@ class Audited:
         return self.file.read_bytes().splitlines()
 
     def journal(self, key: bytes = b"") -> None:
-        journal = Journal(self.site.folder / "journal", key=key)
-        for number in self.tokens:
-            journal.append(made(number))
-        journal.close()
+        write(self.site.folder / "journal", [made(number) for number in self.tokens], key)
 
     def slurm_says(self, **changes: str) -> None:
         tres = "billing=2,cpu=2,mem=512M,node=1"
@@ -237,9 +245,7 @@ def test_old_files_go_by_prune_and_the_audit_still_holds(audited: Audited) -> No
     day = audited.file.name[-14:-6]
     older = audited.file.with_name("decisions-20240101.jsonl")
     audited.file.rename(older)
-    journal = Journal(audited.site.folder / "journal")
-    journal.append(made(50))
-    journal.close()
+    write(audited.site.folder / "journal", [made(50)])
     audited.ingest()
     ran = audited.run("ingest", "--prune", "30")
     assert "1 files of the decision journal had been read and were removed" in ran.err
@@ -281,13 +287,10 @@ def test_a_host_answers_for_its_own_journal_alone(audited: Audited, monkeypatch:
     own, primary = audited.site.config.service.journal, socket.gethostname()
     as_host(audited, monkeypatch, "backup")
     other = Path(audited.site.config.service.journal)
-    journal = Journal(other)
-    for number in range(20, 23):
-        journal.append(decision(id=f"d{number}", time_s=float(BEFORE_S)))
-    journal.close()
+    write(other, [decision(id=f"d{number}", time_s=float(BEFORE_S)) for number in range(20, 23)])
     audited.ingest()
     assert audited.found() == [], "the lines of the first host are not missed here"
-    [file] = (one for one in other.iterdir() if one.stat().st_size)
+    [file] = other.iterdir()
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
     assert audited.found() == [("problem", file.name, "removed")]
     file.unlink()

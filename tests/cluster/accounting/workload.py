@@ -212,8 +212,13 @@ def wait_ended(site: Site) -> None:
     """Wait until all jobs have ended, for slurmdbd too; AssertionError naming those that have not."""
     deadline = time.monotonic() + PATIENCE_S
     while left := unended(site):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s ended: {left}"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s ended: {left}\n{why(site)}"
         time.sleep(0.2)
+
+
+def why(site: Site) -> str:
+    """Return what slurmctld says of jobs that wait or run, and of the nodes."""
+    return site.run("squeue", "--format=%i %j %T %r %S %Q") + site.run("sinfo", "-N", "--long")
 
 
 def unended(site: Site) -> list[object]:
