@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from accounting.errors import RightsizerError
 from slurm_plugin.advisor.cycle import Advisor, Outcome
+from slurm_plugin.freed_memory import give_back_memory
 from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], Non
             if failures.is_new(repr(error)):
                 log.error("%s: %s", LEFT_ALONE, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
             stand_back(advisor)
+        give_back_memory()
         stop.wait(max(0.0, period_s - (time.monotonic() - began_s)))
     if advisor.means.apply:
         advisor.means.gateway.undo()

@@ -14,6 +14,7 @@ import msgspec
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.feeding import tidy_feed
 from slurm_plugin.cli.output import note
+from slurm_plugin.freed_memory import give_back_memory
 from slurm_plugin.log_lines import SaidOnce
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
                 wide_s = time.monotonic() + settings.overlap_s
                 tidy_feed(models)
             _say(report)
+        give_back_memory()
         stop.wait(pause_s)
     note("stopped")
 

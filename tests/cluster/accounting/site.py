@@ -71,6 +71,11 @@ class Site:
         """Return what the workers of a job wrote."""
         return read_facts(self.facts_folder, self.jobs[name], attempt)
 
+    def at_work(self, name: str) -> bool:
+        """Whether a worker of a job still runs, whatever Slurm thinks of it."""
+        pids = (file.stem.rpartition("-")[2] for file in self.facts_folder.glob(f"{self.jobs[name]}-*.json"))
+        return any(Path("/proc", pid).exists() for pid in pids)
+
     def run(self, *argv: Word, user: str | None = None, more: Mapping[str, str] | None = None) -> str:
         """Run a command on the sandbox and return its stdout; AssertionError with its words where it fails."""
         answer = self.answer(*argv, user=user, more=more)

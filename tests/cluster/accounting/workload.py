@@ -14,6 +14,7 @@ SEEN_S = "5"
 ARRAY_FAILS = 2
 TIMED_OUT = ("timeout", "timeout-by-end-time")
 CANCELLED = ("cancelled", "cancelled-pending", "array-cancelled", "array-never-started")
+APART_S = 2
 REQUEUED = ("requeue", "requeuehold", "node-fail")
 VICTIM_MIB = 70
 RUNNING_OR_SUSPENDED = 2
@@ -189,6 +190,9 @@ def drive(site: Site) -> None:
     # A node that is there returns by itself, at a moment of its own; then there is nothing to resume.
     site.answer("scontrol", "update", f"nodename={node}", "state=resume")
     wait_until("the node is there again", lambda: "idle" in site.run("sinfo", "-hn", node, "-o", "%T"))
+    # A slurmd that was told to end a job ends whichever run of it there is, and refuses one that starts in that second.
+    wait_until("the first runs are over", lambda: not any(site.at_work(name) for name in REQUEUED))
+    time.sleep(APART_S)
     for name in REQUEUED:
         job = str(site.jobs[name])
         site.run("scontrol", "update", f"jobid={job}", "StartTime=now")
