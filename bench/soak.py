@@ -23,7 +23,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +146,19 @@ def brake_until(site: SoakSite, brake: Path, stop: threading.Event) -> None:
     brake.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def running(threads: Sequence[threading.Thread], stop: threading.Event) -> Iterator[None]:
+    """Run threads within the block; they are told to stop at its end, and waited for."""
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 def soak(site: SoakSite, arguments: argparse.Namespace) -> tuple[Submissions, Faults, Watch]:
     """Submit and inject faults for as long as it was asked."""
     site.fill_node()
@@ -166,14 +179,12 @@ def soak(site: SoakSite, arguments: argparse.Namespace) -> tuple[Submissions, Fa
         start_s = time.time() + HEAD_START_S
         load = Load(site.port, site.munge_socket, messages, 0, 0.0, start_s, start_s + lasts_s)
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(arguments.submitters, mp_context=context) as pool:
+        with (
+            ProcessPoolExecutor(arguments.submitters, mp_context=context) as pool,
+            running(threads, stop),
+        ):
             futures = [pool.submit(submit, load, brake) for _ in range(arguments.submitters)]
-            for thread in threads:
-                thread.start()
             seen = together([future.result() for future in futures])
-        stop.set()
-        for thread in threads:
-            thread.join()
         ended = [name for name, process in programs.items() if process.poll() is not None]
     if ended:
         faults.failed.append(f"ended by themselves: {', '.join(ended)}")
