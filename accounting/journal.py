@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +19,7 @@ from accounting.records import Quarantined
 PATTERN = "decisions-*.jsonl"
 SOURCE = "journal"
 _DAY = re.compile(r"-(\d{8})\.jsonl\Z")
+_ID = re.compile(rb'"id":"([^"]*)"')
 # As much of a file is held in memory at a time, and a longer line alone.
 PART_BYTES = 8 * 1024**2
 
@@ -107,22 +108,25 @@ def is_older(file: Path, since_s: float) -> bool:
     return day is not None and day[1] < time.strftime("%Y%m%d", time.gmtime(since_s))
 
 
-def find_decision(folder: Path, decision_id: str, since_s: float) -> Decision | None:
-    """Return a decision out of the files of a day (UTC) and later; None where they do not have it.
+def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dict[str, Decision]:
+    """Return decisions by id out of the files of a day (UTC) and later, which are read once; others are left out.
 
-    Lines are looked through as bytes, so that a day of a large site takes a fraction of a second. StoreError where a
-    file cannot be read.
+    Lines are looked through as bytes, so that a day of a large site takes a second. StoreError where a file cannot be
+    read.
     """
-    word = f'"{decision_id}"'.encode()
+    missing = {decision_id.encode() for decision_id in wanted}
+    found: dict[str, Decision] = {}
     for file in sorted(folder.glob(PATTERN)):
-        if is_older(file, since_s):
-            continue
-        with _opened(file) as journal:
-            named = [decode_decision(line) for line in journal if word in line and line.endswith(b"\n")]
-        found = next((one for one in named if one is not None and one.id == decision_id), None)
-        if found is not None:
-            return found
-    return None
+        if missing and not is_older(file, since_s):
+            with _opened(file) as journal:
+                for line in journal:
+                    # Only what names one of them is decoded: users' words may look like an id, too.
+                    named = line.endswith(b"\n") and not missing.isdisjoint(_ID.findall(line))
+                    decision = decode_decision(line) if named else None
+                    if decision is not None and decision.id.encode() in missing:
+                        found[decision.id] = decision
+                        missing.discard(decision.id.encode())
+    return found
 
 
 def _part_of(name: str, lines: Iterable[bytes], read_bytes: int) -> JournalPart:

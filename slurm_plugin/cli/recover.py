@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,15 +91,15 @@ def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
             most_age_s=scheduling.most_age_s,
         ),
         said_by=said_by if reads else None,
-        decided=partial(find_of_job, Path(config.service.journal)),
+        decided=partial(decisions_of, Path(config.service.journal)),
     )
 
 
-def find_of_job(journal: Path, decision_id: str, submit_s: float) -> Decision | None:
-    """Return a job's decision, which was journalled before it was in the queue, by clocks that may differ."""
-    from accounting.journal import find_decision
+def decisions_of(journal: Path, submit_s: Mapping[str, float]) -> dict[str, Decision]:
+    """Return decisions by id, each journalled before its job was submitted (unix s), by clocks that may differ."""
+    from accounting.journal import find_decisions
 
-    return find_decision(journal, decision_id, submit_s - DAY_S)
+    return find_decisions(journal, submit_s.keys(), min(submit_s.values()) - DAY_S)
 
 
 def watch_on(recoverer: Recoverer, period_s: float) -> None:

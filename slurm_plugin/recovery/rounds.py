@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
@@ -39,6 +39,8 @@ LOOKED_BACK_S = 2 * 86_400.0
 
 # What the journal of decisions says of a token: that it is so, that it is not, or nothing.
 Witness = Literal["for", "against", "none"]
+# What it has, by id; None where nobody asks it.
+Decided = Mapping[str, Decision] | None
 
 
 class Gate(Protocol):
@@ -81,13 +83,13 @@ class Recoverer:
         most: int,
         terms: SiteTerms = PLAIN,
         said_by: Callable[[Failed], Said | None] | None = None,
-        decided: Callable[[str, float], Decision | None] | None = None,
+        decided: Callable[[Mapping[str, float]], Mapping[str, Decision]] | None = None,
     ) -> None:
         """`most` bounds the jobs of a round, and the dependents that it mends.
 
         Without `apply` nothing is written, to Slurm or to the journal.
         `said_by` reads the output of a job that failed and tells no reason; None where that is not to be read.
-        `decided` looks up a decision by its id, and the time that its job was submitted; StoreError where it cannot.
+        `decided` looks up decisions, given by id when the job of each was submitted; StoreError where it cannot.
         """
         self._gate, self._journal = gate, journal
         self._apply, self._most, self._terms, self._said_by = apply, most, terms, said_by
@@ -150,12 +152,20 @@ class Recoverer:
     ) -> Iterator[Outcome]:
         """Look at jobs one by one; what was `seen` of one is kept, and it is not looked at again."""
         begun = {entry.job_id: entry for entry in known.values() if entry.what == "begun"}
+        runs = {job_id: self._gate.failed(job_id) for job_id in jobs}
+        # All are judged before any is acted on: the journal of decisions is read once for them.
+        judged = {
+            job_id: (run, found)
+            for job_id, run in runs.items()
+            if run is not None and job_id not in begun and (found := self._judged(run)) is not None
+        }
+        decided = self._decisions(judged.values())
         for job_id in jobs:
-            run = self._gate.failed(job_id)
+            outcome = None
             if job_id in begun:
-                outcome = self._continue(run, begun[job_id])
-            else:
-                outcome = None if run is None else self._look(run, known)
+                outcome = self._continue(runs[job_id], begun[job_id])
+            elif job_id in judged:
+                outcome = self._act(*judged[job_id], known, decided)
             if seen and job_id in seen:
                 self._left[job_id] = seen[job_id]
             if outcome is not None:
@@ -197,19 +207,31 @@ class Recoverer:
         self._conclude(entry, written)
         return Outcome(job_id=entry.job_id, run=run, recovery=None, problem=written.problem)
 
-    def _look(self, run: Failed, known: dict[Run, Entry]) -> Outcome | None:
-        job = run.job
+    def _judged(self, run: Failed) -> Requeue | Recovery | None:
+        """Return what is left to do of a job that was begun, or how it is recovered; None where it is left alone."""
         left = continued(run, self._terms)
         if left is not None:
-            problem = self._gate.requeue(left, self._lock).problem
-            return Outcome(job_id=job.job_id, run=run, recovery=None, problem=problem)
+            return left
         recovery = judge(run, self._terms)
-        if recovery == NOT_FOR_WANT and job.state == "FAILED":
+        if recovery == NOT_FOR_WANT and run.job.state == "FAILED":
             recovery = judge(run, self._terms, self._said(run))
         if isinstance(recovery, str):
-            log.debug("job %d is left: %s", job.job_id, recovery)
+            log.debug("job %d is left: %s", run.job.job_id, recovery)
             return None
-        witness = self._witness(run, recovery)
+        return recovery
+
+    def _act(
+        self, run: Failed, judged: Requeue | Recovery, known: dict[Run, Entry], decided: Decided
+    ) -> Outcome | None:
+        if isinstance(judged, Requeue):
+            problem = self._gate.requeue(judged, self._lock).problem
+            return Outcome(job_id=run.job.job_id, run=run, recovery=None, problem=problem)
+        return self._recover(run, judged, known, witness_of(judged, decided))
+
+    def _recover(
+        self, run: Failed, recovery: Recovery, known: dict[Run, Entry], witness: Witness
+    ) -> Outcome | None:
+        job = run.job
         if witness == "against":
             log.warning(
                 "job %d of %s is left: its token is not that of decision %s; look into the journal, and at who wrote "
@@ -234,25 +256,23 @@ class Recoverer:
         self._conclude(entry, written)
         return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=written.problem)
 
-    def _witness(self, run: Failed, recovery: Recovery) -> Witness:
-        """Say what the journal of decisions says of a job's token, which slurmctld has kept for us.
-
-        Where the decision is not there, the journal may be lost, and nobody is to lose work by that: the job comes
-        back, but what is not on record is not owed.
-        """
-        if self._decided is None:
-            return "for"
+    def _decisions(self, judged: Iterable[tuple[Failed, Requeue | Recovery]]) -> Decided:
+        """Return what the journal of decisions has of the jobs that are to be recovered; None where nobody asks it."""
+        recovered = [(run, found.decision_id) for run, found in judged if isinstance(found, Recovery)]
+        if self._decided is None or not recovered:
+            return None
+        submit_s: dict[str, float] = {}
+        for run, decision_id in recovered:
+            # The tasks of an array have one decision.
+            submit_s[decision_id] = min(run.job.submit_s, submit_s.get(decision_id, run.job.submit_s))
         try:
-            decision = self._decided(recovery.decision_id, run.job.submit_s)
+            decided = self._decided(submit_s)
         except StoreError as error:
             if self._failures.is_new(str(error)):
                 log.warning("what was decided about jobs that come back is not known: %s", error)
-            return "none"
+            return {}
         self._failures.over()
-        if decision is None:
-            return "none"
-        kept = decision.applied and granted(recovery.asked, decision.grant) == recovery.given
-        return "for" if kept and tells_of(recovery.asked, decision) else "against"
+        return decided
 
     def _said(self, run: Failed) -> Said | None:
         """Return what a job's output says. Whatever its user put there, the other jobs have their turn."""
@@ -277,6 +297,21 @@ class Recoverer:
             if what != "begun":
                 done = msgspec.structs.replace(done, requeue=None)
             self._journal.append(done)
+
+
+def witness_of(recovery: Recovery, decided: Decided) -> Witness:
+    """Say what the journal of decisions says of a job's token, which slurmctld has kept for us.
+
+    Where the decision is not there, the journal may be lost, and nobody is to lose work by that: the job comes back,
+    but what is not on record is not owed.
+    """
+    if decided is None:
+        return "for"
+    decision = decided.get(recovery.decision_id)
+    if decision is None:
+        return "none"
+    kept = decision.applied and granted(recovery.asked, decision.grant) == recovery.given
+    return "for" if kept and tells_of(recovery.asked, decision) else "against"
 
 
 def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from accounting.decisions import encode_decision
 from accounting.errors import StoreError
 from accounting.ingest import ingest
-from accounting.journal import find_decision, new_lines, read_journal
+from accounting.journal import find_decisions, new_lines, read_journal
 from accounting.request import Grant
 from accounting.store.records import read_attempts, read_decision
 from accounting.token import format_token
@@ -133,13 +133,13 @@ def test_a_decision_is_found_in_the_files_of_its_day_and_later(tmp_path: Path) -
             + encode_decision(decision(id=name))
         )  # fmt: skip
     third_s = 1_767_398_400.0
-    assert find_decision(tmp_path, "a", third_s - 2 * DAY_S) == decision(id="a")
-    assert find_decision(tmp_path, "b", third_s) == decision(id="b")
-    assert find_decision(tmp_path, "a", third_s) is None
-    assert find_decision(tmp_path / "none", "a", 0.0) is None
+    both = {"a": decision(id="a"), "b": decision(id="b")}
+    assert find_decisions(tmp_path, ("a", "b", "c"), third_s - 2 * DAY_S) == both
+    assert find_decisions(tmp_path, ("a", "b"), third_s) == {"b": decision(id="b")}
+    assert find_decisions(tmp_path / "none", ("a",), 0.0) == {}
     (tmp_path / "decisions-20260104.jsonl").mkdir()
     with pytest.raises(StoreError, match="cannot read the journal file"):
-        find_decision(tmp_path, "c", third_s)
+        find_decisions(tmp_path, ("c",), third_s)
 
 
 def test_a_journal_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions import Decision
-from accounting.errors import SlurmError, StoreError
+from accounting.errors import SlurmError
 from accounting.wants import Said
 from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.recovery.journal import Entry, Journal, told
@@ -17,7 +16,6 @@ from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, parse_given_up
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
-from tests.builders import decision
 from tests.slurm_plugin.memory_queue import Killed
 from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 
@@ -209,44 +207,6 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     [entry] = entries(tmp_path)
     assert (entry.what, entry.user, entry.cpu_hours, entry.mem_gib_hours) == ("lost", "ann", 8.0, 4.0)
     assert "owed 8 CPU hours and 4 GiB hours; it could not come back by itself: its user" in told(entry)
-
-
-def decided_as(**fields: Any) -> Callable[[str, float], Decision | None]:
-    return lambda *_: decision(**{"request": ASKED, "grant": GRANT, "applied": True, **fields})
-
-
-def unreadable(_: str, submit_s: float) -> Decision | None:
-    raise StoreError(f"cannot read the journal of {submit_s}")
-
-
-@pytest.mark.parametrize(
-    ("decided", "hours"), [(decided_as(), 8.0), (lambda *_: None, 0.0), (unreadable, 0.0)]
-)
-def test_a_lost_journal_costs_nobody_his_job_but_the_hours_are_not_on_record(
-    tmp_path: Path, decided: Callable[[str, float], Decision | None], hours: float
-) -> None:
-    gate = Controller(failed(cpus=4, mem_mib=2048, start_s=1000.0, end_s=8200.0))
-    Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
-    assert_back(gate)
-    [entry] = entries(tmp_path)
-    assert (entry.what, entry.cpu_hours) == ("requeued", hours)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"request": msgspec.structs.replace(ASKED, user="bob")},
-        {"request": msgspec.structs.replace(ASKED, cpus_per_task=4)},
-        {"grant": msgspec.structs.replace(GRANT, mem_per_node_mib=700)},
-        {"applied": False},
-    ],
-)
-def test_a_token_that_is_not_its_decisions_brings_nothing_back(
-    tmp_path: Path, fields: dict[str, Any]
-) -> None:
-    gate = Controller(failed())
-    found = Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided_as(**fields)).round()
-    assert (found, gate.writes, entries(tmp_path)) == ([], [], [])
 
 
 def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""What the journal of decisions says of the tokens of jobs that failed: it is read once a round, whatever it says."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.decisions import Decision, encode_decision
+from accounting.errors import StoreError
+from slurm_plugin.cli.recover import decisions_of
+from slurm_plugin.recovery.journal import Journal
+from slurm_plugin.recovery.rounds import Recoverer
+from slurm_plugin.slurm.gateway import RecoveryGate
+from tests.builders import decision
+from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
+from tests.slurm_plugin.recovery.test_refused import Cluster
+from tests.slurm_plugin.recovery.test_rounds import Controller, assert_back, entries
+
+Decisions = Callable[[Mapping[str, float]], Mapping[str, Decision]]
+
+
+def decided_as(**fields: Any) -> Decisions:
+    return lambda submit_s: dict.fromkeys(
+        submit_s, decision(**{"request": ASKED, "grant": GRANT, "applied": True, **fields})
+    )
+
+
+def unreadable(submit_s: Mapping[str, float]) -> Mapping[str, Decision]:
+    raise StoreError(f"cannot read the journal of {submit_s}")
+
+
+@pytest.mark.parametrize(("decided", "hours"), [(decided_as(), 8.0), (lambda _: {}, 0.0), (unreadable, 0.0)])
+def test_a_lost_journal_costs_nobody_his_job_but_the_hours_are_not_on_record(
+    tmp_path: Path, decided: Decisions, hours: float
+) -> None:
+    gate = Controller(failed(cpus=4, mem_mib=2048, start_s=1000.0, end_s=8200.0))
+    Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
+    assert_back(gate)
+    [entry] = entries(tmp_path)
+    assert (entry.what, entry.cpu_hours) == ("requeued", hours)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"request": msgspec.structs.replace(ASKED, user="bob")},
+        {"request": msgspec.structs.replace(ASKED, cpus_per_task=4)},
+        {"grant": msgspec.structs.replace(GRANT, mem_per_node_mib=700)},
+        {"applied": False},
+    ],
+)
+def test_a_token_that_is_not_its_decisions_brings_nothing_back(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    gate = Controller(failed())
+    found = Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided_as(**fields)).round()
+    assert (found, gate.writes, entries(tmp_path)) == ([], [], [])
+
+
+def test_the_journal_is_read_once_for_all_jobs_of_a_round(tmp_path: Path) -> None:
+    cluster = Cluster((1, 2, 3))
+    for number, name in {1: "d1", 2: "d2", 3: "d1"}.items():
+        run = failed(job_id=number, submit_s=1000.0 * number, admin_comment=token(id=name))
+        cluster.jobs[number].run = run
+    asked: list[dict[str, float]] = []
+
+    def decided(submit_s: Mapping[str, float]) -> Mapping[str, Decision]:
+        asked.append(dict(submit_s))
+        return decided_as()(submit_s)
+
+    gate = RecoveryGate(cluster, apply=True)
+    Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
+    assert asked == [{"d1": 1000.0, "d2": 2000.0}]
+    assert sorted(entry.job_id for entry in entries(tmp_path) if entry.what == "requeued") == [1, 2, 3]
+
+
+def test_a_job_may_have_been_decided_on_the_day_before_it_was_submitted(tmp_path: Path) -> None:
+    for day, name in (("20251231", "too early"), ("20260101", "a"), ("20260103", "b")):
+        (tmp_path / f"decisions-{day}.jsonl").write_bytes(encode_decision(decision(id=name)))
+    second_s = 1_767_312_000.0
+    submit_s = {"too early": second_s + 86_400, "a": second_s, "b": second_s + 86_400}
+    assert sorted(decisions_of(tmp_path, submit_s)) == ["a", "b"]
