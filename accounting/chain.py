@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from accounting.damage import UNREADABLE
+
 _LINK = re.compile(rb',"link":\[(\d{1,18}),"([0-9a-f]{32})","([0-9a-f]{32})"\]\}\Z')
 _FILE = re.compile(r"(.+)-(\d{8})\.jsonl\Z")
 LINK_BYTES = 16
@@ -129,6 +131,6 @@ def read_anchor(text: bytes, name: str, linker: Linker) -> Anchor | None:
     """Return the anchor in a file; None where it is damaged, or not by this key."""
     try:
         anchor = msgspec.json.decode(text, type=Anchor)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return anchor if anchor == anchor_of(name, anchor.head, linker) else None

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.journal import new_lines
 from accounting.records import Quarantined
 from accounting.wants import Cause
@@ -70,7 +71,7 @@ def _part_of(name: str, read_bytes: int, lines: Iterable[bytes]) -> RecoveriesPa
     for line in lines:
         try:
             part.recoveries.append(msgspec.json.decode(line, type=Recovered))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             text = line.decode(errors="replace")
             part.quarantined.append(Quarantined(line=text, reason=f"{name}: not a recovery", source=SOURCE))
     return part

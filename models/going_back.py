@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import ModelError, UnreadModelError
 from models import registry
 from models.artefact import CARD_JSON, read_part
@@ -35,9 +36,14 @@ class _Gated(msgspec.Struct):
 
 
 def gate_of(folder: Path) -> Literal["not asked", "passed", "refused"]:
-    """Return what the promotion gate said of a model; ModelError where its card is damaged."""
+    """Return what the promotion gate said of a model; ModelError where its card is damaged, or another version's."""
     content = read_part(folder, CARD_JSON)
-    verdict = None if content is None else msgspec.json.decode(content, type=_Gated).verdict
+    try:
+        verdict = None if content is None else msgspec.json.decode(content, type=_Gated).verdict
+    except UNREADABLE as error:
+        raise ModelError(
+            f"the card of model {folder.name} is another version's: {error}; run `rightsizer train`"
+        ) from None
     if verdict is None:
         return "not asked"
     return "passed" if verdict.passed else "refused"

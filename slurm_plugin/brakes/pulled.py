@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
 from accounting.owned_files import make_folder, open_owned
 from slurm_plugin.brakes.tallies import Counts
@@ -63,7 +64,7 @@ class PulledFile:
             return Stopped()
         except OSError as error:
             return Stopped(damaged=f"{self._path} cannot be read: {error.strerror}")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             return Stopped(damaged=f"{self._path} is damaged: {error}")
 
     def changed(self) -> object:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from accounting.errors import RightsizerError, SlurmError
 from accounting.owned_files import make_folder
 from models.feed import FeedReader, read_parts
@@ -146,7 +147,7 @@ class Watch:
             return msgspec.json.decode(self._path.read_bytes(), type=Kept)
         except (FileNotFoundError, NotADirectoryError):
             return Kept()
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             lost = "what the brakes had counted is lost (%s: %s); they begin with what the feed holds"
             log.error(lost, self._path, error)  # noqa: TRY400
             return Kept()

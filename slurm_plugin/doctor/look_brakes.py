@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.damage import UNREADABLE
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.brakes.watch import EVIDENCE, Kept
 from slurm_plugin.config import Brakes
@@ -20,7 +21,7 @@ def look_at_brakes(settings: Brakes) -> BrakesSeen:
         kept = msgspec.json.decode((folder / EVIDENCE).read_bytes(), type=Kept)
     except (FileNotFoundError, NotADirectoryError):
         kept = Kept()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return BrakesSeen(stopped=stopped, lost=f"what was counted is lost ({folder / EVIDENCE} is damaged)")
     everything = kept.evidence.of_all
     counts = everything.tally.counts

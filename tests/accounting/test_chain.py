@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accounting.chain import Head, Linker, anchor_of, chain_name, newest_head, read_anchor, split_line
 from accounting.chain_check import ChainCheck, Found, Place
 from accounting.decisions import decode_decision, encode_decision
-from tests.builders import decision, request
+from tests.builders import DEEP, decision, request
 
 KEY = b"0123456789abcdef" * 4
 NAME, FILE = "decisions", "decisions-20260101.jsonl"
@@ -195,7 +195,8 @@ def test_an_anchor_stands_for_the_lines_before_it() -> None:
     assert read_anchor(text.replace(b"5", b"6", 1), NAME, linker) is None
     assert read_anchor(text, NAME, Linker(b"another" * 9)) is None
     assert read_anchor(text, "decisions-advisor", linker) is None
-    assert read_anchor(b"rubbish", NAME, linker) is None
+    for damaged in (b"rubbish", DEEP):
+        assert read_anchor(damaged, NAME, linker) is None
 
 
 @pytest.mark.parametrize(

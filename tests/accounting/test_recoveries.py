@@ -23,7 +23,7 @@ from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.service.journal import Journal as DecisionJournal
 from slurm_plugin.slurm.queue import GiveBack, Requeue
 from tests.accounting.ingest.recorded import NOW_S, settings_of
-from tests.builders import T0, FakeSacct, decision, job_line
+from tests.builders import DEEP, T0, FakeSacct, decision, job_line
 from tests.stores import content
 
 REQUEUE = Requeue(
@@ -66,8 +66,8 @@ def test_each_line_is_read_once_and_the_last_of_a_run_counts(store: Engine, tmp_
         brought.append(ingest(store, settings, NOW_S).recoveries)
     assert [(count.new, count.changed) for count in brought] == [(1, 0), (0, 1), (1, 0), (0, 0)]
     [file] = (tmp_path / "recovery").glob("recoveries-*.jsonl")
-    file.write_bytes(file.read_bytes() + b'rubbish\n{"job_id":9')
-    assert ingest(store, settings, NOW_S).quarantined == 1
+    file.write_bytes(file.read_bytes() + b"rubbish\n" + DEEP + b'\n{"job_id":9')
+    assert ingest(store, settings, NOW_S).quarantined == 2
     with store.connect() as connection:
         found = read_recoveries_of(connection, [7, 8, 9])
     assert found == {7: [stored(DONE)], 8: [stored(LOST)]}

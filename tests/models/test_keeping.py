@@ -18,16 +18,18 @@ from hypothesis import strategies as st
 
 from accounting.errors import ModelError
 from models import registry
-from models.artefact import HISTORY, MANIFEST
+from models.artefact import CARD_JSON, HISTORY, MANIFEST
 from models.demand import training
 from models.demand.prediction import ChainSettings
-from models.going_back import rollback_target
+from models.going_back import gate_of, rollback_target
 from models.holding import Hold, nobody_holds
 from models.keeping import DAY_S, Keep, Known, current_until_s, why_kept
 from models.promotion_log import LOG, locked_log, read_promotions
 from models.pruning import GONE, leftovers, prune, stays
 from models.succession import Promotion, encode_promotion
+from tests.builders import DEEP
 from tests.conftest import TrainedModel
+from tests.models.mutants import Whole, fitting
 
 SETTINGS = ChainSettings()
 NOW_S = 1_800_000_000.0
@@ -147,6 +149,20 @@ def test_where_the_nearest_is_damaged_the_next_one_stays_for_a_rollback(models: 
     assert list(told.values()).count("") == 3
     prune(models, Keep(30, 1), SETTINGS)
     assert rollback_target(models, SETTINGS).version == there[-4]
+
+
+@pytest.mark.parametrize("card", [b"[]", b'{"verdict":{"passed":"by hand"}}', DEEP])
+def test_a_card_that_this_version_cannot_read_is_told_and_keeps_nobody_from_going_back(
+    models: Path, card: bytes
+) -> None:
+    folder = models / registry.versions(models)[-2]
+    ours: Whole = {MANIFEST: (folder / MANIFEST).read_bytes()}
+    for name, content in {CARD_JSON: card, **fitting(ours, {CARD_JSON: card})}.items():
+        (folder / name).write_bytes(content or b"")
+    with pytest.raises(ModelError, match=f"the card of model {folder.name} is another version's"):
+        gate_of(folder)
+    (models / LOG).unlink()
+    assert rollback_target(models, SETTINGS).version == folder.name
 
 
 def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:

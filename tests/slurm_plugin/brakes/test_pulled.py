@@ -10,6 +10,7 @@ from accounting.errors import ServiceError
 from slurm_plugin.brakes.pulled import FILE, Pulled, PulledFile, Stopped
 from slurm_plugin.brakes.tallies import Counts
 from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
+from tests.builders import DEEP
 
 GPU, FIT = partition_brake("gpu"), family_brake("ann", "fit-1")
 
@@ -39,7 +40,9 @@ def test_a_family_that_an_older_release_stopped_stays_stopped_until_it_is_let_go
     assert file.read() == Stopped()
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"brake":{"level":"node"}}]', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[", b"{}", b'[{"brake":{"level":"node"}}]', b"\xff\xfe", b"[" + DEEP]
+)
 def test_a_damaged_file_stops_everything_and_is_not_written_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     file = PulledFile(tmp_path)
