@@ -18,8 +18,7 @@ from sqlalchemy import Connection, Engine
 from accounting import originals
 from accounting.client_decisions import ClientDecision, carried_out
 from accounting.decisions import Decision
-from accounting.errors import LateAnswerError
-from accounting.frames import Ints, Records, attempts_in, job_row_of
+from accounting.frames import Records, attempts_in, job_row_of
 from accounting.labels import label
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt, Quarantined
@@ -48,33 +47,12 @@ from accounting.store.records import (
     write_rows,
 )
 from accounting.window_marks import read_before_s
+from accounting.windows import DAY_S, Fetched, Source, through_windows
 
 SACCT = "sacct"
-DAY_S, HOUR_S = 86400, 3600
 LATELY_S = DAY_S
-# Windows are made so long that sacct's answer, which is held in memory, has some such size: 100,000 jobs.
-WINDOW_BYTES = 64 * 1024**2
-SHORTEST_S = 60
-# An answer that does not come in time costs minutes: after it much less is asked for.
-LATE_SHARE = 24
-
-Window = tuple[int, int]
-
-
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source has about a window: its size, and its records but for those whose digests are known.
-
-    The source may be asked again for each part of the records, and take minutes: outside any transaction.
-    """
-
-    size_bytes: int
-    records: Callable[[Ints | None], Iterable[Records]]
-
-
 # Told of attempts that the store did not have and that ended lately: those of one part of a window.
 HandOn = Callable[[Sequence[Attempt]], None]
-# Asked for a window of unix seconds, outside any transaction: sacct may take minutes.
-Source = Callable[[int, int], Fetched]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,32 +125,21 @@ def ingest(
         # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
         is_ahead = until_s is not None and until_s > now_s
         read_s = latest_end_s(connection, now_s, settings.cluster) if is_ahead else until_s
-    begin_s = first_s = starts_at(read_s, now_s, settings, since_s)
+    begin_s = starts_at(read_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     marked_s = marks.get(settings.cluster, 0)
-    span_s, longest_s = first_span_s(now_s - begin_s), DAY_S
-    while begin_s < now_s and not stopped():
-        end_s = min(begin_s + span_s, now_s)
-        try:
-            fetched = fetch(begin_s, end_s)
-            ingest_window(engine, run, fetched, begin_s, end_s)
-        except LateAnswerError:
-            if end_s - begin_s <= SHORTEST_S:
-                raise
-            longest_s = (end_s - begin_s) // 2
-            span_s = max(SHORTEST_S, (end_s - begin_s) // LATE_SHARE)
-            continue
+
+    def take(fetched: Fetched, window_s: int, end_s: int) -> None:
+        ingest_window(engine, run, fetched, window_s, end_s)
         if not leaves_gap:
-            mark = {
-                "source": SACCT,
-                "cluster": settings.cluster,
-                "read_until_s": max(end_s, marked_s),
-            }
+            until = max(end_s, marked_s)
+            mark = {"source": SACCT, "cluster": settings.cluster, "read_until_s": until}
             with writing(engine) as connection:
                 write_rows(connection, schema.windows, [mark])
-        progress((end_s - first_s) / (now_s - first_s))
-        begin_s, span_s = end_s, min(next_span_s(span_s, fetched.size_bytes), longest_s)
+        progress((end_s - begin_s) / (now_s - begin_s))
+
+    through_windows(fetch, begin_s, now_s, take, stopped)
     ingest_users_gpu_use(engine, run)
     return run.report
 
@@ -241,18 +208,6 @@ def starts_at(until_s: int | None, now_s: int, settings: IngestSettings, since_s
     if until_s is None:
         return now_s - settings.first_days * DAY_S
     return min(until_s, now_s) - settings.overlap_s
-
-
-def first_span_s(ahead_s: int) -> int:
-    """Return the length of the first window: nothing is known yet of how many jobs a long way back holds."""
-    return HOUR_S if ahead_s > DAY_S else DAY_S
-
-
-def next_span_s(span_s: int, answer_bytes: int) -> int:
-    """Return the length of the next window after one with an answer of so many bytes: from a minute to a day."""
-    if answer_bytes > WINDOW_BYTES:
-        return max(SHORTEST_S, span_s // 2)
-    return min(DAY_S, span_s * 2) if answer_bytes < WINDOW_BYTES // 2 else span_s
 
 
 class Run:
@@ -327,11 +282,7 @@ def new_attempts(connection: Connection, attempts: pa.Table, since_s: int) -> li
     """Return those attempts that ended since and that the store does not have yet."""
     lately = attempts_in(attempts.filter(pc.greater_equal(attempts["end_s"], since_s)))
     known = known_attempts(connection, [attempt.row.job_id for attempt in lately])
-    return [
-        attempt
-        for attempt in lately
-        if (attempt.row.cluster, attempt.row.job_id, attempt.row.submit_s, attempt.row.start_s) not in known
-    ]
+    return [attempt for attempt in lately if attempt.row.key not in known]
 
 
 def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:

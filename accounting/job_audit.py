@@ -10,14 +10,13 @@ from sqlalchemy import Connection, select
 
 from accounting.agreement import Disagreement, disagreements
 from accounting.frames import Records, job_row_of
-from accounting.ingest import Source, first_span_s, next_span_s
 from accounting.pseudonyms import Pseudonyms
+from accounting.records import Key
 from accounting.store.audit import read_recoveries_of
 from accounting.store.records import read_decisions
 from accounting.store.schema import KEYS_A_QUERY, attempts
 from accounting.token import find_token
-
-Key = tuple[str, int, int, int]
+from accounting.windows import Fetched, Source, through_windows
 
 
 class Compared(msgspec.Struct, kw_only=True):
@@ -45,16 +44,18 @@ def compare_jobs(
 
     SlurmError where Slurm does not answer. `hide` is what the store's names are pseudonyms by.
     """
-    compared, seen = Compared(), set[Key]()
-    begin_s, span_s = since_s, first_span_s(until_s - since_s)
-    while begin_s < until_s:
-        end_s = min(begin_s + span_s, until_s)
-        fetched = source(begin_s, end_s)
+    compared, seen = Compared(), dict[Key, int]()
+
+    def take(fetched: Fetched, _begin_s: int, end_s: int) -> None:
         for records in fetched.records(None):
             hidden = records if hide is None else replace(records, jobs=hide.table(records.jobs))
             compare(connection, hidden, compared, seen, journalled_from_s)
+        # Only what ended just then comes with the next window, too.
+        for key in [key for key, ended_s in seen.items() if ended_s < end_s]:
+            del seen[key]
         progress((end_s - since_s) / (until_s - since_s))
-        begin_s, span_s = end_s, next_span_s(span_s, fetched.size_bytes)
+
+    through_windows(source, since_s, until_s, take)
     return compared
 
 
@@ -62,20 +63,20 @@ def compare(
     connection: Connection,
     records: Records,
     compared: Compared,
-    seen: set[Key],
+    seen: dict[Key, int],
     journalled_from_s: float | None,
 ) -> None:
-    """Compare one part of a window, and add what comes of it; `seen` are the attempts that were compared before."""
+    """Compare one part of a window, and add what comes of it; `seen` are attempts compared before, and their ends."""
     rows = [job_row_of(records.jobs, at) for at in range(len(records.jobs))]
-    rows = [row for row in rows if (row.cluster, row.job_id, row.submit_s, row.start_s) not in seen]
-    seen |= {(row.cluster, row.job_id, row.submit_s, row.start_s) for row in rows}
+    rows = [row for row in rows if row.key not in seen]
+    seen |= {row.key: row.end_s for row in rows}
     job_ids = sorted({row.job_id for row in rows})
     comments = dict(stored_comments(connection, job_ids))
     tokens = [find_token(row.admin_comment) for row in rows]
     decisions = read_decisions(connection, sorted({token.decision_id for token in tokens if token}))
     recoveries = read_recoveries_of(connection, job_ids)
     for row in rows:
-        comment = comments.get((row.cluster, row.job_id, row.submit_s, row.start_s))
+        comment = comments.get(row.key)
         compared.not_ingested += comment is None
         compared.found += disagreements(
             row, comment, decisions, recoveries.get(row.job_id, ()), journalled_from_s

@@ -42,6 +42,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     energy_j: float | None = None
 
 
+# Cluster, job id, submit and start time (unix seconds): of the store's table, too.
+Key = tuple[str, int, int, int]
+
+
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """sacct's own row of an attempt, before anything is concluded from it.
 
@@ -72,6 +76,11 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     alloc_cpus: int | None
     alloc_mem_mib: int | None
     alloc_gpus: int | None
+
+    @property
+    def key(self) -> Key:
+        """What tells it from all other attempts."""
+        return self.cluster, self.job_id, self.submit_s, self.start_s
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from accounting import gpu_samples
 from accounting.advice_journal import SOURCE as ADVISOR
 from accounting.decisions import decode_decision
-from accounting.ingest import Run, Source
+from accounting.ingest import Run
 from accounting.journal import SOURCE as JOURNAL
 from accounting.records import Quarantined
 from accounting.recoveries import SOURCE as RECOVERY
@@ -19,6 +19,7 @@ from accounting.slurmdbd import SOURCE as DATABASE
 from accounting.store.database import writing
 from accounting.store.quarantine import forget_quarantined, take_quarantined
 from accounting.store.records import write_decisions, write_gpu_use
+from accounting.windows import Source
 
 Entry = tuple[str, Quarantined]
 # The sources that retry() tries again; and all that are not the names of files.

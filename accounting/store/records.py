@@ -15,7 +15,7 @@ from accounting.decisions import REFUSED, Decision, decode_decision, encode_deci
 from accounting.frames import attempt_of
 from accounting.journal_marks import Mark, mark_of
 from accounting.originals import Refusal
-from accounting.records import Attempt, GpuUse, Quarantined
+from accounting.records import Attempt, GpuUse, Key, Quarantined
 from accounting.store import counts, schema
 from accounting.store.batches import arrow_schema, read_batches
 from accounting.store.bulk import upsert
@@ -190,9 +190,9 @@ def _packed(batch: pa.Table) -> pa.Table:
     return pa.table(dict(zip(batch.column_names, columns, strict=True)))
 
 
-def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[tuple[str, int, int, int]]:
+def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[Key]:
     """Return what is stored of the given jobs, as cluster, job id, submit and start time (unix seconds)."""
-    table, found = schema.attempts.c, set[tuple[str, int, int, int]]()
+    table, found = schema.attempts.c, set[Key]()
     for begin in range(0, len(job_ids), KEYS_A_QUERY):
         query = select(table.cluster, table.job_id, table.submit_s, table.start_s).where(
             table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY])

@@ -11,8 +11,9 @@ from slurm_plugin.cli.output import local_time, note, print_rows
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from accounting.ingest import Fetched, IngestReport, IngestSettings, Source
+    from accounting.ingest import IngestReport, IngestSettings
     from accounting.store.quarantine import QuarantineGroup
+    from accounting.windows import Fetched, Source
 
 
 def show_quarantine(engine: Engine, output_format: str) -> None:

@@ -10,17 +10,7 @@ from sqlalchemy import Engine
 
 from accounting.errors import LateAnswerError, SlurmError
 from accounting.frames import Records
-from accounting.ingest import (
-    HOUR_S,
-    SACCT,
-    SHORTEST_S,
-    Fetched,
-    IngestReport,
-    Run,
-    Source,
-    fetched_answer,
-    ingest,
-)
+from accounting.ingest import SACCT, IngestReport, Run, fetched_answer, ingest
 from accounting.records import Quarantined
 from accounting.retry import retry
 from accounting.sacct import KEY, TEXTS, Answer
@@ -35,6 +25,7 @@ from accounting.store.records import (
     write_quarantine,
     write_rows,
 )
+from accounting.windows import HOUR_S, SHORTEST_S, Fetched, Source
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import DAY_S, DRAWN, T0, FakeSacct, SacctRow, answer_of, job_line, printed
 

@@ -12,10 +12,11 @@ from sqlalchemy import Engine
 
 from accounting.decisions import encode_decision
 from accounting.errors import SlurmError
-from accounting.ingest import Fetched, IngestReport, IngestSettings, fetched_answer, ingest
+from accounting.ingest import IngestReport, IngestSettings, fetched_answer, ingest
 from accounting.sacct_records import Metering
 from accounting.store.database import open_store
 from accounting.store.records import Counts
+from accounting.windows import Fetched
 from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
 from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, job_line, step_line
 from tests.conftest import PATIENCE_S, Site

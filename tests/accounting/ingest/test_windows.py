@@ -6,22 +6,25 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.ingest import WINDOW_BYTES, IngestSettings, Window, first_span_s, next_span_s, starts_at
+from accounting.ingest import IngestSettings, starts_at
+from accounting.windows import WINDOW_BYTES, Fetched, next_span_s, through_windows
 from tests.accounting.ingest.recorded import NOW_S
 from tests.builders import DAY_S
 
 
 def windows_of(
     until_s: int | None, now_s: int, since_s: int | None = None, answer_bytes: int = 0
-) -> list[Window]:
+) -> list[tuple[int, int]]:
     """The windows that a run asks for, where each answer has so many bytes."""
     settings = IngestSettings(sacct="", overlap_s=3600, first_days=2, gpu_spool=Path(), journal=Path())
-    begin_s, windows = starts_at(until_s, now_s, settings, since_s), []
-    span_s = first_span_s(now_s - begin_s)
-    while begin_s < now_s:
-        end_s = min(begin_s + span_s, now_s)
-        windows.append((begin_s, end_s))
-        begin_s, span_s = end_s, next_span_s(span_s, answer_bytes)
+    windows: list[tuple[int, int]] = []
+    answer = Fetched(size_bytes=answer_bytes, records=lambda _known: ())
+    through_windows(
+        lambda *_: answer,
+        starts_at(until_s, now_s, settings, since_s),
+        now_s,
+        lambda _, begin_s, end_s: windows.append((begin_s, end_s)),
+    )
     return windows
 
 
