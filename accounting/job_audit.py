@@ -14,7 +14,7 @@ from accounting.pseudonyms import Pseudonyms
 from accounting.records import Key
 from accounting.store.audit import read_recoveries_of
 from accounting.store.records import read_decisions
-from accounting.store.schema import KEYS_A_QUERY, attempts
+from accounting.store.schema import attempts, portions
 from accounting.token import find_token
 from accounting.windows import Fetched, Source, through_windows
 
@@ -88,9 +88,9 @@ def compare(
 def stored_comments(connection: Connection, job_ids: list[int]) -> Iterator[tuple[Key, str]]:
     """Yield the admin comments of the stored attempts of jobs, by attempt."""
     of = attempts.c
-    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+    for chunk in portions(job_ids):
         query = select(of.cluster, of.job_id, of.submit_s, of.start_s, of.admin_comment).where(
-            of.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY])
+            of.job_id.in_(chunk)
         )
         for row in connection.execute(query):
             yield (row.cluster, row.job_id, row.submit_s, row.start_s), row.admin_comment

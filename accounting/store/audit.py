@@ -13,7 +13,7 @@ from accounting.recoveries import Recovered
 from accounting.store import schema
 from accounting.store.counts import Counts
 from accounting.store.records import write_rows
-from accounting.store.schema import KEYS_A_QUERY
+from accounting.store.schema import portions
 
 
 class ReadLink(NamedTuple):
@@ -96,8 +96,8 @@ def write_recoveries(connection: Connection, recoveries: Iterable[Recovered]) ->
 def read_recoveries_of(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[Recovered]]:
     """Return what became of the failed runs of jobs, the oldest first, by job id."""
     table, found = schema.recoveries, dict[int, list[Recovered]]()
-    for begin in range(0, len(job_ids), KEYS_A_QUERY):
-        query = select(table).where(table.c.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY]))
+    for chunk in portions(job_ids):
+        query = select(table).where(table.c.job_id.in_(chunk))
         for row in connection.execute(query.order_by(table.c.time_s)).mappings():
             found.setdefault(int(row["job_id"]), []).append(Recovered(**row))
     return found

@@ -21,7 +21,7 @@ from accounting.store.batches import arrow_schema, read_batches
 from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
 from accounting.store.quarantine import line_digest
-from accounting.store.schema import KEYS_A_QUERY
+from accounting.store.schema import portions
 from accounting.token import tells_of
 
 Row = dict[str, Any]
@@ -39,8 +39,7 @@ def _present(
     connection: Connection, table: Table, keys: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[Any, Row]]:
     columns = tuple(table.primary_key.columns)
-    for begin in range(0, len(keys), KEYS_A_QUERY):
-        chunk = keys[begin : begin + KEYS_A_QUERY]
+    for chunk in portions(keys):
         wanted = (
             columns[0].in_([key[0] for key in chunk]) if len(columns) == 1 else tuple_(*columns).in_(chunk)
         )
@@ -193,9 +192,9 @@ def _packed(batch: pa.Table) -> pa.Table:
 def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[Key]:
     """Return what is stored of the given jobs, as cluster, job id, submit and start time (unix seconds)."""
     table, found = schema.attempts.c, set[Key]()
-    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+    for chunk in portions(job_ids):
         query = select(table.cluster, table.job_id, table.submit_s, table.start_s).where(
-            table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY])
+            table.job_id.in_(chunk)
         )
         found.update(
             (one.cluster, one.job_id, one.submit_s, one.start_s) for one in connection.execute(query)
@@ -214,8 +213,7 @@ def read_decision(engine: Engine, decision_id: str) -> Decision | None:
 def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[str, Decision]:
     """Return the decisions that are stored under the given ids, by id."""
     table, found = schema.decisions, dict[str, Decision]()
-    for begin in range(0, len(decision_ids), KEYS_A_QUERY):
-        chunk = decision_ids[begin : begin + KEYS_A_QUERY]
+    for chunk in portions(decision_ids):
         for row in connection.execute(select(table.c.document).where(table.c.id.in_(chunk))):
             decision = decode_decision(str(row.document).encode())
             if decision is not None:
@@ -226,8 +224,7 @@ def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[
 def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[str, float | None]:
     """Return the size of the input that stored decisions saw, in MiB, by id; None where they saw none."""
     table, found = schema.decisions.c, dict[str, float | None]()
-    for begin in range(0, len(decision_ids), KEYS_A_QUERY):
-        chunk = decision_ids[begin : begin + KEYS_A_QUERY]
+    for chunk in portions(decision_ids):
         query = select(table.id, table.input_mib).where(table.id.in_(chunk))
         found.update((row.id, row.input_mib) for row in connection.execute(query))
     return found
@@ -236,8 +233,8 @@ def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[
 def read_gpu_use(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[GpuUse]]:
     """Return the GPU use of the given jobs, by job id."""
     table, found = schema.gpu_use, dict[int, list[GpuUse]]()
-    for begin in range(0, len(job_ids), KEYS_A_QUERY):
-        query = select(table).where(table.c.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY]))
+    for chunk in portions(job_ids):
+        query = select(table).where(table.c.job_id.in_(chunk))
         for row in connection.execute(query).mappings():
             found.setdefault(int(row["job_id"]), []).append(GpuUse(**row))
     return found
@@ -255,11 +252,9 @@ class Ran(NamedTuple):
 def read_runs(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[Ran]]:
     """Return the attempts that ran under the given job ids."""
     table, found = schema.attempts.c, dict[int, list[Ran]]()
-    for begin in range(0, len(job_ids), KEYS_A_QUERY):
+    for chunk in portions(job_ids):
         query = select(table.job_id, table.cluster, table.user, table.start_s, table.end_s)
-        for job_id, *run in connection.execute(
-            query.where(table.job_id.in_(job_ids[begin : begin + KEYS_A_QUERY]))
-        ):
+        for job_id, *run in connection.execute(query.where(table.job_id.in_(chunk))):
             found.setdefault(int(job_id), []).append(Ran(*run))
     return found
 

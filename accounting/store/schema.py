@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
 from sqlalchemy import Text as ShortText
 from sqlalchemy.dialects.mysql import LONGTEXT
 
 metadata = MetaData()
+Key = TypeVar("Key")
 
 KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
 NAME = String(191)  # as long a key column as every supported database indexes
@@ -238,3 +240,8 @@ quarantine = Table(
     Column("line", Text, nullable=False),
     **_EXACT,
 )
+
+
+def portions(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    """Yield keys in their order, as many at a time as a query may name."""
+    return (keys[begin : begin + KEYS_A_QUERY] for begin in range(0, len(keys), KEYS_A_QUERY))

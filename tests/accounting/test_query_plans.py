@@ -1,0 +1,60 @@
+"""What is read by the numbers of a few jobs reads no table whole: SQLite says how it would."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from accounting.job_audit import stored_comments
+from accounting.store.audit import read_links, read_recoveries_of, stored_origin
+from accounting.store.bulk import known_digests
+from accounting.store.database import open_store
+from accounting.store.recorded import read_records
+from accounting.store.records import (
+    earliest_end_s,
+    known_attempts,
+    latest_end_s,
+    read_decisions,
+    read_gpu_use,
+    read_input_mib,
+    read_runs,
+    write_attempts,
+)
+from tests.builders import attempt
+
+READERS: dict[str, Callable[[Connection], object]] = {
+    "comments": lambda connection: list(stored_comments(connection, [1, 2])),
+    "decisions": lambda connection: read_decisions(connection, ["a", "b"]),
+    "digests": lambda connection: known_digests(connection, 0, 10),
+    "first end": earliest_end_s,
+    "input": lambda connection: read_input_mib(connection, ["a", "b"]),
+    "known": lambda connection: known_attempts(connection, [1, 2]),
+    "last end": lambda connection: latest_end_s(connection, 10, "alpha"),
+    "links": lambda connection: list(read_links(connection, "decisions", 10, ["a"])),
+    "origin": lambda connection: stored_origin(connection, "a"),
+    "records": lambda connection: read_records(connection, [1, 2]),
+    "recoveries": lambda connection: read_recoveries_of(connection, [1, 2]),
+    "runs": lambda connection: read_runs(connection, [1, 2]),
+    "use of GPUs": lambda connection: read_gpu_use(connection, [1, 2]),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_no_table_is_read_whole(tmp_path: Path, reader: str) -> None:
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    plans: list[str] = []
+
+    def explain(_: Connection, cursor: Any, statement: str, parameters: Any, *__: object) -> None:
+        if statement.startswith("SELECT"):
+            told = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.extend(row[3] for row in told)
+
+    with engine.begin() as connection:
+        write_attempts(connection, [attempt(job_id=1)])
+        event.listen(engine, "before_cursor_execute", explain)
+        READERS[reader](connection)
+    engine.dispose()
+    assert plans
+    assert [plan for plan in plans if plan.startswith("SCAN")] == []
