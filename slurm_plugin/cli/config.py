@@ -27,7 +27,12 @@ def config_group() -> None:
 @config_group.command("show")
 @config_option
 @click.option(
-    "--format", "output_format", type=click.Choice(["toml", "json"]), default="toml", show_default=True
+    "--format",
+    "output_format",
+    type=click.Choice(["toml", "json"]),
+    default="toml",
+    show_default=True,
+    help="How to print the configuration.",
 )
 def show(config_file: str | None, output_format: str) -> None:
     """Print every key with the value in force, defaults included.
@@ -52,9 +57,9 @@ def show(config_file: str | None, output_format: str) -> None:
 @click.option(
     "--user", default="", help="A job's user; with any of these it is said which rule such a job meets."
 )
-@click.option("--partition", default="")
-@click.option("--account", default="")
-@click.option("--qos", default="")
+@click.option("--partition", default="", help="The job's partition.")
+@click.option("--account", default="", help="The job's account.")
+@click.option("--qos", default="", help="The job's QOS.")
 @click.option("--name", default="", help="The job's name: a gradual rollout takes whole families of jobs.")
 @format_option
 def check(

@@ -28,7 +28,13 @@ COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mi
 
 
 @click.command("forecast")
-@click.option("--by", type=click.Choice(["all", "partition", "account"]), default="all", show_default=True)
+@click.option(
+    "--by",
+    type=click.Choice(["all", "partition", "account"]),
+    default="all",
+    show_default=True,
+    help="Whose demand each row is.",
+)
 @click.option(
     "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import click
-from click.core import ParameterSource
+
+from slurm_plugin.cli.given_options import given
 
 ANYWHERE = ("--config",)
 # Each use, by the option that makes it one ('' is none of them), and what goes with it; the first that is given counts.
@@ -19,13 +20,9 @@ USES: dict[str, tuple[str, ...]] = {
 
 def check_use(context: click.Context) -> None:
     """Raise UsageError where options were given that do nothing together."""
-    given = [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
-    ]
-    use = next((name for name in USES if name in given), "")
-    idle = [name for name in given if name not in (use, *ANYWHERE, *USES[use])]
+    names = [option.opts[0] for option in given(context)]
+    use = next((name for name in USES if name in names), "")
+    idle = [name for name in names if name not in (use, *ANYWHERE, *USES[use])]
     if idle and use:
         allowed = " and ".join(filter(None, (", ".join((*ANYWHERE, *USES[use][:-1])), USES[use][-1])))
         raise click.UsageError(f"{use} goes with {allowed} only, and not with {', '.join(idle)}")

@@ -11,7 +11,7 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report_advisor import advisor
-from slurm_plugin.cli.report_options import selection_options
+from slurm_plugin.cli.report_options import by_option, selection_options
 from slurm_plugin.cli.report_recoveries import recoveries
 from slurm_plugin.cli.report_tables import brief_use, brief_waste
 from slurm_plugin.config import Config
@@ -36,15 +36,6 @@ def use_options(function: Callable[..., None]) -> Callable[..., None]:
     )
     options: Callable[..., None] = config_option(top(energy(format_option(selection_options(function)))))
     return options
-
-
-by_option = click.option(
-    "--by",
-    type=click.Choice(["user", "account"]),
-    default="user",
-    show_default=True,
-    help="Whose rows they are.",
-)
 
 
 @click.group("report")

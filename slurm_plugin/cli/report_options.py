@@ -12,6 +12,14 @@ import click
 SELECTING = ("since", "until", "cluster", "user", "account", "partition")
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
+by_option = click.option(
+    "--by",
+    type=click.Choice(["user", "account"]),
+    default="user",
+    show_default=True,
+    help="Whose rows they are.",
+)
+
 
 def selection_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say which attempts are meant; they come as one `selection`."""

@@ -9,19 +9,13 @@ import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.cli.report_options import TIME
+from slurm_plugin.cli.report_options import TIME, by_option
 from slurm_plugin.config_file import load_config
 from slurm_plugin.secret_urls import store_url
 
 
 @click.command("recoveries")
-@click.option(
-    "--by",
-    type=click.Choice(["user", "account"]),
-    default="user",
-    show_default=True,
-    help="Whose rows they are.",
-)
+@by_option
 @click.option("--since", type=TIME, help="Runs that were dealt with from this local time on.")
 @config_option
 @format_option

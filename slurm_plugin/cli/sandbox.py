@@ -108,7 +108,14 @@ def env(directory: Path) -> None:
 
 @sandbox_group.command()
 @dir_option
-@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="How to print the data.",
+)
 @click.pass_context
 def status(context: click.Context, directory: Path, style: str) -> None:
     """Show which daemons run and which nodes take jobs; exit 3 where something that should run does not.

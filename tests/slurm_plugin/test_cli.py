@@ -43,6 +43,18 @@ def test_the_help_of_every_command_ends_with_an_example(names: tuple[str, ...], 
     assert shown.err == ""
 
 
+@pytest.mark.parametrize("names", all_commands(rightsizer), ids=" ".join)
+def test_every_option_says_what_it_is_for(names: tuple[str, ...]) -> None:
+    command: click.Command = rightsizer
+    for name in names:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    assert [option.opts[0] for option in options if not option.help] == []
+
+
 def test_every_command_is_listed_with_what_it_does(run: Run) -> None:
     shown = run("--help").out
     for name in COMMANDS:
