@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sqlalchemy import Engine
 
 from accounting import gpu_samples
@@ -17,7 +15,7 @@ from accounting.sacct_groups import SOURCE as SACCT
 from accounting.sacct_groups import cluster_of, end_of
 from accounting.slurmdbd import SOURCE as DATABASE
 from accounting.store.database import writing
-from accounting.store.quarantine import forget_quarantined, take_quarantined
+from accounting.store.quarantine import digests_of, forget_quarantined, take_quarantined
 from accounting.store.records import write_decisions, write_gpu_use
 from accounting.windows import Source
 
@@ -34,20 +32,16 @@ def retry(engine: Engine, run: Run, source: Source) -> int:
     understood when that file is ingested again.
     """
     with engine.connect() as connection:
-        entries = list(take_quarantined(connection))
-    before = len(entries)
-    for entry in _of(entries, JOURNAL):
+        # Not those of files: a large one that is no dump at all may have left millions of lines.
+        entries = {name: list(take_quarantined(connection, name)) for name in TRIED}
+    for entry in entries[JOURNAL]:
         _retry_decision(engine, run, entry)
-    for entry in _of(entries, gpu_samples.SOURCE):
+    for entry in entries[gpu_samples.SOURCE]:
         _retry_samples(engine, run, entry)
-    _retry_jobs(engine, run, source, list(_of(entries, SACCT)))
+    _retry_jobs(engine, run, source, entries[SACCT])
     with engine.connect() as connection:
-        left = {digest for digest, _ in take_quarantined(connection)}
-    return before - len(left & {digest for digest, _ in entries})
-
-
-def _of(entries: list[Entry], source: str) -> Iterator[Entry]:
-    return (entry for entry in entries if entry[1].source == source)
+        left = set[str]().union(*(digests_of(connection, name) for name in TRIED))
+    return sum(digest not in left for found in entries.values() for digest, _ in found)
 
 
 def _retry_decision(engine: Engine, run: Run, entry: Entry) -> None:
