@@ -130,11 +130,17 @@ def _listed(folder: Path) -> Sequence[tuple[Path, os.stat_result]]:
     """Return what lies in a folder; nothing where that is not there, or closed to whoever asks."""
     try:
         with os.scandir(folder) as entries:
-            return [
-                (Path(one.path), one.stat(follow_symlinks=False)) for one in entries if not one.is_symlink()
-            ]
+            return [(Path(one.path), found) for one in entries if (found := _status(one)) is not None]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Return what is known of an entry; None for a link, and for one that has gone since it was listed."""
+    try:
+        return None if entry.is_symlink() else entry.stat(follow_symlinks=False)
+    except (FileNotFoundError, PermissionError):
+        return None
 
 
 def _beside(store: Path) -> list[tuple[Path, os.stat_result]]:

@@ -4,6 +4,7 @@ import os
 import pwd
 import subprocess
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -86,6 +87,28 @@ def theirs(whole: Installation) -> Installation:
     for path in [whole.site.folder, *whole.site.folder.rglob("*")]:
         os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid, follow_symlinks=False)
     return whole
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_hides_no_other(
+    whole: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [before] = look_at_disks(whole.site.config, time.time())
+    folder = whole.site.folder / "journal"
+    going, staying = (folder / f"decisions-{day}.jsonl" for day in ("20260102", "20260103"))
+    for file in (going, staying):
+        file.write_bytes(b"x" * 5000)
+    listed = os.scandir
+
+    def gone_meanwhile(path: Path) -> AbstractContextManager[list[os.DirEntry[str]]]:
+        with listed(path) as entries:
+            found = list(entries)
+        if path == folder:
+            going.unlink()
+        return nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", gone_meanwhile)
+    [after] = look_at_disks(whole.site.config, time.time())
+    assert (after.week_inodes, after.week_bytes) == (before.week_inodes + 1, before.week_bytes + 5000)
 
 
 @as_root
