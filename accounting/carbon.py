@@ -13,7 +13,6 @@ from itertools import pairwise
 from accounting.errors import ConfigError
 
 HOUR_S = 3600
-HOURS_A_DAY = 24
 # Beyond a year the days have averaged out, and an attempt that long is a damaged record.
 LONGEST_WALK_S = 366 * 86400
 HEADING = ("time", "gCO2_per_kWh")
