@@ -79,8 +79,8 @@ class LateSizing:
 
         SlurmError where slurmctld does not answer. Those that get more come first, then whoever is next in the queue.
         """
-        until_s = time.monotonic() + WRITING_SHARE * self._config.advisor.period_s
         changes = self.changes(snapshot, starting)
+        until_s = time.monotonic() + WRITING_SHARE * self._config.advisor.period_s
         written: list[Written] = []
         for again in changes[: self._config.advisor.most_changes]:
             if time.monotonic() > until_s:
@@ -92,9 +92,10 @@ class LateSizing:
 
     def changes(self, snapshot: Snapshot, starting: frozenset[int]) -> list[Again]:
         """Return what would be changed, in the order of doing it; `left` counts why the others stay."""
-        until_s = time.monotonic() + LOOKING_SHARE * self._config.advisor.period_s
         self.left, self._answers = Counter(), {}
         fresh, decisions = self._fresh(snapshot)
+        # From here on: what was new in the journal may have taken all of it to read, in each cycle anew.
+        until_s = time.monotonic() + LOOKING_SHARE * self._config.advisor.period_s
         found: list[tuple[QueuedJob, Again]] = []
         for number, job in enumerate(fresh):
             if time.monotonic() > until_s:
