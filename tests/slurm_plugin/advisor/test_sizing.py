@@ -271,6 +271,16 @@ def test_a_journal_that_has_piled_up_is_never_held_as_a_whole(tmp_path: Path) ->
         tracemalloc.stop()
 
 
+def test_what_is_decided_during_a_cycle_is_known_in_the_next_one(tmp_path: Path) -> None:
+    day_s = 1767225600.0  # 2026-01-01
+    made = decide(submission(), None, Config(), "new", day_s + 50).decision
+    (tmp_path / "decisions-20260101.jsonl").write_bytes(encode_decision(made))
+    decided = Decided(tmp_path)
+    decided.of({}, day_s)
+    assert set(decided.of({"new": day_s + 51}, day_s + 60)) == {"new"}
+    assert set(decided.of({}, day_s + 120)) == set()
+
+
 def test_what_there_is_no_time_for_waits_for_the_next_cycle(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
