@@ -20,8 +20,9 @@ PATTERN = "decisions-*.jsonl"
 SOURCE = "journal"
 _DAY = re.compile(r"-(\d{8})\.jsonl\Z")
 _ID = re.compile(rb'"id":"([^"]*)"')
-# As much of a file is held in memory at a time, and a longer line alone.
-PART_BYTES = 8 * 1024**2
+# As much of a file is held in memory at a time, and a longer line alone: some thousand decisions, which take several
+# times their text, and of which a process that runs for months never gives all back to the machine.
+PART_BYTES = 1024**2
 
 
 class JournalLink(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Engine, Table, case, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, select, tuple_
 
 from accounting.decisions import REFUSED, Decision, decode_decision, encode_decision, refused
 from accounting.frames import attempt_of
@@ -270,6 +270,13 @@ def write_mark(connection: Connection, name: str, file: Path, read_bytes: int) -
     if marked is not None:
         key, mark = marked
         write_rows(connection, schema.journals, [{"file": key, **mark._asdict()}])
+
+
+def forget_marks(connection: Connection, keys: Sequence[str]) -> None:
+    """Forget how far files were read that are gone, by the keys of their marks."""
+    for begin in range(0, len(keys), KEYS_A_QUERY):
+        chunk = keys[begin : begin + KEYS_A_QUERY]
+        connection.execute(delete(schema.journals).where(schema.journals.c.file.in_(chunk)))
 
 
 def windows_read(connection: Connection, source: str) -> dict[str, int]:

@@ -102,7 +102,7 @@ class Advisor:
         rolled = writable(planning.plan(problem, bounds_of(settings)), problem)
         plan = calibrated_plan(rolled, self._calibration(snapshot))
         changes = changes_of(plan)
-        written = self._reorder(changes) if acts else []
+        written = gateway.reorder(changes) if acts else []
         if not self.means.apply:
             gateway.reorder(changes)  # which logs what it would do
         cycle = self._written_down(snapshot, problem, plan, written, known, acts=acts, control=control)
@@ -162,11 +162,6 @@ class Advisor:
     def _told_of(self) -> Collection[int]:
         """Return the records that waited in the last cycle, which has told of them."""
         return self._state.shadow.begun if self._state.shadow else ()
-
-    def _reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
-        """Carry a plan out; the lease comes first, so that nobody takes for expired what is being written."""
-        self.means.gateway.renew()
-        return self.means.gateway.reorder(changes)
 
     def _size_late(self, snapshot: Snapshot, plan: Plan) -> None:
         """Size waiting jobs again, but for those that are about to start in this cycle."""

@@ -33,25 +33,22 @@ class Decided:
 
         What cannot be read is said once; its jobs are then as those whose decision is not known.
         """
+
+        def may_be_named(one: Decision) -> bool:
+            # A cycle takes its time: what was decided since the queue was read is in its next one.
+            return one.id in named or now_s - one.time_s < NOT_QUEUED_YET_S
+
         self._skip(min(named.values(), default=now_s))
         try:
             for part in read_journal(self._folder, self._offsets):
                 self._offsets[part.file] = part.read_bytes
-                self._by_id |= {
-                    one.id: one
-                    for one in part.decisions
-                    if one.id in named or now_s - one.time_s < NOT_QUEUED_YET_S
-                }
+                self._by_id |= {one.id: one for one in part.decisions if may_be_named(one)}
         except StoreError as error:
             if self._failures.is_new(str(error)):
                 log.warning("what was decided before is not known: %s", error)
         else:
             self._failures.over()
-        self._by_id = {
-            name: one
-            for name, one in self._by_id.items()
-            if name in named or now_s - one.time_s < NOT_QUEUED_YET_S
-        }
+        self._by_id = {name: one for name, one in self._by_id.items() if may_be_named(one)}
         return self._by_id
 
     def _skip(self, since_s: float) -> None:

@@ -18,6 +18,8 @@ from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 
+# Where slurmctld is so slow that a cycle takes longer than a period, it is left in peace for this share of the cycle.
+PAUSE_SHARE = 0.25
 LEFT_ALONE = "this cycle failed, the queue is left as it is and the next one tries again"
 
 
@@ -38,7 +40,8 @@ def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], Non
                 log.error("%s: %s", LEFT_ALONE, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
             stand_back(advisor)
         give_back_memory()
-        stop.wait(max(0.0, period_s - (time.monotonic() - began_s)))
+        took_s = time.monotonic() - began_s
+        stop.wait(max(period_s - took_s, PAUSE_SHARE * took_s))
     if advisor.means.apply:
         advisor.means.gateway.undo()
 

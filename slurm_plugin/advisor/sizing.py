@@ -25,6 +25,7 @@ from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, STARTS_NOW, Again, alike
 from slurm_plugin.advisor.left_alone import LeftAlone
 from slurm_plugin.advisor.standing import cpus_must_stay
 from slurm_plugin.config import Config
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
@@ -62,6 +63,7 @@ class LateSizing:
         self._decided = Decided(folder)
         self._journal = Journal(folder, JOURNAL, journal_key(config.service.journal_key))
         self._cpus_stay = cpus_must_stay(read_release())
+        self._refusals = SaidOnce()
         self._left_alone = LeftAlone()
         self._asked: JobRequest | None = None
         self._answers: dict[tuple[str, JobRequest, Fixed | None], Answer] = {}
@@ -79,8 +81,8 @@ class LateSizing:
 
         SlurmError where slurmctld does not answer. Those that get more come first, then whoever is next in the queue.
         """
-        until_s = time.monotonic() + WRITING_SHARE * self._config.advisor.period_s
         changes = self.changes(snapshot, starting)
+        until_s = time.monotonic() + WRITING_SHARE * self._config.advisor.period_s
         written: list[Written] = []
         for again in changes[: self._config.advisor.most_changes]:
             if time.monotonic() > until_s:
@@ -92,9 +94,10 @@ class LateSizing:
 
     def changes(self, snapshot: Snapshot, starting: frozenset[int]) -> list[Again]:
         """Return what would be changed, in the order of doing it; `left` counts why the others stay."""
-        until_s = time.monotonic() + LOOKING_SHARE * self._config.advisor.period_s
         self.left, self._answers = Counter(), {}
         fresh, decisions = self._fresh(snapshot)
+        # From here on: what was new in the journal may have taken all of it to read, in each cycle anew.
+        until_s = time.monotonic() + LOOKING_SHARE * self._config.advisor.period_s
         found: list[tuple[QueuedJob, Again]] = []
         for number, job in enumerate(fresh):
             if time.monotonic() > until_s:
@@ -152,9 +155,11 @@ class LateSizing:
             return written
         try:
             self._journal.append(again.decision)
+            self._refusals.over()
         except OSError as error:
             # The token in the job's comment holds the decision too: one copy is enough.
-            log.error("decision %s is not journalled: %s", again.decision.id, error)  # noqa: TRY400
+            if self._refusals.is_new(str(error)):
+                log.error("decision %s is not journalled: %s", again.decision.id, error)  # noqa: TRY400
         return written
 
     def _decide(self, undecided: Decision, comment: str) -> Answer:

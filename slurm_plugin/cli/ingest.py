@@ -266,16 +266,26 @@ def remove_journal_files(engine: Engine, service: Service, before_s: int) -> Non
 
 
 def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
-    """Remove files of the GPU spool that are read to their end and written to no more."""
-    from accounting.gpu_spool import finished_files, spool_offsets
-    from accounting.store.records import read_marks
+    """Remove files of the GPU spool that are read to their end and written to no more, with their marks.
+
+    Each node has a file a day: each round of `ingest --watch` would read the marks of all that there ever were.
+    """
+    from accounting.gpu_spool import finished_files, spool_key, spool_offsets
+    from accounting.journal_marks import head_of, key_of
+    from accounting.store.database import writing
+    from accounting.store.records import forget_marks, read_marks
 
     with engine.connect() as connection:
         files = finished_files(spool, spool_offsets(spool, read_marks(connection)), now_s)
+    removed: list[str] = []
     for file in files:
         try:
+            key = key_of(spool_key(file.name), head_of(file))
             file.unlink()
+            removed.append(key)
         except OSError as error:
             note(f"cannot remove {file}: {error.strerror}; whoever runs `rightsizer collect` may")
-    if files:
-        note(f"{len(files)} files of the GPU spool had been read and were removed")
+    if removed:
+        with writing(engine) as connection:
+            forget_marks(connection, removed)
+        note(f"{len(removed)} files of the GPU spool had been read and were removed")

@@ -18,6 +18,7 @@ from pathlib import Path
 from accounting.errors import ConfigError
 from accounting.key_file import journal_key
 from slurm_plugin.config import Config
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.service.allowance import Allowance
 from slurm_plugin.service.current_facts import CurrentFacts
@@ -59,7 +60,7 @@ def make_client_handler(
             job, predictor, config, name, now_s, known, input_mib
         )
     )
-    inputs = InputSizes(config)
+    inputs, refusals = InputSizes(config), SaidOnce()
 
     def handle(line: bytes, uid: int, user: str) -> bytes | None:
         request = decode_client_request(line)
@@ -75,9 +76,11 @@ def make_client_handler(
         )
         try:
             journal.append(answer.decision)
+            refusals.over()
         except OSError as error:
             # The original request would be nowhere: better that the job keeps it.
-            log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
+            if refusals.is_new(str(error)):
+                log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
             return None
         return encode_reply(reply_to_client(request.id, answer))
 

@@ -26,7 +26,11 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
             timeout=patience_s,
             env=slurm_environment(variables),
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        raise SlurmError(
+            f"{command[0]} has not answered within {patience_s:g} s; check that slurmctld and slurmdbd run"
+        ) from None
+    except OSError as error:
         raise SlurmError(f"cannot run {command[0]}: {error}; put Slurm's commands on the PATH") from None
     if finished.returncode != 0:
         complaint = finished.stderr.strip().splitlines() or ["no message"]

@@ -39,7 +39,10 @@ log = logging.getLogger(__name__)
 
 # Writes come in batches, so many a second, with pauses in which slurmctld does its own work.
 _BATCHES_PER_S = 10
+# Once the lease is over, the timer undoes what is ours and forgets it: a write that hangs must have ended by then too.
+WRITING_SHARE = 0.5
 DRY_RUN = "dry run"
+TOO_SLOW = "slurmctld takes changes too slowly; the next cycle goes on"
 HIDDEN = "no longer shown by sprio: started, held or gone"
 
 
@@ -95,16 +98,12 @@ class Gateway:
         """Return the SiteFactors that are ours."""
         return factor_state.in_force(self._log.read())
 
-    def renew(self) -> None:
-        """Stamp the lease: what is ours may stay for that long."""
-        if self._apply:
-            lease = Lease(now(), self._terms.lease_s)
-            self._log.change(lambda state: msgspec.structs.replace(state, lease=lease))
-
     def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
         """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
 
-        SlurmError where slurmctld does not answer; what may have been written until then is noted, and can be undone.
+        The lease is stamped first, even where nothing changes: what is ours may stay for that long, and nothing is
+        written once half of it is over. SlurmError where slurmctld does not answer; what may have been written until
+        then is noted, and can be undone.
         """
         if not self._apply:
             return [_logged(change, DRY_RUN) for change in changes]
@@ -112,8 +111,12 @@ class Gateway:
         refused = [self._refusal(change, number, current) for number, change in enumerate(changes)]
         wanted = [change for change, refusal in zip(changes, refused, strict=True) if not refusal]
         new = [change for change in wanted if change.after != current[change.job_id]]
-        self._log.change(lambda state: factor_state.intend(state, wanted, current))
-        problems, after = self._write(new) if new else ({}, current)
+        lease = Lease(now(), self._terms.lease_s)
+        self._log.change(
+            lambda state: msgspec.structs.replace(factor_state.intend(state, wanted, current), lease=lease)
+        )
+        writing = Lease(lease.stamped, lease.lease_s * WRITING_SHARE)
+        problems, after = self._write(new, writing=writing) if new else ({}, current)
         alive = (
             None if self._alive is None else self._alive | after.keys() | {change.job_id for change in wanted}
         )
@@ -167,13 +170,17 @@ class Gateway:
         return ""
 
     def _write(
-        self, changes: Sequence[FactorChange], unseen: Collection[int] = ()
+        self,
+        changes: Sequence[FactorChange],
+        unseen: Collection[int] = (),
+        writing: Lease | None = None,
     ) -> tuple[dict[int, str], dict[int, int]]:
         """Write, read back, and try once more what was not kept; return problems by job, and what Slurm has now.
 
-        Of jobs that sprio does not show (`unseen`) it is enough that scontrol takes the change.
+        Of jobs that sprio does not show (`unseen`) it is enough that scontrol takes the change. Nothing is written once
+        `writing` is over, where there is one.
         """
-        problems = self._write_once(changes)
+        problems = self._write_once(changes, writing)
         current = self._queue.site_factors()
         lost = [
             one
@@ -181,17 +188,19 @@ class Gateway:
             if not problems[one.job_id] and current.get(one.job_id, one.after) != one.after
         ]
         if lost:
-            problems |= self._write_once(lost)
+            problems |= self._write_once(lost, writing)
             current = self._queue.site_factors()
         for change in changes:
             if not problems[change.job_id]:
                 problems[change.job_id] = _left(change, current, unseen)
         return problems, current
 
-    def _write_once(self, changes: Sequence[FactorChange]) -> dict[int, str]:
+    def _write_once(self, changes: Sequence[FactorChange], writing: Lease | None) -> dict[int, str]:
         size = max(1, int(self._terms.writes_per_s / _BATCHES_PER_S))
         problems: dict[int, str] = {}
         for start in range(0, len(changes), size):
+            if writing is not None and factor_state.is_over(writing, now()):
+                return problems | dict.fromkeys((one.job_id for one in changes[start:]), TOO_SLOW)
             batch = changes[start : start + size]
             began = time.monotonic()
             problems |= {one.job_id: one.problem for one in self._queue.set_site_factors(batch)}

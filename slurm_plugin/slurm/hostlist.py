@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import product
 
 _PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
@@ -16,7 +15,6 @@ _NOTHING = frozenset({"", "(null)", "None", "none"})
 _MOST = 100_000
 
 
-@lru_cache(maxsize=65_536)
 def expand_nodes(text: str) -> tuple[str, ...]:
     """Return the names in a host list, in its order; none for `(null)`, and for one that is too long for any."""
     if text in _NOTHING:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from accounting.errors import SlurmError
 from slurm_plugin.slurm.backends import why_no_pyslurm
+from slurm_plugin.slurm.command import run
 
 
 def test_a_pyslurm_that_lies_where_one_stands_is_not_run(
@@ -15,3 +17,10 @@ def test_a_pyslurm_that_lies_where_one_stands_is_not_run(
     monkeypatch.chdir(tmp_path)
     assert why_no_pyslurm() == before
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_command_that_hangs_is_not_taken_for_one_that_is_missing() -> None:
+    with pytest.raises(SlurmError, match=r"sleep has not answered within 0\.05 s; check that slurmctld"):
+        run("sleep", "60", patience_s=0.05)
+    with pytest.raises(SlurmError, match=r"cannot run no-such-squeue: .*; put Slurm's commands on the PATH"):
+        run("no-such-squeue")

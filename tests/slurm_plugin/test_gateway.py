@@ -18,8 +18,8 @@ from accounting.errors import ServiceError, SlurmError, StoreError
 from slurm_plugin.slurm import factor_log, factor_state
 from slurm_plugin.slurm.factor_log import STATE
 from slurm_plugin.slurm.factor_state import Clock, Lease, is_over
-from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms
-from slurm_plugin.slurm.queue import FactorChange
+from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, TOO_SLOW, Gateway, WriteTerms
+from slurm_plugin.slurm.queue import FactorChange, Written
 from tests.slurm_plugin.memory_queue import Killed, MemoryQueue
 
 TERMS = WriteTerms(most_factor=1000, most_changes=5, writes_per_s=20.0, lease_s=60.0)
@@ -105,7 +105,6 @@ def test_what_vanished_or_was_changed_meanwhile_is_no_error(tmp_path: Path) -> N
 def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = MemoryQueue({1: 0})
     with caplog.at_level(logging.INFO), gate(queue, tmp_path / "absent", apply=False) as gateway:
-        gateway.renew()
         assert problems(gateway, changes_of({1: 5}, {})) == [DRY_RUN]
     assert queue.writes == []
     assert not (tmp_path / "absent").exists()
@@ -168,7 +167,6 @@ def test_the_lease_holds_back_the_timer(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
-    gateway.renew()
     gateway.reorder(changes_of({1: 5}, queue.factors))
     assert gateway.undo(only_expired=True) == []
     clock = Clock(1000.0, "boot", 71.0)
@@ -183,15 +181,35 @@ def test_an_advisor_that_hangs_is_undone_past_its_lock(
     monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 0, 2: 0})
     with gate(queue, tmp_path) as hung:
-        hung.renew()
         hung.reorder(changes_of({1: 5}, queue.factors))
         clock = Clock(1000.0, "boot", 71.0)
         assert len(gate(queue, tmp_path).undo(only_expired=True)) == 1
         assert queue.factors == {1: 0, 2: 0}
         # It wakes up, and goes on with what the timer has left.
-        hung.renew()
         hung.reorder(changes_of({2: 7}, queue.factors))
         assert hung.factors() == {2: 7}
+
+
+def test_writes_that_slurmctld_takes_slowly_end_before_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since_boot_s = 10.0
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: Clock(1000.0, "boot", since_boot_s))
+
+    class SlowQueue(MemoryQueue):
+        def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+            nonlocal since_boot_s
+            written = super().set_site_factors(changes)
+            since_boot_s += 40.0
+            gate(self, tmp_path).undo(only_expired=True)  # as the timer does
+            return written
+
+    queue = SlowQueue(dict.fromkeys(range(1, 6), 0))
+    said = problems(gate(queue, tmp_path), changes_of(dict.fromkeys(range(1, 6), 9), queue.factors))
+    assert said == ["", "", TOO_SLOW, TOO_SLOW, TOO_SLOW]
+    assert queue.factors == {1: 9, 2: 9, 3: 0, 4: 0, 5: 0}
+    gate(queue, tmp_path).undo()
+    assert queue.factors == dict.fromkeys(range(1, 6), 0)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +257,7 @@ def test_a_state_of_another_cluster_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cluster alpha, not of beta"):
         other.undo()
     with pytest.raises(StoreError, match="cluster alpha, not of beta"):
-        other.renew()
+        other.reorder([])
 
 
 def test_a_damaged_state_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from accounting.decisions import encode_decision
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import read_attempts
+from accounting.store.records import read_attempts, read_marks
 from tests.builders import DAY_S, FakeSacct, SacctRow, decision, job_line, step_line
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run
@@ -303,6 +303,15 @@ def test_what_the_site_keeps_is_kept_and_no_less(run: Run, site: Site) -> None:
         assert run("ingest", "--prune", wrong).code == 2
 
 
+def marked(site: Site) -> list[str]:
+    engine = open_store(site.config.store.url)
+    try:
+        with engine.connect() as connection:
+            return sorted(key.partition("#")[0] for key in read_marks(connection))
+    finally:
+        engine.dispose()
+
+
 def test_spool_files_that_were_read_go_with_what_is_old(run: Run, site: Site) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
     spool = Path(site.config.accounting.gpu_spool)
@@ -319,6 +328,8 @@ def test_spool_files_that_were_read_go_with_what_is_old(run: Run, site: Site) ->
         os.utime(file, (1700000000, 1700000000))
     assert "1 files of the GPU spool had been read and were removed" in run("ingest", "--prune", "10").err
     assert sorted(file.name for file in spool.iterdir()) == ["new.jsonl", "unread.jsonl"]
+    # Nor are marks kept of files that are gone: each round of `ingest --watch` reads them all.
+    assert marked(site) == ["gpu-spool/new.jsonl"]
 
 
 @pytest.mark.parametrize("configured", [False, True])

@@ -1,5 +1,6 @@
 """What scontrol, squeue and sprio of each release print (tests/contract/queue), and what nobody can make them print."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,16 @@ def test_states_of_nodes() -> None:
 )
 def test_host_lists(text: str, names: tuple[str, ...]) -> None:
     assert expand_nodes(text) == names
+
+
+def test_nothing_is_kept_of_the_nodes_of_jobs_that_have_ended() -> None:
+    tracemalloc.start()
+    try:
+        assert all(len(expand_nodes(f"n[{first}-{first + 999}]")) == 1000 for first in range(1000, 1100))
+        # A hundred jobs of a thousand nodes: 6 MB of names.
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from models.planning.interval_calibration import Calibration, Reach
 from models.planning.problem import Bounds, Coming, Plan, Problem
 from models.planning.shadow import OLDEST_S
 from slurm_plugin.advisor import cycle as cycle_module
-from slurm_plugin.advisor.cycle import Advisor
+from slurm_plugin.advisor.cycle import Advisor, Outcome
 from slurm_plugin.advisor.loop import watch
 from slurm_plugin.advisor.lots import is_control
 from slurm_plugin.advisor.state_file import NAME, read_state
@@ -307,6 +308,27 @@ def test_the_loop_goes_on_after_whatever_failed_and_says_it_once(
     ]
     # It was stopped: what it had changed is undone.
     assert queue.factors() == {}
+
+
+def test_a_cycle_that_takes_longer_than_a_period_is_followed_by_a_pause(
+    make: MakeAdvisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advisor, stop = make(period_s=60), threading.Event()
+    now_s, lasts_s, pauses_s = 0.0, iter([10.0, 400.0]), list[float]()
+
+    def told(_outcome: Outcome) -> None:
+        nonlocal now_s
+        now_s += next(lasts_s)
+
+    def wait(_event: threading.Event, pause_s: float) -> None:
+        pauses_s.append(pause_s)
+        if len(pauses_s) == 2:
+            stop.set()
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    watch(advisor, stop, told)
+    assert pauses_s == [50.0, 100.0]
 
 
 def test_what_outlives_its_lease_is_undone_as_soon_as_slurmctld_answers(

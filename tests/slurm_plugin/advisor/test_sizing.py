@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,44 @@ def test_who_was_left_is_looked_at_again_when_jobs_like_him_end_or_he_changes(
     site.late.run(snapshot(*jobs), taken, frozenset())
     assert looked == [2, 1, 1, 2]
     assert [change.job_id for change in taken.changes] == [2]
+
+
+def test_a_journal_that_takes_long_to_read_leaves_time_to_size(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.learn(200.0)
+    now_s, read = 1000.0, site.late._decided.of
+
+    def slowly(*asked: Any) -> Any:
+        nonlocal now_s
+        now_s += site.config.advisor.period_s
+        return read(*asked)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(site.late._decided, "of", slowly)
+    assert len(site.late.run(snapshot(site.submitted(1)), Taken(), frozenset())) == 1
+
+
+def test_a_journal_that_has_piled_up_is_never_held_as_a_whole(tmp_path: Path) -> None:
+    made = decide(submission(script=SCRIPT), None, Config(), "one", 0.0).decision
+    file = tmp_path / "decisions-20260101.jsonl"
+    file.write_bytes(encode_decision(made) * (2**23 // len(encode_decision(made))))
+    tracemalloc.start()
+    try:
+        assert Decided(tmp_path).of({"other": 1767225600.0}, 1767225600.0) == {}
+        assert tracemalloc.get_traced_memory()[1] < file.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_decided_during_a_cycle_is_known_in_the_next_one(tmp_path: Path) -> None:
+    day_s = 1767225600.0  # 2026-01-01
+    made = decide(submission(), None, Config(), "new", day_s + 50).decision
+    (tmp_path / "decisions-20260101.jsonl").write_bytes(encode_decision(made))
+    decided = Decided(tmp_path)
+    decided.of({}, day_s)
+    assert set(decided.of({"new": day_s + 51}, day_s + 60)) == {"new"}
+    assert set(decided.of({}, day_s + 120)) == set()
 
 
 def test_what_there_is_no_time_for_waits_for_the_next_cycle(
