@@ -69,7 +69,9 @@ def predict(
         print_rows(why(predictor, decision.request, folder), output_format)
     else:
         print_rows(predicted_rows(decision, predictor), output_format)
-    note(f"decision: {decision.reason}; model {predictor.model}; {_closing(decision.applied, decision.mode)}")
+    note(
+        f"decision: {decision.reason}; model {predictor.model}; {_closing(decision, config.hook.kill_switch)}"
+    )
 
 
 def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, object]]:
@@ -185,7 +187,9 @@ def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, 
         return submission, gathered.facts
 
 
-def _closing(applied: bool, mode: str) -> str:
-    if applied:
+def _closing(decision: Decision, kill_switch: str) -> str:
+    if os.path.exists(kill_switch):  # noqa: PTH110 - False where that is closed to whoever asks; Path's raises
+        return f"but {kill_switch} is there, so the hook asks nobody: sbatch would queue it as requested"
+    if decision.applied:
         return "mode enforce: sbatch would queue it as granted"
-    return f"mode {mode}: sbatch would queue it as requested"
+    return f"mode {decision.mode}: sbatch would queue it as requested"

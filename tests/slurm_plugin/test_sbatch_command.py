@@ -81,3 +81,16 @@ def test_nothing_to_run_is_a_wrong_use(run: Run, site: Site, monkeypatch: pytest
     ran = run("predict", "-c", "8", "--config", str(site.config_file))
     assert (ran.code, ran.out) == (2, "")
     assert "name a script, or give one by standard input" in ran.err
+
+
+def test_a_kill_switch_that_is_thrown_is_said(run: Run, modelled: Site) -> None:
+    script = modelled.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit --all\n")
+    words = ("predict", "--user", "alice", "-c", "8", "--mem=8000", str(script))
+    assert "queue it as granted" in run(*words).err
+    assert run("disable").code == 0
+    said = run(*words).err
+    assert "so the hook asks nobody: sbatch would queue it as requested" in said
+    assert "as granted" not in said
+    assert run("enable").code == 0
+    assert "queue it as granted" in run(*words).err
