@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,9 @@ from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config import Config
 from slurm_plugin.secret_urls import store_url
 from slurm_plugin.slurm.local_cluster import local_cluster
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 # What the hook's reasons for not carrying out a grant mean (lua/rightsizer/plan.lua, writes.lua).
 REFUSALS = {
@@ -43,13 +46,11 @@ def read_ended(config: Config, job_id: JobId, cluster: str = "") -> list[Ended]:
     StoreError where there is no store, or where nobody says which of several clusters' jobs is meant.
     """
     from accounting.store.database import open_store
-    from accounting.store.records import read_attempts, read_decision, read_gpu_use
+    from accounting.store.records import read_decision, read_gpu_use
 
     engine = open_store(store_url(config))
     try:
-        number, shown = (None, str(job_id)) if job_id.is_part else (job_id.number, None)
-        found = read_attempts(engine, number, cluster=cluster or None, display_id=shown)
-        attempts = _of_one_cluster(found, job_id, config)
+        attempts = _of_one_cluster(_stored(engine, job_id, cluster), job_id, config)
         with engine.connect() as connection:
             metered = read_gpu_use(connection, sorted({one.row.job_id for one in attempts}))
         return [
@@ -58,6 +59,25 @@ def read_ended(config: Config, job_id: JobId, cluster: str = "") -> list[Ended]:
         ]
     finally:
         engine.dispose()
+
+
+def clusters_with(config: Config, job_id: JobId) -> list[str]:
+    """Return the clusters that the store knows such a job of; StoreError where there is no store."""
+    from accounting.store.database import open_store
+
+    engine = open_store(store_url(config))
+    try:
+        return sorted({one.row.cluster for one in _stored(engine, job_id)})
+    finally:
+        engine.dispose()
+
+
+def _stored(engine: Engine, job_id: JobId, cluster: str = "") -> list[Attempt]:
+    """Return the attempts of a job in the store, of a cluster or of any."""
+    from accounting.store.records import read_attempts
+
+    number, shown = (None, str(job_id)) if job_id.is_part else (job_id.number, None)
+    return read_attempts(engine, number, cluster=cluster or None, display_id=shown)
 
 
 def ended_of(attempt: Attempt, decision: Decision | None, metered: Sequence[GpuUse], config: Config) -> Ended:

@@ -99,10 +99,15 @@ def find_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
 
 def in_store(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
     """Return the attempts of a job that the store knows; StoreError where it knows none."""
-    from slurm_plugin.cli.ended_job import read_ended
+    from slurm_plugin.cli.ended_job import clusters_with, read_ended
 
     found = read_ended(config, job_id, cluster)
     if not found:
+        if cluster and (others := clusters_with(config, job_id)):
+            raise StoreError(
+                f"the store knows no job {job_id} of {cluster}, but has one of {', '.join(others)}: "
+                "give that name with --cluster"
+            )
         where = f" of {cluster}" if cluster else ""
         raise StoreError(
             f"the store knows no job {job_id}{where}, and the queue has none of that number; "
