@@ -129,12 +129,21 @@ def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
     )
     script = site.folder / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --mem=1G\n")
+    # A folder that may be entered, of whose files none may be read: as a recovery of root's makes them elsewhere.
+    noted = site.folder / "recovery"
+    noted.mkdir()
+    (noted / "recoveries-20990101.jsonl").write_text("")
+    (noted / "recoveries-20990101.jsonl").chmod(0)
     closed.chmod(0)
     try:
         told = as_plain_user("explain", "7", "--config", str(site.config_file))
         assert told.returncode == 0, told.stderr
         assert f"cannot look into {closed}: Permission denied" in told.stderr
         assert "what `rightsizer recover` did lately is not known to you" in told.stderr
+        site.configure(recovery={"directory": str(noted)})
+        told = as_plain_user("explain", "7", "--config", str(site.config_file))
+        assert told.returncode == 0, told.stderr
+        assert "did lately is not known to you: cannot read the journal file" in told.stderr
         predicted = as_plain_user("predict", str(script), "--config", str(site.config_file))
         assert predicted.returncode == 1
         assert "are closed to you" in predicted.stderr
