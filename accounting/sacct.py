@@ -56,9 +56,24 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
     Raises SlurmError where sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints other columns than were
     asked for.
     """
-    columns = [name for name in FIGURES if fields is None or name in fields]
     window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
-    common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert", *window)
+    return _query(command, window, window, fields)
+
+
+def query_job(command: str, job: str, fields: frozenset[str] | None = None) -> Answer:
+    """Return sacct's answer about one job, `4711` or `4711_3`, as far as whoever asks may see it: else it has no line.
+
+    Raises SlurmError as query_sacct does.
+    """
+    return _query(command, (f"--jobs={job}",), (), fields)
+
+
+def _query(
+    command: str, which: Sequence[str], window: Sequence[str], fields: frozenset[str] | None
+) -> Answer:
+    """Ask for the jobs that options name; for one of them, afterwards, within `window` (nothing: whenever it was)."""
+    columns = [name for name in FIGURES if fields is None or name in fields]
+    common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert", *which)
 
     def all_texts() -> tuple[bytes, str]:
         delimiter = f"|{secrets.token_hex(8)}|"

@@ -189,7 +189,9 @@ def _amount(request: JobRequest, dimension: str) -> float | None:
 
 def _scores(table: pandas.DataFrame, methods: Sequence[str]) -> list[Score]:
     if table.empty:
-        raise ModelError("none of the judged jobs has a known use; set JobAcctGatherType in slurm.conf")
+        raise ModelError(
+            "none of the judged jobs has a known use; `rightsizer report quality` says why, and what to change"
+        )
     scores: list[Score] = []
     for (dimension, method), group in table.groupby(["dimension", "method"], sort=False):
         requested, granted = float(group["requested"].sum()), float(group["granted"].sum())

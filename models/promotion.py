@@ -136,10 +136,15 @@ def verdict(
     comparisons = _compared(judged, opponent)
     first = opponent == USERS
     if not comparisons or (not first and jobs < LEAST_JUDGED):
+        unknown = jobs >= LEAST_JUDGED and not comparisons
         reason = f"{jobs} jobs to judge on are too few"
+        if unknown:
+            reason = f"of {jobs} jobs to judge on no use is known (`rightsizer report quality` says why)"
         told = (
             f"{reason}; nothing speaks against a first model"
             if first
+            else f"{reason}, and the current model stays"
+            if unknown
             else f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of what is newer than it "
             f"is judged on, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of known use have ended"
         )

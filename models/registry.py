@@ -42,9 +42,23 @@ def current_version(directory: Path) -> str | None:
 def current_folder(directory: Path) -> Path:
     """Return the folder of the current version; ModelError where there is none."""
     version = current_version(directory)
+    if version is None and _is_closed(directory):
+        raise ModelError(
+            f"the models in {directory} are closed to you; run this as the user who trains, or let "
+            "`sbatch --test-only SCRIPT` say what a job would get"
+        )
     if version is None:
         raise ModelError(f"there is no model in {directory}; run `rightsizer train` first")
     return directory / version
+
+
+def _is_closed(directory: Path) -> bool:
+    """Whether somebody is asking who may not look into a registry."""
+    try:
+        (directory / CURRENT).lstat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 @contextlib.contextmanager

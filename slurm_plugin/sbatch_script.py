@@ -24,6 +24,9 @@ _HARMLESS_WITH_VALUE = (
     "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters",
 )  # fmt: skip
 _HARMLESS_WITH_OR_WITHOUT = ("--nice", "--get-user-env", "-k", "--no-kill")
+# An option whose value may be left out has it behind a `=` alone: what follows is the next word.
+_WITHOUT_VALUE = {word: f"{word}=" for word in ("--exclusive", *_HARMLESS_WITH_OR_WITHOUT) if word != "-k"}
+_WITHOUT_VALUE["-k"] = "--no-kill="
 _HARMLESS_FLAGS = (
     "-H", "--hold", "--requeue", "--no-requeue", "-Q", "--quiet", "-v", "--verbose", "-W", "--wait", "--parsable",
     "--ignore-pbs",
@@ -50,15 +53,21 @@ _GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT})?$", re.ASCII)
 _NODES = re.compile(r"^(\d{1,6})(?:-(\d{1,6}))?$", re.ASCII)
 
 
-class _Parser(argparse.ArgumentParser):
+class OptionParser(argparse.ArgumentParser):
     """argparse without its habit of ending the process."""
 
+    def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return what words say, and those that are not known; RightsizerError where sbatch would refuse them."""
+        return self.parse_known_args([_WITHOUT_VALUE.get(word, word) for word in words])
+
     def error(self, message: str) -> NoReturn:
+        """Raise what the caller shows, where argparse would end the process."""
         raise RightsizerError(f"the script's options cannot be read: {message}; sbatch would refuse it too")
 
 
-def _parser() -> _Parser:
-    parser = _Parser(add_help=False, allow_abbrev=False)
+def option_parser() -> OptionParser:
+    """Return what reads the options of sbatch; its errors are RightsizerErrors."""
+    parser = OptionParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-c", "--cpus-per-task", type=count)
     parser.add_argument("-n", "--ntasks", type=count)
     parser.add_argument("--ntasks-per-node", type=count)
@@ -142,7 +151,7 @@ def read_submission(
         )
     try:
         own, more = directives(script), options_in(environment or {})
-        known, unknown = _parser().parse_known_args([*own, *more, *options])
+        known, unknown = option_parser().read([*own, *more, *options])
     except ValueError as error:  # an open quotation mark
         raise RightsizerError(f"the #SBATCH lines of {file_name} cannot be read: {error}") from None
     unread = [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]

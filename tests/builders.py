@@ -272,8 +272,8 @@ columns = given.get("format", "").split(",")
 if "--helpformat" in sys.argv:
     print(*rows["columns"])
     sys.exit()
-begin, end = (int(given[name][3:]) for name in ("starttime", "endtime"))
-if "--noheader" not in sys.argv and "--allocations" not in sys.argv:
+begin, end = (int(given.get(name, "uts" + else_)[3:]) for name, else_ in (("starttime", "0"), ("endtime", "9" * 10)))
+if "starttime" in given and "--noheader" not in sys.argv and "--allocations" not in sys.argv:
     with open(folder + "/calls", "a+") as calls:
         calls.write("%d %d\\n" % (begin, end))
         calls.seek(0)
@@ -283,7 +283,8 @@ if "--noheader" not in sys.argv and "--allocations" not in sys.argv:
 keep, lines = False, [] if "--noheader" in sys.argv else [columns]
 for row in rows["rows"]:
     if "." not in row["JobIDRaw"]:
-        keep = row["Start"] <= str(end) and row["End"] >= str(begin) and given.get("jobs") in (None, row["JobID"])
+        wanted = given.get("jobs") in (None, row["JobID"], row["JobIDRaw"])
+        keep = row["Start"] <= str(end) and row["End"] >= str(begin) and wanted
     if keep and not ("--allocations" in sys.argv and "." in row["JobIDRaw"]):
         lines.append([row[name] for name in columns])
 text = "".join(given.get("delimiter", "|").join(line) + "\\n" for line in lines)

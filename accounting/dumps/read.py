@@ -34,7 +34,7 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
     blocks = read_blocks(file, settings.block_bytes)
     first = next(blocks, None)
     if first is None or not first.lines:  # packed, and with nothing in it
-        raise DumpError(f"{file} is empty: make the dump again")
+        raise DumpError(f"{file} has not one whole line: it is empty or was cut off; make the dump again")
     heading = read_heading(first.lines[0])
     first = Block(2, first.lines[1:], first.cut_off)
     said = missing(heading, settings.cluster)

@@ -14,6 +14,8 @@ _SECRET = re.compile(r"(?i)((?:password|passwd|passfile|sslpassword)=)[^&\s'\"]*
 _USER_INFO = re.compile(r"//([^/\s:@]*):[^\s]*@")
 # «somebody else is writing» in the words of SQLite, PostgreSQL (lock_timeout) and MariaDB.
 _BUSY = ("database is locked", "lock timeout", "Lock wait timeout")
+# SQLite writes beside its file to read it.
+_CLOSED = ("attempt to write a readonly database", "unable to open database file")
 _FULL = ("disk is full", "No space left", "is full", "disk quota", "Errcode: 28")
 
 
@@ -28,6 +30,11 @@ def complaint(url: URL | str, error: BaseException) -> StoreError:
     if any(words in reason for words in _FULL):
         return StoreError(
             f"cannot use the store {shown(url)}: {reason}; make room and run it again: nothing is half-written"
+        )
+    if any(words in reason for words in _CLOSED):
+        return StoreError(
+            f"cannot use the store {shown(url)}: {reason}; SQLite's readers must be able to write to its folder too: "
+            "run this as the user whose store it is"
         )
     return StoreError(
         f"cannot use the store {shown(url)}: {reason}; check store.url and the database behind it"

@@ -188,9 +188,12 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
             # Empty, a new database to SQLite; whoever it is for owns it, and what SQLite puts beside it follows.
             os.close(open_owned(file, os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError as error:
-        raise StoreError(
-            f"cannot make {file.parent}: {error.strerror}; set store.url to a folder you may write"
-        ) from None
+        what, fix = (
+            ("make", "set store.url to a folder you may write")
+            if create
+            else ("look into", "run this as the user whose store it is")
+        )
+        raise StoreError(f"cannot {what} {file.parent}: {error.strerror}; {fix}") from None
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:

@@ -133,6 +133,7 @@ def read_attempts(
     submitted_before_s: int | None = None,
     cluster: str | None = None,
     partition: str | None = None,
+    display_id: str | None = None,
 ) -> list[Attempt]:
     """Return attempts in the order of their submission: all, or those that all the conditions given hold for."""
     table = schema.attempts.c
@@ -141,7 +142,12 @@ def read_attempts(
         query = query.where(table.submit_s >= submitted_from_s)
     if submitted_before_s is not None:
         query = query.where(table.submit_s < submitted_before_s)
-    same = {table.job_id: job_id, table.cluster: cluster, table.partition: partition}
+    same = {
+        table.job_id: job_id,
+        table.cluster: cluster,
+        table.partition: partition,
+        table.display_id: display_id,
+    }
     query = query.where(*(column == value for column, value in same.items() if value is not None))
     with engine.connect() as connection:
         return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
@@ -274,8 +280,7 @@ def write_mark(connection: Connection, name: str, file: Path, read_bytes: int) -
 
 def forget_marks(connection: Connection, keys: Sequence[str]) -> None:
     """Forget how far files were read that are gone, by the keys of their marks."""
-    for begin in range(0, len(keys), KEYS_A_QUERY):
-        chunk = keys[begin : begin + KEYS_A_QUERY]
+    for chunk in portions(keys):
         connection.execute(delete(schema.journals).where(schema.journals.c.file.in_(chunk)))
 
 

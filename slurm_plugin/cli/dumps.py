@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def from_files(
     engine: Engine, settings: IngestSettings, files: Iterable[Path], dumps: DumpSettings
 ) -> tuple[IngestReport, bool]:
-    """Read dumps into one report, and return whether all were whole; what is wrong with each is told."""
+    """Read dumps into one report; return whether all were whole and told of a job. What is wrong with each is said."""
     from accounting.dump_ingest import ingest_dump
     from accounting.ingest import IngestReport
 
@@ -34,8 +34,14 @@ def from_files(
             report = ingest_dump(engine, settings, file, dumps, progress)
         say(file.name, report, dumps.zone)
         total += report.ingested
-        all_whole = all_whole and not report.cut_off
+        all_whole = all_whole and not report.cut_off and not is_lost(report)
     return total, all_whole
+
+
+def is_lost(report: DumpReport) -> bool:
+    """Whether nothing at all of a dump was understood."""
+    attempts = report.ingested.attempts
+    return bool(report.kept_aside) and not (attempts.new or attempts.changed or attempts.same)
 
 
 def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
@@ -47,6 +53,10 @@ def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
         # Of new ones the end of the command says it.
         hint = "" if fresh else "; `rightsizer ingest --quarantined` shows them"
         note(f"{name}: {report.kept_aside} entries were not understood, {fresh} of them new{hint}")
+    if is_lost(report):
+        note(
+            f"{name}: nothing of it was understood; the quarantine says why, and docs/analyst.md what a dump needs"
+        )
     if report.zones_differ:
         note(f"{name}: {said_shift(report.shifted, zone)}")
     if report.cut_off:

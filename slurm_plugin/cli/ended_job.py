@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -14,10 +14,14 @@ from accounting.energy import J_PER_KWH, KEPT, MIB_PER_GIB, Energy, energy_of
 from accounting.errors import ModelError, StoreError
 from accounting.records import Attempt, GpuUse
 from accounting.request import Dimension
+from slurm_plugin.cli.job_id import JobId
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config import Config
 from slurm_plugin.secret_urls import store_url
 from slurm_plugin.slurm.local_cluster import local_cluster
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 # What the hook's reasons for not carrying out a grant mean (lua/rightsizer/plan.lua, writes.lua).
 REFUSALS = {
@@ -36,31 +40,56 @@ class Ended(msgspec.Struct, frozen=True):
     energy: Energy
 
 
-def read_ended(config: Config, job_id: int, cluster: str = "") -> list[Ended]:
+def read_ended(config: Config, job_id: JobId, cluster: str = "") -> list[Ended]:
     """Return the attempts of a job that the store knows, of a cluster; '' means this machine's, or the only one.
 
     StoreError where there is no store, or where nobody says which of several clusters' jobs is meant.
     """
     from accounting.store.database import open_store
-    from accounting.store.records import read_attempts, read_decision, read_gpu_use
-    from slurm_plugin.energy_site import energy_site
+    from accounting.store.records import read_decision, read_gpu_use
 
-    site = energy_site(config.energy)
     engine = open_store(store_url(config))
     try:
-        found = read_attempts(engine, job_id, cluster=cluster or None)
-        attempts = _of_one_cluster(found, job_id, config)
+        attempts = _of_one_cluster(_stored(engine, job_id, cluster), job_id, config)
         with engine.connect() as connection:
-            metered = read_gpu_use(connection, [job_id]).get(job_id, [])
+            metered = read_gpu_use(connection, sorted({one.row.job_id for one in attempts}))
         return [
-            Ended(one, read_decision(engine, one.decision_id), energy_of(one, _metered(one, metered), site))
+            ended_of(one, read_decision(engine, one.decision_id), metered.get(one.row.job_id, []), config)
             for one in attempts
         ]
     finally:
         engine.dispose()
 
 
-def _of_one_cluster(attempts: list[Attempt], job_id: int, config: Config) -> list[Attempt]:
+def clusters_with(config: Config, job_id: JobId) -> list[str]:
+    """Return the clusters that the store knows such a job of; StoreError where there is no store."""
+    from accounting.store.database import open_store
+
+    engine = open_store(store_url(config))
+    try:
+        return sorted({one.row.cluster for one in _stored(engine, job_id)})
+    finally:
+        engine.dispose()
+
+
+def _stored(engine: Engine, job_id: JobId, cluster: str = "") -> list[Attempt]:
+    """Return the attempts of a job in the store, of a cluster or of any."""
+    from accounting.store.records import read_attempts
+
+    number, shown = (None, str(job_id)) if job_id.is_part else (job_id.number, None)
+    return read_attempts(engine, number, cluster=cluster or None, display_id=shown)
+
+
+def ended_of(attempt: Attempt, decision: Decision | None, metered: Sequence[GpuUse], config: Config) -> Ended:
+    """Return an attempt with its decision and what it drew, by the meters of its job and the site's figures."""
+    from slurm_plugin.energy_site import energy_site
+
+    return Ended(
+        attempt, decision, energy_of(attempt, _metered(attempt, metered), energy_site(config.energy))
+    )
+
+
+def _of_one_cluster(attempts: list[Attempt], job_id: JobId, config: Config) -> list[Attempt]:
     """Return the attempts of this machine's cluster where several have a job of that number."""
     clusters = sorted({one.row.cluster for one in attempts})
     if len(clusters) < 2:
@@ -107,7 +136,7 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
     directory = Path(config.models.directory)
     if decision.from_token:
         note(
-            f"what the prediction rested on is not known: the journal's line of decision {decision.id} is lost"
+            f"what the prediction rested on is not known: of decision {decision.id} only the job's token tells"
         )
         return []
     if decision.settings is None:
@@ -206,7 +235,7 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
         if decision.replaces
         else ""
     )
-    lost = "; its journal is lost, the job's token tells of it" if decision.from_token else ""
+    lost = "; the job's token tells so, its line of the journal was not read" if decision.from_token else ""
     return (
         f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}{again}{lost}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import pwd
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,28 +26,27 @@ if TYPE_CHECKING:
 
 
 @click.command("predict", context_settings={"ignore_unknown_options": True})
-@click.argument("script", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument("sbatch_options", nargs=-1, type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS] [SCRIPT]")
 @click.option("--user", help="Whose job it would be; you by default.")
 @click.option("--why", "with_why", is_flag=True, help="Show instead what each figure rests on.")
 @config_option
 @format_option
 def predict(
-    script: Path,
-    sbatch_options: tuple[str, ...],
+    words: tuple[str, ...],
     user: str | None,
     with_why: bool,
     config_file: str | None,
     output_format: str,
 ) -> None:
-    """Show for a batch script what it asks, what it is predicted to need, what it would get, and why.
+    """Show for a batch job what it asks, what it is predicted to need, what it would get, and why.
 
-    Options for sbatch follow the script. The answer is the hook's own, by the same facts about the cluster; where
-    Slurm's commands do not answer, one line says so.
+    Give it what you would give sbatch: options and a script, --wrap, or a script by standard input; options may follow
+    the script too. The answer is the hook's own, by the same facts about the cluster; where Slurm's commands do not
+    answer, one line says so.
 
     \b
     Example:
-      rightsizer predict job.sh -c 8 --mem=8000
+      rightsizer predict -c 8 --mem=8000 job.sh
       rightsizer predict --why job.sh -c 8 --mem=8000
     """
     from models import registry
@@ -54,7 +54,7 @@ def predict(
     from slurm_plugin.service.decide import chain_settings_of, decide
 
     config = load_config(config_file)
-    submission = read_script(script, user or getpass.getuser(), sbatch_options)
+    submission = read_command(words, user or getpass.getuser())
     folder = registry.current_folder(Path(config.models.directory))
     predictor = registry.load_version(folder.parent, folder.name, chain_settings_of(config))
     for name, problem in join_feed(predictor, Path(config.models.directory)).items():
@@ -69,7 +69,9 @@ def predict(
         print_rows(why(predictor, decision.request, folder), output_format)
     else:
         print_rows(predicted_rows(decision, predictor), output_format)
-    note(f"decision: {decision.reason}; model {predictor.model}; {_closing(decision.applied, decision.mode)}")
+    note(
+        f"decision: {decision.reason}; model {predictor.model}; {_closing(decision, config.hook.kill_switch)}"
+    )
 
 
 def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, object]]:
@@ -109,20 +111,47 @@ def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, o
     return rows
 
 
+def read_command(words: tuple[str, ...], user: str) -> Submission:
+    """Return what `sbatch WORDS` would submit; a wrong use where there is nothing to submit."""
+    from slurm_plugin.sbatch_command import STDIN_NAME, WRAPPED, WRAPPED_NAME, take_apart
+
+    command = take_apart(words)
+    if command.script:
+        return read_script(Path(command.script), user, command.options)
+    if command.wrap is not None:
+        return read_content(WRAPPED.format(command.wrap).encode(), WRAPPED_NAME, user, command.options)
+    content = _standard_input()
+    if not content:
+        raise click.UsageError("Missing argument 'SCRIPT': name a script, or give one by standard input.")
+    return read_content(content, STDIN_NAME, user, command.options)
+
+
+def _standard_input() -> bytes:
+    """Return what comes by standard input; nothing from a terminal."""
+    try:
+        return b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    except OSError:
+        return b""
+
+
 def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission:
     """Return the submission as the hook would send it; RightsizerError where the script cannot be read."""
-    from slurm_plugin.sbatch_script import read_submission
-    from slurm_plugin.wire_text import as_sent
-
     try:
         content = script.read_bytes()
     except OSError as error:
         raise RightsizerError(
             f"cannot read the script {script}: {error.strerror}; give the path of a batch script"
         ) from None
+    return read_content(content, script.name, user, options)
+
+
+def read_content(content: bytes, name: str, user: str, options: tuple[str, ...]) -> Submission:
+    """Return the submission of a script's bytes as the hook would send it; the job has that name if it says none."""
+    from slurm_plugin.sbatch_script import read_submission
+    from slurm_plugin.wire_text import as_sent
+
     whole = content.decode("utf-8", errors="replace")
-    submission = read_submission(whole, script.name, user, options, os.environ)
-    return as_sent(submission, content)
+    return as_sent(read_submission(whole, name, user, options, os.environ), content)
 
 
 def input_of(submission: Submission, config: Config) -> float | None:
@@ -158,7 +187,9 @@ def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, 
         return submission, gathered.facts
 
 
-def _closing(applied: bool, mode: str) -> str:
-    if applied:
+def _closing(decision: Decision, kill_switch: str) -> str:
+    if os.path.exists(kill_switch):  # noqa: PTH110 - False where that is closed to whoever asks; Path's raises
+        return f"but {kill_switch} is there, so the hook asks nobody: sbatch would queue it as requested"
+    if decision.applied:
         return "mode enforce: sbatch would queue it as granted"
-    return f"mode {mode}: sbatch would queue it as requested"
+    return f"mode {decision.mode}: sbatch would queue it as requested"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from accounting.errors import ModelError, RightsizerError, SlurmError
+from slurm_plugin.cli.decision_words import decided_in_words
+from slurm_plugin.cli.job_id import JobId, queued_records
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config import Config
 from slurm_plugin.slurm.queue import QueuedJob, Snapshot
@@ -35,15 +37,14 @@ class Queued(msgspec.Struct, frozen=True):
     cluster: str = ""
 
 
-def find_queued(config: Config, job_id: int) -> Queued | None:
+def find_queued(config: Config, job_id: JobId) -> Queued | None:
     """Return what the queue has of a job; None where it has nothing, or Slurm does not answer."""
     from slurm_plugin.slurm.backends import open_queue
 
     try:
         queue = open_queue(config.advisor.queue)
         snapshot = queue.read()
-        ids = ("job_id", "array_job_id", "het_job_id")
-        records = tuple(job for job in snapshot.jobs if job_id in (getattr(job, name) for name in ids))
+        records = queued_records(job_id, snapshot.jobs)
         return Queued(records, snapshot, queue.cluster()) if records else None
     except SlurmError:
         return None
@@ -55,6 +56,8 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
 
     predictor = _predictor(config)
     expect = Expectations(predictor).run_time
+    for said in dict.fromkeys(decided_in_words(job) for job in queued.records):
+        note(said)
     if any(job.waits for job in queued.records):
         _show_waiting(queued, expect, predictor, config, output_format)
         return
@@ -69,7 +72,7 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, o
     ran_s = max(0.0, now_s - job.start_s)
     left_s = max(0.0, limit_of(job) - ran_s)
     return {
-        "job": job.job_id,
+        "job": _name(job),
         "state": job.state,
         "started": _moment(-ran_s, now_s),
         "likely end": _moment(likely_left_s(run_time, ran_s, left_s), now_s),
@@ -133,7 +136,10 @@ def _meaning(calibration: Calibration) -> str:
 
 
 def _name(job: QueuedJob) -> str:
-    return f"{job.array_job_id}_[{job.array_tasks}]" if job.array_tasks else str(job.job_id)
+    if not job.array_tasks:
+        return str(job.job_id)
+    tasks = job.array_tasks if job.array_tasks.isdecimal() else f"[{job.array_tasks}]"
+    return f"{job.array_job_id}_{tasks}"
 
 
 def _rows(

@@ -59,7 +59,12 @@ def recover(
         return
     found = recoverer.round() if job_id is None else recoverer.one(job_id, config.recovery.patience_s)
     print_rows([row_of(one) for one in found], output_format, columns=COLUMNS)
-    note(f"{len(found)} jobs failed because we cut them" + ("" if apply or not found else "; --apply acts"))
+    many = (
+        "1 job failed because we cut it"
+        if len(found) == 1
+        else f"{len(found)} jobs failed because we cut them"
+    )
+    note(many + ("" if apply or not found else "; --apply acts"))
 
 
 def recoverer_of(config: Config, *, apply: bool) -> Recoverer:

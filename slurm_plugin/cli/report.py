@@ -11,6 +11,7 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report_advisor import advisor
+from slurm_plugin.cli.report_cuts import cuts
 from slurm_plugin.cli.report_options import by_option, selection_options
 from slurm_plugin.cli.report_recoveries import recoveries
 from slurm_plugin.cli.report_tables import brief_use, brief_waste
@@ -49,6 +50,7 @@ def report_group() -> None:
 
 
 report_group.add_command(advisor)
+report_group.add_command(cuts)
 report_group.add_command(recoveries)
 
 

@@ -148,6 +148,9 @@ def asked(seen: Seen) -> Judged:
         fix = "see the service's log, and whether hook.deadline_ms is too short for this machine"
         return "problem", f"the hook leaves the service alone: {found.breaker}", fix
     last_s, since_s = found.last_decision_s, found.since_s
+    if last_s is None and found.closed:
+        what = f"when it was asked last stands in {found.closed}, which may not be read"
+        return "unknown", what, "run this as the service's user"
     if (
         found.submitted is None
         or since_s is None

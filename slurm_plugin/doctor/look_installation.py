@@ -110,7 +110,14 @@ def look_at_questions(config: Config, log: str) -> AskedSeen:
         submitted=int(submitted[1]) if submitted else None,
         since_s=int(since[1]) if since else None,
         breaker=lines[-1] if lines and FAILS in lines[-1] else "",
+        closed=closed_file(Path(config.service.journal)),
     )
+
+
+def closed_file(journal: Path) -> str:
+    """Return a file of the hook's service's journal that whoever asks may not read; '' where there is none."""
+    files = sorted(journal.glob("decisions-[0-9]*.jsonl"), reverse=True)
+    return next((str(file) for file in files if not os.access(file, os.R_OK)), "")
 
 
 def last_decision_s(journal: Path) -> float | None:

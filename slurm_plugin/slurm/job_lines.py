@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -284,13 +284,20 @@ def _admin_comment(lines: Sequence[str], heads: Sequence[str]) -> str:
 
 def count_tasks(text: str) -> int:
     """Return how many tasks `1-9:2,12%5` is; 1 where it names none."""
-    total = 0
+    return max(1, sum(len(span) for span in _task_spans(text)))
+
+
+def task_within(task: int, text: str) -> bool:
+    """Whether a task is one of `1-9:2,12%5`."""
+    return any(task in span for span in _task_spans(text))
+
+
+def _task_spans(text: str) -> Iterator[range]:
     for part in text.partition("%")[0].split(","):
         span, _, step = part.partition(":")
         low, _, high = span.partition("-")
         if low.isdecimal():
-            total += (int(high or low) - int(low)) // max(1, int(step or 1)) + 1
-    return max(1, total)
+            yield range(int(low), int(high or low) + 1, max(1, int(step or 1)))
 
 
 def _tres(words: Mapping[str, str], *, pending: bool) -> str:

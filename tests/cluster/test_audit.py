@@ -66,7 +66,7 @@ class Site:
         """The table without the reasons of each resource, and the story without where it comes from."""
         rows, story = self.shell.run_both("rightsizer", "explain", str(job), "--format", "json")
         told = [
-            line.removesuffix("; its journal is lost, the job's token tells of it")
+            line.removesuffix("; the job's token tells so, its line of the journal was not read")
             for line in story.splitlines()
         ]
         return [{name: row[name] for name in row if name != "why"} for row in json.loads(rows)], told

@@ -143,6 +143,17 @@ def test_too_few_jobs_leave_the_current_model() -> None:
     assert found.reasons[0].startswith(f"{few} jobs to judge on are too few, 50 are needed")
 
 
+def test_jobs_of_which_no_use_is_known_are_not_called_too_few() -> None:
+    """A dump without lines of steps has thousands of jobs, and none to judge by."""
+    first = verdict([], USERS, 0.0, 1657, T0)
+    assert first.passed
+    assert first.reasons[0].startswith("of 1657 jobs to judge on no use is known")
+    later = verdict([], CURRENT, 0.0, 1657, T0)
+    assert not later.passed
+    assert "and the current model stays" in later.reasons[0]
+    assert "needed" not in later.reasons[0]
+
+
 def series(*mem_mib: float, start: int = 0) -> list[Attempt]:
     """One job of ten minutes every 1000 s, asking 4096 MiB."""
     return [

@@ -106,6 +106,20 @@ def test_a_dump_that_was_cut_off_is_a_problem(content: bytes, said: str, run: Ru
     assert counts(ran.out)
 
 
+def test_a_dump_of_which_nothing_is_understood_is_a_problem(run: Run, site: Site) -> None:
+    file, good = site.folder / "dump.psv", site.folder / "good.psv"
+    file.write_text(DUMP.replace("COMPLETED", "FINISHED"))
+    good.write_text(DUMP)
+    ran = run(
+        "ingest", "--from-file", str(file), "--from-file", str(good), "--zone", "UTC", "--format", "json"
+    )
+    assert ran.code == 3
+    assert "dump.psv: nothing of it was understood" in ran.err
+    assert "good.psv: nothing" not in ran.err
+    again = run("ingest", "--from-file", str(good), "--zone", "UTC", "--format", "json")
+    assert again.code == 0, again.err
+
+
 def test_a_mended_dump_is_listed_no_more(run: Run, site: Site) -> None:
     # Nobody is asked about files: there is no sacct here.
     site.configure(accounting={"sacct": str(site.folder / "no-sacct")})

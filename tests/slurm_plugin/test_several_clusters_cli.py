@@ -36,7 +36,10 @@ def test_explain_says_whose_job_it_means_or_asks(shared: Site, run: Run) -> None
     named = run("explain", "7", "--cluster", "beta", "--format", "json")
     assert (named.code, asked_cpus(named.out)) == (0, [200])
     assert_one_line(run("explain", "7"), 1, "several clusters have a job 7: alpha, beta; .*--cluster")
-    assert_one_line(run("explain", "7", "--cluster", "gamma"), 1, "no job 7 of gamma")
+    assert_one_line(
+        run("explain", "7", "--cluster", "gamma"), 1, "no job 7 of gamma, but has one of alpha, beta: give"
+    )
+    assert_one_line(run("explain", "8", "--cluster", "gamma"), 1, "no job 8 of gamma, and the queue has none")
     shared.configure(accounting={"cluster": "alpha"})
     own = run("explain", "7", "--format", "json")
     assert (own.code, asked_cpus(own.out)) == (0, [100])

@@ -306,6 +306,7 @@ def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
         (text([job()]).encode("utf-16"), "iconv"),
         (text([job()]).encode("utf-16-le"), "iconv"),
         (b"", "empty"),
+        (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:20], "not one whole line: it is empty or was cut off"),
         (b"\xfd7zXZ\x00junk", "unpack it first"),
         (b'{"jobs": []}\n', "--parsable2"),
         (b"       JobID    JobName      State \n------------ ---------- ----------\n", "--parsable2"),

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from accounting.decisions import encode_decision
 from slurm_plugin.doctor.checks import judge
 from slurm_plugin.doctor.finding import Finding
+from slurm_plugin.doctor.installation_checks import asked
 from slurm_plugin.doctor.look import look
 from slurm_plugin.doctor.look_installation import ANSWERS, FAILS
 from slurm_plugin.doctor.metrics import registry_of
 from slurm_plugin.doctor.permission_checks import permissions
-from slurm_plugin.doctor.seen import PathSeen, Seen
+from slurm_plugin.doctor.seen import PathSeen, Seen, SlurmSeen
 from tests.builders import decision, executable
 from tests.conftest import Site
 from tests.slurm_plugin.surroundings import conf_folder, say_counts, say_settings, say_units, surround
@@ -154,6 +156,18 @@ def test_a_service_that_nobody_asks_is_a_problem(whole: Surrounded) -> None:
     whole.expect("asked", "ok", "asked 60 s ago|asked 6. s ago")
     age_s = registry_of(whole.look(), [], time.time()).get_sample_value("rightsizer_decision_age_seconds")
     assert age_s == pytest.approx(60, abs=30)
+
+
+def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(whole: Surrounded) -> None:
+    journal(whole, 2 * HOUR_S)
+    say_counts(whole.site, submitted=500, since_s=time.time() - HOUR_S)
+    seen = whole.look()
+    assert isinstance(seen.slurm, SlurmSeen)
+    closed = replace(seen.slurm.asked, last_decision_s=None, closed="decisions-20261122.jsonl")
+    judged = asked(replace(seen, slurm=replace(seen.slurm, asked=closed)))
+    assert judged[0] == "unknown"
+    assert "decisions-20261122.jsonl, which may not be read" in judged[1]
+    assert seen.slurm.asked.closed == ""
 
 
 def test_a_breaker_that_is_open_is_a_problem(whole: Surrounded) -> None:

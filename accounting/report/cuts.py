@@ -1,0 +1,205 @@
+"""What cutting has saved, or would have saved, and how many jobs got less than they needed.
+
+It goes by the decision that each job carries in its admin comment: in observe mode, what it would have been given
+beside what it then used. A job that got too little, or would have, counts as lost and run again with its own request:
+all that it held in vain is taken off what was saved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from sqlalchemy import Engine, select
+
+from accounting.report.measures import TRUSTED
+from accounting.report.selection import Selection
+from accounting.request import granted
+from accounting.store.batches import read_batches
+from accounting.store.schema import attempts
+from accounting.token import asked_request, find_token, granted_by, would_grant
+
+By = Literal["all", "partition", "user", "account"]
+COLUMNS = (
+    "user", "account", "partition", "admin_comment", "outcome", "wall_s",
+    "peak_mem_mib", "memory_quality", "cores", "cores_quality", "gpus", "gpu_quality",
+)  # fmt: skip
+OUT_OF_MEMORY, ENFORCE = "out_of_memory", "enforce"
+MIB_A_GIB, S_AN_HOUR = 1024, 3600.0
+# How sure the highest share is.
+CONFIDENCE = 0.95
+
+
+class Cut(NamedTuple):
+    """One attempt with a decision. Amounts are of the job, asked and given; `short` is of memory or GPUs.
+
+    The second amount of each pair is what it was given, or would have been where that is not `enforced`; `judged` is
+    whether it is known if its memory was enough.
+    """
+
+    name: str
+    enforced: bool
+    is_cut: bool
+    cores: tuple[int, int]
+    mem_mib: tuple[int, int]
+    gpus: tuple[int, int]
+    hours: float
+    judged: bool
+    short: bool
+    busy: bool
+
+
+class CutRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What cutting did for one partition, user or account: `done`, or what it would have done.
+
+    Hours saved are of CPUs, of GiB and of GPUs, less what short jobs held in vain. Of the `judged` jobs, whose memory
+    was measured, `short` needed more than was given: their share is `short_at_most_pct` at most, with 95 %, if jobs
+    fail each for itself. `busy` jobs kept more cores busy than was given: they take longer, or would have.
+    """
+
+    name: str
+    cuts: Literal["done", "would be"]
+    jobs: int
+    cut: int
+    saved_core_h: float
+    saved_gib_h: float
+    saved_gpu_h: float
+    judged: int
+    short: int
+    short_pct: float | None
+    short_at_most_pct: float | None
+    busy: int
+
+
+def read_cuts(engine: Engine, selection: Selection, by: By) -> Iterator[Cut]:
+    """Yield the selected attempts that ran and carry a decision, batch by batch."""
+    query = select(*(attempts.c[name] for name in COLUMNS)).where(
+        *selection.conditions(), attempts.c.start_s > 0, attempts.c.wall_quality != "absent"
+    )
+    for batch in read_batches(engine, query):
+        yield from cuts_in(batch, by)
+
+
+def cuts_in(batch: pa.Table, by: By) -> Iterator[Cut]:
+    """Yield what the rows of a table with COLUMNS tell."""
+    for row in batch.to_pylist():
+        found = _cut(row, "all jobs" if by == "all" else row[by])
+        if found is not None:
+            yield found
+
+
+def _cut(row: Mapping[str, object], name: str) -> Cut | None:
+    token = find_token(str(row["admin_comment"] or ""))
+    asked = None if token is None else asked_request(token, str(row["user"]))
+    # What ran again as it was asked was not cut: its attempt before, which failed, was.
+    if token is None or asked is None or token.recovered_at is not None:
+        return None
+    enforced = token.mode == ENFORCE
+    grant = granted_by(token) if enforced else would_grant(token)
+    given = granted(asked, grant)
+    cores, gpus = (asked.cpus, given.cpus), (asked.gpus or 0, given.gpus or 0)
+    mem = (asked.mem_mib or 0, given.mem_mib or 0)
+    killed = row["outcome"] == OUT_OF_MEMORY
+    # What was killed with all that it had asked for fails either way.
+    judged = enforced if killed else row["memory_quality"] in TRUSTED
+    # Who was cut and came to its end had enough.
+    needs_more = killed if enforced else _above(row["peak_mem_mib"], mem[1])
+    return Cut(
+        name=name,
+        enforced=enforced,
+        is_cut=bool(grant),
+        cores=cores,
+        mem_mib=mem,
+        gpus=gpus,
+        hours=float(str(row["wall_s"])) / S_AN_HOUR,
+        judged=judged,
+        short=_short(mem, needs_more, judged=judged)
+        or _short(gpus, _above(row["gpus"], gpus[1]), judged=row["gpu_quality"] in TRUSTED),
+        busy=_short(cores, _above(row["cores"], cores[1]), judged=row["cores_quality"] in TRUSTED),
+    )
+
+
+def _short(amounts: tuple[int, int], needs_more: bool, *, judged: bool) -> bool:
+    """Whether a job needed more of something than it was given, where that was less than it had asked for."""
+    asked, given = amounts
+    return judged and given < asked and needs_more
+
+
+def _above(used: object, given: int) -> bool:
+    return isinstance(used, int | float) and used > given
+
+
+def cut_rows(cuts: Iterable[Cut]) -> list[CutRow]:
+    """Return a row for each name, and for what was done and what would have been; who saved most comes first."""
+    groups: dict[tuple[str, bool], _Sums] = {}
+    for cut in cuts:
+        groups.setdefault((cut.name, cut.enforced), _Sums()).add(cut)
+    rows = [sums.row(name, enforced=enforced) for (name, enforced), sums in groups.items()]
+    return sorted(rows, key=lambda row: (-row.saved_core_h, -row.saved_gib_h, row.name, row.cuts))
+
+
+class _Sums:
+    """Adds up the attempts of one row."""
+
+    def __init__(self) -> None:
+        self.jobs = self.cut = self.judged = self.short = self.busy = 0
+        self.saved = [0.0, 0.0, 0.0]
+
+    def add(self, cut: Cut) -> None:
+        """Count one attempt in."""
+        self.jobs += 1
+        if not cut.is_cut:
+            return
+        self.cut += 1
+        self.judged += cut.judged
+        self.short += cut.short
+        self.busy += cut.busy
+        for place, (asked, given) in enumerate((cut.cores, cut.mem_mib, cut.gpus)):
+            self.saved[place] += cut.hours * (-given if cut.short else asked - given)
+
+    def row(self, name: str, *, enforced: bool) -> CutRow:
+        """Return the sums."""
+        cores, mem_mib, gpus = self.saved
+        return CutRow(
+            name=name,
+            cuts="done" if enforced else "would be",
+            jobs=self.jobs,
+            cut=self.cut,
+            saved_core_h=round(cores, 2),
+            saved_gib_h=round(mem_mib / MIB_A_GIB, 2),
+            saved_gpu_h=round(gpus, 2),
+            judged=self.judged,
+            short=self.short,
+            short_pct=round(100 * self.short / self.judged, 2) if self.judged else None,
+            short_at_most_pct=round(100 * highest_share(self.short, self.judged), 2) if self.judged else None,
+            busy=self.busy,
+        )
+
+
+def highest_share(found: int, of: int) -> float:
+    """Return the highest share that is not refuted, with CONFIDENCE, by `found` of `of` (Clopper and Pearson, 1934)."""
+    if found >= of:
+        return 1.0
+    low, high = found / of, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if _chance_of_no_more(found, of, middle) > 1 - CONFIDENCE else (low, middle)
+        )
+    return high
+
+
+def _chance_of_no_more(found: int, of: int, share: float) -> float:
+    """Return how likely `found` or fewer of `of` are, each with a chance of `share`."""
+    if share >= 1.0:
+        return 0.0
+    log_in, log_out = math.log(share), math.log1p(-share)
+    term = of * log_out  # of none
+    total = math.exp(term)
+    for number in range(1, found + 1):
+        term += math.log((of - number + 1) / number) + log_in - log_out
+        total += math.exp(term)
+    return total
