@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import pwd
 import sys
@@ -52,9 +51,10 @@ def predict(
     from models import registry
     from models.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of, decide
+    from slurm_plugin.slurm.scontrol_queue import user_name
 
     config = load_config(config_file)
-    submission = read_command(words, user or getpass.getuser())
+    submission = read_command(words, user or user_name(os.getuid()))
     folder = registry.current_folder(Path(config.models.directory))
     predictor = registry.load_version(folder.parent, folder.name, chain_settings_of(config))
     for name, problem in join_feed(predictor, Path(config.models.directory)).items():

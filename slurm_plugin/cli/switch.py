@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import click
 
 from accounting.errors import ServiceError
+from models.promotion_log import user_name
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.brakes.words import release_of, words_of
 from slurm_plugin.cli.output import config_option, note
@@ -46,7 +45,7 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
     config = load_config(config_file)
     brake = brake_of(family, partition, everything=False)
     if brake is not None:
-        why = f"by hand: {pwd.getpwuid(os.getuid()).pw_name}"
+        why = f"by hand: {user_name()}"
         pulled_file(config.brakes).pull(Pulled(brake=brake, time_s=time.time(), why=why))
         note(f"stopped cutting {words_of(brake)}; `{release_of(brake)}` ends that")
         return

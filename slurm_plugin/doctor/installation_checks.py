@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen
@@ -130,11 +129,9 @@ def _loaded(found: HookSeen, booted_s: float | None) -> Judged:
 
 
 def boot_s(slurm: SlurmSeen) -> float | None:
-    """Return when slurmctld started, in unix seconds by this machine's time zone; None where it does not say."""
-    try:
-        return time.mktime(time.strptime(slurm.settings.get("boot_time", ""), "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
-        return None
+    """Return when slurmctld started, in unix seconds; None where it does not say."""
+    told = slurm.settings.get("boot_time", "")
+    return float(told) if told.isdecimal() else None
 
 
 def asked(seen: Seen) -> Judged:

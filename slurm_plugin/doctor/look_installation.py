@@ -18,7 +18,7 @@ from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.doctor.look_disk import state_folders, store_file
 from slurm_plugin.doctor.seen import AskedSeen, HookSeen, LimitsSeen, PathSeen, SlurmSeen, UnitSeen
 from slurm_plugin.policy.facts import SiteFacts
-from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.facts import gather
 
 SITE_FILE = "rightsizer_site.lua"
@@ -38,7 +38,8 @@ _PASSWORD = re.compile(r"://[^/\s:@]*:[^@\s]+@")
 
 def look_at_slurm(config: Config) -> SlurmSeen:
     """Return slurmctld's settings, the hook beside slurm.conf, and whether it asks; SlurmError where it is silent."""
-    settings = {name.lower(): value for name, value in _SETTING.findall(run("scontrol", "show", "config"))}
+    told = run("scontrol", "show", "config", variables=UNIX_TIMES)
+    settings = {name.lower(): value for name, value in _SETTING.findall(told)}
     conf = settings.get("slurm_conf", "")
     return SlurmSeen(
         settings=settings,

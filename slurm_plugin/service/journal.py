@@ -33,6 +33,7 @@ class Journal:
         self._linker = Linker(key)
         self._head = self._linker.begin(name)
         self._day = -1.0  # since 1970
+        self._file = self._newest = ""  # the names of the open file, and of the one with the newest line
         self._handle = -1
         self._end_bytes = 0
         self._torn = False
@@ -42,6 +43,7 @@ class Journal:
                 with file.open("rb") as opened:
                     self._take_up(opened.fileno())
                 if self._head.number:
+                    self._newest = file.name
                     break
             self._open_day(time.time())
         except OSError as error:
@@ -57,14 +59,19 @@ class Journal:
         day = now_s // DAY_S
         if day == self._day:
             return
-        handle = open_owned(
-            self._folder / day_name(f"{self._name}-*.jsonl", now_s),
-            os.O_RDWR | os.O_APPEND | os.O_CREAT,
-            0o640,
-        )
+        name = self._name_at(now_s)
+        handle = open_owned(self._folder / name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
         self.close()
-        self._day, self._handle = day, handle
+        self._day, self._file, self._handle = day, name, handle
         self._take_up(handle)
+
+    def _name_at(self, now_s: float) -> str:
+        """Return the file to write in: that day's, or the next day's where the clock was put back over midnight."""
+        pattern = f"{self._name}-*.jsonl"
+        name, tomorrow = day_name(pattern, now_s), day_name(pattern, now_s + DAY_S)
+        # Files are read in the order of their days: there a line would stand before the one that it follows. A clock
+        # that was further ahead must not keep us in a file that no retention reaches: that shows in an audit.
+        return self._newest if name < self._newest <= tomorrow else name
 
     def _take_up(self, handle: int) -> None:
         """Go on from the newest line of a file, and see whether a crash or a full disk cut off its end."""
@@ -85,6 +92,7 @@ class Journal:
         text = b"\n" + line if self._torn else line
         written = os.write(self._handle, text)
         self._end_bytes += written
+        self._newest = self._file
         missing = len(text) - written
         self._torn = missing > 0
         if missing > 1:

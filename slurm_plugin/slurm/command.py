@@ -9,6 +9,8 @@ from accounting.errors import SlurmError
 from accounting.slurm_environment import slurm_environment
 
 PATIENCE_S = 5.0
+# A time without its zone comes twice in the hour after summer time, and its caller may want times in a form of his own.
+UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
 
 
 def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:

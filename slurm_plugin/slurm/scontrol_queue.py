@@ -17,7 +17,7 @@ import msgspec
 from accounting.errors import SlurmError
 from slurm_plugin.slurm import cluster_lines, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
-from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.queue import (
     Dependent,
     FactorChange,
@@ -35,8 +35,8 @@ from slurm_plugin.slurm.targets import target_of
 # A queue of 100,000 takes scontrol several seconds; slurmctld that is down, its commands' own ten.
 READ_PATIENCE_S = 60.0
 WRITE_PATIENCE_S = 30.0
-# Unix seconds, and the whole list of an array's tasks instead of its first 64 characters.
-VARIABLES = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+# With the whole list of an array's tasks instead of its first 64 characters.
+VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
 MULTIFACTOR = "priority/multifactor"
 # Job, state, start, reason: no text of a user's.
 _FAILED = "%A|%T|%S|%r"

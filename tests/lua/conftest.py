@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import PATIENCE_S
+
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 WIRE = json.loads((HERE.parent / "contract" / "wire_v1.json").read_text(encoding="utf-8"))
@@ -93,7 +95,7 @@ class Slurmctld:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=PATIENCE_S)
 
 
 @dataclass
@@ -119,7 +121,7 @@ class Service:
 
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._listener.close()
 
     def _serve(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import PATIENCE_S
 from tests.lua.conftest import HERE, REPOSITORY, WIRE, Fields, Service, reply_with
 
 WORD = "rightsizer-cli=0123456789ab"
@@ -75,7 +76,7 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture

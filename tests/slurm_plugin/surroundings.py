@@ -47,9 +47,14 @@ def conf_folder(site: Site) -> Path:
     return site.folder / "slurm"
 
 
+def told_time(time_s: int) -> str:
+    """Return what a time (unix seconds) is in an answer: Slurm's commands write it as SLURM_TIME_FORMAT asks."""
+    return f'$(date -d @{time_s} "+${{SLURM_TIME_FORMAT:-%Y-%m-%dT%H:%M:%S}}")'
+
+
 def say_settings(site: Site, **changes: str) -> None:
     """Let `scontrol show config` answer so; all else of scontrol fails, as without a slurmctld."""
-    booted = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 1))
+    booted = told_time(int(time.time()) + 1)
     log = site.folder / "slurmctld.log"
     own = {"BOOT_TIME": booted, "SLURM_CONF": f"{conf_folder(site)}/slurm.conf", "SlurmctldLogFile": str(log)}
     lines = "\n".join(f"{name:<24}= {value}" for name, value in {**own, **SETTINGS, **changes}.items())

@@ -16,6 +16,7 @@ import pytest
 
 from accounting.store.database import open_store
 from accounting.store.records import write_attempts
+from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.cli import COMMANDS, rightsizer
 from slurm_plugin.config import Config
 from slurm_plugin.config_file import parse_config
@@ -232,6 +233,25 @@ def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
     [memory] = [row for row in rows if row["resource"] == "memory (MiB)"]
     # Twenty jobs of 200 MiB that are all alike leave 5 % open; 1 % on top, in whole steps of 32 MiB.
     assert (memory["requested"], memory["granted"]) == (8000, 224)
+
+
+@pytest.mark.usefixtures("learned")
+def test_a_user_without_a_name_may_ask_and_stop_us_too(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a container, say; and there nobody has logged in.
+    for name in ("getuid", "geteuid"):
+        monkeypatch.setattr(os, name, lambda: 54_321)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit\n")
+    predicted = run("predict", str(script), "--mem=8000")
+    assert predicted.code == 0, predicted.err
+    stopped = run("disable", "--partition", "gpu")
+    assert stopped.code == 0, stopped.err
+    [held] = pulled_file(site.config.brakes).read().pulled
+    assert held.why == "by hand: 54321"
 
 
 def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str) -> None:

@@ -12,6 +12,7 @@ from distributed import Client, LocalCluster, Security
 
 from slurm_plugin.config import TrainDask
 from slurm_plugin.slurm import dask_workers
+from tests.conftest import PATIENCE_S
 
 
 def test_only_the_trainings_own_certificate_is_let_in(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_only_the_trainings_own_certificate_is_let_in(tmp_path: Path) -> None:
         dashboard_address="127.0.0.1:0",
     ) as cluster:
         address = cluster.scheduler_address
-        with Client(address, security=security, timeout=5) as client:
+        with Client(address, security=security, timeout=PATIENCE_S) as client:
             assert client.nthreads() == {}
         with pytest.raises(OSError, match=r"Timed out|TLS|SSL|certificate"):
             Client(address, security=Security.temporary(), timeout=1)

@@ -109,7 +109,7 @@ def test_files_that_hang_hold_up_no_answer(root: Path) -> None:
     sizes = InputSizes(config(root), hang)
     since_s = time.perf_counter()
     assert sizes.mib(of(f"fit {root}/a.csv")) is None
-    assert begun.wait(5)
+    assert begun.wait(PATIENCE_S)
     # Out once: nobody waits for it again, and nothing else is begun.
     assert [sizes.mib(of(f"fit {root}/b.csv")) for _ in range(1000)] == [None] * 1000
     assert time.perf_counter() - since_s < SOON_S

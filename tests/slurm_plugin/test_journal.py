@@ -50,6 +50,22 @@ def test_the_chain_goes_on_over_days_and_restarts(tmp_path: Path, key: bytes) ->
     assert sorted(link.number for link in links if link.chain == "decisions") == list(range(1, 61))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_is_put_back_over_midnight_moves_no_line(tmp_path: Path, restarted: bool) -> None:
+    midnight_s = T0 // DAY_S * DAY_S
+    journal = Journal(tmp_path, key=KEY)
+    for number, after_s in enumerate((-1.0, 0.5, -0.5, 0.2, DAY_S, DAY_S - 1, 2 * DAY_S)):
+        journal.append(decision(id=f"d{number}", time_s=midnight_s + after_s))
+        if restarted:
+            journal.close()
+            journal = Journal(tmp_path, key=KEY)
+    journal.close()
+    check = checked(tmp_path)
+    assert (check.finish(), check.lines) == ([], 7)
+    lines = [file.read_bytes().count(b"\n") for file in sorted(tmp_path.iterdir())]
+    assert [count for count in lines if count] == [1, 3, 2, 1]
+
+
 def test_a_crash_in_the_middle_of_a_write_costs_that_line_alone(tmp_path: Path) -> None:
     write(tmp_path, range(5))
     file = file_of(tmp_path, 0)

@@ -17,6 +17,7 @@ from slurm_plugin.sandbox import processes
 from slurm_plugin.sandbox.environment import daemon_environment, marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, Record, Stat
+from tests.conftest import PATIENCE_S
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 
@@ -66,7 +67,7 @@ def test_a_recycled_pid_is_nobody_of_ours(mark: str, tmp_path: Path) -> None:
 def test_what_ignores_the_polite_signal_is_ended_all_the_same(mark: str, tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     record = spawn(mark, tmp_path, (sys.executable, "-c", code))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while "deaf" not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert processes.end([record.identity], 0.3) == ()
@@ -75,7 +76,7 @@ def test_what_ignores_the_polite_signal_is_ended_all_the_same(mark: str, tmp_pat
 def test_children_without_the_marker_are_found_by_descent(mark: str, tmp_path: Path) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'], env={})"
     record = spawn(mark, tmp_path, (sys.executable, "-c", code))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while len(found := processes.find_processes([mark])) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(found) == 2

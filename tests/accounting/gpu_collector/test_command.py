@@ -47,7 +47,7 @@ def test_the_command_writes_what_it_saw_when_it_is_told_to_end(tmp_path: Path, s
     (line,) = file.read_text().splitlines()
     told = json.loads(line)
     assert 3 <= told.pop("samples") <= 30
-    assert abs(told.pop("first_s") - time.time()) < 60
+    assert abs(told.pop("first_s") - time.time()) < 600
     del told["last_s"]
     assert told == {
         "cluster": "",

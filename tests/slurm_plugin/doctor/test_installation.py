@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -23,7 +25,14 @@ from slurm_plugin.doctor.permission_checks import permissions
 from slurm_plugin.doctor.seen import PathSeen, Seen, SlurmSeen
 from tests.builders import decision, executable
 from tests.conftest import Site
-from tests.slurm_plugin.surroundings import conf_folder, say_counts, say_settings, say_units, surround
+from tests.slurm_plugin.surroundings import (
+    conf_folder,
+    say_counts,
+    say_settings,
+    say_units,
+    surround,
+    told_time,
+)
 
 HOUR_S = 3600.0
 
@@ -135,6 +144,34 @@ def test_modules_that_slurmctld_may_not_have_loaded_are_a_warning(whole: Surroun
     whole.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
     os.utime(conf_folder(whole.site) / "job_submit.lua", (later_s, later_s))
     whole.expect("hook", "ok", "has what is installed")
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("form", ["", "relative", "%H:%M"])
+# Both are half past two by this clock, which is put back at three.
+@pytest.mark.parametrize("booted", ["2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"])
+def test_when_slurmctld_started_is_known_in_any_hour_and_form(
+    whole: Surrounded, booted: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_TIME_FORMAT", form)
+    booted_s = int(datetime.fromisoformat(booted).timestamp())
+    say_settings(whole.site, BOOT_TIME=told_time(booted_s))
+    beside = conf_folder(whole.site)
+    files = [beside / "job_submit.lua", *(beside / "rightsizer").glob("*.lua")]
+    for file in files:
+        os.utime(file, (booted_s - HOUR_S, booted_s - HOUR_S / 2))
+    whole.expect("hook", "ok", "has what is installed")
+    os.utime(files[1], (booted_s, booted_s + HOUR_S / 2))
+    whole.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
 
 
 def journal(whole: Surrounded, ago_s: float) -> None:
