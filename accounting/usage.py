@@ -92,7 +92,7 @@ def brief_share(job: Ints, seconds: Ints, cpu_s: Floats, most_s: int, jobs: int)
     brief = (seconds >= 0) & (seconds <= most_s)
     total_s = sums(job, cpu_s, jobs)
     brief_s = sums(job, np.where(brief, cpu_s, 0.0), jobs)
-    return np.divide(brief_s, total_s, out=np.full(jobs, np.nan), where=total_s > 0)
+    return np.where(total_s > 0, brief_s / np.fmax(total_s, np.finfo(float).tiny), np.nan)
 
 
 def busiest_task_cores(job: Ints, cpu_max_task_s: Floats, seconds: Ints, by_srun: Flags, jobs: int) -> Floats:
