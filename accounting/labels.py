@@ -142,17 +142,18 @@ def _memory(
     # A job may survive a step that was killed: what that step had was not enough for it, and nobody knows its limit.
     survived = _with_step(steps, steps["outcome"] == "out_of_memory", count)
     meters = _meters(jobs)
+    seconds = steps["end_s"] - steps["start_s"]
+    brief_share = usage.brief_share(steps["job"], seconds, steps["cpu_s"], sampled_every_s, count)
     return {
         "peak_mem_mib": peak_mib,
         "peak_node_mib": _at_least(np.fmin(peak_node_mib, peak_mib), limit_mib / nodes, killed),
         "memory_quality": quality.memory_quality(
             peak_mib,
             limit_mib,
-            ints(jobs["elapsed_s"]),
             killed | survived | _loses_tasks(jobs, steps, meters),
             by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
             by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
-            sampled_every_s,
+            quality.seen_once(ints(jobs["elapsed_s"]), brief_share, sampled_every_s),
         ),
     }
 

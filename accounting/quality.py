@@ -21,6 +21,8 @@ from accounting.usage import Flags
 
 # Where nobody told how often Slurm samples: its own default.
 SAMPLED_EVERY_S = 30
+# Steps with more than this share of a job's CPU time did its work; a short `srun hostname` before it did not.
+MOST = 0.5
 # The cache fills what a job was given: a peak this near to the limit may be cache.
 NEAR_THE_LIMIT = 0.9
 CACHE_SINCE = {"cgroup/v1": (24, 11), "cgroup/v2": (23, 11)}
@@ -57,23 +59,31 @@ def _release(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
+def seen_once(elapsed_s: Ints, brief_share: Floats, sampled_every_s: int) -> Flags:
+    """Flag attempts that Slurm looked at once at most: they, or steps with most of their CPU time, were too short.
+
+    Each step is sampled by a clock of its own, first as it starts: the many steps of a long job, or the one after its
+    input was copied, may all end before their second sample. `brief_share` is the share of CPU time in steps no longer
+    than one interval, NaN where none is known. sacct's seconds are whole: one may have been a tenth of it.
+    """
+    flags: Flags = (elapsed_s <= sampled_every_s) | (brief_share > MOST)
+    return flags
+
+
 def memory_quality(
     peak_mib: Floats,
     limit_mib: Floats,
-    elapsed_s: Ints,
     at_least: Flags,
     with_cache: Flags,
     by_kernel: Flags,
-    sampled_every_s: int,
+    seen_once: Flags,
 ) -> Texts:
     """Return the quality of peaks of memory; those flagged `at_least` are known to be lower bounds.
 
-    What ran no longer than one interval of sampling was looked at once at most, perhaps before it had grown. sacct's
-    seconds are whole: one may have been a tenth of it.
+    What was `seen_once` at most may have been seen before it had grown.
     """
     known = ~np.isnan(peak_mib)
     near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
-    seen_once = elapsed_s <= sampled_every_s
     return _first(
         (at_least & known, "censored"),
         (known & near, "contaminated"),

@@ -84,6 +84,17 @@ def busy_cores(cpu_s: Floats, elapsed_s: Ints) -> Floats:
     return np.where(long_enough, cpu_s / np.maximum(elapsed_s, 1), np.nan)
 
 
+def brief_share(job: Ints, seconds: Ints, cpu_s: Floats, most_s: int, jobs: int) -> Floats:
+    """Return which share of attempts' CPU time is that of steps of `most_s` seconds at most; NaN where none is known.
+
+    Slurm knows no end of a step that was cut off with its node: it has less than no seconds, and counts as long.
+    """
+    brief = (seconds >= 0) & (seconds <= most_s)
+    total_s = sums(job, cpu_s, jobs)
+    brief_s = sums(job, np.where(brief, cpu_s, 0.0), jobs)
+    return np.where(total_s > 0, brief_s / np.fmax(total_s, np.finfo(float).tiny), np.nan)
+
+
 def busiest_task_cores(job: Ints, cpu_max_task_s: Floats, seconds: Ints, by_srun: Flags, jobs: int) -> Floats:
     """Return the mean number of busy cores of the busiest task that srun started; 0 where there was none.
 

@@ -69,6 +69,29 @@ def test_a_peak_that_was_looked_for_once_at_most_is_a_lower_bound(elapsed_s: int
     assert (use.peak_mem_mib, use.memory_quality) == (69, expected)
 
 
+@pytest.mark.parametrize(
+    ("batch_cpu_s", "works", "expected"),
+    [
+        (0.1, [srun(0, 45, 65, 69, cpu_s=15.0)], "short"),
+        (0.1, [srun(0, 45, 75, 69, cpu_s=15.0)], "short"),
+        (0.1, [srun(0, 45, 76, 69, cpu_s=15.0)], "sampled"),
+        (0.1, [srun(number, 20 * number, 20 * number + 20, 69, cpu_s=15.0) for number in range(5)], "short"),
+        # What looked who is there before the work began says nothing about the work.
+        (90.0, [srun(0, 0, 1, 69, cpu_s=0.1)], "sampled"),
+        (0.1, [srun(0, 0, 1, 9, cpu_s=0.1), srun(1, 1, 95, 69, cpu_s=80.0)], "sampled"),
+        (None, [srun(0, 45, 65, 69, cpu_s=None)], "sampled"),
+        # Its node was lost, and with it when it ended.
+        (0.1, [srun(0, 45, -T0, 69, cpu_s=15.0)], "sampled"),
+    ],
+)
+def test_work_in_steps_that_were_looked_at_once_at_most_shows_a_lower_bound(
+    batch_cpu_s: float | None, works: list[Step], expected: str
+) -> None:
+    """Each step is sampled by a clock of its own: a job of 100 s whose work took 20 s was seen as that began."""
+    batch = step(mem_max_task_mib=5.0, mem_total_mib=5.0, cpu_s=batch_cpu_s)
+    assert use_of(batch, *works).memory_quality == expected
+
+
 AMOUNTS = st.integers(0, 2**30).map(lambda kib: kib / 1024)
 STEPS = st.lists(
     st.builds(

@@ -19,6 +19,7 @@ from slurm_plugin.config_file import load_config
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.enforcement import memory_enforcement
 from slurm_plugin.sandbox.shape import PLAIN, Shape
 from tests.builders import T0, attempt, decision, request
 from tests.cluster.conftest import Shell
@@ -153,10 +154,11 @@ def start_site(folder: Path, nodes: int, shape: Shape = PLAIN, patience_s: float
     """Start one; the test skips where jobs of others, or real memory limits, cannot be had."""
     if os.geteuid() != 0:
         pytest.skip("only root can submit as another user, and limit memory")
+    # Before it is started: one that is skipped would run until the last test of all has ended.
+    limits = memory_enforcement(os.geteuid())
+    if not limits.memory:
+        pytest.skip(f"memory is not limited here: {limits.reason}")
     options = Options(
         directory=folder / "site", nodes=nodes, slurm_prefix=chosen_prefix(), mode="enforce", shape=shape
     )
-    site = Site(cluster.start(options), folder, patience_s)
-    if not site.sandbox.manifest.enforcement.memory:
-        pytest.skip(f"memory is not limited here: {site.sandbox.manifest.enforcement.reason}")
-    return site
+    return Site(cluster.start(options), folder, patience_s)
