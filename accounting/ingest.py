@@ -24,7 +24,7 @@ from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt, Quarantined
 from accounting.recoveries import Recovered
 from accounting.requeued import out_of_time, queued_again
-from accounting.sacct import Answer, known_fields, query_sacct
+from accounting.sacct import Answer, ended_bytes, known_fields, query_sacct
 from accounting.sacct_records import Metering, read_answer
 from accounting.slurmdbd import read_database
 from accounting.spools import ingest_spools, ingest_users_gpu_use
@@ -47,7 +47,7 @@ from accounting.store.records import (
     write_rows,
 )
 from accounting.window_marks import read_before_s
-from accounting.windows import DAY_S, Fetched, Source, through_windows
+from accounting.windows import DAY_S, Fetched, Pace, Source, through_windows
 
 SACCT = "sacct"
 LATELY_S = DAY_S
@@ -110,11 +110,12 @@ def ingest(
     progress: Callable[[float], None] = lambda _done: None,
     source: Source | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    pace: Pace | None = None,
 ) -> IngestReport:
     """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
 
     `source` answers for a window: as the settings say, where none is given. Before each window `stopped` is asked
-    whether to leave what is left to the next run.
+    whether to leave what is left to the next run. Who ingests again and again keeps one `pace`.
     """
     run = Run(settings, now_s)
     fetch = source or source_of(settings, now_s)
@@ -139,7 +140,7 @@ def ingest(
                 write_rows(connection, schema.windows, [mark])
         progress((end_s - begin_s) / (now_s - begin_s))
 
-    through_windows(fetch, begin_s, now_s, take, stopped)
+    through_windows(fetch, begin_s, now_s, take, stopped, pace)
     ingest_users_gpu_use(engine, run)
     return run.report
 
@@ -197,7 +198,8 @@ def sacct_source(settings: IngestSettings) -> Source:
 def fetched_answer(answer: Answer, until_s: int, metering: Metering) -> Fetched:
     """Return what sacct answered about a window that ends at `until_s`."""
     return Fetched(
-        size_bytes=len(answer.figures), records=lambda known: read_answer(answer, until_s, metering, known)
+        size_bytes=ended_bytes(answer.figures),
+        records=lambda known: read_answer(answer, until_s, metering, known),
     )
 
 

@@ -10,15 +10,17 @@ from accounting.errors import LateAnswerError
 from accounting.frames import Ints, Records
 
 DAY_S, HOUR_S = 86400, 3600
-# Windows are made so long that sacct's answer, which is held in memory, has some such size: 100,000 jobs.
-WINDOW_BYTES = 64 * 1024**2
-SHORTEST_S = 60
+# Windows are made so long that as much of sacct's answer, which is held in memory, is of what has ended: some 12,000
+# jobs with their steps. What they are read into takes ten times as much.
+WINDOW_BYTES = 8 * 1024**2
+# The first is so long: nothing is known yet of how many jobs it holds.
+FIRST_S, SHORTEST_S = 2 * HOUR_S, 60
 # An answer that does not come in time costs minutes: after it much less is asked for.
 LATE_SHARE = 24
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source has about a window: its size, and its records but for those whose digests are known.
+    """What a source has about a window: how much has ended, and its records but for those whose digests are known.
 
     The source may be asked again for each part of the records, and take minutes: outside any transaction.
     """
@@ -33,17 +35,28 @@ Source = Callable[[int, int], Fetched]
 Take = Callable[[Fetched, int, int], None]
 
 
+class Pace(msgspec.Struct):
+    """How long the next window is. Who asks again and again keeps one, and so what answers have told."""
+
+    span_s: int = FIRST_S
+
+
 def through_windows(
-    source: Source, begin_s: int, until_s: int, take: Take, stopped: Callable[[], bool] = lambda: False
+    source: Source,
+    begin_s: int,
+    until_s: int,
+    take: Take,
+    stopped: Callable[[], bool] = lambda: False,
+    pace: Pace | None = None,
 ) -> None:
     """Ask about the time from `begin_s` until `until_s` (unix seconds), and hand each answer on to `take`.
 
     What does not come in time is asked for in shorter windows, also where `take` had begun with it; LateAnswerError
     where the shortest does not come either. Before each window `stopped` is asked whether to leave what is left.
     """
-    span_s, longest_s = first_span_s(until_s - begin_s), DAY_S
+    pace, longest_s = pace or Pace(), DAY_S
     while begin_s < until_s and not stopped():
-        end_s = min(begin_s + span_s, until_s)
+        end_s = min(begin_s + pace.span_s, until_s)
         try:
             fetched = source(begin_s, end_s)
             take(fetched, begin_s, end_s)
@@ -51,18 +64,19 @@ def through_windows(
             if end_s - begin_s <= SHORTEST_S:
                 raise
             longest_s = (end_s - begin_s) // 2
-            span_s = max(SHORTEST_S, (end_s - begin_s) // LATE_SHARE)
+            pace.span_s = max(SHORTEST_S, (end_s - begin_s) // LATE_SHARE)
             continue
-        begin_s, span_s = end_s, min(next_span_s(span_s, fetched.size_bytes), longest_s)
+        pace.span_s = min(next_span_s(pace.span_s, end_s - begin_s, fetched.size_bytes), longest_s)
+        begin_s = end_s
 
 
-def first_span_s(ahead_s: int) -> int:
-    """Return the length of the first window: nothing is known yet of how many jobs a long way back holds."""
-    return HOUR_S if ahead_s > DAY_S else DAY_S
+def next_span_s(span_s: int, asked_s: int, answer_bytes: int) -> int:
+    """Return the length of the next window after one with an answer of so many bytes: from a minute to a day.
 
-
-def next_span_s(span_s: int, answer_bytes: int) -> int:
-    """Return the length of the next window after one with an answer of so many bytes: from a minute to a day."""
+    So long was what was asked about; `span_s`, which is longer, what was to be asked about had there been as much.
+    """
     if answer_bytes > WINDOW_BYTES:
-        return max(SHORTEST_S, span_s // 2)
-    return min(DAY_S, span_s * 2) if answer_bytes < WINDOW_BYTES // 2 else span_s
+        return max(SHORTEST_S, asked_s // 2)
+    return (
+        min(DAY_S, max(span_s, asked_s * 2)) if answer_bytes < WINDOW_BYTES // 2 else max(SHORTEST_S, asked_s)
+    )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from accounting.ingest import IngestReport, IngestSettings
+    from accounting.windows import Pace
 
 # Most records arrive in seconds. All of `accounting.overlap_s` is read again as often as that is long.
 NARROW_S = 120
@@ -31,14 +32,16 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
 
     A round that fails is said once, and the next one reads what it has left; so does the next run after a stop.
     """
+    from accounting.windows import Pace
+
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    failures, wide_s = SaidOnce(), 0.0
+    failures, wide_s, pace = SaidOnce(), 0.0, Pace()
     while not stop.is_set():
         is_wide = time.monotonic() >= wide_s
         try:
-            report = _round(engine, settings, stop.is_set, is_wide=is_wide)
+            report = _round(engine, settings, stop.is_set, pace, is_wide=is_wide)
         except RightsizerError as error:
             if failures.is_new(str(error)):
                 note(f"this round failed, the next one tries again: {error}")
@@ -54,14 +57,14 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
 
 
 def _round(
-    engine: Engine, settings: IngestSettings, stopped: Callable[[], bool], *, is_wide: bool
+    engine: Engine, settings: IngestSettings, stopped: Callable[[], bool], pace: Pace, *, is_wide: bool
 ) -> IngestReport:
     from accounting.ingest import ingest
 
     overlap_s = settings.overlap_s if is_wide else min(settings.overlap_s, NARROW_S)
     try:
         narrowed = msgspec.structs.replace(settings, overlap_s=overlap_s)
-        return ingest(engine, narrowed, int(time.time()), stopped=stopped)
+        return ingest(engine, narrowed, int(time.time()), stopped=stopped, pace=pace)
     finally:
         # A connection that is kept grows by all that it has read of the store, up to SQLite's cache_size.
         engine.dispose()

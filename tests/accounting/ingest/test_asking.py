@@ -25,7 +25,7 @@ from accounting.store.records import (
     write_quarantine,
     write_rows,
 )
-from accounting.windows import HOUR_S, SHORTEST_S, Fetched, Source
+from accounting.windows import FIRST_S, HOUR_S, SHORTEST_S, Fetched, Source
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import DAY_S, DRAWN, T0, FakeSacct, SacctRow, answer_of, job_line, printed
 
@@ -74,7 +74,7 @@ def asked(store: Engine) -> Iterator[Asked]:
 
 def run_of(store: Engine, tmp_path: Path, source: Source, now_s: int = NOW_S) -> IngestReport:
     settings = settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path)
-    return ingest(store, msgspec.structs.replace(settings, first_days=1), now_s, source=source)
+    return ingest(store, settings, now_s, now_s - FIRST_S, source=source)
 
 
 def test_others_write_while_sacct_is_asked_for_names_that_came_late(

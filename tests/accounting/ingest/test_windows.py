@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.ingest import IngestSettings, starts_at
-from accounting.windows import WINDOW_BYTES, Fetched, next_span_s, through_windows
+from accounting.sacct import DELIMITER, ended_bytes
+from accounting.windows import FIRST_S, WINDOW_BYTES, Fetched, Pace, next_span_s, through_windows
 from tests.accounting.ingest.recorded import NOW_S
 from tests.builders import DAY_S
 
@@ -50,7 +51,39 @@ def test_windows_follow_each_other_up_to_now_and_are_a_day_at_most(
 
 
 def test_windows_grow_while_answers_are_small_and_shrink_where_they_are_large() -> None:
-    assert next_span_s(3600, 0) == 7200
-    assert next_span_s(DAY_S, 0) == DAY_S
-    assert next_span_s(DAY_S, WINDOW_BYTES + 1) == DAY_S // 2
-    assert next_span_s(60, WINDOW_BYTES + 1) == 60
+    assert next_span_s(3600, 3600, 0) == 7200
+    assert next_span_s(DAY_S, DAY_S, 0) == DAY_S
+    assert next_span_s(DAY_S, DAY_S, WINDOW_BYTES + 1) == DAY_S // 2
+    assert next_span_s(60, 60, WINDOW_BYTES + 1) == 60
+
+
+def test_less_was_asked_about_than_a_window_is_long() -> None:
+    # A small answer to a short question says nothing against a long one, and a large one all the more.
+    assert next_span_s(3600, 100, 0) == 3600
+    assert next_span_s(3600, 100, WINDOW_BYTES) == 100
+    assert next_span_s(3600, 1000, WINDOW_BYTES + 1) == 500
+    assert next_span_s(3600, 1, WINDOW_BYTES) == 60
+
+
+def test_who_goes_on_keeps_to_what_answers_have_told() -> None:
+    pace, asked_s = Pace(), list[int]()
+    answer = Fetched(size_bytes=WINDOW_BYTES + 1, records=lambda _known: ())
+
+    def take(_answer: Fetched, begin_s: int, end_s: int) -> None:
+        asked_s.append(end_s - begin_s)
+
+    for _ in range(2):
+        through_windows(lambda *_: answer, NOW_S - FIRST_S, NOW_S, take, pace=pace)
+    assert asked_s[:3] == [FIRST_S, FIRST_S // 2, FIRST_S // 4]
+
+
+def test_what_waits_or_runs_makes_no_window_shorter() -> None:
+    def line(*ends: str) -> bytes:
+        return DELIMITER.join(("4711", *ends, "x" * 200)).encode() + b"\n"
+
+    waits, runs, ended = line("Unknown", "Unknown"), line("17", "Unknown"), line("17", "18")
+    assert ended_bytes(ended * 5) == len(ended) * 5
+    assert ended_bytes(waits * 5_000 + runs * 5_000) == 0
+    mixed = ended_bytes(ended * 100 + waits * 300)
+    assert 0.9 * len(ended) * 100 < mixed < 1.1 * len(ended) * 100
+    assert ended_bytes(b"") == 0
