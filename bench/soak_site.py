@@ -257,12 +257,15 @@ class Faults:
         self.began_s: list[tuple[float, str]] = []
         self.failed: list[str] = []
 
-    def rows(self, failed_s: Sequence[float]) -> list[dict[str, object]]:
-        """Return how often each fault was made, and how many of the submissions that failed (unix) came after it."""
+    def before(self, moments_s: Sequence[float]) -> Counter[str]:
+        """Return how many of some moments (unix) came after which fault."""
+        return Counter(self._latest(moment_s) for moment_s in moments_s)
+
+    def rows(self, after: Counter[str]) -> list[dict[str, object]]:
+        """Return how often each fault was made, and how many submissions after it got no answer."""
         times = Counter(name for _, name in self.began_s)
-        after = Counter(self._latest(moment_s) for moment_s in failed_s)
         names = [fault.__name__ for fault in self._all] + ([BEFORE] if after[BEFORE] else [])
-        return [{"fault": name, "times": times[name], "failed after it": after[name]} for name in names]
+        return [{"fault": name, "times": times[name], "no answer after it": after[name]} for name in names]
 
     def _latest(self, moment_s: float) -> str:
         found = bisect.bisect(self.began_s, (moment_s, ""))
