@@ -72,7 +72,14 @@ class Site:
         return read_facts(self.facts_folder, self.jobs[name], attempt)
 
     def at_work(self, name: str) -> bool:
-        """Whether a worker of a job still runs, whatever Slurm thinks of it."""
+        """Whether a worker of a job still runs, or its slurmstepd, whatever slurmctld thinks of it.
+
+        The latter goes last, seen up to three seconds later without cgroups; until then its node calls another run of
+        the job a duplicate, and is drained. Its socket tells.
+        """
+        state, job = self.sandbox.layout.state, self.jobs[name]
+        if any(any(state.glob(f"slurmd-{node}/{node}_{job}.*")) for node in self.sandbox.manifest.nodes):
+            return True
         pids = (file.stem.rpartition("-")[2] for file in self.facts_folder.glob(f"{self.jobs[name]}-*.json"))
         return any(Path("/proc", pid).exists() for pid in pids)
 
