@@ -43,6 +43,10 @@ _ASKED = {
 }
 # What a decision and a token of the same job have in common.
 AMOUNTS = tuple(_ASKED.values())
+_WORDS_OF = {
+    kind: tuple((word, field) for word, field in _ASKED.items() if field in kind.__struct_fields__)
+    for kind in (JobRequest, Grant)
+}
 # Slurm counts in 32 bits, and the two highest numbers say that there is none; memory fits into 63 bits of bytes. These
 # bound a job's totals as well: a number that Slurm cannot hold was not written by us.
 _MOST_COUNT, _MOST_MIB = 2**32 - 3, 2**43 - 1
@@ -102,8 +106,8 @@ def format_token(decision: Decision) -> str:
 
 
 def _amounts(source: JobRequest | Grant) -> str:
-    values = ((word, getattr(source, field, None)) for word, field in _ASKED.items())
-    return ",".join(f"{word}:{value}" for word, value in values if value is not None)
+    values = [(word, getattr(source, field)) for word, field in _WORDS_OF[type(source)]]
+    return ",".join([f"{word}:{value}" for word, value in values if value is not None])
 
 
 def find_token(comment: str) -> Token | None:

@@ -5,9 +5,10 @@ It is worked out once for all requests that the same jobs stand for: a submissio
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -237,6 +238,8 @@ class Evidence:
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
         self._gpus: tuple[PastGpus | None] | None = None
+        # What the chains (models/demand/chain.py) have worked out of them, for requests that they cannot tell apart.
+        self.worked_out: dict[object, Any] = {}
 
     def use(self, dimension: Learned) -> PastUse | None:
         """Return what they used of a dimension; None where it is known of none."""
@@ -251,8 +254,14 @@ class Evidence:
             self._gpus = (past_gpus(self.jobs),)
         return self._gpus[0]
 
-    def describe(self) -> str:
-        """Return in words whose jobs they are, and how their input compares where that tells them from others."""
+    @functools.cached_property
+    def gpu_sources(self) -> str:
+        """The meters that tell of their GPUs, joined by `+`; '' where none does."""
+        return "+".join(sorted({job.gpu_source for job in self.jobs if job.gpu_source}))
+
+    @functools.cached_property
+    def words(self) -> str:
+        """Whose jobs they are, and how their input compares where that tells them from others."""
         words = describe_family(self.family)
         inputs = [job.input_mib for job in self.jobs if job.input_mib is not None]
         if self.input_mib is None or not inputs:

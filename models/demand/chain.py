@@ -15,7 +15,7 @@ Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal
 
 import msgspec
@@ -29,6 +29,9 @@ from models.history import Habit
 
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
+
+# More different estimates of the same jobs than this are not remembered at a time.
+MOST_WORKED_OUT = 64
 
 Stage = Literal["history", "tail", "growth", "threads", "margin", "whole"]
 GrowthModel = Callable[[Sequence[float]], float]
@@ -73,7 +76,8 @@ def demand_chain(
     dimension: Learned, growth: Growth | None, margin: float, enough: int, most_failures: float
 ) -> Estimator:
     """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
-    return with_evidence(demand_stages(dimension, growth, margin, most_failures)["whole"], enough)
+    whole = demand_stages(dimension, growth, margin, most_failures)["whole"]
+    return once(with_evidence(whole, enough), dimension, has_growth=growth is not None)
 
 
 def demand_stages(
@@ -212,3 +216,35 @@ def with_evidence(inner: Estimator, enough: int) -> Estimator:
         return base if base is not None and base.jobs >= enough else None
 
     return estimate
+
+
+def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:
+    """Work an estimate out once for all requests of the same family that the chain cannot tell apart."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        known, seen = sight.evidence.worked_out, (inner, *seen_of(sight, dimension, has_growth=has_growth))
+        if seen not in known:
+            if len(known) >= MOST_WORKED_OUT:
+                known.clear()
+            known[seen] = inner(sight)
+        found: Estimate | None = known[seen]
+        return found
+
+    return estimate
+
+
+def seen_of(sight: Sight, dimension: Learned, *, has_growth: bool) -> tuple[Hashable, ...]:
+    """Return all that the chain of a dimension sees of a sight but its evidence; a growth model sees the most."""
+    request, past = sight.request, sight.evidence.use(dimension)
+    asked = asked_of(request, dimension)
+    if past is None or not has_growth or not is_settled(past):
+        return (asked,)
+    return (
+        asked,
+        request.user,
+        request.num_tasks,
+        request.cpus,
+        request.gpus,
+        request.wall_s,
+        sight.user_habit,
+    )

@@ -126,7 +126,7 @@ def explain_dimension(
         grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
     return Explained(
         dimension=dimension,
-        basis=sight.evidence.describe(),
+        basis=sight.evidence.words,
         enough=past.complete >= settings.min_evidence,
         jobs=past.count,
         streak=past.streak,
@@ -236,7 +236,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         return None
     return Explained(
         dimension="gpus",
-        basis=sight.evidence.describe(),
+        basis=sight.evidence.words,
         enough=estimate.jobs >= predictor.settings.enough_metered,
         jobs=estimate.jobs,
         streak=None,

@@ -93,13 +93,13 @@ class Predictor:
         cores = self._cores(sight)
         return Prediction(
             model=self.model,
-            basis=f"{seen} earlier {evidence.describe()}",
+            basis=f"{seen} earlier {evidence.words}",
             jobs_seen=seen,
             memory=self._memory(sight),
             cores=cores,
             fewest_cpus=self.fewest_cpus(sight, cores),
             gpus=self._gpus(sight),
-            gpu_source="+".join(sorted({job.gpu_source for job in evidence.jobs if job.gpu_source})),
+            gpu_source=evidence.gpu_sources,
         )
 
     def fewest_cpus(self, sight: Sight, cores: Estimate | None) -> float | None:
@@ -127,7 +127,7 @@ class Predictor:
         if evidence is None:
             return None
         found = self._wide_wall(Sight(request, evidence, self._history.user_habit(request)))
-        return None if found is None else (found, evidence.describe())
+        return None if found is None else (found, evidence.words)
 
     def gpu_mem_mib(self, request: JobRequest) -> Estimate | None:
         """Return the MiB that the job will use of any one GPU; None without enough evidence.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +19,9 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 0
     gpus: int = 0
     mem_mib: int = 0
+
+
+NO_MINIMUM = Minimum()
 
 
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +84,12 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""
         names = [request.qos, *(partition.qos for partition in self.partitions_of(request))]
         least = [self.qos_minimums[name] for name in names if name in self.qos_minimums]
+        if not least:
+            return NO_MINIMUM
         return Minimum(
-            cpus=max((one.cpus for one in least), default=0),
-            gpus=max((one.gpus for one in least), default=0),
-            mem_mib=max((one.mem_mib for one in least), default=0),
+            cpus=max(one.cpus for one in least),
+            gpus=max(one.gpus for one in least),
+            mem_mib=max(one.mem_mib for one in least),
         )
 
     def memory_for(self, request: JobRequest) -> MemoryTerms | None:
@@ -95,16 +100,21 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         if self.memory is None:
             return None
         terms = [partition.memory for partition in self.partitions_of(request)]
-        strict = MemoryTerms(
-            max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
-            default_per_cpu_mib=_least_set([one.default_per_cpu_mib for one in terms]),
-            default_per_node_mib=max(one.default_per_node_mib for one in terms),
-            default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),
-            default_cpus_per_gpu=max(one.default_cpus_per_gpu for one in terms),
-        )
+        strict = terms[0] if len(terms) == 1 else strictest(terms)
         if strict.max_per_cpu_mib and not strict.default_per_cpu_mib and not strict.default_per_node_mib:
             return msgspec.structs.replace(strict, default_per_node_mib=WHOLE_NODE_MIB)
         return strict
+
+
+def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
+    """Return terms that keep all of these, of which there is one at least."""
+    return MemoryTerms(
+        max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
+        default_per_cpu_mib=_least_set([one.default_per_cpu_mib for one in terms]),
+        default_per_node_mib=max(one.default_per_node_mib for one in terms),
+        default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),
+        default_cpus_per_gpu=max(one.default_cpus_per_gpu for one in terms),
+    )
 
 
 def _least_set(values: list[int]) -> int:

@@ -41,7 +41,7 @@ def terms_for(request: JobRequest, config: Config, facts: SiteFacts) -> Terms:
     brake = brake_on(request, facts.partition_names(request), facts.brakes)
     return Terms(
         mode=(rule.mode or config.mode) if enrolled and brake is None else "observe",
-        limits=limits_of(msgspec.structs.replace(config.policy, **_changes(rule))),
+        limits=limits_under(config.policy, rule),
         rule="" if rule is EVERYTHING else rule.name,
         enrolled=enrolled,
         brake=brake,
@@ -83,12 +83,14 @@ def _lot(request: JobRequest, drawn_for: str) -> int:
     return int.from_bytes(hashlib.sha256(family.encode()).digest()[:8], "big")
 
 
-def _changes(rule: Rule) -> dict[str, object]:
-    own = msgspec.structs.asdict(rule)
-    return {name: own[name] for name in Policy.__struct_fields__ if own.get(name) is not None}
-
-
 @functools.cache
+def limits_under(policy: Policy, rule: Rule) -> Limits:
+    """Return the site's bounds for a job that falls under a rule."""
+    own = msgspec.structs.asdict(rule)
+    changes = {name: own[name] for name in Policy.__struct_fields__ if own.get(name) is not None}
+    return limits_of(msgspec.structs.replace(policy, **changes))
+
+
 def limits_of(policy: Policy) -> Limits:
     """Return the site's bounds as the sizing rules take them; what only Slurm knows is not among them."""
     own = msgspec.structs.asdict(policy)

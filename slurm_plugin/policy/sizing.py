@@ -83,9 +83,19 @@ def size(
     )
 
 
-def _in_kind(request: JobRequest, kinds: tuple[str, ...], value: int | None) -> dict[str, int | None]:
-    """Return a grant's field for the kind that the user used."""
-    return {kind: value for kind in kinds if getattr(request, kind) is not None}
+def _asked(request: JobRequest, kinds: tuple[str, ...]) -> tuple[str, int] | None:
+    """Return the kind that the user used, and what he asked for; None where he used none."""
+    for kind in kinds:
+        amount: int | None = getattr(request, kind)
+        if amount is not None:
+            return kind, amount
+    return None
+
+
+def _in_kind(request: JobRequest, kinds: tuple[str, ...], value: int | None) -> dict[str, int]:
+    """Return a grant's field for the kind that the user used; none where there is nothing to grant."""
+    asked = None if value is None else _asked(request, kinds)
+    return {} if value is None or asked is None else {asked[0]: value}
 
 
 def _kept_or(kept: Mapping[Dimension, str], dimension: Dimension, choice: Choice) -> Choice:
@@ -165,9 +175,10 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
 
     A busy GPU may be any node's or task's, so each node or task is left as many as were busy in all.
     """
-    asked = next((getattr(request, kind) for kind in GPU_KINDS if getattr(request, kind) is not None), None)
-    if asked is None:
+    found = _asked(request, GPU_KINDS)
+    if found is None:
         return None, NOT_ASKED
+    asked = found[1]
     if prediction.gpus is None:
         return None, "no metered job like it" if not prediction.gpu_source else NO_EVIDENCE
     carried = 1
@@ -188,11 +199,10 @@ def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, li
 
     `fewer` is the request with its CPUs and GPUs already cut: those that are left carry what is needed.
     """
-    asked_mib = next(
-        (getattr(request, kind) for kind in MEMORY_KINDS if getattr(request, kind) is not None), None
-    )
-    if asked_mib is None:
+    found = _asked(request, MEMORY_KINDS)
+    if found is None:
         return None, NOT_ASKED
+    asked_mib = found[1]
     if need_mib is None:
         return None, NO_EVIDENCE
     carriers = 1

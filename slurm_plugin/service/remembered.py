@@ -80,7 +80,8 @@ class Remembered:
         return msgspec.structs.replace(known.answer, decision=decision)
 
     def _keep(self, seen: Seen, known: Known) -> None:
+        # Behind all others, also where an old answer holds no more.
+        self._answers.pop(seen, None)
         self._answers[seen] = known
-        self._answers.move_to_end(seen)
         if len(self._answers) > self._most:
             self._answers.popitem(last=False)

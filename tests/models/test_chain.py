@@ -1,6 +1,7 @@
 """The whole of a prediction: history, growth, margin, evidence."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demand.chain import SETTLED_JOBS, Estimator, Growth, Sight, demand_chain, gpu_chain
+from models.demand.chain import (
+    MOST_WORKED_OUT,
+    SETTLED_JOBS,
+    Estimator,
+    Growth,
+    Sight,
+    demand_chain,
+    gpu_chain,
+)
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.threads import without_excess
 from models.evidence import KILLED_BUMP, Evidence, Learned, PastJob, past_use
@@ -57,6 +66,42 @@ def test_memory_is_never_predicted_below_what_was_used_once(
     assert estimate.upper >= max(used) * (1 + margin) * (1 - 1e-9)
     assert min(used) <= estimate.likely <= max(used)
     assert estimate.jobs == len(used)
+
+
+def told_by_all(features: Sequence[float]) -> float:
+    """Return a growth that is another one wherever any feature is."""
+    return sum(place * value for place, value in enumerate(features, 1) if not math.isnan(value)) / 1e4
+
+
+@pytest.mark.parametrize("jobs", [settled()[:5], settled()], ids=["few", "settled"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user": "bob"}, {"num_tasks": 2, "cpus_per_task": 4}, {"cpus_per_task": 3}, {"mem_per_node_mib": 900},
+        {"gpus_per_node": 2}, {"wall_s": 60}, {},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_estimate_that_is_remembered_is_the_one_that_would_be_made(
+    changes: dict[str, Any], jobs: list[PastJob]
+) -> None:
+    one, other = KNOWN, msgspec.structs.replace(KNOWN, **changes)
+    habit, other_habit = Habit(-1.0, -1.0), Habit(-1.0, -1.0) if changes else Habit(-2.0, -2.0)
+    growth, evidence = Growth(told_by_all, 0.0, frozenset({"bob"})), sight(*jobs).evidence
+    for dimension in ("memory", "cores", "wall"):
+        estimate = chain(dimension, growth)
+        before = estimate(Sight(one, evidence, habit))
+        fresh = estimate(Sight(other, sight(*jobs).evidence, other_habit))
+        assert estimate(Sight(other, evidence, other_habit)) == fresh
+        assert estimate(Sight(one, evidence, habit)) == before
+        assert fresh != before or dimension != "memory" or len(jobs) < SETTLED_JOBS, "a growth model sees it"
+
+
+def test_estimates_that_are_remembered_are_bounded() -> None:
+    seen, estimate = sight(*settled()), chain("memory", Growth(lambda _: 0.0, 0.0))
+    for wall_s in range(3 * MOST_WORKED_OUT):
+        estimate(Sight(msgspec.structs.replace(KNOWN, wall_s=wall_s), seen.evidence, seen.user_habit))
+    assert 0 < len(seen.evidence.worked_out) <= MOST_WORKED_OUT
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=12))
