@@ -161,7 +161,8 @@ def ingest(
 
 def _coming_forward(before: str, after: str) -> None:
     note(
-        f"bringing the store forward from schema {before} to {after}: let it end; what is cut off goes on in the next run"
+        f"bringing the store forward from schema {before} to {after}; "
+        "let it end: where that is cut off, the next run goes on"
     )
 
 

@@ -33,7 +33,11 @@ def service(seen: Seen) -> Judged:
 def _socket(one: SocketSeen) -> Judged:
     if one.older:
         what = f"{one.path} answers, but began before what is installed now: it is still the older version"
-        return "warning", what, f"systemctl restart {one.unit}, and whatever else of ours runs on (docs/upgrading.md)"
+        return (
+            "warning",
+            what,
+            f"systemctl restart {one.unit}, and whatever else of ours runs on (docs/upgrading.md)",
+        )
     start = f"start `{one.command}` (systemctl restart {one.unit}), and see its log"
     fixes: dict[Answer, tuple[State, str]] = {
         "answers": ("ok", ""),
