@@ -10,7 +10,7 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,16 +48,29 @@ _MIGRATING = threading.Lock()
 _ADVISORY_LOCK = 7_163_874_112_004  # of this program, within one PostgreSQL database
 
 
-def open_store(url: str, *, create: bool = False) -> Engine:
+def open_store(
+    url: str, *, create: bool = False, tell: Callable[[str, str], None] = lambda _before, _after: None
+) -> Engine:
     """Return an engine on the store at `url`, whose schema is this program's.
 
-    With `create` an empty or missing database becomes a store, and an older schema is brought forward; without it
-    nothing is changed, and these are StoreErrors, as is a database that is broken, unreachable, not ours, or of a newer
-    schema in any case.
+    With `create` an empty or missing database becomes a store, and an older schema is brought forward, of which `tell`
+    hears beforehand (from which, to which); without it nothing is changed, and these are StoreErrors, as is a database
+    that is broken, unreachable, not ours, or of a newer schema in any case.
     """
-    engine = _engine(url, create=create)
+    return _opened(_engine(url, create=create), lambda engine: _settle_schema(engine, tell, create=create))
+
+
+def open_to_take_back(url: str) -> Engine:
+    """Return an engine on a store of this or an older schema, which stays as it is; StoreError for all else.
+
+    A store that was being taken back when that was cut off has come to some schema between.
+    """
+    return _opened(_engine(url, create=False), _look_at_schema)
+
+
+def _opened(engine: Engine, settle: Callable[[Engine], None]) -> Engine:
     try:
-        _settle_schema(engine, create=create)
+        settle(engine)
     except StoreError:
         engine.dispose()
         raise
@@ -223,9 +236,20 @@ def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
         cursor.execute(f"SET NAMES utf8mb4 COLLATE {COLLATION}")
 
 
-def _settle_schema(engine: Engine, *, create: bool) -> None:
+def migrations() -> AlembicConfig:
+    """Return what Alembic needs to know of our migrations, but for the connection."""
     config = AlembicConfig()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config
+
+
+def _look_at_schema(engine: Engine) -> None:
+    with engine.connect() as connection:
+        _is_current(connection, ScriptDirectory.from_config(migrations()), create=False)
+
+
+def _settle_schema(engine: Engine, tell: Callable[[str, str], None], *, create: bool) -> None:
+    config = migrations()
     scripts = ScriptDirectory.from_config(config)
     with engine.connect() as connection:
         if _is_current(connection, scripts, create=create):
@@ -241,6 +265,9 @@ def _settle_schema(engine: Engine, *, create: bool) -> None:
             connection.connection.cursor().execute("PRAGMA journal_mode=WAL")
     with writing(engine) as connection:
         if not _is_current(connection, scripts, create=create):  # nobody else was faster
+            before = MigrationContext.configure(connection).get_current_revision()
+            if before is not None:
+                tell(before, scripts.get_current_head() or "")
             config.attributes["connection"] = connection
             with _MIGRATING:
                 command.upgrade(config, "head")

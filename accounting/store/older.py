@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from alembic import command
-from alembic.config import Config as AlembicConfig
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine
 
 from accounting.errors import StoreError
-from accounting.store.database import writing
+from accounting.store.database import migrations, writing
 
 # What came before it cannot be had back: names that differed in case alone are two since, and GPUs have instances.
 OLDEST = "0002"
@@ -23,8 +20,7 @@ def take_back(engine: Engine, revision: str, *, apply: bool) -> str:
     What the newer schemas alone hold is lost. StoreError for a schema that is not known, newer than the store's, or too
     old.
     """
-    config = AlembicConfig()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config = migrations()
     known = sorted(script.revision for script in ScriptDirectory.from_config(config).walk_revisions())
     with engine.connect() as connection:
         current = MigrationContext.configure(connection).get_current_revision() or ""

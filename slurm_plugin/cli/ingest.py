@@ -134,7 +134,7 @@ def ingest(
         DumpSettings(now_s=now_s, zone=dump_zone(zone), cluster=cluster, gpu_tres=gpu_tres) if files else None
     )
     all_whole = True
-    engine = open_store(store_url(config), create=True)
+    engine = open_store(store_url(config), create=not quarantined, tell=_coming_forward)
     try:
         if quarantined:
             show_quarantine(engine, output_format)
@@ -157,6 +157,13 @@ def ingest(
         engine.dispose()
     if not all_whole:
         sys.exit(EXIT_PROBLEMS)
+
+
+def _coming_forward(before: str, after: str) -> None:
+    note(
+        f"bringing the store forward from schema {before} to {after}; "
+        "let it end: where that is cut off, the next run goes on"
+    )
 
 
 def settings_of(config: Config, key_file: Path | None) -> IngestSettings:

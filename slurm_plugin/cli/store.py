@@ -26,17 +26,18 @@ def store_group() -> None:
 def downgrade(revision: str, apply: bool, config_file: str | None) -> None:
     """Take the store back to an older schema, so that an older version of this program can open it.
 
-    What only newer schemas hold is lost. Stop whatever ingests first, or the next ingest brings it forward again.
+    What only newer schemas hold is lost. Stop whatever ingests first, or the next ingest brings it forward again. Where
+    it was cut off, say it once more.
 
     \b
     Example:
       rightsizer store downgrade 0003
       rightsizer store downgrade 0003 --apply
     """
-    from accounting.store.database import open_store
+    from accounting.store.database import open_to_take_back
     from accounting.store.older import take_back
 
-    engine = open_store(store_url(load_config(config_file)))
+    engine = open_to_take_back(store_url(load_config(config_file)))
     try:
         before = take_back(engine, revision, apply=apply)
     finally:

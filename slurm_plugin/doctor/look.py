@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -19,14 +17,13 @@ from slurm_plugin.doctor.look_audit import look_at_chains, look_at_recovery
 from slurm_plugin.doctor.look_brakes import look_at_brakes
 from slurm_plugin.doctor.look_disk import look_at_disks, look_at_owners
 from slurm_plugin.doctor.look_installation import look_at_limits, look_at_paths, look_at_slurm, look_at_units
+from slurm_plugin.doctor.look_sockets import look_at_sockets
 from slurm_plugin.doctor.seen import (
-    Answer,
     CardPart,
     Complaint,
     JournalSeen,
     ModelSeen,
     Seen,
-    SocketSeen,
     StoreSeen,
     SwitchSeen,
     TrainingSeen,
@@ -35,17 +32,6 @@ from slurm_plugin.secret_urls import store_url
 from slurm_plugin.switches import switches
 
 Found = TypeVar("Found")
-
-ANSWERS: dict[int, Answer] = {
-    0: "answers",
-    errno.ENOENT: "is not there",
-    errno.ENOTDIR: "is not there",
-    errno.ENOTSOCK: "is no socket",
-    # Its queue is full: whoever listens is busy or stuck.
-    errno.EAGAIN: "is full",
-    errno.EACCES: "is not ours to ask",
-    errno.EPERM: "is not ours to ask",
-}
 
 
 def look(config: Config, configuration: str, now_s: float, config_file: str | None = None) -> Seen:
@@ -60,7 +46,7 @@ def look(config: Config, configuration: str, now_s: float, config_file: str | No
         now_s=now_s,
         configuration=configuration,
         switches=tuple(SwitchSeen(str(path), _exists(path)) for path in switches(config)),
-        sockets=_sockets(config),
+        sockets=look_at_sockets(config),
         slurm=slurm,
         limits=look_at_limits(config),
         units=_or_complaint(look_at_units),
@@ -104,26 +90,6 @@ def _exists(path: Path) -> bool | None:
     except OSError:
         return None
     return True
-
-
-def _sockets(config: Config) -> tuple[SocketSeen, ...]:
-    asked = [(config.service.socket, "rightsizer serve", "rightsizer")]
-    if config.client.socket:
-        asked.append((config.client.socket, "rightsizer serve --clients", "rightsizer-clients"))
-    return tuple(SocketSeen(path, _answer(Path(path)), command, unit) for path, command, unit in asked)
-
-
-def _answer(path: Path) -> Answer:
-    """Connect and ask nothing."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            refused = probe.connect_ex(str(path))
-        except OSError:  # a path that is longer than a socket's may be
-            return "is not there"
-    if refused == errno.ECONNREFUSED and not path.is_socket():
-        return "is no socket"
-    return ANSWERS.get(refused, "is dead")
 
 
 def _model(config: Config) -> ModelSeen:

@@ -29,12 +29,16 @@ class SwitchSeen(msgspec.Struct, frozen=True):
 
 
 class SocketSeen(msgspec.Struct, frozen=True):
-    """A socket, and what came of connecting to it; `command`, of the systemd `unit`, is what answers there."""
+    """A socket, and what came of connecting to it; `command`, of the systemd `unit`, is what answers there.
+
+    `older` is whether that began before what is installed now was installed.
+    """
 
     path: str
     answer: Answer
     command: str
     unit: str
+    older: bool = False
 
 
 class ModelSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,11 +26,18 @@ def kill_switch(seen: Seen) -> Judged:
 
 
 def service(seen: Seen) -> Judged:
-    """Whether the services answer on their sockets; of several the worst."""
+    """Whether the services answer on their sockets, and are what is installed; of several the worst."""
     return max((_socket(one) for one in seen.sockets), key=lambda judged: BAD.index(judged[0]))
 
 
 def _socket(one: SocketSeen) -> Judged:
+    if one.older:
+        what = f"{one.path} answers, but began before what is installed now: it is still the older version"
+        return (
+            "warning",
+            what,
+            f"systemctl restart {one.unit}, and whatever else of ours runs on (docs/upgrading.md)",
+        )
     start = f"start `{one.command}` (systemctl restart {one.unit}), and see its log"
     fixes: dict[Answer, tuple[State, str]] = {
         "answers": ("ok", ""),

@@ -21,9 +21,17 @@ _PEER = struct.Struct("3i")  # pid, uid, gid
 
 def peer_uid(connection: socket.socket) -> int:
     """Return the uid of the process at the other end of a Unix socket, as it was when that one connected."""
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    uid: int = _PEER.unpack(peer)[1]
-    return uid
+    return _peer(connection)[1]
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Return the process at the other end of a Unix socket; for one that was connected to, who listens there."""
+    return _peer(connection)[0]
+
+
+def _peer(connection: socket.socket) -> tuple[int, int, int]:
+    pid, uid, gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return pid, uid, gid
 
 
 class Peers:

@@ -15,7 +15,7 @@ from sqlalchemy.schema import MetaData
 import accounting.store.database as database
 from accounting.errors import StoreError
 from accounting.store import schema
-from accounting.store.database import open_store, writing
+from accounting.store.database import open_store, open_to_take_back, writing
 from accounting.store.older import take_back
 from accounting.store.records import (
     read_attempts,
@@ -272,6 +272,72 @@ def test_a_creation_that_was_cut_off_anywhere_goes_on(url: str, monkeypatch: pyt
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
     engine.dispose()
+
+
+def take_back_cut_off(url: str, revision: str, statement: int) -> bool:
+    """Take a store back, cut off at a statement; return whether it was."""
+    engine = open_to_take_back(url)
+    cut_off_at(engine, statement)
+    try:
+        take_back(engine, revision, apply=True)
+    except (CutOffError, StoreError) as error:
+        if "CutOffError" not in repr(error):
+            raise
+        return True
+    finally:
+        engine.dispose()
+    return False
+
+
+def test_a_way_back_that_was_cut_off_anywhere_goes_on(url: str) -> None:
+    """By the same command, whichever schema it has come to."""
+    engine = open_store(url, create=True)
+    read = {"file": "a.jsonl#1", "read_bytes": 7, "tail": "t"}
+    with engine.begin() as connection:
+        write_attempts(connection, past(20))
+        write_gpu_use(connection, [gpu_use(cluster="alpha")])
+        write_rows(connection, schema.windows, [{"source": "sacct", "cluster": "alpha", "read_until_s": 9}])
+        write_rows(connection, schema.journals, [read])
+    before = read_attempts(engine)
+    engine.dispose()
+    cut = 1
+    while take_back_cut_off(url, "0004", cut):
+        assert not take_back_cut_off(url, "0004", 0)
+        check_back(url)
+        forward = open_store(url, create=True)
+        assert read_attempts(forward) == before
+        forward.dispose()
+        cut += 1
+    assert cut > 10
+    check_back(url)
+
+
+def check_back(url: str) -> None:
+    """Check that a store has schema 0004, and still what was in it."""
+    engine = bare_engine(url)
+    with engine.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == "0004"
+        assert connection.execute(text("SELECT * FROM windows")).all() == [("sacct", 9)]
+        assert ("a.jsonl", 7) in connection.execute(text("SELECT file, read_bytes FROM journals")).all()
+        assert connection.execute(text("SELECT COUNT(*) FROM gpu_use")).scalar() == 1
+    assert "journal_links" not in inspect(engine).get_table_names()
+    engine.dispose()
+
+
+def test_a_store_that_comes_forward_says_so_and_a_new_one_or_a_current_one_does_not(tmp_path: Path) -> None:
+    said: list[tuple[str, str]] = []
+    url = f"sqlite:///{tmp_path}/store.db"
+
+    def tell(before: str, after: str) -> None:
+        said.append((before, after))
+
+    engine = open_store(url, create=True, tell=tell)
+    head = take_back(engine, "0004", apply=True)
+    engine.dispose()
+    assert not said
+    for _ in range(2):
+        open_store(url, create=True, tell=tell).dispose()
+    assert said == [("0004", head)]
 
 
 @pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)

@@ -8,6 +8,7 @@ import time
 import msgspec
 import pytest
 
+from slurm_plugin.doctor import look_sockets
 from slurm_plugin.doctor.checks import CHECKS, judge
 from slurm_plugin.doctor.finding import span
 from slurm_plugin.doctor.look import look
@@ -27,6 +28,22 @@ def test_a_whole_installation_has_nothing_wrong(whole: Installation) -> None:
     rows, code = whole.found()
     assert (states(rows), code) == (dict.fromkeys(CHECKS, "ok"), 0)
     assert str(whole.site.config_file) in rows["configuration"]["saw"]
+
+
+def test_a_service_that_began_before_this_version_was_installed_is_told(
+    whole: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.site.socket.unlink()
+    whole.site.serve()
+    installed = whole.site.folder / "installed.py"
+    installed.write_text("")
+    monkeypatch.setattr(look_sockets, "INSTALLED", installed)
+    service = whole.found()[0]["service"]
+    assert (service["state"], "still the older version" in service["saw"]) == ("warning", True)
+    assert "systemctl restart rightsizer" in service["fix"]
+    whole.site.stop_all()
+    whole.site.serve()
+    assert whole.found()[0]["service"]["state"] == "ok"
 
 
 def test_where_nothing_is_yet_everything_says_what_to_do(

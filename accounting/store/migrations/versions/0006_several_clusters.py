@@ -54,7 +54,8 @@ def downgrade() -> None:
         once = f"SELECT {key}, {figures} FROM gpu_use_0006 GROUP BY {key}"  # noqa: S608
         _refill("gpu_use", ", ".join((*GPU_KEY, *GPU_FIGURES)), once)
         op.drop_table("gpu_use_0006")
-    _marks_by_name()
+    if "tail" in _columns("journals"):
+        _marks_by_name()
     for table, name in ADDED:
         if name in _columns(table):
             op.drop_column(table, name)

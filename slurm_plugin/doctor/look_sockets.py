@@ -1,0 +1,66 @@
+"""Looks at our services' sockets: what comes of connecting, and whether who answers there is what is installed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from pathlib import Path
+
+import slurm_plugin
+from slurm_plugin.config import Config
+from slurm_plugin.doctor.seen import Answer, SocketSeen
+from slurm_plugin.sandbox.processes import read_stat
+from slurm_plugin.service.peers import peer_pid
+
+ANSWERS: dict[int, Answer] = {
+    0: "answers",
+    errno.ENOENT: "is not there",
+    errno.ENOTDIR: "is not there",
+    errno.ENOTSOCK: "is no socket",
+    # Its queue is full: whoever listens is busy or stuck.
+    errno.EAGAIN: "is full",
+    errno.EACCES: "is not ours to ask",
+    errno.EPERM: "is not ours to ask",
+}
+# Each installation writes all files anew; this one hardly ever changes otherwise.
+INSTALLED = Path(slurm_plugin.__file__)
+
+
+def look_at_sockets(config: Config) -> tuple[SocketSeen, ...]:
+    """Return what there is to see of each socket that is configured; nothing is asked there."""
+    asked = [(config.service.socket, "rightsizer serve", "rightsizer")]
+    if config.client.socket:
+        asked.append((config.client.socket, "rightsizer serve --clients", "rightsizer-clients"))
+    return tuple(_seen(path, command, unit) for path, command, unit in asked)
+
+
+def _seen(path: str, command: str, unit: str) -> SocketSeen:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        answer = _connect(probe, Path(path))
+        older = answer == "answers" and _began_before(peer_pid(probe), INSTALLED.stat().st_ctime)
+    return SocketSeen(path, answer, command, unit, older)
+
+
+def _connect(probe: socket.socket, path: Path) -> Answer:
+    try:
+        refused = probe.connect_ex(str(path))
+    except OSError:  # a path that is longer than a socket's may be
+        return "is not there"
+    if refused == errno.ECONNREFUSED and not path.is_socket():
+        return "is no socket"
+    return ANSWERS.get(refused, "is dead")
+
+
+def _began_before(pid: int, moment_s: float) -> bool:
+    """Whether a process began before a moment (unix seconds); not, where that cannot be seen."""
+    try:
+        stat = read_stat(pid)
+    except PermissionError:  # /proc may hide others' processes
+        return False
+    if stat is None:
+        return False
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_s < moment_s
