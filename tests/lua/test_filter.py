@@ -15,6 +15,8 @@ from tests.conftest import PATIENCE_S
 from tests.lua.conftest import HERE, REPOSITORY, WIRE, Fields, Service, reply_with
 
 WORD = "rightsizer-cli=0123456789ab"
+# The longest there may be: a busy machine may need it for an answer that is at hand.
+DEADLINE_MS = 1000
 ORDINARY: Fields = {"cpus-per-task": "8", "mem": "8000"}
 GRANT = (
     '{"v":1,"id":"{id}","grant":{"cpus_per_task":2,"mem_per_node_mib":512},'
@@ -27,7 +29,7 @@ def install(folder: Path, settings: str | None = None) -> Path:
     """Copy the filter into `folder` as an admin would."""
     shutil.copy(REPOSITORY / "lua" / "cli_filter.lua", folder)
     shutil.copytree(REPOSITORY / "lua" / "rightsizer", folder / "rightsizer")
-    own = f'socket = "{folder}/s", deadline_ms = 300, kill_switch = "{folder}/off", salloc = true'
+    own = f'socket = "{folder}/s", deadline_ms = {DEADLINE_MS}, kill_switch = "{folder}/off", salloc = true'
     text = own if settings is None else settings
     (folder / "rightsizer_clients.lua").write_text(f"return {{ {text} }}\n")
     return folder / "cli_filter.lua"
@@ -248,7 +250,7 @@ def test_a_silent_service_costs_the_deadline_and_no_more(client: Client, folder:
         silent.listen(8)
         result = client.run(ORDINARY)
     assert left_alone(result, "deadline")
-    assert 250 < result["took_ms"] < 600
+    assert DEADLINE_MS * 0.8 < result["took_ms"] < 2 * DEADLINE_MS
 
 
 def test_the_word_in_a_direct_jobs_comment_is_taken_out_by_the_hook(lua: str, folder: Path) -> None:
