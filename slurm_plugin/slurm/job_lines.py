@@ -35,6 +35,8 @@ _FIRST = re.compile(
     r"(?:HetJobId=(?P<het>\d{1,10}) HetJobOffset=\d+ )?JobName=(?P<name>.*)\Z",
     re.ASCII | re.DOTALL,
 )
+# Tasks of an array, one after another or so many apart: 3, 1-9 or 1-9:2.
+_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?(?::(\d{1,10}))?", re.ASCII)
 _JOB_ID = re.compile(r"JobId=(\d{1,10})\s", re.ASCII)
 _OWNER = re.compile(r"UserId=(.*)\((\d+)\) GroupId=", re.ASCII)
 _GPUS = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?[:=](\d+)", re.ASCII)
@@ -293,10 +295,10 @@ def task_within(task: int, text: str) -> bool:
 
 
 def _task_spans(text: str) -> Iterator[range]:
+    """Yield the tasks of each part; none of what Slurm would not write, such as a number that it cannot hold."""
     for part in text.partition("%")[0].split(","):
-        span, _, step = part.partition(":")
-        low, _, high = span.partition("-")
-        if low.isdecimal():
+        if span := _TASKS.fullmatch(part):
+            low, high, step = span.groups()
             yield range(int(low), int(high or low) + 1, max(1, int(step or 1)))
 
 
