@@ -62,7 +62,7 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
     After a requeue the same id comes once for each attempt.
     """
     lines, separators = Lines(), width - 1
-    step_prefix, own = b".", list[bytes]()  # of no job
+    step_prefix, own = b"\n", list[bytes]()  # of no job: no row begins so
     for row in rows:
         if row.count(CUT) != separators:
             reason = f"{row.count(CUT) + 1} columns instead of {width}"
