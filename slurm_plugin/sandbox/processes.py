@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import SandboxError
+from slurm_plugin.process_stat import PROC, Stat, read_stat
 
 MARKER_VARIABLE = "RIGHTSIZER_SANDBOX_ID"
-PROC = Path("/proc")
 POLL_S = 0.02
 
 # Children of this very process must be reaped by it; a Popen that is forgotten while it runs also warns.
@@ -48,29 +48,6 @@ class Identity:
 
     pid: int
     start_ticks: int
-
-
-@dataclass(frozen=True)
-class Stat:
-    """What /proc/PID/stat says that is needed here."""
-
-    state: str
-    parent: int
-    start_ticks: int
-
-
-def parse_stat(text: str) -> Stat:
-    """Read a line of /proc/PID/stat; the command in it may hold spaces and parentheses."""
-    fields = text.rpartition(")")[2].split()
-    return Stat(state=fields[0], parent=int(fields[1]), start_ticks=int(fields[19]))
-
-
-def read_stat(pid: int) -> Stat | None:
-    """Return the state of process `pid`; None where there is none."""
-    try:
-        return parse_stat((PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
-    except (FileNotFoundError, ProcessLookupError, IndexError):
-        return None
 
 
 def is_running(identity: Identity) -> bool:

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import SandboxError
+from slurm_plugin.process_stat import Stat, parse_stat
 from slurm_plugin.sandbox import processes
 from slurm_plugin.sandbox.environment import daemon_environment, marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
-from slurm_plugin.sandbox.processes import Identity, Record, Stat
+from slurm_plugin.sandbox.processes import Identity, Record
 from tests.conftest import PATIENCE_S
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -45,7 +46,7 @@ def test_a_stat_line_is_read_whatever_the_command_is_called(
     command: str, state: str, parent: int, start: int
 ) -> None:
     after = [state, str(parent), *["0"] * 17, str(start), "0", "0"]
-    assert processes.parse_stat(f"12 ({command}) {' '.join(after)}") == Stat(state, parent, start)
+    assert parse_stat(f"12 ({command}) {' '.join(after)}") == Stat(state, parent, start)
 
 
 def test_a_started_process_is_recorded_and_ended(mark: str, tmp_path: Path) -> None:
