@@ -35,6 +35,8 @@ PATIENCE_S = 5.0
 MOST_NOISE_MS = 500.0
 # What slurmctld's log says of any call that a busy machine was too slow for.
 LATENESS, TRIES = "deadline", 3
+# What sbatch says where slurmctld ended the connection without an answer.
+HUNG_UP = "Zero Bytes were transmitted or received"
 # The breaker's pause in the row that watches it: long enough for its submissions, shorter than the real 30 s.
 OPEN_S = 10
 COUNTED = 20
@@ -154,7 +156,12 @@ def complaint(
 ) -> str:
     """Say what is wrong with a row; empty where nothing is."""
     allowed = {"unchanged": {ASKED}, "cut": {site.cut}, "either": {ASKED, site.cut}}[fault.expected]
+    hung_up = sum(one.job is None and HUNG_UP in one.said for one in submitted)
+    if hung_up > fault.most_hung_up:
+        return f"slurmctld hung up on {hung_up} submissions"
     for one in submitted:
+        if one.job is None and HUNG_UP in one.said:
+            continue
         if one.job is None:
             return f"sbatch failed: {one.said}"
         if one.tres not in allowed:

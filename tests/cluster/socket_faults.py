@@ -25,6 +25,7 @@ from tests.cluster.breakages import (
 )
 from tests.cluster.fault import Break, Fault, always, reasons, why_no_permissions, why_same_user
 from tests.cluster.process_breakages import (
+    RELOADS,
     reconfigure_and_touch,
     socket_removed,
     switched_off,
@@ -102,7 +103,7 @@ _HOOKS_FILES = (
         healthy, "either", during=touch_script),
     Fault("a storm of reloads",
         "scontrol reconfigure and a new time stamp, five times, and SIGHUP to slurmctld between",
-        healthy, "either", during=reconfigure_and_touch, is_long=True),
+        healthy, "either", during=reconfigure_and_touch, is_long=True, most_hung_up=RELOADS),
     Fault("job_submit.lua broken while running", "the script does not compile any more",
         script_broken, "cut", fresh_state=False),
     Fault("job_submit.lua removed while running", "the script is gone", script_removed, "cut", fresh_state=False),

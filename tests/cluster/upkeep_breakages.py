@@ -286,8 +286,10 @@ def recovering(disturb: Callable[[FaultSite], None]) -> Break:
             )
             watching.terminate()
             assert watching.wait(PATIENCE_S) == 0
-        for job in jobs:
-            assert site.tres(job) == ASKED, f"job {job} came back with {site.tres(job)}"
+        # Until a job starts 22.05 shows the resources of its run before.
+        site.wait_for(
+            lambda: all(site.tres(job) == ASKED for job in jobs), "jobs are not back as asked", PATIENCE_S
+        )
         what = sorted(entry.what for entry in recoveries(site) if entry.job_id in jobs)
         assert what == ["requeued"] * KILLED_FOR_MEMORY, f"the journal says {what}"
 

@@ -188,9 +188,7 @@ def drive(site: Site) -> None:
     node = site.sandbox.manifest.nodes[-1]
     site.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     wait_until("the requeued jobs wait again", lambda: all(pends(site, name) for name in REQUEUED))
-    # A node that is there returns by itself, at a moment of its own; then there is nothing to resume.
-    site.answer("scontrol", "update", f"nodename={node}", "state=resume")
-    wait_until("the node is there again", lambda: "idle" in site.run("sinfo", "-hn", node, "-o", "%T"))
+    wait_until("the node is there again", lambda: is_resumed(site, node))
     # A slurmd that was told to end a job ends whichever run of it there is, and refuses one that starts in that second.
     wait_until("the first runs are over", lambda: not any(site.at_work(name) for name in REQUEUED))
     time.sleep(APART_S)
@@ -198,6 +196,18 @@ def drive(site: Site) -> None:
         job = str(site.jobs[name])
         site.run("scontrol", "update", f"jobid={job}", "StartTime=now")
         site.run("scontrol", "release", job)
+
+
+def is_resumed(site: Site, node: str) -> bool:
+    """Whether a node is idle; it is told to be where it is not.
+
+    One that is there returns by itself, at a moment of its own, and may be drained then, where something of a job that
+    slurmctld has given up still runs on it.
+    """
+    if site.run("sinfo", "-hn", node, "-o", "%T").strip() == "idle":
+        return True
+    site.answer("scontrol", "update", f"nodename={node}", "state=resume")
+    return False
 
 
 DRIVEN = (*REQUEUED, "cancelled", "timeout-by-end-time")
