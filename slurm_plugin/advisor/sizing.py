@@ -25,7 +25,6 @@ from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, STARTS_NOW, Again, alike
 from slurm_plugin.advisor.left_alone import LeftAlone
 from slurm_plugin.advisor.standing import cpus_must_stay
 from slurm_plugin.config import Config
-from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
@@ -63,7 +62,6 @@ class LateSizing:
         self._decided = Decided(folder)
         self._journal = Journal(folder, JOURNAL, journal_key(config.service.journal_key))
         self._cpus_stay = cpus_must_stay(read_release())
-        self._refusals = SaidOnce()
         self._left_alone = LeftAlone()
         self._asked: JobRequest | None = None
         self._answers: dict[tuple[str, JobRequest, Fixed | None], Answer] = {}
@@ -153,13 +151,8 @@ class LateSizing:
         written = gateway.resize(again.change)
         if written.problem:
             return written
-        try:
-            self._journal.append(again.decision)
-            self._refusals.over()
-        except OSError as error:
-            # The token in the job's comment holds the decision too: one copy is enough.
-            if self._refusals.is_new(str(error)):
-                log.error("decision %s is not journalled: %s", again.decision.id, error)  # noqa: TRY400
+        # Where the disk refuses, the token in the job's comment holds the decision too: one copy is enough.
+        self._journal.keep(again.decision)
         return written
 
     def _decide(self, undecided: Decision, comment: str) -> Answer:

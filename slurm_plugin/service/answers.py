@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from models.demand.prediction import Predictor
 from slurm_plugin.config import Config
-from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.current_facts import CurrentFacts
@@ -37,7 +36,6 @@ class Answers:
         self._model = model
         self._facts = facts
         self._journal = journal
-        self._refusals = SaidOnce()
         self._inputs = InputSizes(config)
         self._remembered = Remembered(self._decide)
         self._latest, self._latest_s = b"", 0.0
@@ -64,13 +62,8 @@ class Answers:
         send(encode_reply(reply_to(request.id, answer)))
         # After the reply, which slurmctld waits for.
         self._latest, self._latest_s, self._latest_input_mib = line, now_s, input_mib
-        try:
-            self._journal.append(answer.decision)
-            self._refusals.over()
-        except OSError as error:
-            # The token in the job's comment holds the decision too: one copy is enough. Hundreds may come a second.
-            if self._refusals.is_new(str(error)):
-                log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
+        # Where the disk refuses, the token in the job's comment holds the decision too: one copy is enough.
+        self._journal.keep(answer.decision)
         return True
 
     def rehearse(self) -> float | None:

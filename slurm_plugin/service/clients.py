@@ -18,7 +18,6 @@ from pathlib import Path
 from accounting.errors import ConfigError
 from accounting.key_file import journal_key
 from slurm_plugin.config import Config
-from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.service.allowance import Allowance
 from slurm_plugin.service.current_facts import CurrentFacts
@@ -60,7 +59,7 @@ def make_client_handler(
             job, predictor, config, name, now_s, known, input_mib
         )
     )
-    inputs, refusals = InputSizes(config), SaidOnce()
+    inputs = InputSizes(config)
 
     def handle(line: bytes, uid: int, user: str) -> bytes | None:
         request = decode_client_request(line)
@@ -74,13 +73,8 @@ def make_client_handler(
         answer = remembered.answer(
             job, model.predictor, facts.facts, os.urandom(6).hex(), time.time(), inputs.mib(job)
         )
-        try:
-            journal.append(answer.decision)
-            refusals.over()
-        except OSError as error:
+        if not journal.keep(answer.decision):
             # The original request would be nowhere: better that the job keeps it.
-            if refusals.is_new(str(error)):
-                log.error("decision %s is not journalled: %s", answer.decision.id, error)  # noqa: TRY400
             return None
         return encode_reply(reply_to_client(request.id, answer))
 

@@ -6,6 +6,7 @@ Each line is linked to the one before it (accounting/chain.py), over days and re
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,9 @@ from accounting.decisions import Decision, encode_decision
 from accounting.errors import ServiceError
 from accounting.owned_files import make_folder, open_owned
 from slurm_plugin.day_files import DAY_S, day_name
+from slurm_plugin.log_lines import SaidOnce
+
+log = logging.getLogger(__name__)
 
 # The end of a file that is looked at for its newest link: many times the longest line.
 TAIL_BYTES = 256 * 1024
@@ -37,6 +41,7 @@ class Journal:
         self._handle = -1
         self._end_bytes = 0
         self._torn = False
+        self._refusals = SaidOnce()
         try:
             make_folder(folder)
             for file in reversed(self._files()):
@@ -99,6 +104,17 @@ class Journal:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         # Without its newline alone it is there.
         self._head = head
+
+    def keep(self, decision: Decision) -> bool:
+        """Append a decision; whether it is there. A disk that refuses is said once: hundreds may come a second."""
+        try:
+            self.append(decision)
+        except OSError as error:
+            if self._refusals.is_new(str(error)):
+                log.error("decision %s is not journalled: %s", decision.id, error)  # noqa: TRY400
+            return False
+        self._refusals.over()
+        return True
 
     def close(self) -> None:
         """Close the file."""
