@@ -204,8 +204,17 @@ class Trial:
         )
         if form.is_direct and not form.alone:
             self._direct[name] = child
+            self._await_known(name)
         else:
             self._said[name] = child.communicate(timeout=COMMAND_PATIENCE_S)[0]
+
+    def _await_known(self, name: str) -> None:
+        """Wait until slurmctld has a direct job: of too many clients of one user at once the service leaves some alone."""
+        argv = ("squeue", "--states=all", "--noheader", f"--name={name}", "--format=%i")
+        deadline = time.monotonic() + COMMAND_PATIENCE_S
+        while self._direct[name].poll() is None and time.monotonic() < deadline:
+            if sandbox_run(self.sandbox, *argv).strip():
+                return
 
     def argv(self, form: Form, name: str, *, twin: bool) -> list[str]:
         """Write the form's script, if it has one, and return the words that submit it."""
