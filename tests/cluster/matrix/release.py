@@ -209,7 +209,7 @@ class Trial:
             self._said[name] = child.communicate(timeout=COMMAND_PATIENCE_S)[0]
 
     def _await_known(self, name: str) -> None:
-        """Wait until slurmctld has a direct job: of too many clients of one user at once the service leaves some alone."""
+        """Wait until slurmctld has a direct job: of many clients of one user at once the service leaves some alone."""
         argv = ("squeue", "--states=all", "--noheader", f"--name={name}", "--format=%i")
         deadline = time.monotonic() + COMMAND_PATIENCE_S
         while self._direct[name].poll() is None and time.monotonic() < deadline:
