@@ -183,6 +183,11 @@ def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
         ),
     )
     said = tuple(f"lacks {cost}" for holds, cost in lacks if not holds)
+    if has("cluster") and cluster:
+        said = (
+            *said,
+            f"names its jobs' cluster itself: `--cluster {cluster}` stands for those alone that name none",
+        )
     is_safe = not heading.free_text or heading.delimiter == "\x1f"
     return said if is_safe else (*said, _forgeable(heading))
 

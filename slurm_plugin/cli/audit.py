@@ -82,11 +82,11 @@ def read_all(
     from accounting.job_audit import compare_jobs
     from accounting.journal_audit import journalled_from_s
     from accounting.store.database import open_store
-    from slurm_plugin.cli.ingest import settings_of
+    from slurm_plugin.cli.ingest_settings import settings_of
 
     engine, now_s = open_store(store_url(config)), int(time.time())
     try:
-        settings = settings_of(config, None)
+        settings = settings_of(config)
         with engine.connect() as connection, progress_bar("comparing jobs") as progress:
             chains = audit_journal(folder, key, connection, settings.pseudonyms, settings.reader)
             jobs = compare_jobs(

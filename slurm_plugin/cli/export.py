@@ -14,7 +14,6 @@ from slurm_plugin.config_file import load_config
 from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
-    from accounting.pseudonyms import Pseudonyms
     from accounting.report.selection import Selection
 
 
@@ -55,6 +54,7 @@ def export(
     from accounting.export import export as export_table
     from accounting.export import refuse_target
     from accounting.store.database import open_store
+    from slurm_plugin.cli.ingest_settings import pseudonyms_of
 
     if what != "attempts":
         refuse_given(*SELECTING, why="go with --what attempts alone; the other tables are written whole")
@@ -72,13 +72,3 @@ def export(
     finally:
         engine.dispose()
     note(f"{rows:,} rows of {what} in {file}")
-
-
-def pseudonyms_of(key_file: Path) -> Pseudonyms:
-    """Return the pseudonyms of a site's key; ConfigError where the key cannot be used."""
-    from accounting.key_file import read_key
-    from accounting.pseudonyms import Pseudonyms
-    from models.families import GENERIC_NAMES
-    from models.job_names import without_machine_parts
-
-    return Pseudonyms(read_key(key_file), GENERIC_NAMES, without_machine_parts)

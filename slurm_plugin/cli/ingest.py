@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from datetime import datetime
@@ -26,7 +25,7 @@ from slurm_plugin.cli.quarantine import retry_all, show_quarantine
 from slurm_plugin.cli.spans import DAY_S
 from slurm_plugin.config import Config, Service
 from slurm_plugin.config_file import load_config
-from slurm_plugin.secret_urls import slurmdbd_url, store_url
+from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -124,6 +123,7 @@ def ingest(
     from accounting.dumps.jobs import DumpSettings
     from accounting.store.database import open_store
     from slurm_plugin.cli.feeding import tidy_feed
+    from slurm_plugin.cli.ingest_settings import settings_of
     from slurm_plugin.cli.ingest_watch import watch
 
     check_use(context)
@@ -166,33 +166,6 @@ def _coming_forward(before: str, after: str) -> None:
     )
 
 
-def settings_of(config: Config, key_file: Path | None) -> IngestSettings:
-    """Return what ingest is told; a key on the command line comes before the configured one."""
-    from accounting.ingest import IngestSettings
-    from slurm_plugin.cli.export import pseudonyms_of
-    from slurm_plugin.cli.feeding import feed_of
-    from slurm_plugin.slurm.local_cluster import local_cluster
-    from slurm_plugin.slurm.metering import read_metering
-
-    configured = config.accounting.pseudonym_key
-    key = key_file or (Path(configured) if configured else None)
-    return IngestSettings(
-        sacct=config.accounting.sacct,
-        overlap_s=config.accounting.overlap_s,
-        first_days=config.accounting.first_days,
-        gpu_spool=Path(config.accounting.gpu_spool),
-        journal=Path(config.service.journal),
-        slurmdbd_url=slurmdbd_url(config),
-        cluster=local_cluster(config),
-        host=socket.gethostname(),
-        metering=read_metering(config.accounting.sacct),
-        pseudonyms=None if key is None else pseudonyms_of(key),
-        hand_on=feed_of(Path(config.models.directory)),
-        advisor=Path(config.advisor.directory),
-        recovery=Path(config.recovery.directory),
-    )
-
-
 def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since: datetime | None) -> IngestReport:
     """Read what is new."""
     from accounting.ingest import ingest as ingest_into
@@ -214,7 +187,7 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
     }
     if with_quality:
         from accounting.report.selection import Selection
-        from slurm_plugin.cli.report import show_quality
+        from slurm_plugin.cli.report_quality import show_quality
 
         show_quality(engine, Selection(), output_format)
         for name, count in counts.items():

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report_advisor import advisor
 from slurm_plugin.cli.report_cuts import cuts
 from slurm_plugin.cli.report_options import by_option, selection_options
+from slurm_plugin.cli.report_quality import quality
 from slurm_plugin.cli.report_recoveries import recoveries
 from slurm_plugin.cli.report_tables import brief_use, brief_waste
 from slurm_plugin.config import Config
@@ -20,8 +20,6 @@ from slurm_plugin.config_file import load_config
 from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from accounting.report.selection import Selection
     from accounting.report.spreads import Percentiles
     from accounting.report.usage import RightSize, Spreads, View
@@ -51,6 +49,7 @@ def report_group() -> None:
 
 report_group.add_command(advisor)
 report_group.add_command(cuts)
+report_group.add_command(quality)
 report_group.add_command(recoveries)
 
 
@@ -145,55 +144,6 @@ def waste(
         said = left_out_in_words(dimension, left_out)
         if said:
             note(said)
-
-
-@report_group.command("quality")
-@click.option("--advice", "only_advice", is_flag=True, help="Print what to change in Slurm's files alone.")
-@config_option
-@selection_options
-@format_option
-def quality(config_file: str | None, only_advice: bool, output_format: str, selection: Selection) -> None:
-    """Show which share of the attempts' figures can be trusted, and what to change in Slurm's files.
-
-    A table is followed by the advice; JSON and CSV hold the shares, or with --advice the advice.
-
-    \b
-    Example:
-      rightsizer report quality --since 2026-01-01
-    """
-    from accounting.store.database import open_store
-
-    engine = open_store(store_url(load_config(config_file)))
-    try:
-        show_quality(engine, selection, output_format, only_advice=only_advice)
-    finally:
-        engine.dispose()
-
-
-def show_quality(
-    engine: Engine, selection: Selection, output_format: str, *, only_advice: bool = False
-) -> None:
-    """Print the report on quality; `rightsizer ingest --report` prints it as well."""
-    from accounting.report.advice import Advice, advice
-    from accounting.report.quality import QUALITY_HEADING, quality_rows
-    from accounting.report.quality_reading import read_segments
-
-    with progress_bar("reading the store") as progress:
-        segments = read_segments(engine, selection, progress)
-    if not only_advice:
-        said = "of the attempts that ran, in per cent"
-        print_rows(quality_rows(segments), output_format, said, QUALITY_HEADING)
-    never_started = sum(segment.never_started for segment in segments)
-    if never_started:
-        note(f"{never_started:,} attempts never started and are not counted")
-    lines = advice(segments)
-    if only_advice or output_format == "table":
-        if lines:
-            print_rows([msgspec.structs.asdict(line) for line in lines], output_format, "what to change")
-        elif output_format != "table":
-            print_rows([], output_format, columns=Advice.__struct_fields__)
-        elif segments:
-            note("nothing to change: the labels are as good as Slurm can give them")
 
 
 def titles_of(by: str) -> tuple[str, ...]:

@@ -100,6 +100,12 @@ def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
     assert "Cluster" not in "\n".join(read(tmp_path, text([job(), step()], columns), given).missing)
 
 
+def test_it_is_said_where_a_cluster_that_was_given_stands_for_nothing(tmp_path: Path) -> None:
+    given = msgspec.structs.replace(SETTINGS, cluster="blue")
+    (said,) = read(tmp_path, text([job(), step()], delimiter="\x1f"), given).missing
+    assert said.startswith("names its jobs' cluster itself: `--cluster blue`")
+
+
 def test_nothing_is_missing_where_all_is_there(tmp_path: Path) -> None:
     assert read(tmp_path, text([job(), step()], delimiter="\x1f")).missing == ()
 
