@@ -1,11 +1,12 @@
 """A soak: submissions to a real slurmctld as fast as it takes them, for minutes, with a fault every five seconds.
 
-    python -m bench.soak [--minutes 10] [--submitters 4] [--every 5] [--seed 1] [--deadline-ms 25] [--empty-hook]
+    python -m bench.soak [--minutes 15] [--submitters 4] [--every 5] [--seed 1] [--deadline-ms 25] [--empty-hook]
 
 Beside the service run `ingest --watch`, `recover --watch` and `advise --watch`. The one node is full, and what waits is
 cancelled every two seconds; submitters wait while that or slurmdbd cannot keep up, since what waits, and what slurmctld
 has not told slurmdbd, stays in memory. In the end slurmdbd must know every job that was accepted, with the resources
-that were asked or that the service grants, and no process may hold more in the last third than in the middle one.
+that were asked or that the service grants, and no process may hold more in the last third than in the middle one: of
+fifteen minutes five are for warming up.
 Faults that end the service come in the first fifth only. Exit 1 where a job is lost, a process grows, or a submission
 gets no answer. But for those just after a reconfigure, which an empty hook has as well (--empty-hook: 6 of 147,627).
 """
@@ -275,7 +276,7 @@ def process_rows(watch: Watch) -> list[dict[str, object]]:
 def main() -> None:
     """Soak, and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--submitters", type=int, default=4)
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between faults")
     parser.add_argument("--seed", type=int, default=1)
