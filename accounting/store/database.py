@@ -41,6 +41,8 @@ SQLITE_PRAGMAS = (
     "cache_size=-131072",  # KiB: the inner pages of a large store's indices
     "temp_store=MEMORY",
 )
+# Of a program that goes on for months: it would come to hold as much as the store is large, up to the above.
+_LITTLE = "cache_size=-16384"
 _WAIT_S = "rightsizer_write_wait_s"  # a connection's option: its transactions are for writing
 _NO_SUCH_TABLE = 1146  # MariaDB
 # Alembic has one context for all threads of a process.
@@ -213,6 +215,13 @@ def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # the driver begins nothing of its own: _begin_sqlite does
     for pragma in SQLITE_PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
+
+
+def hold_little(engine: Engine) -> None:
+    """Keep few pages of a store in memory from now on; nothing where a server keeps them."""
+    if engine.dialect.name == "sqlite":
+        engine.dispose()
+        event.listen(engine, "connect", lambda connection, _: connection.execute(f"PRAGMA {_LITTLE}"))
 
 
 def _begin_sqlite(connection: Connection) -> None:

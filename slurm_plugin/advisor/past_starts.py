@@ -14,8 +14,8 @@ from accounting.errors import StoreError
 from models.planning.interval_calibration import LOOKED_BACK_S, UNCALIBRATED, Calibration, Outcomes, learned
 from slurm_plugin.slurm.queue import Snapshot
 
-# Nor is a store that is away asked more often.
-READ_EVERY_S = 600.0
+# Nor is a store that is away asked more often; one that has nothing yet is.
+READ_EVERY_S, AT_FIRST_S = 600.0, 60.0
 # Of each quarter of a day so many rows: 28,000 in all at most.
 PART_S, MOST_ROWS = 21_600.0, 250
 
@@ -39,12 +39,16 @@ class PastStarts:
         return self._known
 
     def _read(self, snapshot: Snapshot) -> None:
+        pause_s = READ_EVERY_S
         try:
-            self._known = learned(read_outcomes(self._url, self._cluster, snapshot), snapshot.time_s)
+            found = read_outcomes(self._url, self._cluster, snapshot)
+            self._known = learned(found, snapshot.time_s)
             self._failure = None
+            if not len(found.told_s):
+                pause_s = AT_FIRST_S
         except StoreError as error:
             self._failure = error
-        self._due_s = time.monotonic() + READ_EVERY_S
+        self._due_s = time.monotonic() + pause_s
 
 
 def read_outcomes(url: str, cluster: str, snapshot: Snapshot) -> Outcomes:

@@ -32,8 +32,10 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
 
     A round that fails is said once, and the next one reads what it has left; so does the next run after a stop.
     """
+    from accounting.store.database import hold_little
     from accounting.windows import Pace
 
+    hold_little(engine)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -66,7 +68,7 @@ def _round(
         narrowed = msgspec.structs.replace(settings, overlap_s=overlap_s)
         return ingest(engine, narrowed, int(time.time()), stopped=stopped, pace=pace)
     finally:
-        # A connection that is kept grows by all that it has read of the store, up to SQLite's cache_size.
+        # A connection that is kept grows by what it has read of the store, up to SQLite's cache_size.
         engine.dispose()
 
 

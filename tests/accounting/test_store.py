@@ -14,7 +14,7 @@ from sqlalchemy.schema import CreateTable
 from accounting.errors import StoreError
 from accounting.records import Quarantined
 from accounting.store import schema
-from accounting.store.database import open_store
+from accounting.store.database import hold_little, open_store
 from accounting.store.records import (
     Counts,
     read_attempts,
@@ -51,6 +51,23 @@ def test_finished_transactions_survive_a_power_cut(store: Engine) -> None:
     with store.connect() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+
+
+def test_who_goes_on_for_months_holds_little_of_a_store(tmp_path: Path) -> None:
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    try:
+        held_kib = [_cache_kib(engine)]
+        hold_little(engine)
+        held_kib.append(_cache_kib(engine))
+        engine.dispose()
+        assert [*held_kib, _cache_kib(engine)] == [131072, 16384, 16384]
+    finally:
+        engine.dispose()
+
+
+def _cache_kib(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return -int(connection.execute(text("PRAGMA cache_size")).scalar() or 0)
 
 
 def test_figures_keep_all_their_digits_on_mariadb_too() -> None:

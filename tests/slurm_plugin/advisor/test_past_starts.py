@@ -139,6 +139,19 @@ def test_it_goes_on_asking_a_store_that_was_away(
     assert past(snapshot())
 
 
+def test_a_store_that_has_nothing_yet_is_asked_again_soon(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    past = PastStarts(url, "alpha")
+    monkeypatch.setattr(
+        past_starts_module, "read_outcomes", lambda *_: read_outcomes(url, "nowhere", snapshot())
+    )
+    assert past(snapshot()) == UNCALIBRATED
+    monkeypatch.setattr(past_starts_module, "read_outcomes", read_outcomes)
+    clock[0] += past_starts_module.AT_FIRST_S
+    assert past(snapshot()) != UNCALIBRATED
+
+
 def test_of_each_quarter_of_a_day_so_many_rows_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_starts_module, "MOST_ROWS", 5)
     assert len(read_outcomes(url, "alpha", snapshot()).told_s) <= 5
