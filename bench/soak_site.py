@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import math
 import os
 import random
 import re
@@ -260,6 +261,12 @@ class Faults:
     def before(self, moments_s: Sequence[float]) -> Counter[str]:
         """Return how many of some moments (unix) came after which fault."""
         return Counter(self._latest(moment_s) for moment_s in moments_s)
+
+    def since_s(self, fault: str, moment_s: float) -> float:
+        """Return how long before a moment (unix) a fault was last made (seconds; infinite: never)."""
+        return moment_s - max(
+            (at_s for at_s, name in self.began_s if name == fault and at_s <= moment_s), default=-math.inf
+        )
 
     def rows(self, after: Counter[str]) -> list[dict[str, object]]:
         """Return how often each fault was made, and how many submissions after it got no answer."""
