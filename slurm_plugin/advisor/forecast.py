@@ -78,7 +78,7 @@ class Forecast:
     def _read(self, now_s: float) -> list[pa.Table]:
         """Return the latest submissions; none where there is no store yet."""
         from accounting.store.batches import read_batches
-        from accounting.store.database import open_store
+        from accounting.store.database import hold_little, open_store
         from accounting.store.schema import attempts
 
         column = attempts.c
@@ -95,6 +95,7 @@ class Forecast:
             .limit(MOST_ROWS)
         )
         engine = open_store(self._url)
+        hold_little(engine)
         try:
             return list(read_batches(engine, query))
         finally:

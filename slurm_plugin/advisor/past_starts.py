@@ -58,9 +58,10 @@ def read_outcomes(url: str, cluster: str, snapshot: Snapshot) -> Outcomes:
     neither counts for nothing.
     """
     from accounting.report.advisor_reading import read_recent_foreseen
-    from accounting.store.database import open_store
+    from accounting.store.database import hold_little, open_store
 
     engine = open_store(url)
+    hold_little(engine)
     try:
         found = read_recent_foreseen(
             engine, cluster, snapshot.time_s, back_s=LOOKED_BACK_S, part_s=PART_S, most=MOST_ROWS
