@@ -6,7 +6,7 @@ Beside the service run `ingest --watch`, `recover --watch` and `advise --watch`.
 cancelled every two seconds; submitters wait while that or slurmdbd cannot keep up, since what waits, and what slurmctld
 has not told slurmdbd, stays in memory. In the end slurmdbd must know every job that was accepted, with the resources
 that were asked or that the service grants, and no process may hold more in the last third than in the middle one: the
-first ten minutes are for warming up, as the advisor keeps for ten minutes what it did.
+first ten minutes are for warming up.
 Faults that end the service come in the first fifth only. Exit 1 where a job is lost, a process grows, or a submission
 gets no answer; but for those within ten seconds of a reconfigure, one for each, which an empty hook has as well
 (--empty-hook: 6 of 147,627, at 18 such times).
