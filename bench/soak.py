@@ -8,8 +8,7 @@ has not told slurmdbd, stays in memory. In the end slurmdbd must know every job 
 that were asked or that the service grants, and no process may hold more in the last third than in the middle one: the
 first ten minutes are for warming up.
 Faults that end the service come in the first fifth only. Exit 1 where a job is lost, a process grows, or a submission
-gets no answer; but for those within ten seconds of a reconfigure, one for each, which an empty hook has as well
-(--empty-hook: 6 of 147,627, at 18 such times).
+gets no answer. But for those just after a reconfigure, which an empty hook has as well (--empty-hook: 6 of 147,627).
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ HEAD_START_S = 2.0
 MOST_UNSENT, MOST_WAITING = 2000, 1000
 BRAKE_S = 0.05
 DRAIN_PATIENCE_S = 300.0
-# So long after it was told to read its configuration anew slurmctld may hang up on a submission.
-RECONFIGURING_S = 10.0
 TRES = re.compile(r"(cpu=\d+),(mem=\w+)")
 
 
@@ -233,7 +230,7 @@ def submission_rows(
 ) -> list[dict[str, object]]:
     """Return what became of all submissions; the last figures are those that must be 0.
 
-    So many as `reconfigured` of those without an answer are put down to slurmctld itself.
+    So many as `reconfigured` of those without an answer were sent just after a reconfigure.
     """
     accepted = Counter(seen.jobs)
     tres = Counter(one for job in accepted for one in known.get(job, ()))
@@ -256,15 +253,6 @@ def submission_rows(
         "neither unchanged nor correctly cut": tres.total() - tres[cut] - tres[ASKED],
     }
     return [{"what": what, "figure": figure} for what, figure in figures.items()]
-
-
-def hung_up_by_itself(faults: Faults, unanswered_s: Sequence[float]) -> int:
-    """Return how many of the submissions without an answer slurmctld hung up on as it read its configuration anew."""
-    since_s = [faults.since_s("reconfigure", moment_s) for moment_s in unanswered_s]
-    if since_s:
-        note(f"no answer so many seconds after a reconfigure: {', '.join(f'{each:.1f}' for each in since_s)}")
-    times = sum(name == "reconfigure" for _, name in faults.began_s)
-    return min(times, sum(each <= RECONFIGURING_S for each in since_s))
 
 
 def process_rows(watch: Watch) -> list[dict[str, object]]:
@@ -313,12 +301,14 @@ def main() -> None:
     cuts = Counter(tres for jobs in known.values() for tres in jobs if tres != ASKED)
     cut = max(cuts, key=lambda tres: cuts[tres], default="")
     after = faults.before(seen.unanswered_s)
-    reconfigured = hung_up_by_itself(faults, seen.unanswered_s)
-    submissions = submission_rows(seen, known, cut, arguments.minutes * 60, reconfigured)
+    submissions = submission_rows(seen, known, cut, arguments.minutes * 60, after["reconfigure"])
     processes = process_rows(watch)
     print_rows(submissions, arguments.format, f"Submissions; cut is {cut}")
     print_rows(processes, arguments.format, "What processes hold")
     print_rows(faults.rows(after), arguments.format, "Faults")
+    if seen.unanswered_s:
+        since_s = ", ".join(f"{faults.since_s('reconfigure', at_s):.1f}" for at_s in seen.unanswered_s)
+        note(f"no answer so many seconds after a reconfigure: {since_s}")
     wrong = [f"{row['what']}: {row['figure']}" for row in submissions[-4:] if row["figure"]]
     wrong += [f"{row['process']}'s {row['what']} grows" for row in processes if row["verdict"] == "grows"]
     wrong += faults.failed
