@@ -91,7 +91,8 @@ class CurrentModel:
         # Before it is read: what changes meanwhile is a change.
         files = files_of(self._directory / version)
         # A history of millions of jobs is no garbage, neither while it grows nor in use: to look through it would stop
-        # all answers.
+        # all answers. What is garbage now must go first: once frozen it would stay for ever.
+        gc.collect()
         gc.disable()
         try:
             in_use = self._load(version)
@@ -147,6 +148,7 @@ class CurrentModel:
 
     def catch_up(self) -> None:
         """Let the model in use know at once of each job that has ended: for whoever answers nobody meanwhile."""
+        self._replaced = None
         if self._in_use is not None:
             self._catch_up(self._in_use)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import resource
 import shutil
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,3 +186,28 @@ def test_a_model_closed_to_its_reader_is_unread_and_not_damaged(served: Served) 
             read_manifest(folder)
     finally:
         os.seteuid(0)
+
+
+class Garbage:
+    """What refers to itself, so that only a collection finds it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_garbage_when_a_model_came_into_use_does_not_stay_for_ever(served: Served) -> None:
+    gc.disable()
+    garbage = weakref.ref(Garbage())
+    registry.promote(served.models, served.new)
+    assert served.in_use() == served.new
+    gc.collect()
+    assert garbage() is None
+
+
+def test_whoever_catches_up_keeps_nothing_of_the_model_before(served: Served) -> None:
+    before = weakref.ref(served.model.predictor)
+    registry.promote(served.models, served.new)
+    assert served.in_use() == served.new
+    served.model.catch_up()
+    gc.collect()
+    assert before() is None
