@@ -14,7 +14,7 @@ help:
 	@echo 'make matrix  every way of asking on every release of Slurm, as a table: asked, allocated, as planned'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
 	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs (FORMAT=markdown: as in docs/faults.md)'
-	@echo 'make soak    ten minutes of submissions as fast as slurmctld takes them, with a fault every five seconds'
+	@echo 'make soak    half an hour of submissions as fast as slurmctld takes them, with a fault every five seconds'
 	@echo 'make audit   compare the pinned dependencies with the public advisories (exit code 4: they cannot be reached)'
 	@echo 'make fuzz    a million damaged inputs for every parser, guided by coverage (INPUTS=20000 for fewer)'
 	@echo 'make clean   remove the virtual environment and caches'
