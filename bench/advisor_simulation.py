@@ -15,6 +15,8 @@ The loads are semi-synthetic (bench/advisor_loads.py says what of each is real).
 - one order, told: always the shortest first, each ten minutes. Who would have started without us by now (it is told
   the first row's starts, those that were) comes before all, in the order of arrival, once it has waited 95 % of what
   anybody has there so far. No plan knows these starts so well: it shows what there is to be had.
+- one order, by the shadow: the same rule by what the advisor knows, the queue without us as models/planning/shadow.py
+  has it. It is told nothing, and nothing is rolled out.
 
 Slowdowns are bounded by 10 s. `worst account` is the largest ratio of an account's mean slowdown to that in the first
 row, of accounts with at least 20 jobs; `Jain` their fairness index (1: all accounts' mean slowdowns are equal). Ratios
@@ -41,6 +43,7 @@ from bench.advisor_loads import SOURCES, Load, read_load
 from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
+from models.planning.shadow_rolling import longest_wait_s
 from models.planning.simulated import Asked, Expectation, PlannedAdvice, asked_of
 from models.scheduling.placement import Placement, equal_larger
 from models.scheduling.room import Floats, Room
@@ -141,6 +144,23 @@ class HeldBackFirst(OneOrder):
         return self._expectation.run_s(self._jobs[number])[0]
 
 
+class HeldBackByShadow(PlannedAdvice):
+    """The same rule without a plan, by the shadow's starts and longest wait."""
+
+    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
+        """Return the keys."""
+        shadows = self._shadowed(now_s, waiting, tuple(self._holding(each, now_s) for each in running))
+        longest_s = max(longest_wait_s(shadows.certain), longest_wait_s(shadows.now))
+        turn_s = max(NEVER_TOO_LONG_S, RIPE * longest_s)
+        begun = {number for number, one in shadows.now.begun.items() if one.starts_s}
+        return {
+            number: self._came_s[number] - BEFORE_ALL
+            if number in begun and now_s - self._came_s[number] >= turn_s
+            else self._expectation.run_s(self._jobs[number])[0]
+            for number in waiting
+        }
+
+
 def main() -> None:
     """Simulate and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -224,6 +244,15 @@ def told_order(case: Case) -> Row:
     return run(case, policy, HeldBackFirst(jobs, Learned(), without_us))
 
 
+def shadow_order(case: Case) -> Row:
+    """Simulate the order that goes by the shadow."""
+    jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
+    advice = HeldBackByShadow(
+        jobs, case.load.cluster, case.bounds, Learned(), period_s=HeldBackFirst.period_s
+    )
+    return run(case, Policy(start="easy", placement=case.placement), advice)
+
+
 def advised(*, forecast: bool = False, perfect: bool = False) -> Callable[[Case], Row]:
     """Return what simulates plans."""
 
@@ -253,6 +282,7 @@ WAYS: dict[str, Callable[[Case], Row]] = {
     "EASY, perfect": easy_perfect,
     "one order": one_order,
     "one order, told": told_order,
+    "one order, by the shadow": shadow_order,
     "advisor": advised(),
     "advisor + forecast": advised(forecast=True),
     "advisor, perfect": advised(perfect=True),
