@@ -14,7 +14,7 @@ The loads are semi-synthetic (bench/advisor_loads.py says what of each is real).
 - one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan.
 - one order, told: always the shortest first, each ten minutes. Who would have started without us by now (it is told
   the first row's starts, those that were) comes before all, in the order of arrival, once it has waited 95 % of what
-  anybody has there so far. No plan knows these starts so well: it shows what there is to be had.
+  anybody has there so far. It shows what there is to be had.
 - one order, by the shadow: the same rule by what the advisor knows, the queue without us as models/planning/shadow.py
   has it. It is told nothing, and nothing is rolled out.
 
@@ -30,7 +30,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from statistics import NormalDist
 
@@ -134,14 +134,10 @@ class HeldBackFirst(OneOrder):
         """Return the keys."""
         here = self._submit_s <= now_s
         longest_s = float((numpy.minimum(self._start_s[here], now_s) - self._submit_s[here]).max(initial=0.0))
-        turn_s = max(NEVER_TOO_LONG_S, RIPE * longest_s)
-        return {number: self._key(number, now_s, turn_s) for number in waiting}
-
-    def _key(self, number: int, now_s: float, turn_s: float) -> float:
-        came_s = self._came_s[number]
-        if self._start_s[number] <= now_s and now_s - came_s >= turn_s:
-            return came_s - BEFORE_ALL
-        return self._expectation.run_s(self._jobs[number])[0]
+        begun = {number for number in waiting if self._start_s[number] <= now_s}
+        came_s = {number: self._came_s[number] for number in waiting}
+        run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
+        return held_back_first(now_s, came_s, run_s, begun, longest_s)
 
 
 class HeldBackByShadow(PlannedAdvice):
@@ -151,14 +147,25 @@ class HeldBackByShadow(PlannedAdvice):
         """Return the keys."""
         shadows = self._shadowed(now_s, waiting, tuple(self._holding(each, now_s) for each in running))
         longest_s = max(longest_wait_s(shadows.certain), longest_wait_s(shadows.now))
-        turn_s = max(NEVER_TOO_LONG_S, RIPE * longest_s)
         begun = {number for number, one in shadows.now.begun.items() if one.starts_s}
-        return {
-            number: self._came_s[number] - BEFORE_ALL
-            if number in begun and now_s - self._came_s[number] >= turn_s
-            else self._expectation.run_s(self._jobs[number])[0]
-            for number in waiting
-        }
+        came_s = {number: self._came_s[number] for number in waiting}
+        run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
+        return held_back_first(now_s, came_s, run_s, begun, longest_s)
+
+
+def held_back_first(
+    now_s: float,
+    came_s: Mapping[int, float],
+    run_s: Mapping[int, float],
+    begun: Collection[int],
+    longest_s: float,
+) -> dict[int, float]:
+    """Return the keys of what waits: the shortest first, but for who would have `begun` and has waited his turn."""
+    turn_s = max(NEVER_TOO_LONG_S, RIPE * longest_s)
+    return {
+        number: at_s - BEFORE_ALL if number in begun and now_s - at_s >= turn_s else run_s[number]
+        for number, at_s in came_s.items()
+    }
 
 
 def main() -> None:
