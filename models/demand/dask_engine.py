@@ -30,6 +30,8 @@ from models.features import FEATURES
 LEAST_ROWS = 1000
 # How often it is asked whether all workers are still there.
 LOOK_S = 1.0
+# So often it is asked once more after something broke: a stream to a lost worker may break before the scheduler knows.
+LAST_LOOKS = 5
 BROKEN = (
     RuntimeError,
     OSError,
@@ -95,7 +97,9 @@ async def _watched(
             await _refuse_lost(client, workers)
         return await task
     except BROKEN as error:
-        await _refuse_lost(client, workers)
+        for _ in range(LAST_LOOKS):
+            await _refuse_lost(client, workers)
+            await asyncio.sleep(LOOK_S)
         said = (str(error).strip().splitlines() or [repr(error)])[-1]
         raise ModelError(f"XGBoost failed on a Dask worker: {said}; no model was made of it") from error
     finally:

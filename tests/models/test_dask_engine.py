@@ -97,7 +97,8 @@ def test_labels_change_where_the_local_engine_changes_them() -> None:
     assert [done for done, _ in bounded] == [0, *RAISED_AFTER]
 
 
-def test_a_lost_worker_is_an_error_and_nobody_waits_for_it() -> None:
+@pytest.mark.parametrize("after_s", [0.0, 1.0], ids=["as rows are sent", "as trees grow"])
+def test_a_lost_worker_is_an_error_and_nobody_waits_for_it(after_s: float) -> None:
     matrix, _ = drawn(JOBS, 10, cut_off=True)
     with (
         LocalCluster(
@@ -107,7 +108,7 @@ def test_a_lost_worker_is_an_error_and_nobody_waits_for_it() -> None:
     ):
         fit = dask_fit(client)
         victim = next(iter(client.run(os.getpid).values()))
-        killed = threading.Timer(1.0, os.kill, (victim, signal.SIGKILL))
+        killed = threading.Timer(after_s, os.kill, (victim, signal.SIGKILL))
         killed.start()
         with pytest.raises(ModelError, match=r"1 of 2 Dask workers were lost .* the current model stays"):
             fit(matrix, np.ones(len(matrix)))
