@@ -91,7 +91,7 @@ class Advisor:
             self.means.cluster, block_of(time.time(), settings.block_s), settings.control_share
         )
         acts = self.means.apply and not control
-        if control and gateway.factors():
+        if control and gateway.ours():
             gateway.undo()
         snapshot = gateway.read()
         if wrong := unfit(snapshot.terms):
@@ -126,7 +126,7 @@ class Advisor:
         problem = problem_of(
             snapshot,
             self._expectations.run_time,
-            ours=self.means.gateway.factors(),
+            ours=self.means.gateway.ours(),
             reach=self.means.settings.most_factor,
         )
         return self._with_forecast(problem, snapshot)

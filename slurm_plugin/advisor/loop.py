@@ -15,6 +15,7 @@ from accounting.errors import RightsizerError
 from slurm_plugin.advisor.cycle import Advisor, Outcome
 from slurm_plugin.freed_memory import give_back_memory
 from slurm_plugin.log_lines import SaidOnce
+from slurm_plugin.slurm.queue import Written
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +24,10 @@ PAUSE_SHARE = 0.25
 LEFT_ALONE = "this cycle failed, the queue is left as it is and the next one tries again"
 
 
-def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], None]) -> None:
-    """Go through cycles until `stop` is set, then undo what was changed; `told` hears of each that succeeds.
+def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], None]) -> list[Written]:
+    """Go through cycles until `stop` is set, then undo what was changed, and return what came of that.
 
-    Pauses are counted by a clock that nobody sets.
+    `told` hears of each cycle that succeeds. Pauses are counted by a clock that nobody sets.
     """
     period_s = advisor.means.settings.period_s
     failures = SaidOnce()
@@ -42,8 +43,7 @@ def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], Non
         give_back_memory()
         took_s = time.monotonic() - began_s
         stop.wait(max(period_s - took_s, PAUSE_SHARE * took_s))
-    if advisor.means.apply:
-        advisor.means.gateway.undo()
+    return advisor.means.gateway.undo() if advisor.means.apply else []
 
 
 def stand_back(advisor: Advisor) -> None:

@@ -7,7 +7,7 @@ reason; an exclusive job takes whole nodes; one that no node holds takes several
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from models.planning.problem import Coming, Machine, Pending, Problem
 from models.scheduling.room import Amounts
@@ -27,15 +27,15 @@ def problem_of(
     snapshot: Snapshot,
     expect: Expect,
     *,
-    ours: Mapping[int, int] | None = None,
+    ours: Mapping[int, Collection[int]] | None = None,
     reach: int = REACH,
     coming: Sequence[Sequence[Coming]] = (),
 ) -> Problem:
     """Return the problem of a snapshot; its pending records are in the order of the snapshot's jobs that wait.
 
-    `expect` says how long a job runs in all; `ours` are the SiteFactors that we have set, by job (None: all of them):
-    one that somebody else has set is a part of Slurm's order, and its job keeps its place. `reach` is how many points
-    factors may bridge; `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
+    `expect` says how long a job runs in all; `ours` are the SiteFactors that we may have set, by job (None: all there
+    are): one that somebody else has set is a part of Slurm's order, and its job keeps its place. `reach` is how many
+    points factors may bridge; `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
     """
     numbers = numbers_of(snapshot)
     cluster = cluster_of(snapshot, numbers, expect)
@@ -69,9 +69,9 @@ def problem_of(
     )
 
 
-def factor_of(job: QueuedJob, ours: Mapping[int, int] | None) -> int:
+def factor_of(job: QueuedJob, ours: Mapping[int, Collection[int]] | None) -> int:
     """Return the SiteFactor in force that is ours: 0 where somebody else has set it."""
-    return job.site_factor if ours is None or ours.get(job.job_id, 0) == job.site_factor else 0
+    return job.site_factor if ours is None or job.site_factor in ours.get(job.job_id, ()) else 0
 
 
 def own_priority(job: QueuedJob, factor: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from slurm_plugin.secret_urls import store_url
 if TYPE_CHECKING:
     from slurm_plugin.advisor.cycle import Advisor, Outcome
     from slurm_plugin.slurm.gateway import Gateway
+    from slurm_plugin.slurm.queue import Written
 
 TOP = 40
 
@@ -64,7 +66,9 @@ def advise(
     log_to_stderr(warnings_alone=not (apply or undo))
     logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's schema is no news of the queue
     if undo:
-        take_back(open_gateway(config, apply=True), only_expired=expired)
+        written = open_gateway(config, apply=True).undo(only_expired=expired)
+        if written or not expired:
+            tell_undone(written)
         return
     with open_gateway(config, apply=apply) as gateway:
         advisor = advisor_of(config, gateway, apply=apply, keeps=apply or watches)
@@ -110,15 +114,13 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
     )
 
 
-def take_back(gateway: Gateway, *, only_expired: bool) -> None:
-    """Undo, and say what came of it; SlurmError where some of it did not reach Slurm."""
-    written = gateway.undo(only_expired=only_expired)
+def tell_undone(written: Sequence[Written]) -> None:
+    """Say what came of an undo; SlurmError where some of it did not reach Slurm."""
     failed = [one for one in written if one.problem and one.problem != "gone"]
-    if written or not only_expired:
-        note(f"{len(written) - len(failed)} factors of the advisor's were brought back")
+    note(f"{len(written) - len(failed)} factors of the advisor's were brought back")
     if failed:
         raise SlurmError(
-            f"{len(failed)} factors could not be brought back ({failed[0].problem}); run this again"
+            f"{len(failed)} factors could not be brought back ({failed[0].problem}); run `rightsizer advise --undo`"
         )
 
 
@@ -130,8 +132,10 @@ def watch_on(advisor: Advisor, *, apply: bool) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    watch(advisor, stop, lambda outcome: note(summary_of(outcome, apply=apply)))
-    note("stopped; what was changed is undone" if apply else "stopped")
+    undone = watch(advisor, stop, lambda outcome: note(summary_of(outcome, apply=apply)))
+    note("stopped")
+    if apply:
+        tell_undone(undone)
 
 
 def show(outcome: Outcome, output_format: str, top: int | None, *, apply: bool) -> None:

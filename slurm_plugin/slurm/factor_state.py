@@ -5,6 +5,9 @@ ours has an entry. `ours` are all the values that may be in force because of us:
 was about to be written, and what was ours before, since backfill may bring that back (before 26.05 it can undo what
 changed during its cycle). A value that is none of them is somebody else's, and stays.
 
+A write that hangs may still come through when slurmctld wakes up, after it was asked what it has. So a job that is as
+before us again is forgotten only when it has been so for LATE_S, and is looked at once more.
+
 A job that runs, is held, or is not eligible yet keeps its SiteFactor, but sprio does not show it. Such an entry stays
 for as long as the job exists: it may be queued again.
 """
@@ -19,14 +22,8 @@ from slurm_plugin.slurm.queue import FactorChange
 
 # So many values of ours are remembered for a job.
 _MOST_VALUES = 16
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A job, its SiteFactor before the first of ours, and ours since, the newest last."""
-
-    job_id: int
-    original: int
-    ours: tuple[int, ...]
+# A write that hung comes through so many seconds after slurmctld has answered others, at most.
+LATE_S = 60.0
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -35,6 +32,18 @@ class Clock(msgspec.Struct, frozen=True):
     time_s: float
     boot: str
     since_boot_s: float
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A job, its SiteFactor before the first of ours, and ours since, the newest last.
+
+    `back` is when it was first seen to be as before us again.
+    """
+
+    job_id: int
+    original: int
+    ours: tuple[int, ...]
+    back: Clock | None = None
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -82,21 +91,55 @@ def intend(state: FactorState, changes: Iterable[FactorChange], current: Mapping
     return msgspec.structs.replace(state, entries=tuple(entries.values()))
 
 
-def settle(state: FactorState, current: Mapping[int, int], alive: Collection[int] | None) -> FactorState:
+def settle(
+    state: FactorState,
+    current: Mapping[int, int],
+    alive: Collection[int] | None,
+    now: Clock,
+    taken: Collection[int] = (),
+) -> FactorState:
     """Forget the jobs that have ended, those that somebody else has changed, and those that are again as before us.
 
-    `alive` are the jobs that there still are; None where that is not known.
+    The last only once they have been so for LATE_S. `alive` are the jobs that there still are; None where that is not
+    known. Of those that sprio does not show, `taken` have just become as before us.
     """
+    there = [entry for entry in state.entries if alive is None or entry.job_id in alive]
+    settled = (
+        _settled(entry, current.get(entry.job_id), now, taken=entry.job_id in taken) for entry in there
+    )
+    return msgspec.structs.replace(state, entries=tuple(entry for entry in settled if entry))
 
-    def stays(entry: Entry) -> bool:
-        if alive is not None and entry.job_id not in alive:
-            return False
-        shown = current.get(entry.job_id)
-        if shown is None:
-            return True
-        return shown in entry.ours if shown != entry.original else entry.ours[-1] != shown
 
-    return msgspec.structs.replace(state, entries=tuple(filter(stays, state.entries)))
+def _settled(entry: Entry, shown: int | None, now: Clock, *, taken: bool) -> Entry | None:
+    """Return what is to be known of a job from now on, None: nothing."""
+    if shown is not None and shown not in (*entry.ours, entry.original):
+        return None
+    as_before = taken if shown is None else shown == entry.original
+    if not as_before or entry.ours[-1] != entry.original:
+        return msgspec.structs.replace(entry, back=None)
+    if entry.back is None:
+        return msgspec.structs.replace(entry, back=now)
+    return None if is_over(Lease(entry.back, LATE_S), now) else entry
+
+
+def taking_back(state: FactorState) -> FactorState:
+    """Note that every job is about to be as it was before us."""
+    return msgspec.structs.replace(
+        state,
+        entries=tuple(
+            msgspec.structs.replace(
+                entry, ours=(*(value for value in entry.ours if value != entry.original), entry.original)
+            )
+            for entry in state.entries
+        ),
+    )
+
+
+def follow(newest: FactorState, before: FactorState, after: FactorState) -> FactorState:
+    """Return the newest state with what has become of the entries of `before` that nobody has written since."""
+    old, new = before.by_job, after.by_job
+    found = (new.get(one.job_id) if old.get(one.job_id) == one else one for one in newest.entries)
+    return msgspec.structs.replace(newest, entries=tuple(entry for entry in found if entry))
 
 
 def restorations(
@@ -111,15 +154,8 @@ def restorations(
             reason="undone",
         )
         for entry in state.entries
-        if entry.job_id in alive and _may_be_ours(entry, current.get(entry.job_id))
+        if entry.job_id in alive and _is_ours(entry, current.get(entry.job_id))
     ]
-
-
-def forget(state: FactorState, jobs: Collection[int]) -> FactorState:
-    """Return the state without these jobs."""
-    return msgspec.structs.replace(
-        state, entries=tuple(entry for entry in state.entries if entry.job_id not in jobs)
-    )
 
 
 def in_force(state: FactorState) -> dict[int, int]:
@@ -127,5 +163,10 @@ def in_force(state: FactorState) -> dict[int, int]:
     return {entry.job_id: entry.ours[-1] for entry in state.entries if entry.ours[-1] != entry.original}
 
 
-def _may_be_ours(entry: Entry, shown: int | None) -> bool:
+def may_be_ours(state: FactorState) -> dict[int, frozenset[int]]:
+    """Return all the SiteFactors that each job may have because of us."""
+    return {entry.job_id: frozenset(entry.ours) - {entry.original} for entry in state.entries}
+
+
+def _is_ours(entry: Entry, shown: int | None) -> bool:
     return shown is None or (shown in entry.ours and shown != entry.original)

@@ -22,7 +22,7 @@ from slurm_plugin.log_lines import SaidOnceOfEach
 from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
-from slurm_plugin.slurm.factor_state import FactorState, Lease
+from slurm_plugin.slurm.factor_state import Lease
 from slurm_plugin.slurm.queue import (
     Dependent,
     FactorChange,
@@ -95,8 +95,12 @@ class Gateway:
         return snapshot
 
     def factors(self) -> dict[int, int]:
-        """Return the SiteFactors that are ours."""
+        """Return the SiteFactors that jobs were given by us last."""
         return factor_state.in_force(self._log.read())
+
+    def ours(self) -> dict[int, frozenset[int]]:
+        """Return all the SiteFactors that jobs may have because of us; empty once all is as before us for good."""
+        return factor_state.may_be_ours(self._log.read())
 
     def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
         """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
@@ -120,7 +124,7 @@ class Gateway:
         alive = (
             None if self._alive is None else self._alive | after.keys() | {change.job_id for change in wanted}
         )
-        self._log.change(lambda state: factor_state.settle(state, after, alive))
+        self._log.change(lambda state: factor_state.settle(state, after, alive, now()))
         return [
             _logged(change, refusal or problems.get(change.job_id, ""))
             for change, refusal in zip(changes, refused, strict=True)
@@ -141,7 +145,7 @@ class Gateway:
 
         With `only_expired`, nothing is done while the lease holds; the timer calls that without being the one advisor,
         since one that hangs holds the lock but lets its lease run out. SlurmError where slurmctld does not answer: what
-        could not be taken back stays noted for the next try.
+        could not be taken back stays noted for the next try, and so does for a minute what was.
         """
         state = self._log.read()
         if not state.entries or (only_expired and not factor_state.is_over(state.lease, now())):
@@ -152,10 +156,12 @@ class Gateway:
         changes = factor_state.restorations(state, current, alive)
         if not self._apply:
             return [_logged(change, DRY_RUN) for change in changes]
-        problems, _ = self._write(changes, unseen=alive - current.keys()) if changes else ({}, current)
-        failed = {job for job, problem in problems.items() if problem and problem != "gone"}
-        done = {entry.job_id for entry in state.entries} - failed
-        self._log.change(lambda newest: factor_state.forget(newest, _unchanged(state, newest, done)))
+        back = factor_state.taking_back(state)
+        self._log.change(lambda newest: factor_state.follow(newest, state, back))
+        problems, after = self._write(changes, unseen=alive) if changes else ({}, current)
+        taken = {job for job, problem in problems.items() if not problem and job not in after}
+        settled = factor_state.settle(back, after, alive, now(), taken)
+        self._log.change(lambda newest: factor_state.follow(newest, back, settled))
         return [_logged(change, problems.get(change.job_id, "")) for change in changes]
 
     def _refusal(self, change: FactorChange, number: int, current: Mapping[int, int]) -> str:
@@ -272,12 +278,6 @@ def _left(change: FactorChange, current: Mapping[int, int], unseen: Collection[i
     if change.job_id not in current:
         return "" if change.job_id in unseen else HIDDEN
     return "" if current[change.job_id] == change.after else "not kept"
-
-
-def _unchanged(before: FactorState, newest: FactorState, jobs: Collection[int]) -> set[int]:
-    """Return those of the jobs whose entries nobody has written since: another process may have, after a long sleep."""
-    old = before.by_job
-    return {job for job, entry in newest.by_job.items() if job in jobs and old.get(job) == entry}
 
 
 def _logged(change: FactorChange, problem: str) -> Written:

@@ -162,6 +162,49 @@ def test_an_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
     assert queue.factors == {1: 0, 2: 0, 3: 0}
 
 
+def test_a_write_that_hung_and_comes_through_after_an_undo_is_taken_back_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: -7}, silent_at=0)
+    gateway = gate(queue, tmp_path)
+    with pytest.raises(SlurmError):
+        gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.silent_at = None
+    assert gateway.undo() == []
+    queue.factors[1] = 5
+    assert gateway.ours() == {1: {5}}
+    assert [one.problem for one in gateway.undo()] == [""]
+    assert queue.factors == {1: -7}
+    clock = Clock(1000.0, "boot", 69.0)
+    gateway.undo()
+    assert gateway.ours() == {1: {5}}
+    clock = Clock(1000.0, "boot", 71.0)
+    gateway.undo()
+    assert gateway.ours() == {}
+
+
+def test_what_somebody_has_written_since_is_left_to_him(tmp_path: Path) -> None:
+    """An undo that took long forgets nothing of what another process has noted meanwhile."""
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+
+    class Slow(MemoryQueue):
+        def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+            written = super().set_site_factors(changes)
+            gate(queue, tmp_path).reorder(changes_of({2: 6}, queue.factors))
+            return written
+
+    slow = Slow(queue.factors)
+    gate(slow, tmp_path).undo()
+    assert queue.factors == {1: 0, 2: 6}
+    assert gateway.factors() == {2: 6}
+    gateway.undo()
+    assert queue.factors == {1: 0, 2: 0}
+
+
 def test_the_lease_holds_back_the_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1000.0, "boot", 10.0)
     monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
@@ -320,6 +363,7 @@ class Queues(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         self.queue = MemoryQueue({})
         self.originals: dict[int, int] = {}
+        self.hung: dict[int, int] = {}
         self.next = 1
 
     def teardown(self) -> None:
@@ -352,6 +396,7 @@ class Queues(RuleBasedStateMachine):
         if shown:
             job = data.draw(st.sampled_from(shown))
             self.queue.factors[job] = self.originals[job] = factor
+            self.hung.pop(job, None)
             # A job that somebody changed and that starts before we look cannot be told from one of ours: we look.
             self.gateway().reorder([])
 
@@ -366,7 +411,18 @@ class Queues(RuleBasedStateMachine):
         gateway.read()
         with suppress(Killed):
             gateway.reorder(changes_of(dict.fromkeys(jobs, after), shown))
+        if die:
+            known = factor_log.FactorLog(Path(self.folder.name), "alpha").read().by_job
+            self.hung |= {job: after for job in jobs if job in known and after in known[job].ours}
         self.queue.die_at, self.queue.forgotten = None, {}
+
+    @precondition(lambda self: self.hung)
+    @rule(data=st.data())
+    def a_write_that_hung_comes_through(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.hung)))
+        after = self.hung.pop(job)
+        if job in self.queue.factors:
+            self.queue.factors[job] = after
 
     @rule(die=st.booleans())
     def undo(self, die: bool) -> None:

@@ -77,7 +77,7 @@ def test_slurms_own_priority_has_no_factor_in_it() -> None:
 def test_a_factor_that_somebody_else_has_set_is_a_part_of_slurms_order() -> None:
     mine, theirs = problem(
         snapshot(waiting(1, priority=5300, site_factor=300), waiting(2, priority=5300, site_factor=300)),
-        ours={1: 300, 2: 200},
+        ours={1: {300}, 2: {100, 200}},
     ).pending
     assert (mine.priority, mine.factor, mine.kept) == (5000, 300, "")
     assert (theirs.priority, theirs.factor, theirs.kept) == (

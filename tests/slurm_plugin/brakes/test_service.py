@@ -97,6 +97,8 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     wait_for(lambda: not is_cut(enforcing))
     assert why(enforcing) == "braked"
     assert is_cut(enforcing, SIM), "others go on"
+    # A brake holds at once, whether or not a disk takes it: its file comes after.
+    wait_for(lambda: bool(stopped(enforcing).read().pulled))
     [one] = stopped(enforcing).read().pulled
     assert (one.brake, one.counts.wanted) == (family_brake("alice", "fit"), one.counts.shrunk)
     service.send_signal(signal.SIGTERM)
