@@ -1,6 +1,6 @@
 """A mixed queue on a real, saturated Slurm, with the advisor and without it, in turns.
 
-    python -m bench.advisor_live [--full 160] [--pairs 2] [--seed 1] [--fair-share 1000] [--bound-s 86400]
+    python -m bench.advisor_live [--full 160] [--pairs 2] [--seed 1] [--fair-share 1000] [--bound-s 345600]
         [--slurm-prefix DIR]
 
 What is queued says advisor_mix.py. How long jobs like these run is learned from one more queue, which runs first. Both

@@ -43,6 +43,7 @@ from bench.advisor_loads import SOURCES, Load, read_load
 from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
+from models.planning.prospects import MOST_GRACE_S, RIPE
 from models.planning.shadow_rolling import longest_wait_s
 from models.planning.simulated import Asked, Expectation, PlannedAdvice, asked_of
 from models.scheduling.placement import Placement, equal_larger
@@ -52,16 +53,15 @@ from models.simulation.engine import Hooks, Policy, simulate
 from models.simulation.hooks import Advice, Moving
 from models.simulation.results import Results, bounded_slowdowns
 from slurm_plugin.cli.output import print_rows
+from slurm_plugin.config import Advisor as Settings
 
 HOUR_S = 3600.0
 FEWEST_JOBS = 20
 # Bounds of a site's that limit writes, not orders: a factor is seconds of age here.
 MOST_FACTOR, MOST_CHANGES = 10**8, 10**6
-# How often a plan is made (seconds) in each load.
-PERIODS_S = {"mit": 3600.0, "philly": 1800.0, "kabre": 3600.0}
+# How often a plan is made, and an order given (seconds). Production makes one a minute.
+PERIOD_S = 600.0
 FIRST = "EASY"
-# When a job that is held back comes before all: a share of the longest wait without us, and at least so long.
-RIPE, NEVER_TOO_LONG_S = 0.95, 7200.0
 # More than any run or arrival (seconds).
 BEFORE_ALL = 1e10
 
@@ -124,7 +124,7 @@ class OneOrder:
 class HeldBackFirst(OneOrder):
     """Advice that is told when jobs would have started without it: the shortest first, but for who is held back."""
 
-    period_s = 600.0
+    period_s = PERIOD_S
 
     def __init__(self, jobs: list[Asked], expectation: Expectation, without_us: Results) -> None:
         super().__init__(jobs, expectation, most_delay_s=0.0)
@@ -161,7 +161,7 @@ def held_back_first(
     longest_s: float,
 ) -> dict[int, float]:
     """Return the keys of what waits: the shortest first, but for who would have `begun` and has waited his turn."""
-    turn_s = max(NEVER_TOO_LONG_S, RIPE * longest_s)
+    turn_s = RIPE * max(MOST_GRACE_S, longest_s)
     return {
         number: at_s - BEFORE_ALL if number in begun and now_s - at_s >= turn_s else run_s[number]
         for number, at_s in came_s.items()
@@ -176,8 +176,10 @@ def main() -> None:
     parser.add_argument("--since", default="", help="first day of the window; the load's own by default")
     parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
     parser.add_argument("--pressure", type=float, default=0.9)
-    parser.add_argument("--delay-h", type=float, default=24.0, help="most_delay_s of the plan")
-    parser.add_argument("--period-s", type=float, help="time between plans; the load's own by default")
+    parser.add_argument(
+        "--delay-h", type=float, default=Settings().most_delay_s / HOUR_S, help="most_delay_s"
+    )
+    parser.add_argument("--period-s", type=float, default=PERIOD_S, help="time between plans")
     parser.add_argument(
         "--row", action="append", choices=list(WAYS), help="only these rows, beside the first"
     )
@@ -210,7 +212,7 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
         bounds = Bounds(
             most_delay_s=arguments.delay_h * HOUR_S, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES
         )
-        case = Case(load, bounds, arguments.period_s or PERIODS_S[name], seed)
+        case = Case(load, bounds, arguments.period_s, seed)
         for way in ways:
             found[way].append(WAYS[way](case))
             print(f"{name} {seed} {way}: {found[way][-1]}", file=sys.stderr, flush=True)
@@ -254,9 +256,7 @@ def told_order(case: Case) -> Row:
 def shadow_order(case: Case) -> Row:
     """Simulate the order that goes by the shadow."""
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
-    advice = HeldBackByShadow(
-        jobs, case.load.cluster, case.bounds, Learned(), period_s=HeldBackFirst.period_s
-    )
+    advice = HeldBackByShadow(jobs, case.load.cluster, case.bounds, Learned(), period_s=PERIOD_S)
     return run(case, Policy(start="easy", placement=case.placement), advice)
 
 

@@ -26,7 +26,7 @@ import numpy
 from accounting.errors import ModelError
 from bench.advisor_expectations import Learned
 from bench.advisor_loads import SOURCES, Load, read_load
-from bench.advisor_simulation import HOUR_S, MOST_CHANGES, MOST_FACTOR, PERIODS_S
+from bench.advisor_simulation import MOST_CHANGES, MOST_FACTOR
 from models.planning.interval_calibration import (
     LOOKED_BACK_S,
     UNCALIBRATED,
@@ -43,7 +43,10 @@ from models.simulation.engine import Hooks, Policy, simulate
 from slurm_plugin.advisor.evidence import told
 from slurm_plugin.advisor.past_starts import READ_EVERY_S
 from slurm_plugin.cli.output import print_rows
+from slurm_plugin.config import Advisor as Settings
 
+# How often a plan is made (seconds).
+PERIOD_S = 1800.0
 LEADS = ("under 10 min", "to 1 h", "to 6 h", "more")
 Flags = numpy.ndarray
 
@@ -68,7 +71,7 @@ def main() -> None:
     parser.add_argument("--load", choices=[*SOURCES, "all"], default="all")
     parser.add_argument("--since", default="", help="first day of the window; the load's own by default")
     parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
-    parser.add_argument("--period-s", type=float, help="time between plans; the load's own by default")
+    parser.add_argument("--period-s", type=float, default=PERIOD_S, help="time between plans")
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES", "."))
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
@@ -85,7 +88,7 @@ def main() -> None:
             )
         except ModelError as error:
             sys.exit(str(error))
-        foreseen, start_s = planned(load, arguments.period_s or PERIODS_S[name])
+        foreseen, start_s = planned(load, arguments.period_s)
         rows += [{"load": name, **row} for row in coverage(foreseen, start_s)]
     print_rows(rows, arguments.format, "Starts within the interval of 80 % (semi-synthetic loads)")
 
@@ -105,7 +108,7 @@ def planned(load: Load, period_s: float) -> tuple[Foreseen, Floats]:
             if numpy.isfinite(job.start_s)
         )
 
-    bounds = Bounds(most_delay_s=24 * HOUR_S, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES)
+    bounds = Bounds(most_delay_s=Settings().most_delay_s, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES)
     asked = asked_of(load.jobs, load.account.tolist(), load.cluster)
     advice = PlannedAdvice(asked, load.cluster, bounds, Learned(), period_s=period_s, planned=heard)
     policy = Policy(start="easy", placement=equal_larger(Room.of(load.cluster.capacity)))

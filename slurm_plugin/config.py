@@ -207,7 +207,7 @@ class Advisor(Section, frozen=True, kw_only=True):
     lease_s: Count = 600
     objective: Literal["slowdown", "wait", "utilisation", "deadlines", "energy"] = "slowdown"
     horizon_s: Count = 86_400
-    most_delay_s: Seconds = 86_400
+    most_delay_s: Seconds = 345_600
     most_wait_s: Seconds = 604_800
     most_inversion: Share = 0.1
     most_factor: Count = 10_000

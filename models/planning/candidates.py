@@ -1,7 +1,7 @@
 """From a wished order to one that may be used: its factors, the order they really make, and what that brings. Pure.
 
-Only what could start within the time looked at is moved; the rest stays in Slurm's own order. Who would start too late
-comes first, and it is looked at again; what is too late then, too, is refused.
+No more are moved than may change at once; the rest stays in Slurm's own order. Who would start too late comes first,
+and it is looked at again; what is too late then, too, is refused.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> t
     """
     urgent, sooner_s = set(ahead.urgent), dict[int, float]()
     spent, moved, step_s = 0, ahead.bounds.most_changes, max(LEAST_STEP_S, ahead.bounds.most_delay_s)
-    keys = within_reach(ahead, wished, seen.prospect, moved)
+    keys = first_of(wished, ahead.places, moved)
     for turn in count():
         found = arrange(ahead, keys, urgent)
         if found.refused:
@@ -82,8 +82,8 @@ def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> t
         for number in late:
             sooner_s[number] = sooner_s.get(number, 0.0) + step_s
         if turn >= TURNS_OF_ALL:
-            moved = min(moved, int(numpy.isfinite(keys).sum())) // 2
-            keys = within_reach(ahead, wished, prospect, moved)
+            moved = min(moved, len(keys)) // 2
+            keys = first_of(wished, ahead.places, moved)
     return msgspec.structs.replace(seen, refused=found.refused), spent
 
 
@@ -120,16 +120,6 @@ def first_of(wished: Floats, places: Floats, most: int) -> Floats:
     """Return wished keys of which only the first `most` are left; the rest stays in Slurm's order of places."""
     keys: Floats = numpy.full(len(wished), math.inf)
     order = numpy.lexsort((places, wished))[:most]
-    keys[order] = wished[order]
-    return keys
-
-
-def within_reach(ahead: Ahead, wished: Floats, prospect: Prospect, most: int) -> Floats:
-    """Return wished keys of which only the first `most` that would start are left; the rest stays as Slurm has it."""
-    start_s = prospect.start_s
-    order = numpy.lexsort((ahead.places, wished, start_s))
-    order = order[numpy.isfinite(start_s[order])][:most]
-    keys: Floats = numpy.full(len(wished), math.inf)
     keys[order] = wished[order]
     return keys
 

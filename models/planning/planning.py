@@ -1,8 +1,9 @@
 """The plan: of a portfolio of orders, as far as bounds allow them, the one that serves the site's objective best. Pure.
 
-Changes nothing where that is best, or as good. All orders are rolled through one future first; the best of them then
-through all, with who would be delayed too much put first. What bounds the work is a count of simulated starts, never a
-clock, so that the same problem, bounds and seed give the same plan.
+For some objectives one of them stands where no other is better, unless it costs something; for others nothing is
+changed then. All orders are rolled through one future first; the best of them then through all, with who would be
+delayed too much put first. What bounds the work is a count of simulated starts, never a clock, so that the same
+problem, bounds and seed give the same plan.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from models.planning.cells import Cell, cells_of, slurm_order
 from models.planning.checks import check, nothing_to_plan
 from models.planning.futures import drawn_future, likely_future
 from models.planning.orders import AS_IS, ORDERS, Columns, columns_of
-from models.planning.problem import Bounds, Objective, Plan, Problem
+from models.planning.problem import Bounds, Objective, Pending, Plan, Problem
 from models.planning.prospects import Ahead, ahead_of, base_prospect
 from models.planning.rollout import places_of
 from models.planning.telling import told, unchanged
@@ -31,7 +32,15 @@ IN_FORCE = "as planned before"
 # Gains that rounding makes.
 ALIKE = 1e-9
 # What is tried first where not all can be.
-FAVOURITES: dict[Objective, str] = {"utilisation": "largest first", "deadlines": "earliest deadline"}
+FAVOURITES: dict[Objective, str] = {
+    "slowdown": "shortest first",
+    "wait": "shortest first",
+    "utilisation": "largest first",
+    "deadlines": "earliest deadline",
+}
+# Where the favourite stands unless it costs something: a rollout knows nothing of who comes before the next plan, and
+# to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
+STANDS: frozenset[Objective] = frozenset({"slowdown", "wait"})
 
 
 class Race(msgspec.Struct, kw_only=True):
@@ -58,7 +67,8 @@ def plan(problem: Problem, bounds: Bounds, seed: int = 1) -> Plan:
         prospect=base_prospect(ahead, len(ahead.futures)),
     )
     race = Race(tried=[as_is], left_out=[], starts=ahead.starts * len(ahead.futures))
-    wishes = _wishes(problem, columns_of(problem, rank, seed, bounds.most_delay_s), bounds.objective)
+    columns = columns_of(problem, rank, seed, bounds.most_delay_s)
+    wishes = _wishes(problem.pending, columns, bounds.objective)
     glimpses = _glimpse_all(ahead, wishes, race)
     best = _settle_best(ahead, wishes, glimpses, race)
     return told(ahead, as_is, best, race.tried, race.left_out, MOST_STARTS - race.starts, seed)
@@ -79,11 +89,11 @@ def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats
     return ahead_of(problem, bounds, cells, futures, rank, MOST_STARTS // SHARE_OF_ONE)
 
 
-def _wishes(problem: Problem, columns: Columns, objective: Objective) -> dict[str, Floats]:
-    """Return the wished keys of each order, those in force first."""
+def _wishes(pending: Sequence[Pending], columns: Columns, objective: Objective) -> dict[str, Floats]:
+    """Return the wished keys of each order: first those in force, where none stands, and those of the favourite."""
     wishes: dict[str, Floats] = {}
-    if any(job.factor for job in problem.pending):
-        wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in problem.pending])
+    if objective not in STANDS and any(job.factor for job in pending):
+        wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in pending])
     names = sorted(ORDERS, key=lambda name: name != FAVOURITES.get(objective))
     for name in names:
         keys = ORDERS[name](columns)
@@ -109,23 +119,30 @@ def _glimpse_all(ahead: Ahead, wishes: dict[str, Floats], race: Race) -> list[Ca
 def _settle_best(
     ahead: Ahead, wishes: dict[str, Floats], glimpses: Sequence[Candidate], race: Race
 ) -> Candidate:
-    """Return the best allowed order of those that promise most; what is in force, or is as it is, where none gains.
+    """Return the best allowed order of those that promise most; what stands, or is as it is, where none gains.
 
-    What is in force stays if it is any better than as it is: to go back would be a change that is worth less than none.
+    Where none stands, what is in force stays if it is any better than as it is: to go back would be a change that is
+    worth less than none.
     """
     as_is, bounds = race.tried[0], ahead.bounds
-    ranked = sorted(glimpses, key=lambda one: (one.order != IN_FORCE, one.prospect.value))
+    stands, cost = (
+        (FAVOURITES[bounds.objective], bounds.least_gain)
+        if bounds.objective in STANDS
+        else (IN_FORCE, -ALIKE)
+    )
+    ranked = sorted(glimpses, key=lambda one: (one.order != stands, one.prospect.value))
     base = base_prospect(ahead, 1)
     best = as_is
     for one in ranked:
-        promising = one.prospect.gain(base) > bounds.least_gain or one.order == IN_FORCE
+        promising = one.prospect.gain(base) > bounds.least_gain or one.order == stands
         if not promising or race.starts > MOST_STARTS - FOR_INTERVALS:
             race.tried.append(one)
             continue
         settled, starts = settle(ahead, one, wishes[one.order], 2 * (MOST_STARTS - race.starts) // 3)
         race.starts += starts
         race.tried.append(settled)
-        least = ALIKE if one.order == IN_FORCE else bounds.least_gain
-        if not settled.refused and settled.prospect.gain(best.prospect) > least:
+        least = -cost if one.order == stands else bounds.least_gain
+        moves = any(settled.factors.values())
+        if moves and not settled.refused and settled.prospect.gain(best.prospect) > least:
             best = settled
     return best

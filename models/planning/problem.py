@@ -91,11 +91,12 @@ class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What the site allows and wants.
 
-    No job is to start more than `most_delay_s` later than without us, nor to wait longer than the longest would without
-    us. Who has waited `most_wait_s` comes before all that may be moved, in Slurm's own order. Of two jobs of different
-    accounts whose fair-share factors differ by more than `most_inversion`, the better one is never put behind. No
-    factor is beyond ±`most_factor` points, no more than `most_changes` change at once. A plan that is not better by
-    `least_gain` (a share of what an order can change of the objective) is not worth it.
+    No job is to start more than `most_delay_s` later than without us; who would have started comes first once it has
+    waited nearly as long as the longest does without us. Who has waited `most_wait_s` comes before all that may be
+    moved, in Slurm's own order. Of two jobs of different accounts whose fair-share factors differ by more than
+    `most_inversion`, the better one is never put behind. No factor is beyond ±`most_factor` points, no more than
+    `most_changes` change at once. A plan that is not better by `least_gain` (a share of what an order can change of the
+    objective) is not worth it; what stands stays until it costs as much (planning.py).
     """
 
     objective: Objective = "slowdown"

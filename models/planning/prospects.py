@@ -28,15 +28,13 @@ from models.scheduling.room import Floats
 MORE_STARTS = 3
 # Who is behind by this share of the delay that the site bears comes first.
 PATIENCE = 0.5
-# So does whose wait is about to be the longest, by the rest of this share: a large job that is first takes its time.
-RIPE = 0.85
-# Even who waits longest may wait so much longer, as a share: expected starts are no better known than that.
-LEAST_SPARE = 0.05
+# So does who would have started without us, once it has waited this share of the longest wait there.
+RIPE = 0.95
 # Of the time before Slurm gives a job up no more than this share is taken: expected starts are means.
 DEADLINE_SHARE = 0.5
 # A wait of less than this share of the delay that the site bears, and than so many seconds, is never too long, however
 # short all others were.
-GRACE, MOST_GRACE_S = 0.5, 12 * 3600.0
+GRACE, MOST_GRACE_S = 0.5, 2 * 3600.0
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,8 +134,9 @@ def _turns_s(problem: Problem, bounds: Bounds, start_s: Floats) -> Floats:
 def due_of(problem: Problem, bounds: Bounds, base_s: Floats) -> tuple[Floats, Floats]:
     """Return by when each record has to start, and from when on it comes first (seconds from now).
 
-    Not later than without us by more than the site bears, and nobody is to wait longer than the longest would without
-    us. What would be without us is told by the problem, else by what is expected of the queue as it is, `base_s`.
+    Not later than without us by more than the site bears; and who would have started comes first before it has waited
+    as long as the longest does without us. That is told by the problem, else by what is expected of the queue as it
+    is, `base_s`.
     """
     most_delay_s = bounds.most_delay_s
     unmoved_s = numpy.array([job.unmoved_start_s for job in problem.pending])
@@ -146,11 +145,10 @@ def due_of(problem: Problem, bounds: Bounds, base_s: Floats) -> tuple[Floats, Fl
     wait_s = (start_s + waited_s)[numpy.isfinite(start_s)]
     grace_s = min(GRACE * most_delay_s, MOST_GRACE_S)
     longest_s = max(problem.longest_wait_s or wait_s.max(initial=0.0), grace_s)
-    too_long_s = numpy.maximum(start_s, longest_s - waited_s)
-    spare_s = numpy.maximum(longest_s - waited_s - start_s, LEAST_SPARE * longest_s)
+    ripe_s = numpy.maximum(start_s, RIPE * longest_s - waited_s)
     delay_s = _bearable_s(problem, most_delay_s, start_s)
-    latest_s: Floats = start_s + numpy.minimum(delay_s, spare_s)
-    turn_s: Floats = numpy.minimum(start_s + PATIENCE * delay_s, too_long_s - (1 - RIPE) * longest_s)
+    latest_s: Floats = start_s + delay_s
+    turn_s: Floats = numpy.minimum(start_s + PATIENCE * delay_s, ripe_s)
     return latest_s, turn_s
 
 

@@ -29,8 +29,6 @@ MOST_AGAIN = 2_000
 # So many starts of tasks are simulated ahead.
 FORESEEN_STARTS = 670
 SHORTEST_S = 1.0
-# Of those foreseen to start, so many are foreseen well enough to say how long waits will be (docs/decisions/0038).
-USUAL = 0.9
 
 
 class Start(NamedTuple):
@@ -204,7 +202,7 @@ def measured(
             else job
             for job in problem.pending
         ),
-        longest_wait_s=max(longest_wait_s(certain), longest_wait_s(now), usual_wait_s(now, starts_s)),
+        longest_wait_s=max(longest_wait_s(certain), longest_wait_s(now)),
     )
 
 
@@ -234,16 +232,6 @@ def foreseen(now: Shadow, site: Site, horizon_s: float, tasks: Mapping[int, int]
         if record.job_id in tasks and math.isfinite(start_s):
             found.setdefault(record.job_id, now.time_s + start_s)
     return found
-
-
-def usual_wait_s(now: Shadow, starts_s: Mapping[int, float]) -> float:
-    """Return what the USUAL share of those who wait without us will have waited at most, of those foreseen to start.
-
-    Who will wait longest is foreseen poorly: it is who has a wrong forecast. But in a queue that grows all will wait
-    longer than anybody has so far, and half of them longer than the one in the middle.
-    """
-    waits_s = [starts_s[one.job_id] - one.came_s for one in now.waiting if one.job_id in starts_s]
-    return float(numpy.quantile(waits_s, USUAL, method="lower")) if waits_s else 0.0
 
 
 def longest_wait_s(shadow: Shadow) -> float:

@@ -109,8 +109,11 @@ def _why(
     better = [one for one in others if one.prospect.value < best.prospect.value]
     if best.order == AS_IS:
         words = f"none of {len(others)} orders is better by {least:.0%} ({measure}) within the bounds"
-    else:
+    elif gain > least:
         words = f"«{best.order}» is better by {gain:.0%} ({measure}), of {len(others) + 1} orders"
+    else:
+        words = f"«{best.order}» stands: neither Slurm's order nor any of {len(others)} others"
+        words += f" is better by {least:.0%} ({measure})"
     refused = [f"«{one.order}»: {one.refused}" for one in better if one.refused not in ("", NOT_CLOSELY)]
     if refused:
         words += "; refused: " + ", ".join(refused)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accounting.errors import ModelError
 from models.planning.factors import order_of
 from models.planning.orders import AS_IS, ORDERS
-from models.planning.planning import IN_FORCE, plan
+from models.planning.planning import FAVOURITES, IN_FORCE, plan
 from models.planning.problem import Bounds, Coming, Objective, Pending, Plan, Problem
 from models.scheduling.availability import Window
 from tests.models.planning.problems import POOL, holding, job, machine, problems
@@ -100,6 +100,26 @@ def test_who_would_have_started_long_ago_without_us_comes_first(
         assert found.jobs[0].start_s <= unmoved_start_s + Bounds().most_delay_s
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "unmoved_start_s", "longest_s", "first"),
+    [
+        (9600.0, -10.0, 10_000.0, True),
+        (9400.0, -10.0, 10_000.0, False),
+        (9600.0, 500.0, 10_000.0, False),  # it would still wait
+        (5000.0, -10.0, 100.0, False),  # two hours are never too long
+        (7000.0, -10.0, 100.0, True),
+    ],
+)
+def test_who_would_have_started_comes_first_once_he_has_waited_nearly_as_long_as_the_longest(
+    waited_s: float, unmoved_start_s: float, longest_s: float, *, first: bool
+) -> None:
+    problem = big_ahead_of_short()
+    big = msgspec.structs.replace(problem.pending[0], unmoved_start_s=unmoved_start_s, waited_s=waited_s)
+    queue = msgspec.structs.replace(problem, pending=(big, *problem.pending[1:]), longest_wait_s=longest_s)
+    found = plan(queue, Bounds(most_delay_s=10 * 86_400.0))
+    assert (order_after(queue, found)[0] == 1) is first
+
+
 @pytest.mark.parametrize(("left_s", "most_s"), [(600.0, 300.0), (10_000.0, 1200.0), (-60.0, 0.0)])
 def test_who_has_a_deadline_keeps_half_of_what_he_has_left_before_slurm_gives_him_up(
     left_s: float, most_s: float
@@ -158,7 +178,7 @@ def test_a_plan_that_still_holds_changes_nothing() -> None:
         for one, planned in zip(problem.pending, first.jobs, strict=True)
     )
     second = plan(msgspec.structs.replace(problem, pending=again), Bounds())
-    assert (second.order, second.changes) == (IN_FORCE, ())
+    assert (second.order, second.changes) == (first.order, ())
     assert second.gain > 0.5
 
 
@@ -169,16 +189,49 @@ def test_what_was_waited_already_makes_no_gain_small() -> None:
     assert 0.01 * found.tried[0].value > LONG_S / 60.0
 
 
-def test_what_is_in_force_stays_while_it_is_better_by_little() -> None:
-    problem = big_ahead_of_short()
-    first = plan(problem, Bounds())
+def two_beside_a_wide_one(wide_s: float) -> Problem:
+    """Two jobs of 100 s on half of the machine each, and one that needs all of it."""
+    halves = [job(1 + at, cpus=2, run_s=100.0, upper_s=100.0) for at in range(2)]
+    return Problem(
+        machines=(machine(4),), pending=(*halves, job(3, cpus=4, run_s=wide_s, upper_s=wide_s)), running=()
+    )
+
+
+@pytest.mark.parametrize("objective", ["slowdown", "wait"])
+def test_the_shortest_first_stand_though_nothing_is_gained_by_it_yet(objective: Objective) -> None:
+    """Who comes next, before the next plan, finds those that are short before those that are long."""
+    pending = (job(1, cpus=4, run_s=60.3), job(2, cpus=4, run_s=60.0))
+    problem = Problem(machines=(machine(4),), pending=pending, running=())
+    found = plan(problem, Bounds(objective=objective))
+    assert (found.order, order_after(problem, found)) == ("shortest first", [2, 1])
+    assert 0 < found.gain < Bounds().least_gain
+    assert "«shortest first» stands" in found.why
+
+
+def test_what_is_in_force_stays_while_it_is_better_by_little_where_none_stands() -> None:
+    problem = big_ahead_of_short(deadline_s=3000.0)
+    first = plan(problem, Bounds(objective="deadlines", horizon_s=30_000.0))
     again = tuple(
         msgspec.structs.replace(one, factor=planned.after)
         for one, planned in zip(problem.pending, first.jobs, strict=True)
     )
-    most = Bounds(least_gain=0.999)
-    assert plan(problem, most).order == AS_IS
+    most = Bounds(objective="deadlines", horizon_s=30_000.0, least_gain=0.999)
+    assert first.gain > 0.5
     assert plan(msgspec.structs.replace(problem, pending=again), most).order == IN_FORCE
+
+
+@pytest.mark.parametrize("objective", ["utilisation", "energy"])
+def test_for_other_objectives_no_order_stands(objective: Objective) -> None:
+    found = plan(two_beside_a_wide_one(90.0), Bounds(objective=objective, least_gain=0.9999))
+    assert (found.order, found.changes) == (AS_IS, ())
+
+
+@pytest.mark.parametrize(("wide_s", "stands"), [(90.0, False), (20.0, True)])
+def test_the_shortest_first_do_not_stand_where_that_costs_something(wide_s: float, stands: bool) -> None:
+    # As it is: 1, 1 and (100 + wide) / wide; the wide one first: 1 and twice (100 + wide) / 100.
+    found = plan(two_beside_a_wide_one(wide_s), Bounds())
+    assert (found.order == FAVOURITES["slowdown"]) is stands
+    assert bool(found.changes) is stands
 
 
 def test_drawn_runs_do_not_say_how_slow_a_job_is() -> None:

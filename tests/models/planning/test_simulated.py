@@ -140,8 +140,8 @@ def test_a_problem_says_what_waits_what_runs_and_what_would_be_without_us() -> N
     assert (running.ran_s, running.limit_left_s, running.likely_left_s) == (40.0, 60.0, 60.0)
     # Job 1 is expected at 100, job 2 when that has run its limit.
     assert [job.unmoved_start_s for job in found.pending] == [60.0, 660.0]
-    # Who waits longest of the two, 680 s, is who may have a wrong forecast.
-    assert found.longest_wait_s == 90.0
+    # That of the two 90 s and 680 s are foreseen says nothing of how long anybody has waited.
+    assert found.longest_wait_s == 30.0
     # Really the second goes first, once the first has run 80 s; without us the other runs since then.
     advice.ended(0, 80.0, 0.0)
     found = advice.problem(120.0, {1: 10.0}, [Moving(2, 80.0, ((0, (4000, 4, 0)),))])
