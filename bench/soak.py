@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from accounting.errors import SlurmError
 from bench.replay import Load, Munge, accepted_job, exchange, refusal, signed
@@ -48,24 +49,30 @@ DRAIN_PATIENCE_S = 300.0
 TRES = re.compile(r"(cpu=\d+),(mem=\w+)")
 
 
+class Unanswered(NamedTuple):
+    """A submission without an answer: when (unix) it was sent and given up, and what came instead."""
+
+    sent_s: float
+    ended_s: float
+    why: str
+
+
 @dataclass(frozen=True)
 class Submissions:
-    """What submitters saw: how many they sent, which jobs were accepted and in what time, and what else came back.
-
-    `unanswered_s` is when (unix) those were sent that got no answer, or none but the end of the connection.
-    """
+    """What submitters saw: how many they sent, which jobs were accepted and in what time, and what else came back."""
 
     sent: int
     jobs: tuple[int, ...]
     latencies_s: tuple[float, ...]
     refused: Mapping[str, int]
-    unanswered_s: tuple[float, ...]
+    unanswered: tuple[Unanswered, ...]
 
 
 def submit(load: Load, brake: Path) -> Submissions:
     """Submit without a pause until the time is over, whatever becomes of it; not while the brake's file is there."""
     munge = Munge(load.munge_socket)
-    jobs, latencies_s, unanswered_s = array("L"), array("d"), array("d")
+    jobs, latencies_s = array("L"), array("d")
+    unanswered: list[Unanswered] = []
     sent = 0
     refused: Counter[str] = Counter()
     time.sleep(max(0.0, load.start_s - time.time()))
@@ -78,8 +85,9 @@ def submit(load: Load, brake: Path) -> Submissions:
         at_s, sent_s = time.time(), time.perf_counter()
         try:
             answer = exchange(packet, load.port)
-        except OSError:
-            answer = b""
+            why = "the end of the connection"
+        except OSError as error:
+            answer, why = b"", repr(error)
         job = accepted_job(answer)
         if job is not None:
             jobs.append(job)
@@ -87,8 +95,8 @@ def submit(load: Load, brake: Path) -> Submissions:
         elif answer:
             refused[f"error {refusal(answer)}"] += 1
         else:
-            unanswered_s.append(at_s)
-    return Submissions(sent, tuple(jobs), tuple(latencies_s), dict(refused), tuple(unanswered_s))
+            unanswered.append(Unanswered(at_s, time.time(), why))
+    return Submissions(sent, tuple(jobs), tuple(latencies_s), dict(refused), tuple(unanswered))
 
 
 def together(several: Sequence[Submissions]) -> Submissions:
@@ -98,7 +106,7 @@ def together(several: Sequence[Submissions]) -> Submissions:
         jobs=tuple(job for one in several for job in one.jobs),
         latencies_s=tuple(latency_s for one in several for latency_s in one.latencies_s),
         refused=sum((Counter(one.refused) for one in several), Counter()),
-        unanswered_s=tuple(moment_s for one in several for moment_s in one.unanswered_s),
+        unanswered=tuple(each for one in several for each in one.unanswered),
     )
 
 
@@ -248,11 +256,22 @@ def submission_rows(
         "numbers that slurmctld gave twice": len(seen.jobs) - len(accepted),
         "no answer just after a reconfigure": reconfigured,
         "refused": ", ".join(f"{count} by {what}" for what, count in seen.refused.items()),
-        "no answer": len(seen.unanswered_s) - reconfigured,
+        "no answer": len(seen.unanswered) - reconfigured,
         "lost": lost(seen.jobs, known),
         "neither unchanged nor correctly cut": tres.total() - tres[cut] - tres[ASKED],
     }
     return [{"what": what, "figure": figure} for what, figure in figures.items()]
+
+
+def unanswered_row(site: SoakSite, faults: Faults, one: Unanswered) -> dict[str, object]:
+    """Return what there is to know of a submission without an answer."""
+    return {
+        "why": one.why,
+        "after (ms)": round((one.ended_s - one.sent_s) * 1000),
+        "since": faults.latest(one.sent_s),
+        "s since a reconfigure": round(faults.since_s("reconfigure", one.sent_s), 1),
+        "errors of slurmctld": "; ".join(site.errors(one.sent_s - 1, one.ended_s + 1)),
+    }
 
 
 def process_rows(watch: Watch) -> list[dict[str, object]]:
@@ -295,20 +314,20 @@ def main() -> None:
             with site.journal_mounted():
                 seen, faults, watch = soak(site, arguments)
                 known = accounted(site, began_s - 1, seen.jobs)
+                unanswered = [unanswered_row(site, faults, one) for one in seen.unanswered]
         finally:
             if (directory / "sandbox.json").exists():
                 cluster.stop(directory)
     cuts = Counter(tres for jobs in known.values() for tres in jobs if tres != ASKED)
     cut = max(cuts, key=lambda tres: cuts[tres], default="")
-    after = faults.before(seen.unanswered_s)
+    after = faults.before([one.sent_s for one in seen.unanswered])
     submissions = submission_rows(seen, known, cut, arguments.minutes * 60, after["reconfigure"])
     processes = process_rows(watch)
     print_rows(submissions, arguments.format, f"Submissions; cut is {cut}")
     print_rows(processes, arguments.format, "What processes hold")
     print_rows(faults.rows(after), arguments.format, "Faults")
-    if seen.unanswered_s:
-        since_s = ", ".join(f"{faults.since_s('reconfigure', at_s):.1f}" for at_s in seen.unanswered_s)
-        note(f"no answer so many seconds after a reconfigure: {since_s}")
+    if unanswered:
+        print_rows(unanswered, arguments.format, "Without an answer")
     wrong = [f"{row['what']}: {row['figure']}" for row in submissions[-4:] if row["figure"]]
     wrong += [f"{row['process']}'s {row['what']} grows" for row in processes if row["verdict"] == "grows"]
     wrong += faults.failed

@@ -13,7 +13,9 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -48,6 +50,8 @@ FILL_PATIENCE_S = 30.0
 ADVISE_EVERY_S, OVERLAP_S = 5, 120
 JOURNAL_SIZE = "2g"
 BEFORE = "none yet"
+# So many lines of slurmctld's log are told of a submission without an answer.
+MOST_ERRORS = 3
 
 
 class SoakSite:
@@ -173,6 +177,11 @@ class SoakSite:
         argv = ("squeue", "--noheader", "--states=PENDING", "--format=%i")
         return len(self.sandbox.command(*argv, patience_s=60.0).split())
 
+    def errors(self, from_s: float, to_s: float) -> list[str]:
+        """Return the first errors that slurmctld has logged between two moments (unix)."""
+        with (self.layout.log / "slurmctld.log").open(encoding="utf-8", errors="replace") as lines:
+            return errors_between(lines, from_s, to_s)
+
     def cancel_waiting(self) -> None:
         """Cancel all that waits: this is how jobs leave the queue."""
         argv = [self.sandbox.cluster.program("scancel"), "--quiet", "--state=PENDING", "--partition=main"]
@@ -236,6 +245,15 @@ class SoakSite:
         os.utime(self.layout.etc / HOOK_SCRIPT)
 
 
+def errors_between(lines: Iterable[str], from_s: float, to_s: float) -> list[str]:
+    """Return the first errors in a log of Slurm's from one moment (unix) to another; it names them in local time."""
+    here = (datetime.fromtimestamp(at_s, UTC).astimezone().replace(tzinfo=None) for at_s in (from_s, to_s))
+    begin, end = (at.isoformat(timespec="milliseconds") for at in here)
+    parts = (line.removeprefix("[").partition("] ") for line in lines)
+    found = (said.strip() for at, _, said in parts if begin <= at <= end and "error" in said)
+    return list(islice(found, MOST_ERRORS))
+
+
 class Faults:
     """Injects a fault from time to time, drawn by lot, until it is stopped; `began_s` says when (unix) each began.
 
@@ -260,7 +278,7 @@ class Faults:
 
     def before(self, moments_s: Sequence[float]) -> Counter[str]:
         """Return how many of some moments (unix) came after which fault."""
-        return Counter(self._latest(moment_s) for moment_s in moments_s)
+        return Counter(self.latest(moment_s) for moment_s in moments_s)
 
     def since_s(self, fault: str, moment_s: float) -> float:
         """Return how long before a moment (unix) a fault was last made (seconds; infinite: never)."""
@@ -274,7 +292,8 @@ class Faults:
         names = [fault.__name__ for fault in self._all] + ([BEFORE] if after[BEFORE] else [])
         return [{"fault": name, "times": times[name], "no answer after it": after[name]} for name in names]
 
-    def _latest(self, moment_s: float) -> str:
+    def latest(self, moment_s: float) -> str:
+        """Return which fault was last made before a moment (unix)."""
         found = bisect.bisect(self.began_s, (moment_s, ""))
         return self.began_s[found - 1][1] if found else BEFORE
 

@@ -2,10 +2,12 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
+from bench.soak_site import MOST_ERRORS, errors_between
 from bench.trend import Sample, longest_lived, look, trend, trends
 
 
@@ -60,3 +62,16 @@ def test_a_process_is_looked_at() -> None:
     assert after.files == before.files + 2
     assert after.rss_kib > 1000
     assert look(2**22 + 1, 0.0) is None
+
+
+def test_what_slurmctld_said_of_a_moment_is_found_in_its_log() -> None:
+    at_s = time.mktime((2026, 11, 1, 12, 0, 10, 0, 0, -1))
+    lines = [
+        "[2026-11-01T12:00:08.999] error: too early\n",
+        "[2026-11-01T12:00:09.100] debug:  sched: fine\n",
+        "[2026-11-01T12:00:09.101] error: slurm_receive_msg: hung up\n",
+        "not a line of its own: error\n",
+        "[2026-11-01T12:00:11.001] error: too late\n",
+    ]
+    assert errors_between(lines, at_s - 1, at_s + 1) == ["error: slurm_receive_msg: hung up"]
+    assert len(errors_between([lines[2]] * 9, at_s - 1, at_s + 1)) == MOST_ERRORS
