@@ -41,6 +41,8 @@ FAVOURITES: dict[Objective, str] = {
 # Where the favourite stands unless it costs something: a rollout knows nothing of who comes before the next plan, and
 # to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
 STANDS: frozenset[Objective] = frozenset({"slowdown", "wait"})
+# Another one has to be better than it by so much of what is still to be waited: by less is the luck of a rollout.
+TAKES_OVER = 0.1
 
 
 class Race(msgspec.Struct, kw_only=True):
@@ -125,24 +127,23 @@ def _settle_best(
     worth less than none.
     """
     as_is, bounds = race.tried[0], ahead.bounds
-    stands, cost = (
-        (FAVOURITES[bounds.objective], bounds.least_gain)
-        if bounds.objective in STANDS
-        else (IN_FORCE, -ALIKE)
-    )
+    standing = bounds.objective in STANDS
+    stands, least = (FAVOURITES[bounds.objective], -bounds.least_gain) if standing else (IN_FORCE, ALIKE)
     ranked = sorted(glimpses, key=lambda one: (one.order != stands, one.prospect.value))
-    base = base_prospect(ahead, 1)
-    best = as_is
+    best, seen, needed = as_is, base_prospect(ahead, 1), bounds.least_gain
     for one in ranked:
-        promising = one.prospect.gain(base) > bounds.least_gain or one.order == stands
+        promising = one.prospect.gain(seen) > needed or one.order == stands
         if not promising or race.starts > MOST_STARTS - FOR_INTERVALS:
             race.tried.append(one)
             continue
         settled, starts = settle(ahead, one, wishes[one.order], 2 * (MOST_STARTS - race.starts) // 3)
         race.starts += starts
         race.tried.append(settled)
-        least = -cost if one.order == stands else bounds.least_gain
-        moves = any(settled.factors.values())
-        if moves and not settled.refused and settled.prospect.gain(best.prospect) > least:
+        gain = settled.prospect.gain(best.prospect)
+        if settled.refused or gain <= (least if one.order == stands else needed):
+            continue
+        if any(settled.factors.values()):
             best = settled
+        if standing and one.order == stands:
+            seen, needed = one.prospect, max(needed, TAKES_OVER)
     return best

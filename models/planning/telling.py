@@ -108,12 +108,11 @@ def _why(
     others = [one for one in tried if one.order not in (AS_IS, best.order)]
     better = [one for one in others if one.prospect.value < best.prospect.value]
     if best.order == AS_IS:
-        words = f"none of {len(others)} orders is better by {least:.0%} ({measure}) within the bounds"
+        words = f"none of {len(others)} orders is better by enough ({measure}) within the bounds"
     elif gain > least:
         words = f"«{best.order}» is better by {gain:.0%} ({measure}), of {len(others) + 1} orders"
     else:
-        words = f"«{best.order}» stands: neither Slurm's order nor any of {len(others)} others"
-        words += f" is better by {least:.0%} ({measure})"
+        words = f"«{best.order}» stands ({measure}: {gain:+.1%}), as none of {len(others)} others is better by enough"
     refused = [f"«{one.order}»: {one.refused}" for one in better if one.refused not in ("", NOT_CLOSELY)]
     if refused:
         words += "; refused: " + ", ".join(refused)
