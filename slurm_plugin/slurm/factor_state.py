@@ -159,8 +159,8 @@ def restorations(
 
 
 def in_force(state: FactorState) -> dict[int, int]:
-    """Return the SiteFactor that each job was last given by us, where that is another than it had."""
-    return {entry.job_id: entry.ours[-1] for entry in state.entries if entry.ours[-1] != entry.original}
+    """Return the SiteFactor that each job was last given by us, but for those that were seen as before us since."""
+    return {entry.job_id: entry.ours[-1] for entry in state.entries if entry.back is None}
 
 
 def may_be_ours(state: FactorState) -> dict[int, frozenset[int]]:

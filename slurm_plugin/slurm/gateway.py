@@ -94,10 +94,6 @@ class Gateway:
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
         return snapshot
 
-    def factors(self) -> dict[int, int]:
-        """Return the SiteFactors that jobs were given by us last."""
-        return factor_state.in_force(self._log.read())
-
     def ours(self) -> dict[int, frozenset[int]]:
         """Return all the SiteFactors that jobs may have because of us; empty once all is as before us for good."""
         return factor_state.may_be_ours(self._log.read())

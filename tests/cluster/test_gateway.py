@@ -14,8 +14,9 @@ from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm import resizing
+from slurm_plugin.slurm import factor_state, resizing
 from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
+from slurm_plugin.slurm.factor_log import FactorLog
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms, open_gateway
 from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot
 from slurm_plugin.slurm.scontrol_lines import run_update
@@ -96,6 +97,11 @@ def shown(shell: Shell) -> dict[int, int]:
     """Return the SiteFactors as sprio shows them."""
     lines = shell.run("sprio", "--noheader", "--format=%i %S").splitlines()
     return {int(job): int(factor) for job, factor in (line.split() for line in lines)}
+
+
+def in_force(folder: Path) -> dict[int, int]:
+    """Return the SiteFactors that are noted as ours and not taken back."""
+    return factor_state.in_force(FactorLog(folder, "").read())
 
 
 def array_records(shell: Shell, array: int) -> list[str]:
@@ -188,14 +194,14 @@ def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQu
             one.problem for one in gateway.reorder([change(job, wanted[job.job_id]) for job in jobs])
         } == {""}
         assert shown(full) == before | wanted
-        assert gateway.factors() == {job: factor for job, factor in wanted.items() if factor != before[job]}
+        assert in_force(tmp_path) == {job: factor for job, factor in wanted.items() if factor != before[job]}
         assert sorted(array_records(full, array)) == ["0,2,6,8,10,12,14,16,18,20,22,24,26,28,30%3", "4"]
         jobs = waiting(gateway.read(), single, array, het, operators)
         assert {one.problem for one in gateway.reorder([change(job, 0) for job in jobs])} == {""}
         assert shown(full) == before | dict.fromkeys(wanted, 0)
         gateway.undo()
         assert shown(full) == before
-        assert gateway.factors() == {}
+        assert in_force(tmp_path) == {}
     full.run("scancel", *map(str, (single, array, het, operators)))
 
 
