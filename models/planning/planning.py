@@ -1,9 +1,9 @@
 """The plan: of a portfolio of orders, as far as bounds allow them, the one that serves the site's objective best. Pure.
 
-For some objectives one of them stands where no other is better, unless it costs something; for others nothing is
-changed then. All orders are rolled through one future first; the best of them then through all, with who would be
-delayed too much put first. What bounds the work is a count of simulated starts, never a clock, so that the same
-problem, bounds and seed give the same plan.
+For slowdown and wait one order stands: it is taken unless it costs something. For the others the best is taken, and
+where none is better nothing is changed; all are rolled through one future first, the best of them then through all,
+with who would be delayed too much put first. What bounds the work is a count of simulated starts, never a clock, so
+that the same problem, bounds and seed give the same plan.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ FAVOURITES: dict[Objective, str] = {
     "utilisation": "largest first",
     "deadlines": "earliest deadline",
 }
-# Where the favourite stands unless it costs something: a rollout knows nothing of who comes before the next plan, and
-# to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
+# Where the favourite stands unless it costs something, and no other is tried: a rollout knows nothing of who comes
+# before the next plan, and to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
 STANDS: frozenset[Objective] = frozenset({"slowdown", "wait"})
-# Another one has to be better than it by so much of what is still to be waited: by less is the luck of a rollout.
-TAKES_OVER = 0.1
 
 
 class Race(msgspec.Struct, kw_only=True):
@@ -92,17 +90,21 @@ def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats
 
 
 def _wishes(pending: Sequence[Pending], columns: Columns, objective: Objective) -> dict[str, Floats]:
-    """Return the wished keys of each order: first those in force, where none stands, and those of the favourite."""
+    """Return the wished keys of each order that is tried: those in force and those of the favourite first."""
     wishes: dict[str, Floats] = {}
+    names = [FAVOURITES[objective]] if objective in STANDS else _by_favour(objective)
     if objective not in STANDS and any(job.factor for job in pending):
         wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in pending])
-    names = sorted(ORDERS, key=lambda name: name != FAVOURITES.get(objective))
     for name in names:
         keys = ORDERS[name](columns)
         # One that tells nobody apart is Slurm's own.
         if name != AS_IS and (keys != keys[0]).any():
             wishes[name] = keys
     return wishes
+
+
+def _by_favour(objective: Objective) -> list[str]:
+    return sorted(ORDERS, key=lambda name: name != FAVOURITES.get(objective))
 
 
 def _glimpse_all(ahead: Ahead, wishes: dict[str, Floats], race: Race) -> list[Candidate]:
@@ -130,20 +132,18 @@ def _settle_best(
     standing = bounds.objective in STANDS
     stands, least = (FAVOURITES[bounds.objective], -bounds.least_gain) if standing else (IN_FORCE, ALIKE)
     ranked = sorted(glimpses, key=lambda one: (one.order != stands, one.prospect.value))
-    best, seen, needed = as_is, base_prospect(ahead, 1), bounds.least_gain
+    base = base_prospect(ahead, 1)
+    best = as_is
     for one in ranked:
-        promising = one.prospect.gain(seen) > needed or one.order == stands
+        promising = one.prospect.gain(base) > bounds.least_gain or one.order == stands
         if not promising or race.starts > MOST_STARTS - FOR_INTERVALS:
             race.tried.append(one)
             continue
         settled, starts = settle(ahead, one, wishes[one.order], 2 * (MOST_STARTS - race.starts) // 3)
         race.starts += starts
         race.tried.append(settled)
-        gain = settled.prospect.gain(best.prospect)
-        if settled.refused or gain <= (least if one.order == stands else needed):
-            continue
-        if any(settled.factors.values()):
+        needed = least if one.order == stands else bounds.least_gain
+        moves = any(settled.factors.values())
+        if moves and not settled.refused and settled.prospect.gain(best.prospect) > needed:
             best = settled
-        if standing and one.order == stands:
-            seen, needed = one.prospect, max(needed, TAKES_OVER)
     return best

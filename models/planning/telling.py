@@ -107,12 +107,15 @@ def _why(
     measure, least = ahead.bounds.objective, ahead.bounds.least_gain
     others = [one for one in tried if one.order not in (AS_IS, best.order)]
     better = [one for one in others if one.prospect.value < best.prospect.value]
-    if best.order == AS_IS:
+    if best.order == AS_IS and len(others) == 1:
+        words = f"«{others[0].order}» is no better ({measure}) within the bounds"
+    elif best.order == AS_IS:
         words = f"none of {len(others)} orders is better by enough ({measure}) within the bounds"
-    elif gain > least:
-        words = f"«{best.order}» is better by {gain:.0%} ({measure}), of {len(others) + 1} orders"
+    elif gain <= least:
+        words = f"«{best.order}» stands ({measure}: {gain:+.1%})"
     else:
-        words = f"«{best.order}» stands ({measure}: {gain:+.1%}), as none of {len(others)} others is better by enough"
+        words = f"«{best.order}» is better by {gain:.0%} ({measure})"
+        words += f", of {len(others) + 1} orders" if others else ""
     refused = [f"«{one.order}»: {one.refused}" for one in better if one.refused not in ("", NOT_CLOSELY)]
     if refused:
         words += "; refused: " + ", ".join(refused)
