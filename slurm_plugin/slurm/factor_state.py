@@ -114,7 +114,7 @@ def _settled(entry: Entry, shown: int | None, now: Clock, *, taken: bool) -> Ent
     """Return what is to be known of a job from now on, None: nothing."""
     if shown is not None and shown not in (*entry.ours, entry.original):
         return None
-    as_before = taken if shown is None else shown == entry.original
+    as_before = taken or entry.back is not None if shown is None else shown == entry.original
     if not as_before or entry.ours[-1] != entry.original:
         return msgspec.structs.replace(entry, back=None)
     if entry.back is None:

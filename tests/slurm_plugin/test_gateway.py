@@ -144,6 +144,23 @@ def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
     assert queue.factors == {1: 3}
 
 
+def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.hidden.add(1)
+    gateway.undo()
+    gateway.reorder([])
+    assert in_force(tmp_path) == {}
+    clock = Clock(1000.0, "boot", 71.0)
+    gateway.reorder([])
+    assert gateway.ours() == {}
+
+
 def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0})
     gateway = gate(queue, tmp_path)
