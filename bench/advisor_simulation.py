@@ -135,9 +135,8 @@ class HeldBackFirst(OneOrder):
         here = self._submit_s <= now_s
         longest_s = float((numpy.minimum(self._start_s[here], now_s) - self._submit_s[here]).max(initial=0.0))
         begun = {number for number in waiting if self._start_s[number] <= now_s}
-        came_s = {number: self._came_s[number] for number in waiting}
         run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        return held_back_first(now_s, came_s, run_s, begun, longest_s)
+        return held_back_first(now_s, self._came_s, run_s, begun, longest_s)
 
 
 class HeldBackByShadow(PlannedAdvice):
@@ -148,9 +147,8 @@ class HeldBackByShadow(PlannedAdvice):
         shadows = self._shadowed(now_s, waiting, tuple(self._holding(each, now_s) for each in running))
         longest_s = max(longest_wait_s(shadows.certain), longest_wait_s(shadows.now))
         begun = {number for number, one in shadows.now.begun.items() if one.starts_s}
-        came_s = {number: self._came_s[number] for number in waiting}
         run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        return held_back_first(now_s, came_s, run_s, begun, longest_s)
+        return held_back_first(now_s, self._came_s, run_s, begun, longest_s)
 
 
 def held_back_first(
@@ -160,11 +158,12 @@ def held_back_first(
     begun: Collection[int],
     longest_s: float,
 ) -> dict[int, float]:
-    """Return the keys of what waits: the shortest first, but for who would have `begun` and has waited his turn."""
+    """Return a key for each that has a `run_s`: the shortest first, but for who would have `begun` and has waited."""
     turn_s = RIPE * max(MOST_GRACE_S, longest_s)
+    held_back = {number for number in begun if number in run_s and now_s - came_s[number] >= turn_s}
     return {
-        number: at_s - BEFORE_ALL if number in begun and now_s - at_s >= turn_s else run_s[number]
-        for number, at_s in came_s.items()
+        number: came_s[number] - BEFORE_ALL if number in held_back else likely_s
+        for number, likely_s in run_s.items()
     }
 
 

@@ -320,7 +320,7 @@ def main() -> None:
                 cluster.stop(directory)
     cuts = Counter(tres for jobs in known.values() for tres in jobs if tres != ASKED)
     cut = max(cuts, key=lambda tres: cuts[tres], default="")
-    after = faults.before([one.sent_s for one in seen.unanswered])
+    after = Counter(faults.latest(one.sent_s) for one in seen.unanswered)
     submissions = submission_rows(seen, known, cut, arguments.minutes * 60, after["reconfigure"])
     processes = process_rows(watch)
     print_rows(submissions, arguments.format, f"Submissions; cut is {cut}")

@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -275,10 +275,6 @@ class Faults:
         self._draw = random.Random(seed)
         self.began_s: list[tuple[float, str]] = []
         self.failed: list[str] = []
-
-    def before(self, moments_s: Sequence[float]) -> Counter[str]:
-        """Return how many of some moments (unix) came after which fault."""
-        return Counter(self.latest(moment_s) for moment_s in moments_s)
 
     def since_s(self, fault: str, moment_s: float) -> float:
         """Return how long before a moment (unix) a fault was last made (seconds; infinite: never)."""

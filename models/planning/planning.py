@@ -31,16 +31,11 @@ FOR_INTERVALS = 2_000
 IN_FORCE = "as planned before"
 # Gains that rounding makes.
 ALIKE = 1e-9
+# What stands unless it costs something, and beside which no other is tried: a rollout knows nothing of who comes before
+# the next plan, and to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
+STANDING: dict[Objective, str] = {"slowdown": "shortest first", "wait": "shortest first"}
 # What is tried first where not all can be.
-FAVOURITES: dict[Objective, str] = {
-    "slowdown": "shortest first",
-    "wait": "shortest first",
-    "utilisation": "largest first",
-    "deadlines": "earliest deadline",
-}
-# Where the favourite stands unless it costs something, and no other is tried: a rollout knows nothing of who comes
-# before the next plan, and to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
-STANDS: frozenset[Objective] = frozenset({"slowdown", "wait"})
+FAVOURITES: dict[Objective, str] = {"utilisation": "largest first", "deadlines": "earliest deadline"}
 
 
 class Race(msgspec.Struct, kw_only=True):
@@ -92,19 +87,18 @@ def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats
 def _wishes(pending: Sequence[Pending], columns: Columns, objective: Objective) -> dict[str, Floats]:
     """Return the wished keys of each order that is tried: those in force and those of the favourite first."""
     wishes: dict[str, Floats] = {}
-    names = [FAVOURITES[objective]] if objective in STANDS else _by_favour(objective)
-    if objective not in STANDS and any(job.factor for job in pending):
-        wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in pending])
+    if objective in STANDING:
+        names = [STANDING[objective]]
+    else:
+        names = sorted(ORDERS, key=lambda name: name != FAVOURITES.get(objective))
+        if any(job.factor for job in pending):
+            wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in pending])
     for name in names:
         keys = ORDERS[name](columns)
         # One that tells nobody apart is Slurm's own.
         if name != AS_IS and (keys != keys[0]).any():
             wishes[name] = keys
     return wishes
-
-
-def _by_favour(objective: Objective) -> list[str]:
-    return sorted(ORDERS, key=lambda name: name != FAVOURITES.get(objective))
 
 
 def _glimpse_all(ahead: Ahead, wishes: dict[str, Floats], race: Race) -> list[Candidate]:
@@ -129,8 +123,8 @@ def _settle_best(
     worth less than none.
     """
     as_is, bounds = race.tried[0], ahead.bounds
-    standing = bounds.objective in STANDS
-    stands, least = (FAVOURITES[bounds.objective], -bounds.least_gain) if standing else (IN_FORCE, ALIKE)
+    stands = STANDING.get(bounds.objective, IN_FORCE)
+    least = ALIKE if stands == IN_FORCE else -bounds.least_gain
     ranked = sorted(glimpses, key=lambda one: (one.order != stands, one.prospect.value))
     base = base_prospect(ahead, 1)
     best = as_is

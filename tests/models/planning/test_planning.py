@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from accounting.errors import ModelError
 from models.planning.factors import order_of
 from models.planning.orders import AS_IS, ORDERS
-from models.planning.planning import FAVOURITES, IN_FORCE, plan
+from models.planning.planning import IN_FORCE, plan
 from models.planning.problem import Bounds, Coming, Objective, Pending, Plan, Problem
 from models.scheduling.availability import Window
 from tests.models.planning.problems import POOL, holding, job, machine, problems
@@ -189,35 +189,6 @@ def test_what_was_waited_already_makes_no_gain_small() -> None:
     assert 0.01 * found.tried[0].value > LONG_S / 60.0
 
 
-def two_beside_a_wide_one(wide_s: float) -> Problem:
-    """Two jobs of 100 s on half of the machine each, and one that needs all of it."""
-    halves = [job(1 + at, cpus=2, run_s=100.0, upper_s=100.0) for at in range(2)]
-    return Problem(
-        machines=(machine(4),), pending=(*halves, job(3, cpus=4, run_s=wide_s, upper_s=wide_s)), running=()
-    )
-
-
-@pytest.mark.parametrize("objective", ["slowdown", "wait"])
-def test_the_shortest_first_stand_though_nothing_is_gained_by_it_yet(objective: Objective) -> None:
-    """Who comes next, before the next plan, finds those that are short before those that are long."""
-    pending = (job(1, cpus=4, run_s=60.3), job(2, cpus=4, run_s=60.0))
-    problem = Problem(machines=(machine(4),), pending=pending, running=())
-    found = plan(problem, Bounds(objective=objective))
-    assert (found.order, order_after(problem, found)) == ("shortest first", [2, 1])
-    assert 0 < found.gain < Bounds().least_gain
-    assert "«shortest first» stands" in found.why
-
-
-def test_where_an_order_stands_no_other_is_tried() -> None:
-    """Two narrow ones at once are best first; that it would be better by half is a rollout's word."""
-    narrow = [job(2 + at, cpus=1, run_s=60.5) for at in range(2)]
-    wide = job(1, cpus=4, run_s=60.0)
-    problem = Problem(machines=(machine(4),), pending=(*narrow, wide), running=())
-    assert plan(problem, Bounds()).order == AS_IS
-    assert {one.order for one in plan(problem, Bounds()).tried} == {AS_IS, FAVOURITES["slowdown"]}
-    assert len(plan(problem, Bounds(objective="utilisation")).tried) > 3
-
-
 def test_what_is_in_force_stays_while_it_is_better_by_little_where_none_stands() -> None:
     problem = big_ahead_of_short(deadline_s=3000.0)
     first = plan(problem, Bounds(objective="deadlines", horizon_s=30_000.0))
@@ -228,20 +199,6 @@ def test_what_is_in_force_stays_while_it_is_better_by_little_where_none_stands()
     most = Bounds(objective="deadlines", horizon_s=30_000.0, least_gain=0.999)
     assert first.gain > 0.5
     assert plan(msgspec.structs.replace(problem, pending=again), most).order == IN_FORCE
-
-
-@pytest.mark.parametrize("objective", ["utilisation", "energy"])
-def test_for_other_objectives_no_order_stands(objective: Objective) -> None:
-    found = plan(two_beside_a_wide_one(90.0), Bounds(objective=objective, least_gain=0.9999))
-    assert (found.order, found.changes) == (AS_IS, ())
-
-
-@pytest.mark.parametrize(("wide_s", "stands"), [(90.0, False), (20.0, True)])
-def test_the_shortest_first_do_not_stand_where_that_costs_something(wide_s: float, stands: bool) -> None:
-    # As it is: 1, 1 and (100 + wide) / wide; the wide one first: 1 and twice (100 + wide) / 100.
-    found = plan(two_beside_a_wide_one(wide_s), Bounds())
-    assert (found.order == FAVOURITES["slowdown"]) is stands
-    assert bool(found.changes) is stands
 
 
 def test_drawn_runs_do_not_say_how_slow_a_job_is() -> None:

@@ -1,0 +1,54 @@
+"""Where an order stands it is taken though it gains nothing yet, left where it costs something, and none else tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.planning.orders import AS_IS
+from models.planning.planning import STANDING, plan
+from models.planning.problem import Bounds, Objective, Problem
+from tests.models.planning.problems import job, machine
+from tests.models.planning.test_planning import order_after
+
+
+def two_beside_a_wide_one(wide_s: float) -> Problem:
+    """Two jobs of 100 s on half of the machine each, and one that needs all of it."""
+    halves = [job(1 + at, cpus=2, run_s=100.0, upper_s=100.0) for at in range(2)]
+    return Problem(
+        machines=(machine(4),), pending=(*halves, job(3, cpus=4, run_s=wide_s, upper_s=wide_s)), running=()
+    )
+
+
+@pytest.mark.parametrize("objective", ["slowdown", "wait"])
+def test_the_shortest_first_stand_though_nothing_is_gained_by_it_yet(objective: Objective) -> None:
+    """Who comes next, before the next plan, finds those that are short before those that are long."""
+    pending = (job(1, cpus=4, run_s=60.3), job(2, cpus=4, run_s=60.0))
+    problem = Problem(machines=(machine(4),), pending=pending, running=())
+    found = plan(problem, Bounds(objective=objective))
+    assert (found.order, order_after(problem, found)) == ("shortest first", [2, 1])
+    assert 0 < found.gain < Bounds().least_gain
+    assert "«shortest first» stands" in found.why
+
+
+def test_where_an_order_stands_no_other_is_tried() -> None:
+    """Two narrow ones at once are best first; that it would be better by half is a rollout's word."""
+    narrow = [job(2 + at, cpus=1, run_s=60.5) for at in range(2)]
+    wide = job(1, cpus=4, run_s=60.0)
+    problem = Problem(machines=(machine(4),), pending=(*narrow, wide), running=())
+    assert plan(problem, Bounds()).order == AS_IS
+    assert {one.order for one in plan(problem, Bounds()).tried} == {AS_IS, STANDING["slowdown"]}
+    assert len(plan(problem, Bounds(objective="utilisation")).tried) > 3
+
+
+@pytest.mark.parametrize("objective", ["utilisation", "energy"])
+def test_for_other_objectives_no_order_stands(objective: Objective) -> None:
+    found = plan(two_beside_a_wide_one(90.0), Bounds(objective=objective, least_gain=0.9999))
+    assert (found.order, found.changes) == (AS_IS, ())
+
+
+@pytest.mark.parametrize(("wide_s", "stands"), [(90.0, False), (20.0, True)])
+def test_the_shortest_first_do_not_stand_where_that_costs_something(wide_s: float, stands: bool) -> None:
+    # As it is: 1, 1 and (100 + wide) / wide; the wide one first: 1 and twice (100 + wide) / 100.
+    found = plan(two_beside_a_wide_one(wide_s), Bounds())
+    assert (found.order == STANDING["slowdown"]) is stands
+    assert bool(found.changes) is stands
