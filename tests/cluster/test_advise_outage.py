@@ -25,6 +25,8 @@ LEASE_S = max(5, OUTAGE_S // 4)
 RUNS_S = (900, OUTAGE_S // 2 + 15)
 # Slurm's commands give up after ten seconds, and those that were waiting for an answer count as failed first.
 BACK_S = PATIENCE_S + 30
+# For five seconds 22.05 waits for the number that slurmdbd gives a job, and so for a while with several.
+KEPT_WAITING = ("the DB index is being set, try again in a bit", "slurmctld does not answer")
 ALL_JOBS = 2 + 4 + 8 + 20 + 1
 WELL = {"COMPLETED", "RUNNING", "PENDING", "COMPLETING"}
 
@@ -119,7 +121,12 @@ def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
     back_s = time.monotonic()
 
     def is_undone() -> bool:
-        site.advise("own", "--undo", "--expired")
+        """Do as the lease's timer, which goes on where slurmctld keeps it waiting."""
+        try:
+            site.advise("own", "--undo", "--expired")
+        except AssertionError as error:
+            if not any(one in str(error) for one in KEPT_WAITING):
+                raise
         return not any(site.factors().values())
 
     wait_for(is_undone, "a factor outlived its lease", PATIENCE_S)

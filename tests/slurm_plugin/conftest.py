@@ -44,3 +44,9 @@ def assert_one_line(ran: Ran, code: int, said: str) -> None:
     assert re.search(said, ran.err)
     assert ran.err.startswith("rightsizer: ")
     assert ran.err.count("\n") == 1
+
+
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk: here a process dies, not the machine."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
