@@ -15,7 +15,7 @@ import msgspec
 import numpy
 
 from models.planning.problem import Coming
-from models.scheduling.room import Amounts
+from models.scheduling.room import Amounts, Floats
 
 HOUR_S, DAY_S, WEEK_DAYS = 3600.0, 86_400.0, 7
 LOOKED_BACK_DAYS = 28
@@ -40,7 +40,8 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def drawn_arrivals(
-    past: Sequence[Arrival],
+    times_s: Sequence[float] | Floats,
+    past: Callable[[int, int], Sequence[Arrival]],
     now_s: float,
     horizon_s: float,
     samples: int,
@@ -49,23 +50,20 @@ def drawn_arrivals(
 ) -> tuple[tuple[Coming, ...], ...]:
     """Return samples of what comes within a horizon, each in the order of its arrival; none where nothing is known.
 
-    `past` is in the order of submission, on the clock of `now_s`; what lies at `now_s` or later is not looked at.
-    `priority` is Slurm's own of a job that comes then.
+    `times_s` are those of submission, in their order and on the clock of `now_s`; what lies at `now_s` or later is not
+    looked at. `past` tells what was submitted from one place in that order up to another. `priority` is Slurm's own of
+    a job that comes then.
     """
-    times_s = [one.at_s for one in past[: bisect_left(past, now_s, key=_at)]]
-    if not times_s:
+    known = times_s[: bisect_left(times_s, now_s)]
+    if not len(known):
         return ()
     draw = numpy.random.default_rng([seed, round(now_s)])
-    return tuple(_sample(past, times_s, now_s, horizon_s, draw, priority) for _ in range(samples))
-
-
-def _at(one: Arrival) -> float:
-    return one.at_s
+    return tuple(_sample(known, past, now_s, horizon_s, draw, priority) for _ in range(samples))
 
 
 def _sample(
-    past: Sequence[Arrival],
-    times_s: Sequence[float],
+    times_s: Sequence[float] | Floats,
+    past: Callable[[int, int], Sequence[Arrival]],
     now_s: float,
     horizon_s: float,
     draw: numpy.random.Generator,
@@ -75,9 +73,9 @@ def _sample(
     for hour in range(math.ceil(horizon_s / HOUR_S)):
         from_s = now_s + hour * HOUR_S
         length_s = min(HOUR_S, horizon_s - hour * HOUR_S)
-        back_s = _drawn_back_s(from_s, length_s, times_s[0], now_s, draw)
+        back_s = _drawn_back_s(from_s, length_s, float(times_s[0]), now_s, draw)
         first, last = (bisect_left(times_s, at_s - back_s) for at_s in (from_s, from_s + length_s))
-        found += [_coming(one, one.at_s + back_s, now_s, priority) for one in past[first:last]]
+        found += [_coming(one, one.at_s + back_s, now_s, priority) for one in past(first, last)]
         if len(found) >= MOST_COMING:
             break
     return tuple(found[:MOST_COMING])

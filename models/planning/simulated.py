@@ -86,8 +86,9 @@ class PlannedAdvice:
             nodes=tuple(str(node) for node in own),
         )
         self._came_s: dict[int, float] = {}
-        # What came so far, in the order of its arrival; what it was expected to run then.
+        # What came so far, in the order of its arrival, and when; what it was expected to run then.
         self._arrivals: list[Arrival] = []
+        self._arrived_s: list[float] = []
         self._factors: dict[int, int] = {}
         self._shadow: Shadow | None = None
         # What ended since the last plan: its run (seconds).
@@ -105,6 +106,7 @@ class PlannedAdvice:
         self._came_s[number] = now_s
         job = self._jobs[number]
         likely_s, _ = self._expectation.run_s(job)
+        self._arrived_s.append(now_s)
         self._arrivals.append(
             Arrival(
                 at_s=now_s,
@@ -139,7 +141,15 @@ class PlannedAdvice:
         """Return what is known at a moment."""
         bounds = self._bounds
         coming = (
-            drawn_arrivals(self._arrivals, now_s, self._forecast_s, bounds.samples, self._seed, priority_of)
+            drawn_arrivals(
+                self._arrived_s,
+                lambda first, last: self._arrivals[first:last],
+                now_s,
+                self._forecast_s,
+                bounds.samples,
+                self._seed,
+                priority_of,
+            )
             if self._forecast_s
             else ()
         )

@@ -7,15 +7,16 @@ read once in a while only, in columns, and no more than the latest rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import numpy
 import pyarrow as pa
 from sqlalchemy import select
 
 from models.planning.arrivals import DAY_S, LOOKED_BACK_DAYS, Arrival, drawn_arrivals
 from models.planning.problem import Coming
-from models.scheduling.room import MILLI
+from models.scheduling.room import MILLI, Floats, Ints
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S
 from slurm_plugin.slurm.queue import Snapshot
@@ -41,15 +42,21 @@ COLUMNS = (
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """Earlier submissions in the order of their time, and the names that their numbers stand for."""
+    """Earlier submissions (n), in columns and in the order of their time; `demand` is (n, 3), times are seconds.
 
-    arrivals: Sequence[Arrival]
-    pools: Sequence[str]
+    `account`, `user` and `where` are places in `accounts`, `users` and `partitions`, of which one may name several.
+    """
+
+    at_s: Floats
+    account: Ints
+    user: Ints
+    where: Ints
+    demand: Ints
+    limit_s: Floats
+    likely_s: Floats
     accounts: Sequence[str]
     users: Sequence[str]
-
-
-NOTHING = Past(arrivals=(), pools=(), accounts=(), users=())
+    partitions: Sequence[str]
 
 
 class Forecast:
@@ -59,7 +66,7 @@ class Forecast:
         self._url = url
         self._cluster = cluster
         self._horizon_s = min(horizon_s, DAY_S)
-        self._past = NOTHING
+        self._past: Past | None = None
         self._due_s = 0.0
 
     def __call__(self, snapshot: Snapshot) -> tuple[tuple[Coming, ...], ...]:
@@ -68,15 +75,21 @@ class Forecast:
             self._due_s = time.monotonic() + AGAIN_AFTER_S
             self._past = past_of(self._read(snapshot.time_s))
             self._due_s = time.monotonic() + READ_EVERY_S
+        if self._past is None:
+            return ()
         priority = newest_priority(snapshot)
-        drawn = drawn_arrivals(
-            self._past.arrivals, snapshot.time_s, self._horizon_s, SAMPLES, 1, lambda _at_s: priority
+        return drawn_arrivals(
+            self._past.at_s,
+            arrivals_in(numbers_of(snapshot), self._past),
+            snapshot.time_s,
+            self._horizon_s,
+            SAMPLES,
+            1,
+            lambda _at_s: priority,
         )
-        numbers = numbers_of(snapshot)
-        return tuple(tuple(translated(sample, self._past, numbers)) for sample in drawn)
 
     def _read(self, now_s: float) -> list[pa.Table]:
-        """Return the latest submissions; none where there is no store yet."""
+        """Return the latest submissions, the newest first."""
         from accounting.store.batches import read_batches
         from accounting.store.database import hold_little, open_store
         from accounting.store.schema import attempts
@@ -102,49 +115,79 @@ class Forecast:
             engine.dispose()
 
 
-def past_of(batches: Iterable[pa.Table]) -> Past:
-    """Return submissions, the newest first, as arrivals in the order of their time."""
-    pools: dict[str, int] = {}
-    accounts: dict[str, int] = {}
-    users: dict[str, int] = {}
-    found = []
-    for batch in batches:
-        for row in batch.to_pylist():
-            names = [name for name in row["partition"].split(",") if name]
-            found.append(
-                Arrival(
-                    at_s=float(row["submit_s"]),
-                    account=accounts.setdefault(row["account"], len(accounts)),
-                    user=users.setdefault(row["user"], len(users)),
-                    pools=frozenset(pools.setdefault(name, len(pools)) for name in names),
-                    demand=(
-                        (row["asked_cpus"] or row["alloc_cpus"] or 1) * MILLI,
-                        row["asked_mem_mib"] or 0,
-                        (row["asked_gpus"] or 0) * MILLI,
-                    ),
-                    limit_s=max(SHORTEST_S, float(row["limit_s"] or UNLIMITED_S)),
-                    likely_s=max(SHORTEST_S, float(row["end_s"] - row["start_s"])),
-                )
-            )
-    found.reverse()
-    return Past(arrivals=found, pools=list(pools), accounts=list(accounts), users=list(users))
+def past_of(batches: Sequence[pa.Table]) -> Past | None:
+    """Return submissions, the newest first, in the order of their time; None where there are none."""
+    if not batches:
+        return None
+    newest_first = pa.concat_tables(batches)
+    table = newest_first.take(pa.array(range(len(newest_first) - 1, -1, -1)))
+    asked_cpus, alloc_cpus, mem_mib, gpus, limit_s = (
+        _amounts(table[name])
+        for name in ("asked_cpus", "alloc_cpus", "asked_mem_mib", "asked_gpus", "limit_s")
+    )
+    cpus = numpy.where(asked_cpus > 0, asked_cpus, numpy.maximum(alloc_cpus, 1))
+    limits_s = numpy.maximum(numpy.where(limit_s > 0, limit_s, UNLIMITED_S), SHORTEST_S)
+    runs_s = numpy.maximum(_amounts(table["end_s"]) - _amounts(table["start_s"]), SHORTEST_S)
+    account, accounts = _places(table["account"])
+    user, users = _places(table["user"])
+    where, partitions = _places(table["partition"])
+    return Past(
+        at_s=_amounts(table["submit_s"]).astype(float),
+        account=account,
+        user=user,
+        where=where,
+        demand=numpy.column_stack((cpus * MILLI, mem_mib, gpus * MILLI)),
+        limit_s=limits_s,
+        likely_s=numpy.minimum(runs_s, limits_s),
+        accounts=accounts,
+        users=users,
+        partitions=partitions,
+    )
 
 
-def translated(sample: Iterable[Coming], past: Past, numbers: Numbers) -> Iterable[Coming]:
-    """Yield arrivals in the numbers of a snapshot; who does not wait or run in it gets a number of his own."""
-    pools = [numbers.pools.get(name) for name in past.pools]
+def _amounts(column: pa.ChunkedArray) -> Ints:
+    """Return whole numbers; 0 where there is none."""
+    return numpy.asarray(column.fill_null(0).to_numpy(), dtype=numpy.int64)
+
+
+def _places(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
+    """Return the place of each name among all that there are, and those."""
+    found = column.combine_chunks().dictionary_encode()
+    return numpy.asarray(found.indices, dtype=numpy.int64), found.dictionary.to_pylist()
+
+
+def arrivals_in(numbers: Numbers, past: Past) -> Callable[[int, int], list[Arrival]]:
+    """Return what tells a part of the past in the numbers of a snapshot.
+
+    Who does not wait or run in it gets a number of his own. What may go to no partition of its is left out.
+    """
     accounts = _renumbered(past.accounts, numbers.accounts)
     users = _renumbered(past.users, numbers.users)
-    for one in sample:
-        known = frozenset(pool for each in one.pools if (pool := pools[each]) is not None)
-        if known:
-            yield msgspec.structs.replace(
-                one,
-                pools=known,
-                account=accounts[one.account],
-                user=users[one.user],
-                likely_s=min(one.likely_s, one.limit_s),
+    pools = [
+        frozenset(numbers.pools[name] for name in names.split(",") if name in numbers.pools)
+        for names in past.partitions
+    ]
+
+    def arrivals(first: int, last: int) -> list[Arrival]:
+        columns = (
+            past.at_s, past.account, past.user, past.where, past.demand, past.limit_s, past.likely_s
+        )  # fmt: skip
+        rows = zip(*(column[first:last].tolist() for column in columns), strict=True)
+        return [
+            Arrival(
+                at_s=at_s,
+                account=accounts[account],
+                user=users[user],
+                pools=pools[where],
+                demand=(cpu_milli, mem_mib, gpu_milli),
+                limit_s=limit_s,
+                likely_s=likely_s,
             )
+            for at_s, account, user, where, (cpu_milli, mem_mib, gpu_milli), limit_s, likely_s in rows
+            if pools[where]
+        ]
+
+    return arrivals
 
 
 def _renumbered(names: Sequence[str], numbers: Mapping[str, int]) -> list[int]:

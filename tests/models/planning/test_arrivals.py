@@ -18,7 +18,8 @@ def arrival(at_s: float) -> Arrival:
 def drawn(
     past: list[Arrival], now_s: float, horizon_s: float = DAY_S, seed: int = 1
 ) -> tuple[tuple[Coming, ...], ...]:
-    return drawn_arrivals(past, now_s, horizon_s, 3, seed, round)
+    times_s = [one.at_s for one in past]
+    return drawn_arrivals(times_s, lambda first, last: past[first:last], now_s, horizon_s, 3, seed, round)
 
 
 def test_a_job_of_every_day_is_expected_every_day() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -13,10 +14,10 @@ from accounting.errors import StoreError
 from accounting.store.database import open_store
 from models.planning.checks import check
 from slurm_plugin.advisor import forecast as forecast_module
-from slurm_plugin.advisor.forecast import Forecast
+from slurm_plugin.advisor.forecast import Forecast, arrivals_in, past_of
 from slurm_plugin.advisor.problem import problem_of
-from slurm_plugin.advisor.room import numbers_of
-from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.advisor.room import Numbers, numbers_of
+from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S, by_limit
 from tests.accounting.report_store import fill, measured
 from tests.slurm_plugin.queued import NOW_S, snapshot, waiting
 
@@ -68,6 +69,39 @@ def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str
             assert one.account == numbers.accounts["physics"]
             assert one.priority == 50
     check(problem_of(now, lambda job: by_limit(job, "a test"), coming=samples))
+
+
+def test_what_is_not_known_of_a_submission_is_what_it_got_or_the_least() -> None:
+    """Two batches, the newest first: the first submission of all is the last row."""
+
+    def batch(*rows: tuple[int, str, int | None, int | None, int | None]) -> pa.Table:
+        return pa.table(
+            {
+                "submit_s": pa.array([row[0] for row in rows], pa.int64()),
+                "start_s": pa.array([row[0] + 10 for row in rows], pa.int64()),
+                "end_s": pa.array([row[0] + 10 for row in rows], pa.int64()),
+                "user": [f"user{row[0]}" for row in rows],
+                "account": ["physics" for _ in rows],
+                "partition": [row[1] for row in rows],
+                "limit_s": pa.array([row[2] for row in rows], pa.int64()),
+                "asked_cpus": pa.array([row[3] for row in rows], pa.int64()),
+                "alloc_cpus": pa.array([row[4] for row in rows], pa.int64()),
+                "asked_mem_mib": pa.array([None for _ in rows], pa.int64()),
+                "asked_gpus": pa.array([None for _ in rows], pa.int64()),
+            }
+        )
+
+    batches = [batch((400, "gone", 60, 1, 1), (300, "b,a", 60, None, 8)), batch((200, "a", None, None, None))]
+    past = past_of(batches)
+    assert past is not None
+    assert past.at_s.tolist() == [200.0, 300.0, 400.0]
+    numbers = Numbers({"a": 0, "b": 1}, {"physics": 5}, {"user300": 3})
+    first, second = arrivals_in(numbers, past)(0, 3)
+    assert (first.pools, first.account, first.user) == (frozenset({0}), 5, 1)
+    assert (first.demand, first.limit_s, first.likely_s) == ((1000, 0, 0), UNLIMITED_S, SHORTEST_S)
+    assert (second.at_s, second.pools, second.user) == (300.0, frozenset({0, 1}), 3)
+    assert (second.demand, second.limit_s) == ((8000, 0, 0), 60.0)
+    assert past_of([]) is None
 
 
 def test_the_store_is_read_once_an_hour(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
