@@ -22,7 +22,7 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
         finished = subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding="utf-8",  # as the hook sends it, whatever the locale
             errors="replace",
             check=False,
             timeout=patience_s,

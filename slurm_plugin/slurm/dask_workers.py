@@ -48,11 +48,10 @@ def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[
     Raises SlurmError where sbatch would not take them, or they do not all run within `start_timeout_s`.
     """
     name = f"rightsizer-dask-{secrets.token_hex(4)}"
-    parent = Path(settings.shared_directory).expanduser() if settings.shared_directory else Path.home()
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
         stack.enter_context(_quiet_tracker())
-        folder = Path(stack.enter_context(_folder(parent)))
+        folder = Path(stack.enter_context(_folder(settings.shared_directory or "~")))
         stack.callback(_cancel, name)
         cluster = _scheduler(settings, name, folder)
         stack.callback(_close, cluster)
@@ -64,13 +63,13 @@ def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[
         yield client
 
 
-def _folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
+def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
     try:
-        return tempfile.TemporaryDirectory(prefix=".rightsizer-dask-", dir=parent)
-    except OSError as error:
+        return tempfile.TemporaryDirectory(prefix=".rightsizer-dask-", dir=Path(parent).expanduser())
+    except (OSError, RuntimeError) as error:  # the latter: who we are, or whom `~name` names, has no home
+        reason = error.strerror if isinstance(error, OSError) else error
         raise SlurmError(
-            f"cannot write to {parent}: {error.strerror}; "
-            "set train.dask.shared_directory to a folder that all nodes see"
+            f"cannot write to {parent}: {reason}; set train.dask.shared_directory to a folder that all nodes see"
         ) from None
 
 

@@ -85,7 +85,7 @@ def _scontrol(
             ("scontrol", *words),
             input=text,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             check=False,
             timeout=patience_s,

@@ -1,5 +1,8 @@
 """How the queue is reached: what is tried first runs nobody else's code."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +27,16 @@ def test_a_command_that_hangs_is_not_taken_for_one_that_is_missing() -> None:
         run("sleep", "60", patience_s=0.05)
     with pytest.raises(SlurmError, match=r"cannot run no-such-squeue: .*; put Slurm's commands on the PATH"):
         run("no-such-squeue")
+
+
+def test_what_slurm_says_is_read_alike_in_every_locale() -> None:
+    code = (
+        "import sys\n"
+        "from slurm_plugin.slurm.command import run\n"
+        "sys.stdout.buffer.write(run('printf', r'Gr\\303\\266\\303\\237e').encode())\n"
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **ascii_only}, capture_output=True, check=True
+    )
+    assert said.stdout.decode() == "Größe"

@@ -51,3 +51,12 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
         dask_workers.slurm_workers(settings, print),
     ):
         pass
+
+
+def test_who_has_no_home_is_told_what_to_set() -> None:
+    settings = TrainDask(shared_directory="~nobody-of-that-name/dask")
+    with (
+        pytest.raises(SlurmError, match=r"cannot write to ~nobody-of-that-name/dask: .* set train\.dask"),
+        dask_workers.slurm_workers(settings, print),
+    ):
+        pass
