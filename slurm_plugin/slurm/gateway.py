@@ -34,11 +34,14 @@ from slurm_plugin.slurm.queue import (
     Written,
 )
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.unnumbered import LEFT, Unnumbered
 
 log = logging.getLogger(__name__)
 
 # Writes come in batches, so many a second, with pauses in which slurmctld does its own work.
 _BATCHES_PER_S = 10
+# Before 24.11 slurmctld may wait five seconds for each (unnumbered.py), and a scontrol is given thirty.
+_MOST_AT_ONCE = 5
 # Once the lease is over, the timer undoes what is ours and forgets it: a write that hangs must have ended by then too.
 WRITING_SHARE = 0.5
 DRY_RUN = "dry run"
@@ -67,6 +70,7 @@ class Gateway:
         apply: bool,
         cluster: str = "",
         sleep: Callable[[float], None] = time.sleep,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`cluster` is its name, so that a folder serves one alone; it reads no Slurm yet."""
         self._queue, self._terms, self._apply, self._sleep = queue, terms, apply, sleep
@@ -74,6 +78,7 @@ class Gateway:
         self._log = FactorLog(folder, cluster)
         self._held = ExitStack()
         self._alive: frozenset[int] | None = None
+        self._unnumbered = Unnumbered(clock_s)
 
     def __enter__(self) -> Gateway:
         """Become the one advisor; ServiceError where there is one. A dry run may always watch."""
@@ -92,6 +97,7 @@ class Gateway:
         """Return the cluster as it is now; SlurmError where it does not answer."""
         snapshot = self._queue.read()
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
+        self._unnumbered.keep(self._alive)
         return snapshot
 
     def ours(self) -> dict[int, frozenset[int]]:
@@ -111,12 +117,15 @@ class Gateway:
         refused = [self._refusal(change, number, current) for number, change in enumerate(changes)]
         wanted = [change for change, refusal in zip(changes, refused, strict=True) if not refusal]
         new = [change for change in wanted if change.after != current[change.job_id]]
+        new.sort(key=lambda change: self._unnumbered.was_refused(change.job_id))
         lease = Lease(now(), self._terms.lease_s)
         self._log.change(
             lambda state: msgspec.structs.replace(factor_state.intend(state, wanted, current), lease=lease)
         )
         writing = Lease(lease.stamped, lease.lease_s * WRITING_SHARE)
         problems, after = self._write(new, writing=writing) if new else ({}, current)
+        for job_id, problem in problems.items():
+            self._unnumbered.note(job_id, problem)
         alive = (
             None if self._alive is None else self._alive | after.keys() | {change.job_id for change in wanted}
         )
@@ -130,9 +139,12 @@ class Gateway:
         """Give a pending record other resources, all or nothing; SlurmError where slurmctld does not answer."""
         if not self._apply:
             written = Written(job_id=change.job_id, problem=DRY_RUN)
+        elif self._unnumbered.is_left(change.job_id):
+            written = Written(job_id=change.job_id, problem=LEFT)
         else:
             self._sleep(1 / self._terms.writes_per_s)
             written = self._queue.resize(change)
+            self._unnumbered.note(change.job_id, written.problem)
         log.info("resize job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
         return written
 
@@ -169,6 +181,8 @@ class Gateway:
             return HIDDEN
         if current[change.job_id] not in (change.before, change.after):
             return f"changed by somebody else meanwhile, to {current[change.job_id]}"
+        if current[change.job_id] != change.after and self._unnumbered.is_left(change.job_id):
+            return LEFT
         return ""
 
     def _write(
@@ -198,7 +212,7 @@ class Gateway:
         return problems, current
 
     def _write_once(self, changes: Sequence[FactorChange], writing: Lease | None) -> dict[int, str]:
-        size = max(1, int(self._terms.writes_per_s / _BATCHES_PER_S))
+        size = max(1, min(_MOST_AT_ONCE, int(self._terms.writes_per_s / _BATCHES_PER_S)))
         problems: dict[int, str] = {}
         for start in range(0, len(changes), size):
             if writing is not None and factor_state.is_over(writing, now()):

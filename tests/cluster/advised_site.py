@@ -74,9 +74,24 @@ def start_site(
         advisor = msgspec.structs.replace(own.advisor, control_share=0.0, period_s=1, **values)
         files[name].write_text(render_config(msgspec.structs.replace(own, advisor=advisor)), encoding="utf-8")
     site = Site(sandbox, Shell(sandbox), files)
-    fill(site.shell, runs_s, waiting_s)
+    jobs = fill(site.shell, runs_s, waiting_s)
     wait_for(lambda: len(site.factors()) == SHOWN, "sprio does not show what waits")
+    wait_for(lambda: all(is_numbered(site.shell, job) for job in jobs), "slurmdbd gives the jobs no numbers")
     return site
+
+
+def is_numbered(shell: Shell, job: int) -> bool:
+    """Whether slurmctld has slurmdbd's number of a job.
+
+    Before 24.11, one that ends while it asks for that never changes the job again.
+    """
+    if not shell.accounted(job, "JobID"):
+        return False
+    try:
+        shell.run("scontrol", "update", f"JobId={job}", "Comment=rightsize=off")
+    except AssertionError:
+        return False
+    return True
 
 
 def fill(shell: Shell, runs_s: Sequence[int], waiting_s: int = 20) -> set[int]:

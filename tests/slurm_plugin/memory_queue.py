@@ -19,12 +19,13 @@ class MemoryQueue:
     """SiteFactors by job, as slurmctld keeps them; a job that is hidden has one that nobody is shown.
 
     It refuses a job that it does not know, and dies or falls silent at the write of a chosen number. `forgotten` are
-    jobs whose next changes backfill takes back, and how many.
+    jobs whose next changes backfill takes back, and how many; `refusing` says what is said of some instead.
     """
 
     factors: dict[int, int]
     hidden: set[int] = field(default_factory=set)
     forgotten: dict[int, int] = field(default_factory=dict)
+    refusing: dict[int, str] = field(default_factory=dict)
     die_at: int | None = None
     silent_at: int | None = None
     writes: list[tuple[int, int]] = field(default_factory=list)
@@ -49,8 +50,9 @@ class MemoryQueue:
         return [self._set(change) for change in changes]
 
     def resize(self, change: Resize) -> Written:
-        """Nobody asks for that here."""
-        raise AssertionError(change)
+        """Refuse it, or do nothing."""
+        self.writes.append((change.job_id, 0))
+        return Written(job_id=change.job_id, problem=self.refusing.get(change.job_id, ""))
 
     def _set(self, change: FactorChange) -> Written:
         if self.die_at is not None and len(self.writes) == self.die_at:
@@ -60,6 +62,8 @@ class MemoryQueue:
         if change.job_id not in self.factors:
             return Written(job_id=change.job_id, problem="gone")
         self.writes.append((change.job_id, change.after))
+        if change.job_id in self.refusing:
+            return Written(job_id=change.job_id, problem=self.refusing[change.job_id])
         if self.forgotten.get(change.job_id, 0):
             self.forgotten[change.job_id] -= 1
         else:
