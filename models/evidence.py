@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -37,6 +37,12 @@ KILLED_BUMP = 1.2
 SURPRISE_LOG = 0.02
 
 
+# What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
+Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Amount = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
 
@@ -49,26 +55,26 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     """
 
     end_s: int
-    num_tasks: int
-    asked_cpus: int | None
-    asked_mem_mib: int | None
-    asked_gpus: int | None
+    num_tasks: Tasks
+    asked_cpus: Whole | None
+    asked_mem_mib: Whole | None
+    asked_gpus: Whole | None
     complete: bool
-    mem_mib: float | None
+    mem_mib: Amount | None
     mem_at_least: bool
-    cores_per_task: float | None
+    cores_per_task: Amount | None
     wall_s: int
-    gpus: int | None
+    gpus: Whole | None
     gpu_source: str
     script: str
     job_id: int = 0
     mem_short: bool = False
     wall_at_least: bool = False
-    given_cpus: int | None = None
-    given_gpus: int | None = None
-    gpu_mem_mib: float | None = None
+    given_cpus: Whole | None = None
+    given_gpus: Whole | None = None
+    gpu_mem_mib: Amount | None = None
     gpu_short: bool = False
-    input_mib: float | None = None
+    input_mib: Amount | None = None
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:

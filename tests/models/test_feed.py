@@ -1,7 +1,9 @@
 """Jobs that join a history after its training, and the files that they come by."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -149,6 +151,26 @@ def test_a_line_is_the_job_again_and_nothing_else_is() -> None:
         assert decode_finished(damaged) is None
     assert finished(attempt(start_s=0, elapsed_s=0), NOW_S) is None
     assert finished(cancelled_while_it_waited(), NOW_S) is None
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"num_tasks": 0},
+        {"num_tasks": -1},
+        {"num_tasks": 10**40},
+        {"asked_cpus": -4},
+        {"asked_mem_mib": -1},
+        {"mem_mib": -0.5},
+        {"cores_per_task": -1.0},
+    ],
+)
+def test_a_line_of_amounts_that_cannot_be_is_passed_over(impossible: dict[str, Any]) -> None:
+    """No prediction can be made of them: with no tasks, each one of that user's raised an error."""
+    one = finished(attempt(job_id=7), NOW_S)
+    assert one is not None
+    damaged = msgspec.structs.replace(one, job=msgspec.structs.replace(one.job, **impossible))
+    assert decode_finished(json.dumps(msgspec.to_builtins(damaged)).encode()) is None
 
 
 def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
