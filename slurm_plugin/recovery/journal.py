@@ -33,7 +33,7 @@ MODE = 0o640
 
 
 class Entry(Recovered, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one failed run, and until it is done with what was begun (`requeue`)."""
+    """What became of one failed run, and how it is queued again (`requeue`), unless it is lost."""
 
     requeue: Requeue | None = None
 

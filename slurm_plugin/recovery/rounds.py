@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from accounting.decisions import Decision
-from accounting.errors import RightsizerError, StoreError
+from accounting.errors import RightsizerError, SlurmError, StoreError
 from accounting.recoveries import Run, What
 from accounting.request import granted
 from accounting.token import tells_of
@@ -25,6 +25,7 @@ from slurm_plugin.recovery.dependents import failed_by, mended
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.judging import NOT_FOR_WANT, PLAIN, Recovery, SiteTerms, continued, judge
 from slurm_plugin.recovery.refused import Refused, shared_round
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FAILED, FINAL, GONE
 
@@ -35,7 +36,9 @@ _PAUSE_S = 0.2
 TRIES_AGAIN = "this round failed, the next one tries again"
 # slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
 LOOKED_BACK_S = 2 * 86_400.0
-
+# slurmctld writes its jobs down every five seconds, so that one that is killed forgets what was done last. Who was
+# queued again is looked at once more after so long, unless nobody was here for it until the later of these.
+WRITTEN_DOWN_S, LATEST_S = 10.0, 60.0
 
 # What the journal of decisions says of a token: that it is so, that it is not, or nothing.
 Witness = Literal["for", "against", "none"]
@@ -97,15 +100,24 @@ class Recoverer:
         self._left: dict[int, str] = {}
         self._refused, self._refused_dependents = Refused[int](), Refused[Dependent]()
         self._is_first = self._mends = True
+        self._kept = set[Run]()
         self._lock: tuple[int, ...] = ()
         self._failures = SaidOnce()
 
     def round(self) -> list[Outcome]:
         """Recover what failed since the last round; SlurmError where slurmctld does not answer.
 
-        The first one also looks for what was begun and forgotten: queued again, marked, and still held. What slurmctld
-        refuses is tried again ever more rarely, and takes half of a round at most where others wait.
+        The first one, and the one after slurmctld was silent, also look for what was begun and forgotten: queued again
+        and still held. What slurmctld refuses is tried again ever more rarely, and takes half of a round at most where
+        others wait.
         """
+        try:
+            return self._round()
+        except SlurmError:
+            self._is_first = True
+            raise
+
+    def _round(self) -> list[Outcome]:
         self._refused.begin_round()
         self._refused_dependents.begin_round()
         with self._alone():
@@ -115,7 +127,8 @@ class Recoverer:
             begun = dict.fromkeys(entry.job_id for entry in known.values() if entry.what == "begun")
             fresh = [job for job in seen if job not in self._left and job not in begun]
             new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
-            found = list(self._outcomes([*new, *again], known, seen))
+            doubtful = [job for job in self._doubtful(known) if job not in new and job not in begun]
+            found = list(self._outcomes([*new, *again, *doubtful], known, seen))
             self._mend_dependents(found)
         self._is_first = self._is_first and len(fresh) > len(new)
         if self._apply:
@@ -143,6 +156,20 @@ class Recoverer:
             self._lock = (lock,)
             yield
 
+    def _doubtful(self, known: Mapping[Run, Entry]) -> list[int]:
+        """Return who was queued again so long ago that slurmctld has written it down, each once."""
+        now_s = time.time()
+        self._kept &= known.keys()
+        due = {
+            run: entry.job_id
+            for run, entry in known.items()
+            if entry.what == "requeued"
+            and run not in self._kept
+            and WRITTEN_DOWN_S <= now_s - entry.time_s < LATEST_S
+        }
+        self._kept |= due.keys()
+        return list(dict.fromkeys(due.values()))
+
     def _is_ending(self, job_id: int) -> bool:
         run = self._gate.failed(job_id)
         return run is not None and run.job.state == ENDING
@@ -151,8 +178,12 @@ class Recoverer:
         self, jobs: list[int], known: dict[Run, Entry], seen: Mapping[int, str] | None = None
     ) -> Iterator[Outcome]:
         """Look at jobs one by one; what was `seen` of one is kept, and it is not looked at again."""
-        begun = {entry.job_id: entry for entry in known.values() if entry.what == "begun"}
         runs = {job_id: self._gate.failed(job_id) for job_id in jobs}
+        begun = {
+            entry.job_id: entry
+            for entry in known.values()
+            if entry.what == "begun" or (entry.job_id in runs and is_forgotten(runs[entry.job_id], entry))
+        }
         # All are judged before any is acted on: the journal of decisions is read once for them.
         judged = {
             job_id: (run, found)
@@ -294,9 +325,19 @@ class Recoverer:
     def _note(self, entry: Entry, what: What, why: str = "") -> None:
         if self._apply:
             done = msgspec.structs.replace(entry, what=what, why=why, time_s=time.time())
-            if what != "begun":
+            if what == "lost":
                 done = msgspec.structs.replace(done, requeue=None)
             self._journal.append(done)
+
+
+def is_forgotten(run: Failed | None, entry: Entry) -> bool:
+    """Whether a run that was queued again is held as in its midst: a slurmctld that was killed has forgotten the rest.
+
+    Nobody else has held it: who does gives another reason, or makes another run of it.
+    """
+    if run is None or entry.what != "requeued" or entry.requeue is None:
+        return False
+    return run.job.held and run.job.reason == HELD_AGAIN and run.restarts == entry.restarts + 1
 
 
 def witness_of(recovery: Recovery, decided: Decided) -> Witness:

@@ -1,0 +1,104 @@
+"""A slurmctld that is killed forgets what was done in the seconds before: a job is held as in the midst of recovery."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.errors import SlurmError
+from slurm_plugin.recovery import rounds
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from tests.slurm_plugin.recovery.test_judging import failed
+from tests.slurm_plugin.recovery.test_rounds import Controller, assert_back, entries, recoverer
+
+
+def forget(gate: Controller, folder: Path, steps: int) -> None:
+    """Recover the job, then let slurmctld be as it was after so many steps."""
+    states = []
+    gate.after_write = lambda _: states.append(gate.run)
+    recoverer(gate, folder).round()
+    assert len(states) == 4
+    gate.after_write = lambda _: None
+    gate.run = states[steps - 1]
+    assert gate.run is not None
+    assert gate.run.job.held
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_new_watcher_finds_it_and_goes_on(tmp_path: Path, steps: int) -> None:
+    gate = Controller(failed())
+    forget(gate, tmp_path, steps)
+    assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
+    assert_back(gate)
+    assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
+    gate.fail()
+    assert recoverer(gate, tmp_path).round() == []
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_so_does_one_that_has_seen_slurmctld_silent(tmp_path: Path, steps: int) -> None:
+    gate = Controller(failed())
+    own = recoverer(gate, tmp_path)
+    own.round()
+    own.round()
+    ours = Controller(failed())
+    forget(ours, tmp_path / "states", steps)
+    gate.run, gate.requeues = ours.run, 1
+    assert own.round() == []
+
+    def silent(*, held: bool) -> dict[int, str]:
+        raise SlurmError(f"slurmctld does not answer; check that it runs (held: {held})")
+
+    seen, gate.failed_jobs = gate.failed_jobs, silent  # type: ignore[method-assign]
+    with pytest.raises(SlurmError):
+        own.round()
+    gate.failed_jobs = seen  # type: ignore[method-assign]
+    assert [one.problem for one in own.round()] == [""]
+    assert_back(gate)
+
+
+def test_one_that_has_seen_nothing_looks_at_it_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Controller(failed())
+    own = recoverer(gate, tmp_path)
+    own.round()
+    done = gate.run
+    assert done is not None
+    held = msgspec.structs.replace(done.job, held=True, reason=HELD_AGAIN)
+    gate.run = msgspec.structs.replace(done, job=held)
+    assert own.round() == []
+    monkeypatch.setattr(rounds, "WRITTEN_DOWN_S", 0.0)
+    assert [one.problem for one in own.round()] == [""]
+    assert_back(gate)
+    looks: list[int] = []
+    seen = gate.failed
+
+    def look(job_id: int) -> object:
+        looks.append(job_id)
+        return seen(job_id)
+
+    monkeypatch.setattr(gate, "failed", look)
+    assert own.round() == []
+    assert looks == []
+
+
+@pytest.mark.parametrize("changes", [{"reason": "JobHeldAdmin"}, {"held": False, "reason": "None"}])
+def test_what_somebody_held_is_his(tmp_path: Path, changes: dict[str, object]) -> None:
+    gate = Controller(failed())
+    recoverer(gate, tmp_path).round()
+    assert gate.run is not None
+    job = msgspec.structs.replace(gate.run.job, **{"held": True, "reason": HELD_AGAIN, **changes})
+    gate.run = msgspec.structs.replace(gate.run, job=job)
+    assert recoverer(gate, tmp_path).round() == []
+    assert len(gate.writes) == 4
+
+
+def test_another_run_that_somebody_queued_again_is_his(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    recoverer(gate, tmp_path).round()
+    assert gate.run is not None
+    job = msgspec.structs.replace(gate.run.job, held=True, reason=HELD_AGAIN, admin_comment="")
+    gate.run = msgspec.structs.replace(gate.run, job=job, restarts=2)
+    assert recoverer(gate, tmp_path).round() == []
+    assert len(gate.writes) == 4
