@@ -73,11 +73,18 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def read_load(
-    name: str, traces: Path, *, pressure: float = 1.0, seed: int = 1, days: float = 0.0, since: str = ""
+    name: str,
+    traces: Path,
+    *,
+    pressure: float = 1.0,
+    seed: int = 1,
+    days: float = 0.0,
+    since: str = "",
+    shake_s: float = 0.0,
 ) -> Load:
     """Return a load of SOURCES; `days` is the window, 0: its own, and so is `since` (a date) where it is empty.
 
-    ModelError where the trace is not there.
+    Each job of the window comes up to `shake_s` seconds later, by the seed. ModelError where the trace is not there.
     """
     source = SOURCES[name]
     file = traces / source.file
@@ -90,6 +97,8 @@ def read_load(
     window_s = (days or source.days) * DAY_S
     table = table[(table.submit_s >= since_s) & (table.submit_s < since_s + window_s)]
     came = len(table)
+    later_s = numpy.random.default_rng(seed).uniform(0.0, shake_s, came)
+    table = table.assign(submit_s=table.submit_s + later_s)
     table = table[(table.run_s > 0) & (table.run_s <= window_s)].sort_values("submit_s", kind="stable")
     table, nodes = _fitted(table, source.node, window_s, pressure)
     jobs = workload(

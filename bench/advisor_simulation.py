@@ -1,7 +1,8 @@
 """The backfill advisor against Slurm's own order and against EASY++, in simulation, on three public loads.
 
-    python -m bench.advisor_simulation [--load mit|philly|kabre|all] [--seeds N] [--since DATE] [--days D]
-        [--pressure P] [--delay-h H] [--period-s S] [--row NAME ...] [--traces DIR] [--format table|json|csv]
+    python -m bench.advisor_simulation [--load mit|philly|kabre|all] [--seeds N] [--first-seed N] [--shake-s S]
+        [--since DATE] [--days D] [--pressure P] [--delay-h H] [--period-s S] [--row NAME ...] [--traces DIR]
+        [--format table|json|csv]
 
 The loads are semi-synthetic (bench/advisor_loads.py says what of each is real). Everywhere age is Slurm's priority:
 
@@ -22,6 +23,11 @@ Slowdowns are bounded by 10 s. `worst account` is the largest ratio of an accoun
 row, of accounts with at least 20 jobs; `Jain` their fairness index (1: all accounts' mean slowdowns are equal). Ratios
 are to the first row. Means of seeds with 95 % intervals; the seed draws Philly's limits, MIT's accounts and the
 forecasts: nothing varies in other rows.
+
+A schedule is chaotic: one job that starts sooner changes all that follow, and a longest wait is one job's. `--shake-s`
+lets each job come up to so many seconds later, drawn by the seed, so that means over seeds say what a single run
+cannot (Tsafrir, Ouaknine, Feitelson: Reducing performance evaluation sensitivity and variability by input shaking,
+MASCOTS 2007).
 """
 
 from __future__ import annotations
@@ -172,8 +178,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--load", choices=[*SOURCES, "all"], default="all")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--since", default="", help="first day of the window; the load's own by default")
     parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
+    parser.add_argument("--shake-s", type=float, default=0.0, help="jobs come up to so many seconds later")
     parser.add_argument("--pressure", type=float, default=0.9)
     parser.add_argument(
         "--delay-h", type=float, default=Settings().most_delay_s / HOUR_S, help="most_delay_s"
@@ -199,7 +207,7 @@ def main() -> None:
 def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[dict[str, object]]:
     """Return the rows of a load: each way, over all seeds."""
     found: dict[str, list[Row]] = {way: [] for way in ways}
-    for seed in range(1, arguments.seeds + 1):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         load = read_load(
             name,
             Path(arguments.traces),
@@ -207,6 +215,7 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
             seed=seed,
             days=arguments.days,
             since=arguments.since,
+            shake_s=arguments.shake_s,
         )
         bounds = Bounds(
             most_delay_s=arguments.delay_h * HOUR_S, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES
