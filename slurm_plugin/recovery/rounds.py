@@ -37,7 +37,7 @@ TRIES_AGAIN = "this round failed, the next one tries again"
 # slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
 LOOKED_BACK_S = 2 * 86_400.0
 # slurmctld writes its jobs down every five seconds, so that one that is killed forgets what was done last. Who was
-# queued again is looked at once more after so long, unless nobody was here for it until the later of these.
+# queued again is looked at once more between these ages; later only the first round sees that it is held.
 WRITTEN_DOWN_S, LATEST_S = 10.0, 60.0
 
 # What the journal of decisions says of a token: that it is so, that it is not, or nothing.

@@ -1,7 +1,6 @@
 """The gate at a real slurmctld: what it writes is what sprio shows, and undone to the bit; limits hold after it."""
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms, ope
 from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot
 from slurm_plugin.slurm.scontrol_lines import run_update
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from slurm_plugin.slurm.unnumbered import FIRST_S, LEFT
 from tests.cluster.advised_site import is_numbered
 from tests.cluster.conftest import Shell, commands_on
 from tests.cluster.matrix.prefixes import chosen_prefix
@@ -33,13 +31,11 @@ SHAPE = Shape(
     lines=(
         "AccountingStorageEnforce=limits,qos",
         "FederationParameters=fed_display",
-        "MessageTimeout=8",
+        "MessageTimeout=3",
         "PrologFlags=Contain",
     )
 )
 TERMS = WriteTerms(writes_per_s=2000.0)
-# slurmctld asks slurmdbd every five seconds for the numbers of all jobs that have none.
-DBD_ASKED_S = 6.0
 # Not nobody: newer releases have no associations for the last user id there is.
 MEMBER = "daemon"
 EVIL = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n\nJobId=1 JobName=y"
@@ -379,41 +375,6 @@ def test_both_backends_see_the_same(full: Shell) -> None:
     assert seen[0] == seen[1]
     assert set(made) <= seen[0].keys()
     full.run("scancel", *map(str, made))
-
-
-def test_who_has_no_number_of_slurmdbds_holds_up_nobody(
-    site: Sandbox, full: Shell, queue: ScontrolQueue, tmp_path: Path
-) -> None:
-    """Before 24.11 slurmctld refuses to change such a job, after five seconds."""
-    clock_s = [0.0]
-    gateway = Gateway(queue, tmp_path, TERMS, apply=True, clock_s=lambda: clock_s[0])
-    known = full.submit("--cpus-per-task=16", "--time=5")
-    wait_until(lambda: is_numbered(full, known) and known in shown(full))
-    slurmdbd = teardown.running_record(site.layout, daemons.SLURMDBD)
-    assert slurmdbd is not None
-    os.kill(slurmdbd.pid, signal.SIGSTOP)
-    try:
-        new = full.submit("--cpus-per-task=16", "--time=5")
-        wait_until(lambda: new in shown(full))
-        time.sleep(DBD_ASKED_S)
-        jobs = waiting(gateway.read(), new, known)
-        said = {one.job_id: one.problem for one in gateway.reorder([change(job, 9) for job in jobs])}
-        assert said.pop(known) == ""
-        refuses = "DB index is being set" in said[new]
-        assert refuses or not said[new]
-        again = [change(job, 8) for job in waiting(gateway.read(), new, known)]
-        said = {one.job_id: one.problem for one in gateway.reorder(again)}
-        assert said == {known: "", new: LEFT if refuses else ""}
-        assert shown(full)[known] == 8
-    finally:
-        os.kill(slurmdbd.pid, signal.SIGCONT)
-    wait_until(lambda: is_numbered(full, new))
-    clock_s[0] += FIRST_S
-    again = [change(job, 7) for job in waiting(gateway.read(), new, known)]
-    assert {one.problem for one in gateway.reorder(again)} == {""}
-    assert {job: shown(full)[job] for job in (new, known)} == {new: 7, known: 7}
-    gateway.undo()
-    full.run("scancel", str(known), str(new))
 
 
 def test_a_silent_slurmctld_is_told_in_time(site: Sandbox, full: Shell, tmp_path: Path) -> None:
