@@ -1,8 +1,8 @@
 """The backfill advisor against Slurm's own order and against EASY++, in simulation, on three public loads.
 
     python -m bench.advisor_simulation [--load mit|philly|kabre|all] [--seeds N] [--first-seed N] [--shake-s S]
-        [--since DATE] [--days D] [--pressure P] [--delay-h H] [--period-s S] [--row NAME ...] [--traces DIR]
-        [--format table|json|csv]
+        [--since DATE] [--days D] [--pressure P] [--delay-h H] [--period-s S] [--strength K] [--row NAME ...]
+        [--traces DIR] [--format table|json|csv]
 
 The loads are semi-synthetic (bench/advisor_loads.py says what of each is real). Everywhere age is Slurm's priority:
 
@@ -15,7 +15,8 @@ The loads are semi-synthetic (bench/advisor_loads.py says what of each is real).
 - one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan.
 - one order, told: always the shortest first, each ten minutes. Who would have started without us by now (it is told
   the first row's starts, those that were) comes before all, in the order of arrival, once it has waited 95 % of what
-  anybody has there so far. It shows what there is to be had.
+  anybody has there so far. It shows what there is to be had. With `--strength K` all others come not the shortest
+  first but aged: a second of likely run counts as much as K of having come later.
 - one order, by the shadow: the same rule by what the advisor knows, the queue without us as models/planning/shadow.py
   has it. It is told nothing, and nothing is rolled out.
 
@@ -33,6 +34,7 @@ MASCOTS 2007).
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -73,12 +75,13 @@ BEFORE_ALL = 1e10
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A load that is simulated, by which bounds, how often planned, from which seed."""
+    """A load that is simulated, by which bounds, how often planned, from which seed, and how little age counts."""
 
     load: Load
     bounds: Bounds
     period_s: float
     seed: int
+    strength: float = math.inf
 
     @property
     def placement(self) -> Placement:
@@ -132,8 +135,11 @@ class HeldBackFirst(OneOrder):
 
     period_s = PERIOD_S
 
-    def __init__(self, jobs: list[Asked], expectation: Expectation, without_us: Results) -> None:
+    def __init__(
+        self, jobs: list[Asked], expectation: Expectation, without_us: Results, strength: float
+    ) -> None:
         super().__init__(jobs, expectation, most_delay_s=0.0)
+        self._strength = strength
         self._submit_s, self._start_s = without_us.jobs.submit_s, without_us.start_s
 
     def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:  # noqa: ARG002
@@ -142,7 +148,7 @@ class HeldBackFirst(OneOrder):
         longest_s = float((numpy.minimum(self._start_s[here], now_s) - self._submit_s[here]).max(initial=0.0))
         begun = {number for number in waiting if self._start_s[number] <= now_s}
         run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        return held_back_first(now_s, self._came_s, run_s, begun, longest_s)
+        return held_back_first(now_s, self._came_s, run_s, begun, longest_s, self._strength)
 
 
 class HeldBackByShadow(PlannedAdvice):
@@ -163,12 +169,16 @@ def held_back_first(
     run_s: Mapping[int, float],
     begun: Collection[int],
     longest_s: float,
+    strength: float = math.inf,
 ) -> dict[int, float]:
-    """Return a key for each that has a `run_s`: the shortest first, but for who would have `begun` and has waited."""
+    """Return a key for each that has a `run_s`: the shortest first, but for who would have `begun` and has waited.
+
+    Below an infinite `strength` it is who is least by so many times its run and its arrival.
+    """
     turn_s = RIPE * max(MOST_GRACE_S, longest_s)
     held_back = {number for number in begun if number in run_s and now_s - came_s[number] >= turn_s}
     return {
-        number: came_s[number] - BEFORE_ALL if number in held_back else likely_s
+        number: came_s[number] - BEFORE_ALL if number in held_back else likely_s + came_s[number] / strength
         for number, likely_s in run_s.items()
     }
 
@@ -188,11 +198,16 @@ def main() -> None:
     )
     parser.add_argument("--period-s", type=float, default=PERIOD_S, help="time between plans")
     parser.add_argument(
+        "--strength", type=float, default=math.inf, help="of «one order, told»: how little age counts"
+    )
+    parser.add_argument(
         "--row", action="append", choices=list(WAYS), help="only these rows, beside the first"
     )
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES", "."))
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
+    if not arguments.strength > 0:
+        parser.error("--strength must be above 0")
     names = list(SOURCES) if arguments.load == "all" else [arguments.load]
     ways = [FIRST, *(way for way in WAYS if way != FIRST and way in (arguments.row or WAYS))]
     rows = []
@@ -220,7 +235,7 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
         bounds = Bounds(
             most_delay_s=arguments.delay_h * HOUR_S, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES
         )
-        case = Case(load, bounds, arguments.period_s, seed)
+        case = Case(load, bounds, arguments.period_s, seed, arguments.strength)
         for way in ways:
             found[way].append(WAYS[way](case))
             print(f"{name} {seed} {way}: {found[way][-1]}", file=sys.stderr, flush=True)
@@ -258,7 +273,7 @@ def told_order(case: Case) -> Row:
     policy = Policy(start="easy", placement=case.placement)
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
     without_us = simulate(case.load.jobs, case.load.cluster, policy, Hooks())
-    return run(case, policy, HeldBackFirst(jobs, Learned(), without_us))
+    return run(case, policy, HeldBackFirst(jobs, Learned(), without_us, case.strength))
 
 
 def shadow_order(case: Case) -> Row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import math
 import os
@@ -13,10 +12,11 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 
@@ -50,6 +50,11 @@ FILL_PATIENCE_S = 30.0
 ADVISE_EVERY_S, OVERLAP_S = 5, 120
 JOURNAL_SIZE = "2g"
 BEFORE = "none yet"
+# Of mallopt(3), for Slurm's daemons: less of what they have freed stays theirs.
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+# A slurmctld before 23.11 that reads its configuration anew hangs up on some, and to answer others looks for munged at
+# the default socket, for two seconds: its threads read AuthInfo and the like meanwhile.
+RECONFIGURE, RECONFIGURED_S = "reconfigure", 3.0
 # So many lines of slurmctld's log are told of a submission without an answer.
 MOST_ERRORS = 3
 
@@ -61,7 +66,8 @@ class SoakSite:
         options = cluster.Options(
             directory=directory, nodes=1, mode="enforce", serve=False, shape=Shape(lines=LINES)
         )
-        self.sandbox = cluster.start(options)
+        with patch.dict(os.environ, ONE_ARENA):
+            self.sandbox = cluster.start(options)
         self.layout = self.sandbox.layout
         self.config = self._configured()
         own = msgspec.structs.replace(self.config.hook, deadline_ms=deadline_ms)
@@ -254,6 +260,24 @@ def errors_between(lines: Iterable[str], from_s: float, to_s: float) -> list[str
     return list(islice(found, MOST_ERRORS))
 
 
+def since_s(began_s: Sequence[tuple[float, str]], fault: str, moment_s: float) -> float:
+    """Return how long before a moment (unix) a fault was last made (seconds; infinite: never)."""
+    return moment_s - max(
+        (at_s for at_s, name in began_s if name == fault and at_s <= moment_s), default=-math.inf
+    )
+
+
+def blame(began_s: Sequence[tuple[float, str]], sent_s: float, ended_s: float) -> str:
+    """Return which fault a submission without an answer is put down to, by when each began: in its order, all unix.
+
+    A reconfigure shortly before its end, which may have come after it was sent; else the last other one before that.
+    """
+    if since_s(began_s, RECONFIGURE, ended_s) <= RECONFIGURED_S:
+        return RECONFIGURE
+    others = [name for at_s, name in began_s if at_s <= sent_s and name != RECONFIGURE]
+    return others[-1] if others else BEFORE
+
+
 class Faults:
     """Injects a fault from time to time, drawn by lot, until it is stopped; `began_s` says when (unix) each began.
 
@@ -276,22 +300,11 @@ class Faults:
         self.began_s: list[tuple[float, str]] = []
         self.failed: list[str] = []
 
-    def since_s(self, fault: str, moment_s: float) -> float:
-        """Return how long before a moment (unix) a fault was last made (seconds; infinite: never)."""
-        return moment_s - max(
-            (at_s for at_s, name in self.began_s if name == fault and at_s <= moment_s), default=-math.inf
-        )
-
-    def rows(self, after: Counter[str]) -> list[dict[str, object]]:
-        """Return how often each fault was made, and how many submissions after it got no answer."""
+    def rows(self, blamed: Counter[str]) -> list[dict[str, object]]:
+        """Return how often each fault was made, and for how many submissions without an answer it is blamed."""
         times = Counter(name for _, name in self.began_s)
-        names = [fault.__name__ for fault in self._all] + ([BEFORE] if after[BEFORE] else [])
-        return [{"fault": name, "times": times[name], "no answer after it": after[name]} for name in names]
-
-    def latest(self, moment_s: float) -> str:
-        """Return which fault was last made before a moment (unix)."""
-        found = bisect.bisect(self.began_s, (moment_s, ""))
-        return self.began_s[found - 1][1] if found else BEFORE
+        names = [fault.__name__ for fault in self._all] + ([BEFORE] if blamed[BEFORE] else [])
+        return [{"fault": name, "times": times[name], "no answer for it": blamed[name]} for name in names]
 
     def run(self, stop: threading.Event) -> None:
         """Go on until told to stop."""

@@ -58,7 +58,15 @@ class OptionParser(argparse.ArgumentParser):
 
     def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """Return what words say, and those that are not known; RightsizerError where sbatch would refuse them."""
-        return self.parse_known_args([_WITHOUT_VALUE.get(word, word) for word in words])
+        known, unknown = self.parse_known_args([_WITHOUT_VALUE.get(word, word) for word in words])
+        for name, value in vars(known).items():
+            # argparse before Python 3.13 makes a list of the value of `--name=--`.
+            if value in ([], "--") and name != "ignored":
+                option = f"--{name.replace('_', '-')}"
+                raise RightsizerError(
+                    f"the script's options cannot be read: {option} has -- for its value; write another"
+                )
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise what the caller shows, where argparse would end the process."""

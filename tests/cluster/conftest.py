@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import click
 import pytest
@@ -107,13 +108,17 @@ class Shell:
 @contextmanager
 def commands_on(sandbox: Sandbox) -> Iterator[None]:
     """Let Slurm's commands of this process work on a sandbox."""
-    before = dict(os.environ)
-    os.environ.update(sandbox.environment())
-    try:
+    with patch.dict(os.environ, sandbox.environment()):
         yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+
+
+@contextmanager
+def unhooked_site(folder: Path) -> Iterator[Sandbox]:
+    """Start a sandbox of one node without our hook and service; this process's commands work on it in the block."""
+    options = Options(directory=folder, nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False)
+    sandbox = cluster.start(options)
+    with commands_on(sandbox):
+        yield sandbox
 
 
 @pytest.fixture(scope="session", autouse=True)

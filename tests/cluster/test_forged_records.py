@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.sandbox import cluster
-from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox.cluster import Sandbox
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from tests.cluster.conftest import Shell, commands_on
-from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.cluster.conftest import Shell, unhooked_site
 
 pytestmark = pytest.mark.cluster
 
@@ -24,11 +22,7 @@ VICTIMS, FORGERS = 30, 4
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
     """A sandbox without our hook: nothing was ever cut there. This process's commands work on it too."""
-    options = Options(
-        directory=make_folder() / "forged", nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False
-    )
-    sandbox = cluster.start(options)
-    with commands_on(sandbox):
+    with unhooked_site(make_folder() / "forged") as sandbox:
         yield sandbox
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.sandbox import cluster, daemons, teardown
-from slurm_plugin.sandbox.cluster import Options, Sandbox
+from slurm_plugin.sandbox import daemons, teardown
+from slurm_plugin.sandbox.cluster import Sandbox
 from slurm_plugin.slurm.gateway import Gateway
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.unnumbered import FIRST_S, LEFT
 from tests.cluster.advised_site import is_numbered
-from tests.cluster.conftest import Shell, commands_on
-from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.cluster.conftest import Shell, unhooked_site
 from tests.cluster.test_gateway import TERMS, change, shown, wait_until, waiting
 
 pytestmark = pytest.mark.cluster
@@ -27,11 +26,7 @@ DBD_ASKED_S = 6.0
 @pytest.fixture
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
     """A sandbox of one node on whose Slurm this process's commands work too; its clients wait longer than slurmctld."""
-    options = Options(
-        directory=make_folder() / "site", nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False
-    )
-    sandbox = cluster.start(options)
-    with commands_on(sandbox):
+    with unhooked_site(make_folder() / "site") as sandbox:
         yield sandbox
 
 

@@ -101,7 +101,8 @@ def own_store(site: FaultSite, name: str, options: str) -> Iterator[tuple[Path, 
     site.start_service()
     submit_and_run(site)
     folder = site.sandbox.layout.rightsizer / name
-    folder.mkdir()
+    # A row is made once more where the machine was late.
+    folder.mkdir(exist_ok=True)
     url = f"sqlite:///{folder}/store.db"
     with mounted_tmpfs(folder, options):
         yield folder, with_store(site, url, name), url

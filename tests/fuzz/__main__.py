@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for one in told:
         for fault in (*one.faults, *filter(None, [one.died])):
             print(f"{one.target}: {fault}")
+    if not faults and not options.folder:
+        shutil.rmtree(folder)
     return 1 if faults else 0
 
 

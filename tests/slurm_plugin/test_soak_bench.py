@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.soak_site import MOST_ERRORS, errors_between
+from bench.soak_site import BEFORE, MOST_ERRORS, RECONFIGURE, blame, errors_between, since_s
 from bench.trend import Sample, longest_lived, look, trend, trends
 
 
@@ -75,3 +75,30 @@ def test_what_slurmctld_said_of_a_moment_is_found_in_its_log() -> None:
     ]
     assert errors_between(lines, at_s - 1, at_s + 1) == ["error: slurm_receive_msg: hung up"]
     assert len(errors_between([lines[2]] * 9, at_s - 1, at_s + 1)) == MOST_ERRORS
+
+
+FAULTS = [(100.0, "swap_model"), (105.0, RECONFIGURE), (112.0, "reload_script")]
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "ended_s", "blamed"),
+    [
+        (99.0, 99.1, BEFORE),
+        (101.0, 101.1, "swap_model"),
+        (104.99, 107.07, RECONFIGURE),  # sent just before
+        (104.99, 108.1, "swap_model"),
+        (104.99, 135.0, "swap_model"),  # a patience of thirty seconds is no reconfigure's
+        (106.0, 106.1, RECONFIGURE),
+        (111.0, 111.1, "swap_model"),  # too long after the reconfigure
+        (112.1, 112.2, "reload_script"),
+    ],
+)
+def test_a_submission_without_an_answer_is_put_down_to_a_fault(
+    sent_s: float, ended_s: float, blamed: str
+) -> None:
+    assert blame(FAULTS, sent_s, ended_s) == blamed
+
+
+def test_how_long_ago_a_fault_was_made() -> None:
+    assert since_s(FAULTS, RECONFIGURE, 107.0) == 2.0
+    assert since_s(FAULTS, "reload_script", 107.0) == float("inf")
