@@ -12,11 +12,11 @@ The loads are semi-synthetic (bench/advisor_loads.py says what of each is real).
 - advisor: EASY by the users' limits; every `--period-s` models/planning plans by what has ended so far and moves what
   waits. No plan knows what lies ahead. `+ forecast` draws arrivals from the past; `perfect` is told what jobs really
   run, an upper bound.
-- one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan.
-- one order, told: always the shortest first, each ten minutes. Who would have started without us by now (it is told
-  the first row's starts, those that were) comes before all, in the order of arrival, once it has waited 95 % of what
-  anybody has there so far. It shows what there is to be had. With `--strength K` all others come not the shortest
-  first but aged: a second of likely run counts as much as K of having come later.
+- one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan: a second of likely run
+  counts as much as `--strength` of having come later (infinite: the shortest first).
+- one order, told: that, each ten minutes, but who would have started without us by now (it is told the first row's
+  starts, those that were) comes before all, in the order of arrival, once it has waited 95 % of what anybody has there
+  so far, or is three quarters of `--delay-h` late. It shows what there is to be had.
 - one order, by the shadow: the same rule by what the advisor knows, the queue without us as models/planning/shadow.py
   has it. It is told nothing, and nothing is rolled out.
 
@@ -34,7 +34,6 @@ MASCOTS 2007).
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -51,7 +50,7 @@ from bench.advisor_loads import SOURCES, Load, read_load
 from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
-from models.planning.prospects import MOST_GRACE_S, RIPE
+from models.planning.prospects import MOST_GRACE_S, PATIENCE, RIPE
 from models.planning.shadow_rolling import longest_wait_s
 from models.planning.simulated import Asked, Expectation, PlannedAdvice, asked_of
 from models.scheduling.placement import Placement, equal_larger
@@ -59,6 +58,7 @@ from models.scheduling.room import Floats, Room
 from models.scheduling.run_time_guess import LastTwo
 from models.simulation.engine import Hooks, Policy, simulate
 from models.simulation.hooks import Advice, Moving
+from models.simulation.nodes import Cluster
 from models.simulation.results import Results, bounded_slowdowns
 from slurm_plugin.cli.output import print_rows
 from slurm_plugin.config import Advisor as Settings
@@ -81,7 +81,7 @@ class Case(msgspec.Struct, frozen=True):
     bounds: Bounds
     period_s: float
     seed: int
-    strength: float = math.inf
+    strength: float = STRENGTH
 
     @property
     def placement(self) -> Placement:
@@ -107,10 +107,10 @@ class OneOrder:
 
     period_s = 60.0
 
-    def __init__(self, jobs: list[Asked], expectation: Expectation, most_delay_s: float) -> None:
+    def __init__(self, jobs: list[Asked], expectation: Expectation, strength: float) -> None:
         self._jobs = jobs
         self._expectation = expectation
-        self._most_delay_s = most_delay_s
+        self._strength = strength
         self._came_s: dict[int, float] = {}
 
     def came(self, number: int, now_s: float) -> None:
@@ -123,64 +123,90 @@ class OneOrder:
 
     def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:  # noqa: ARG002
         """Return the keys."""
-        return {
-            number: self._came_s[number]
-            + min(STRENGTH * self._expectation.run_s(self._jobs[number])[0], self._most_delay_s)
-            for number in waiting
-        }
+        run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
+        return aged_keys(self._came_s, run_s, self._strength)
 
 
 class HeldBackFirst(OneOrder):
-    """Advice that is told when jobs would have started without it: the shortest first, but for who is held back."""
+    """Advice that is told when jobs would have started without it: that order, but for who is held back."""
 
     period_s = PERIOD_S
 
     def __init__(
-        self, jobs: list[Asked], expectation: Expectation, without_us: Results, strength: float
+        self,
+        jobs: list[Asked],
+        expectation: Expectation,
+        strength: float,
+        without_us: Results,
+        most_delay_s: float,
     ) -> None:
-        super().__init__(jobs, expectation, most_delay_s=0.0)
-        self._strength = strength
+        super().__init__(jobs, expectation, strength)
         self._submit_s, self._start_s = without_us.jobs.submit_s, without_us.start_s
+        self._late_s = PATIENCE * most_delay_s
 
-    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:  # noqa: ARG002
+    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
         """Return the keys."""
         here = self._submit_s <= now_s
         longest_s = float((numpy.minimum(self._start_s[here], now_s) - self._submit_s[here]).max(initial=0.0))
-        begun = {number for number in waiting if self._start_s[number] <= now_s}
-        run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        return held_back_first(now_s, self._came_s, run_s, begun, longest_s, self._strength)
+        begun_s = {number: self._start_s[number] for number in waiting if self._start_s[number] <= now_s}
+        held_back = who_comes_first(now_s, self._came_s, begun_s, longest_s, self._late_s)
+        return {**super().keys(now_s, waiting, running), **first_come(held_back, self._came_s)}
 
 
 class HeldBackByShadow(PlannedAdvice):
     """The same rule without a plan, by the shadow's starts and longest wait."""
 
+    def __init__(
+        self,
+        jobs: list[Asked],
+        cluster: Cluster,
+        bounds: Bounds,
+        expectation: Expectation,
+        strength: float,
+    ) -> None:
+        super().__init__(jobs, cluster, bounds, expectation, period_s=PERIOD_S)
+        self._strength = strength
+
     def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
         """Return the keys."""
         shadows = self._shadowed(now_s, waiting, tuple(self._holding(each, now_s) for each in running))
         longest_s = max(longest_wait_s(shadows.certain), longest_wait_s(shadows.now))
-        begun = {number for number, one in shadows.now.begun.items() if one.starts_s}
+        begun_s = {
+            number: one.starts_s[0]
+            for number, one in shadows.now.begun.items()
+            if one.starts_s and number in waiting
+        }
+        late_s = PATIENCE * self._bounds.most_delay_s
+        held_back = who_comes_first(now_s, self._came_s, begun_s, longest_s, late_s)
         run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        return held_back_first(now_s, self._came_s, run_s, begun, longest_s)
+        aged = aged_keys(self._came_s, run_s, self._strength)
+        return {**aged, **first_come(held_back, self._came_s)}
 
 
-def held_back_first(
+def aged_keys(came_s: Mapping[int, float], run_s: Mapping[int, float], strength: float) -> dict[int, float]:
+    """Return a key for each that has a `run_s`: least by `strength` times its run and its arrival."""
+    return {number: likely_s + came_s[number] / strength for number, likely_s in run_s.items()}
+
+
+def who_comes_first(
     now_s: float,
     came_s: Mapping[int, float],
-    run_s: Mapping[int, float],
-    begun: Collection[int],
+    begun_s: Mapping[int, float],
     longest_s: float,
-    strength: float = math.inf,
-) -> dict[int, float]:
-    """Return a key for each that has a `run_s`: the shortest first, but for who would have `begun` and has waited.
-
-    Below an infinite `strength` it is who is least by so many times its run and its arrival.
-    """
+    late_s: float,
+) -> set[int]:
+    """Return who of those that would have begun, and when, is that late, or has waited nearly the longest."""
     turn_s = RIPE * max(MOST_GRACE_S, longest_s)
-    held_back = {number for number in begun if number in run_s and now_s - came_s[number] >= turn_s}
     return {
-        number: came_s[number] - BEFORE_ALL if number in held_back else likely_s + came_s[number] / strength
-        for number, likely_s in run_s.items()
+        number
+        for number, start_s in begun_s.items()
+        if now_s - came_s[number] >= turn_s or now_s - start_s >= late_s
     }
+
+
+def first_come(numbers: Collection[int], came_s: Mapping[int, float]) -> dict[int, float]:
+    """Return keys below all others, in the order of arrival."""
+    return {number: came_s[number] - BEFORE_ALL for number in numbers}
 
 
 def main() -> None:
@@ -198,7 +224,7 @@ def main() -> None:
     )
     parser.add_argument("--period-s", type=float, default=PERIOD_S, help="time between plans")
     parser.add_argument(
-        "--strength", type=float, default=math.inf, help="of «one order, told»: how little age counts"
+        "--strength", type=float, default=STRENGTH, help="of rows with one order: how little age counts"
     )
     parser.add_argument(
         "--row", action="append", choices=list(WAYS), help="only these rows, beside the first"
@@ -264,7 +290,7 @@ def easy_perfect(case: Case) -> Row:
 def one_order(case: Case) -> Row:
     """Simulate one fixed order."""
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
-    advice = OneOrder(jobs, Learned(), case.bounds.most_delay_s)
+    advice = OneOrder(jobs, Learned(), case.strength)
     return run(case, Policy(start="easy", placement=case.placement), advice)
 
 
@@ -273,13 +299,14 @@ def told_order(case: Case) -> Row:
     policy = Policy(start="easy", placement=case.placement)
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
     without_us = simulate(case.load.jobs, case.load.cluster, policy, Hooks())
-    return run(case, policy, HeldBackFirst(jobs, Learned(), without_us, case.strength))
+    advice = HeldBackFirst(jobs, Learned(), case.strength, without_us, case.bounds.most_delay_s)
+    return run(case, policy, advice)
 
 
 def shadow_order(case: Case) -> Row:
     """Simulate the order that goes by the shadow."""
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
-    advice = HeldBackByShadow(jobs, case.load.cluster, case.bounds, Learned(), period_s=PERIOD_S)
+    advice = HeldBackByShadow(jobs, case.load.cluster, case.bounds, Learned(), case.strength)
     return run(case, Policy(start="easy", placement=case.placement), advice)
 
 

@@ -11,7 +11,6 @@ user's limit, or any guess, for run time; here it is the likely one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import msgspec
@@ -24,9 +23,7 @@ from models.scheduling.room import MILLI, Floats
 AS_IS = "as it is"
 SHORTEST_S = 1.0
 # By how many times its likely run a job counts as younger in `aged`; measured (docs/decisions/0038).
-STRENGTH = 5.0
-# And by no more than this share of the longest wait that there is without us.
-YOUNGER = 0.75
+STRENGTH = 20.0
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +37,12 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Floats
     share: Floats
     seed: int
-    most_delay_s: float = 3600.0
 
 
 Order = Callable[[Columns], Floats]
 
 
-def columns_of(problem: Problem, rank: Floats, seed: int, most_delay_s: float = 3600.0) -> Columns:
+def columns_of(problem: Problem, rank: Floats, seed: int) -> Columns:
     """Return the columns of what waits, given Slurm's own ranks."""
     pending = problem.pending
 
@@ -63,7 +59,6 @@ def columns_of(problem: Problem, rank: Floats, seed: int, most_delay_s: float = 
         nodes=column([job.nodes for job in pending]),
         share=column([max(a / w for a, w in zip(job.demand, wholes, strict=True)) for job in pending]),
         seed=seed,
-        most_delay_s=min(most_delay_s, YOUNGER * (problem.longest_wait_s or math.inf)),
     )
 
 
@@ -105,11 +100,12 @@ def heap(jobs: Columns) -> Floats:
 
 
 def aged(jobs: Columns) -> Floats:
-    """First come first, but who is likely to run long as if come later: by STRENGTH times that, at most by a bound.
+    """First come first, but who is likely to run long as if come later: by STRENGTH times that.
 
-    Nobody is passed by who came later than that bound after it, and a key stays what it is while a job waits.
+    Where waits are short beside runs that is the shortest first; in a queue of days whoever has waited is passed by
+    few. Two jobs keep their order while both wait.
     """
-    return numpy.minimum(STRENGTH * jobs.likely_s, jobs.most_delay_s) - jobs.waited_s
+    return STRENGTH * jobs.likely_s - jobs.waited_s
 
 
 ORDERS: dict[str, Order] = {

@@ -33,7 +33,7 @@ IN_FORCE = "as planned before"
 ALIKE = 1e-9
 # What stands unless it costs something, and beside which no other is tried: a rollout knows nothing of who comes before
 # the next plan, and to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
-STANDING: dict[Objective, str] = {"slowdown": "shortest first", "wait": "shortest first"}
+STANDING: dict[Objective, str] = {"slowdown": "aged shortest first", "wait": "aged shortest first"}
 # What is tried first where not all can be.
 FAVOURITES: dict[Objective, str] = {"utilisation": "largest first", "deadlines": "earliest deadline"}
 
@@ -62,7 +62,7 @@ def plan(problem: Problem, bounds: Bounds, seed: int = 1) -> Plan:
         prospect=base_prospect(ahead, len(ahead.futures)),
     )
     race = Race(tried=[as_is], left_out=[], starts=ahead.starts * len(ahead.futures))
-    columns = columns_of(problem, rank, seed, bounds.most_delay_s)
+    columns = columns_of(problem, rank, seed)
     wishes = _wishes(problem.pending, columns, bounds.objective)
     glimpses = _glimpse_all(ahead, wishes, race)
     best = _settle_best(ahead, wishes, glimpses, race)

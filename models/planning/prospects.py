@@ -2,8 +2,8 @@
 
 The queue as it is says how far ahead is looked: to the horizon, or until enough has started for the work that a plan
 may be. Others are looked at as far, and on until all that started then has started, at most by the delay that the site
-bears. Plans are made again and again, so a rollout does what the next ones would: who is half of that delay behind its
-start without us comes first from then on.
+bears. Plans are made again and again, so a rollout does what the next ones would: who is three quarters of that delay
+behind its start without us comes first from then on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from models.scheduling.room import Floats
 # How many times as many tasks as may without us may start in a rollout.
 MORE_STARTS = 3
 # Who is behind by this share of the delay that the site bears comes first.
-PATIENCE = 0.5
+PATIENCE = 0.75
 # So does who would have started without us, once it has waited this share of the longest wait there.
 RIPE = 0.95
 # Of the time before Slurm gives a job up no more than this share is taken: expected starts are means.

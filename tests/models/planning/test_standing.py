@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from models.planning.orders import AS_IS
+from models.planning.orders import AS_IS, STRENGTH
 from models.planning.planning import STANDING, plan
 from models.planning.problem import Bounds, Objective, Problem
 from tests.models.planning.problems import job, machine
@@ -25,9 +25,23 @@ def test_the_shortest_first_stand_though_nothing_is_gained_by_it_yet(objective: 
     pending = (job(1, cpus=4, run_s=60.3), job(2, cpus=4, run_s=60.0))
     problem = Problem(machines=(machine(4),), pending=pending, running=())
     found = plan(problem, Bounds(objective=objective))
-    assert (found.order, order_after(problem, found)) == ("shortest first", [2, 1])
+    assert (found.order, order_after(problem, found)) == (STANDING[objective], [2, 1])
     assert 0 < found.gain < Bounds().least_gain
-    assert "«shortest first» stands" in found.why
+    assert f"«{STANDING[objective]}» stands" in found.why
+
+
+@pytest.mark.parametrize(("earlier_s", "expected"), [(0.9, [2, 1]), (1.1, [1, 2])])
+def test_who_came_earlier_is_passed_by_none_that_saves_less_than_that(
+    earlier_s: float, expected: list[int]
+) -> None:
+    """A second of likely run counts as much as STRENGTH of having come later."""
+    long = job(1, cpus=4, run_s=60.3, waited_s=100.0 + 0.3 * STRENGTH * earlier_s)
+    problem = Problem(
+        machines=(machine(4),),
+        pending=(long, job(2, cpus=4, run_s=60.0, waited_s=100.0)),
+        running=(),
+    )
+    assert order_after(problem, plan(problem, Bounds())) == expected
 
 
 def test_where_an_order_stands_no_other_is_tried() -> None:
