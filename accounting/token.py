@@ -15,15 +15,17 @@ knows what the user asked for, and it forgets.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import msgspec
 
 from accounting.decisions import Decision
-from accounting.request import Grant, JobRequest
+from accounting.request import Grant, JobRequest, amounts_alone
 from accounting.units import whole
 
 PREFIX = "rightsizer/1"
+NOTHING = Grant()
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
 _REFUSAL = re.compile(r"[a-z_]{1,40}")
 _RECOVERY = re.compile(r"([a-z_]{1,40}):(\d{1,9})")
@@ -89,20 +91,49 @@ def carried_id(comment: str) -> str:
 
 def format_token(decision: Decision) -> str:
     """Return the token of a decision, printable ASCII without white space."""
-    parts = {
-        "id": decision.id,
-        "mode": decision.mode,
-        "why": decision.reason,
-        "asked": _amounts(decision.request),
-        "granted": _amounts(decision.grant) if decision.applied else "",
-        "would": "" if decision.applied else _amounts(decision.grant),
-        "rule": decision.rule,
-        "via": decision.via,
-        "was": decision.replaces,
-        "model": decision.model,
-        "sig": decision.request.script_signature,
-    }
-    return ";".join([PREFIX, *(f"{key}={_UNSAFE.sub('_', value)}" for key, value in parts.items() if value)])
+    granted, would = (decision.grant, NOTHING) if decision.applied else (NOTHING, decision.grant)
+    own = _words({"id": decision.id})
+    shared = _shared_words(
+        decision.mode,
+        decision.reason,
+        amounts_alone(decision.request),
+        granted,
+        would,
+        decision.rule,
+        decision.model,
+        decision.request.script_signature,
+    )
+    return f"{PREFIX}{own}{shared}{_words({'via': decision.via, 'was': decision.replaces})}"
+
+
+# All but the id is the same for most jobs of a family.
+@functools.lru_cache(maxsize=2048)
+def _shared_words(
+    mode: str,
+    reason: str,
+    asked: JobRequest,
+    granted: Grant,
+    would: Grant,
+    rule: str,
+    model: str,
+    signature: str,
+) -> str:
+    return _words(
+        {
+            "mode": mode,
+            "why": reason,
+            "asked": _amounts(asked),
+            "granted": _amounts(granted),
+            "would": _amounts(would),
+            "rule": rule,
+            "model": model,
+            "sig": signature,
+        }
+    )
+
+
+def _words(parts: dict[str, str]) -> str:
+    return "".join([f";{key}={_UNSAFE.sub('_', value)}" for key, value in parts.items() if value])
 
 
 def _amounts(source: JobRequest | Grant) -> str:

@@ -29,14 +29,20 @@ local function read_memory(fields, ask, names)
    end
 end
 
+--- Returns those by which tasks are counted as well, since a look at a field is dear.
 local function read_sizes(fields, ask)
-   ask.num_tasks = at_least_one(wide(fields.num_tasks))
-   ask.cpus_per_task = at_least_one(narrow(fields.cpus_per_task))
-   ask.min_cpus = at_least_one(wide(fields.min_cpus))
-   ask.ntasks_per_node = at_least_one(narrow(fields.ntasks_per_node))
-   ask.nodes_min = at_least_one(wide(fields.min_nodes))
+   local sizes = {
+      num_tasks = fields.num_tasks, cpus_per_task = fields.cpus_per_task, min_cpus = fields.min_cpus,
+      ntasks_per_node = fields.ntasks_per_node, min_nodes = fields.min_nodes,
+   }
+   ask.num_tasks = at_least_one(wide(sizes.num_tasks))
+   ask.cpus_per_task = at_least_one(narrow(sizes.cpus_per_task))
+   ask.min_cpus = at_least_one(wide(sizes.min_cpus))
+   ask.ntasks_per_node = at_least_one(narrow(sizes.ntasks_per_node))
+   ask.nodes_min = at_least_one(wide(sizes.min_nodes))
    ask.nodes_max = at_least_one(wide(fields.max_nodes))
    ask.time_limit_min = wide(fields.time_limit)
+   return sizes
 end
 
 local function text(value)
@@ -67,10 +73,10 @@ end
 function job_desc.read(fields, slurm)
    local ask, names = gpus.read(fields)
    read_memory(fields, ask, names)
-   read_sizes(fields, ask)
+   local sizes = read_sizes(fields, ask)
    read_texts(fields, ask)
    ask.batch = ask.script ~= nil
-   ask.other = forms.names(fields, slurm, names)
+   ask.other = forms.names(fields, slurm, names, sizes)
    return ask
 end
 

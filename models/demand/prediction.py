@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain
+from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_settled
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.evidence import Learned, PastJob
 from models.families import Family
@@ -15,6 +15,8 @@ from models.history import History
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
 LEAST_METERED = 5
+# What submissions wait for, and growth models tell.
+SIZED: tuple[Learned, ...] = ("memory", "cores")
 
 
 class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +114,16 @@ class Predictor:
             return None
         in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
         return fewest_cpus(sight.evidence.jobs, cores.upper, bears, in_time)
+
+    def sees_limit(self, request: JobRequest) -> bool:
+        """Whether what is predicted of a job may depend on its time limit."""
+        if self.settings.most_slowdown:
+            return True
+        evidence = self._history.evidence(request, self.settings.min_evidence)
+        if evidence is None:
+            return False
+        uses = (evidence.use(dimension) for dimension in SIZED if dimension in self.growth)
+        return any(past is not None and is_settled(past) for past in uses)
 
     def wall_time(self, request: JobRequest) -> Estimate | None:
         """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""

@@ -60,7 +60,9 @@ class Answers:
             request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s, input_mib
         )
         send(encode_reply(reply_to(request.id, answer)))
-        # After the reply, which slurmctld waits for.
+        # Linux likes to wake whoever waits for a message on the processor of its sender, where it waits until that ends
+        # its turn: slurmctld would wait for all that follows.
+        os.sched_yield()
         self._latest, self._latest_s, self._latest_input_mib = line, now_s, input_mib
         # Where the disk refuses, the token in the job's comment holds the decision too: one copy is enough.
         self._journal.keep(answer.decision)

@@ -1,24 +1,28 @@
-"""Answers to submissions that were seen before: a workflow submits the same script a thousand times."""
+"""Answers to submissions that were seen before: a workflow submits the same script a thousand times.
+
+And to those that differ from one in what no decision sees: a number in the name, and the time limit where nothing is
+predicted by it.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import msgspec
 
+from accounting.request import JobRequest
 from models.demand.prediction import Predictor
 from models.families import Family, family_keys
+from models.job_names import normal_name
 from slurm_plugin.policy.facts import SiteFacts
-from slurm_plugin.policy.submission import Submission
+from slurm_plugin.policy.submission import Submission, job_request
 from slurm_plugin.service.decide import Answer
 
 MOST = 2048
 HOLDS_S = 600.0
 
 Decide = Callable[[Submission, Predictor | None, SiteFacts, str, float, float | None], Answer]
-# What an answer is given to: a submission, and the size of its input (MiB), which changes while its script does not.
-Seen = tuple[Submission, float | None]
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -40,6 +44,38 @@ class Known(msgspec.Struct, frozen=True):
             return False
         return predictor is None or predictor.joined(self.families) == self.joined
 
+    def given_to(self, request: JobRequest) -> Known:
+        """Return it as the answer to another request, which no decision tells from its own."""
+        decision = msgspec.structs.replace(self.answer.decision, request=request)
+        return msgspec.structs.replace(self, answer=msgspec.structs.replace(self.answer, decision=decision))
+
+
+class Latest:
+    """So many of the answers that were given or looked at last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: OrderedDict[Hashable, Known] = OrderedDict()
+
+    def find(self, seen: Hashable, predictor: Predictor | None, now_s: float) -> Known | None:
+        """Return what is known of it, where that still holds."""
+        known = self._known.get(seen)
+        if known is None or not known.holds(predictor, now_s):
+            return None
+        self._known.move_to_end(seen)
+        return known
+
+    def keep(self, seen: Hashable, known: Known) -> None:
+        """Remember an answer, behind all others, also where an old one holds no more."""
+        self._known.pop(seen, None)
+        self._known[seen] = known
+        if len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+
 
 class Remembered:
     """The latest answers: but for id and time, a decision depends on submission, input, model and site alone.
@@ -50,8 +86,9 @@ class Remembered:
 
     def __init__(self, decide: Decide, most: int = MOST) -> None:
         self._decide = decide
-        self._most = most
-        self._answers: OrderedDict[Seen, Known] = OrderedDict()
+        # By the whole submission and the size of its input (MiB), which changes while its script does not.
+        self._same = Latest(most)
+        self._alike = Latest(most)
         self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
 
     def answer(
@@ -65,23 +102,42 @@ class Remembered:
     ) -> Answer:
         """Return the answer to a submission, with this decision's own id and time."""
         if predictor is not self._of[0] or facts is not self._of[1]:
-            self._answers.clear()
+            self._same.clear()
+            self._alike.clear()
             self._of = (predictor, facts)
         seen = (submission, input_mib)
-        known = self._answers.get(seen)
-        if known is None or not known.holds(predictor, now_s):
-            answer = self._decide(submission, predictor, facts, decision_id, now_s, input_mib)
-            # One whose comment has a word of its own never comes again.
-            if not answer.decision.via:
-                self._keep(seen, Known.of(answer, predictor))
-            return answer
-        self._answers.move_to_end(seen)
+        known = self._same.find(seen, predictor, now_s)
+        if known is None:
+            request = msgspec.structs.replace(job_request(submission), input_mib=input_mib)
+            alike = what_is_seen(submission, request, predictor)
+            found = self._alike.find(alike, predictor, now_s)
+            if found is None:
+                answer = self._decide(submission, predictor, facts, decision_id, now_s, input_mib)
+                # One whose comment has a word of its own never comes again.
+                if not answer.decision.via:
+                    decided = Known.of(answer, predictor)
+                    self._same.keep(seen, decided)
+                    self._alike.keep(alike, decided)
+                return answer
+            known = found.given_to(request)
+            self._same.keep(seen, known)
         decision = msgspec.structs.replace(known.answer.decision, id=decision_id, time_s=now_s)
         return msgspec.structs.replace(known.answer, decision=decision)
 
-    def _keep(self, seen: Seen, known: Known) -> None:
-        # Behind all others, also where an old answer holds no more.
-        self._answers.pop(seen, None)
-        self._answers[seen] = known
-        if len(self._answers) > self._most:
-            self._answers.popitem(last=False)
+
+def what_is_seen(submission: Submission, request: JobRequest, predictor: Predictor | None) -> Hashable:
+    """Return all of a submission that its decision may depend on; `request` is the same as models see it.
+
+    Families, rollouts and brakes go by normal names, and so do the words for users; a script's signature may depend on
+    the name as it was given (models/families.py).
+    """
+    sees_limit = predictor is not None and predictor.sees_limit(request)
+    return (
+        msgspec.structs.replace(
+            submission,
+            name=normal_name(submission.name),
+            time_limit_min=submission.time_limit_min if sees_limit else None,
+        ),
+        request.script_signature,
+        request.input_mib,
+    )

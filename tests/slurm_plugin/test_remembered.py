@@ -1,15 +1,21 @@
-"""A submission that was seen before gets the same answer, without asking the model again."""
+"""A submission that was seen before gets the same answer, without asking the model again; so does one like it."""
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting.decisions import Decision
+from models.demand.chain import Growth
 from models.demand.prediction import ChainSettings, Predictor
-from models.history import History
-from slurm_plugin.policy.facts import SiteFacts
+from models.features import FEATURES
+from models.history import History, past_job, request_of
+from slurm_plugin.config import Brakes, Config, Rule
+from slurm_plugin.policy.braked import family_brake
+from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.submission import Submission, job_request
-from slurm_plugin.service.decide import Answer
+from slurm_plugin.service.decide import Answer, decide
 from slurm_plugin.service.remembered import Remembered
-from tests.builders import submission
+from tests.builders import SCRIPT, past, submission
 
 
 class Asked:
@@ -92,6 +98,99 @@ def test_changed_facts_forget_all_answers() -> None:
 def test_the_oldest_answer_is_dropped_when_there_are_too_many() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked, most=2)
-    for name in ("one", "two", "one", "three", "one", "two"):
+    for name in ("one", "two", "one", "three", "one"):
         remembered.answer(submission(name=name), predictor, FACTS, "a", 1.0)
-    assert asked.times == 4  # «two» was the one not used when «three» came
+    assert asked.times == 3  # «two» was the one not used when «three» came
+    for name in ("four", "one", "five", "six", "one"):
+        remembered.answer(submission(name=name), predictor, FACTS, "a", 1.0)
+    assert asked.times == 7
+
+
+def test_a_number_in_the_name_and_the_limit_change_no_decision() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    ones = [submission(name=f"fit-{number}", time_limit_min=10 + number) for number in range(3)]
+    answers = [
+        remembered.answer(one, predictor, FACTS, f"{n}", 1.0 + n) for n, one in enumerate([*ones, ones[0]])
+    ]
+    assert asked.times == 1
+    assert [answer.decision.request for answer in answers] == [job_request(one) for one in (*ones, ones[0])]
+    assert [answer.decision.id for answer in answers] == ["0", "1", "2", "3"]
+
+
+def test_another_name_than_by_its_number_is_decided_anew() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    for name in ("fit-1", "fat-1", "fit", "fit-1.sh"):
+        remembered.answer(submission(name=name), predictor, FACTS, "a", 1.0)
+    assert asked.times == 3  # the last is the first without its ending
+
+
+def test_the_limit_counts_where_the_site_bears_longer_runs() -> None:
+    asked, predictor = Asked(), Predictor("m", History(5), {}, ChainSettings(most_slowdown=0.1))
+    remembered = Remembered(asked)
+    for minutes in (10, 20, 10):
+        remembered.answer(submission(time_limit_min=minutes), predictor, FACTS, "a", 1.0)
+    assert asked.times == 2
+
+
+def learned(*, with_growth: bool) -> Predictor:
+    """Return a predictor of families that are settled; its growth model goes by the limit alone."""
+    history = History(100)
+    for attempt in past(jobs=120):
+        history.add(request_of(attempt), past_job(attempt))
+    limit = FEATURES.index("log_limit")
+    growth = Growth(lambda seen: seen[limit] / 100, 0.0)
+    return Predictor(
+        "m", history, {"memory": growth, "cores": growth} if with_growth else {}, ChainSettings()
+    )
+
+
+PREDICTORS = {told: learned(with_growth=told) for told in (False, True)}
+SITE = Config(
+    mode="enforce",
+    rules=(Rule(name="half", user=("alice",), percent=50),),
+    brakes=Brakes(control_share=0.2),
+)
+KNOWN = SiteFacts(memory=MemoryTerms(), brakes=frozenset({family_brake("alice", "plot")}))
+SUBMISSIONS = st.builds(
+    submission,
+    user=st.sampled_from(["alice", "bob"]),
+    name=st.sampled_from(
+        ["fit", "fit-1", "fit-27", "sim.sh", "sim_3", "plot9", "run", "0c", "e3b0c44298fc1c14-7", ""]
+    ),
+    script=st.sampled_from([SCRIPT, "#!/bin/sh\nsrun ./other -Xmx1g 3\n", ""]),
+    comment=st.sampled_from(["", "rightsize=off"]),
+    time_limit_min=st.sampled_from([None, 5, 60, 100_000]),
+    cpus_per_task=st.sampled_from([None, 1, 8]),
+    mem_per_node_mib=st.sampled_from([None, 900, 16_000]),
+    other=st.sampled_from([(), ("exclusive",), ("threads_per_core",)]),
+)
+
+
+@given(with_growth=st.booleans(), ones=st.lists(SUBMISSIONS, min_size=2, max_size=12))
+def test_what_is_remembered_is_what_would_be_decided(*, with_growth: bool, ones: list[Submission]) -> None:
+    predictor = PREDICTORS[with_growth]
+    remembered = Remembered(
+        lambda one, model, facts, name, now_s, size: decide(one, model, SITE, name, now_s, facts, size)
+    )
+    for number, one in enumerate(ones):
+        name, now_s = f"{number:012x}", float(number)
+        assert remembered.answer(one, predictor, KNOWN, name, now_s) == decide(
+            one, predictor, SITE, name, now_s, KNOWN
+        )
+
+
+def test_a_settled_family_with_a_growth_model_is_decided_by_its_limit() -> None:
+    one = submission(user="alice", name="fit", mem_per_node_mib=16_000, cpus_per_task=8)
+    grants = {
+        told: [
+            decide(
+                msgspec.structs.replace(one, time_limit_min=minutes), predictor, SITE, "a", 1.0, KNOWN
+            ).decision.grant
+            for minutes in (5, 100_000)
+        ]
+        for told, predictor in PREDICTORS.items()
+    }
+    assert grants[False][0] == grants[False][1]
+    assert grants[True][0] != grants[True][1]

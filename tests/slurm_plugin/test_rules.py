@@ -263,7 +263,12 @@ def test_an_unknown_form_keeps_everything() -> None:
 def test_every_name_that_the_hook_can_send_is_in_the_table() -> None:
     words = set(re.findall(r'"([a-z][a-z_]+)"', LUA_FORMS.read_text(encoding="utf-8")))
     known = {name for name in KEEPS if name in words}
-    assert {"threads_per_core", "exclusive", "oversubscribe", "licenses", "gres_flags"} <= known
+    assert {"threads_per_core", "exclusive", "oversubscribe", "cpus_per_tres", "gres_flags"} <= known
+
+
+def test_the_hook_reads_no_way_of_asking_that_keeps_nothing() -> None:
+    words = set(re.findall(r'"([a-z][a-z_]+)"', LUA_FORMS.read_text(encoding="utf-8")))
+    assert not {name for name, kept in KEEPS.items() if not kept} & words
 
 
 def test_the_documented_table_is_the_one_in_force() -> None:
