@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -73,12 +74,9 @@ class Controller:
         """End everything."""
         cluster.stop(self.sandbox.directory)
 
-    def capture(self, different: int) -> tuple[Message, ...]:
-        """Return submissions that differ in the time they ask for, so that no two are the same question."""
-        commands = [
-            ("sbatch", "--hold", "--output=/dev/null", f"--time={minutes}", str(SCRIPT))
-            for minutes in range(1, different + 1)
-        ]
+    def capture(self, options: Sequence[str]) -> tuple[Message, ...]:
+        """Return a submission with each of these options."""
+        commands = [("sbatch", "--hold", "--output=/dev/null", option, str(SCRIPT)) for option in options]
         environment = command_environment(self._layout, self.sandbox.cluster.path_first)
         return capture(commands, environment, self.port, self.munge_socket, self._layout.run)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
+from typing import Literal
 
 from bench.controller import EMPTY, OURS
 
 MOST_SUBMITTERS = 8
 GAP_S = 0.1
 RUNNING, ABSENT, HUNG = "running", "absent", "hung"
+Jobs = Literal["new", "alike", "repeated"]
 
 P50_MS, P99_MS = 0.5, 2.0
 # 250 jobs/s where an empty hook gives 725.
@@ -23,23 +25,22 @@ HUNG_MS_IN_30_S = 75.0
 class Cell:
     """One way of loading slurmctld: so many submitters, with or without pauses, on top of a queue.
 
-    Repeated submissions are of a few jobs again and again, others all differ. `service` is the state of the service
-    that our hook asks.
+    New jobs all ask for another amount, alike ones differ in their limit alone, repeated ones are a few jobs again and
+    again. `service` is the state of the service that our hook asks.
     """
 
     queued: int
     submitters: int
     gap_s: float
-    repeated: bool = False
+    jobs: Jobs = "new"
     service: str = RUNNING
 
     @property
     def words(self) -> str:
         """What it is, for people."""
         pauses = f"{self.gap_s * 1000:.0f} ms gaps" if self.gap_s else "hot"
-        jobs = "repeated jobs" if self.repeated else "new jobs"
         plural = "s" * (self.submitters > 1)
-        told = f"{self.queued:,} queued, {self.submitters} submitter{plural}, {pauses}, {jobs}"
+        told = f"{self.queued:,} queued, {self.submitters} submitter{plural}, {pauses}, {self.jobs} jobs"
         return told if self.service == RUNNING else f"{told}, service {self.service}"
 
 
@@ -114,7 +115,7 @@ def rows(results: Results) -> list[dict[str, object]]:
 
 
 def _order(cell: Cell) -> tuple[object, ...]:
-    return cell.service != RUNNING, cell.service, cell.queued, cell.submitters, cell.gap_s, cell.repeated
+    return cell.service != RUNNING, cell.service, cell.queued, cell.submitters, cell.gap_s, cell.jobs
 
 
 def goals(results: Results, hung_ms: float, hung_s: float) -> list[dict[str, object]]:

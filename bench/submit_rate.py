@@ -8,8 +8,9 @@ full queue. Each hook has a slurmctld of its own, all start every round from the
 by batch, so that a noisy machine is noisy for all; what a hook adds is the median over pairs of batches. Latency is
 what a submitter sees from connecting to the reply; the mean time per RPC is slurmctld's own (sdiag).
 
-New jobs all differ from each other; repeated ones are ten jobs over and over, as a workflow submits them, to which the
-service remembers its answer. Ratios count, not times. Then the service is taken away, and hung (SIGSTOP).
+New jobs all ask for another amount of memory; alike ones differ in their limit alone, which no model of this benchmark
+reads; repeated ones are ten jobs over and over, as a workflow submits them. To the latter two the service remembers its
+answer. Ratios count, not times. Then the service is taken away, and hung (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -28,7 +29,19 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 
 from bench.controller import EMPTY, NO_HOOK, OURS, Controller
-from bench.figures import ABSENT, GAP_S, HUNG, MOST_SUBMITTERS, RUNNING, Cell, Figures, Results, goals, rows
+from bench.figures import (
+    ABSENT,
+    GAP_S,
+    HUNG,
+    MOST_SUBMITTERS,
+    RUNNING,
+    Cell,
+    Figures,
+    Jobs,
+    Results,
+    goals,
+    rows,
+)
 from bench.replay import Load, Measured, Message, submit
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.sandbox import cluster, daemons, teardown
@@ -40,7 +53,11 @@ RARE_S = 1.1
 HUNG_GAP_S = 0.5
 CURVE = (0, 1_000, 3_000, 10_000)
 # As many different jobs as a round submits, so that none is a repetition.
-DIFFERENT, REPEATED = 1_200, 10
+DIFFERENT: dict[Jobs, tuple[str, ...]] = {
+    "new": tuple(f"--mem={mib}" for mib in range(16_000, 17_200)),
+    "alike": tuple(f"--time={minutes}" for minutes in range(1, 501)),
+}
+REPEATED = 10
 
 
 @dataclass(frozen=True)
@@ -49,27 +66,29 @@ class Plan:
 
     submitters: int
     gap_s: float
-    repeated: bool
+    jobs: Jobs
     batches: int
     each: int
 
     def cell(self, queued: int, service: str) -> Cell:
         """Return the cell that is measured at a queue of this size, with the service in this state."""
-        return Cell(queued, self.submitters, self.gap_s, self.repeated, service)
+        return Cell(queued, self.submitters, self.gap_s, self.jobs, service)
 
 
 # The slower ones first, since they leave few jobs behind.
 PLANS = (
-    Plan(1, GAP_S, False, 8, 20),
-    Plan(1, GAP_S, True, 8, 20),
-    Plan(1, 0.0, False, 8, 40),
-    Plan(1, 0.0, True, 8, 40),
-    Plan(MOST_SUBMITTERS, GAP_S, False, 4, 3),
-    Plan(MOST_SUBMITTERS, 0.0, False, 8, 8),
+    Plan(1, GAP_S, "new", 8, 20),
+    Plan(1, GAP_S, "alike", 8, 20),
+    Plan(1, GAP_S, "repeated", 8, 20),
+    Plan(1, 0.0, "new", 8, 40),
+    Plan(1, 0.0, "alike", 8, 40),
+    Plan(1, 0.0, "repeated", 8, 40),
+    Plan(MOST_SUBMITTERS, GAP_S, "new", 4, 3),
+    Plan(MOST_SUBMITTERS, 0.0, "new", 8, 8),
 )
-BROKEN_PLANS = (Plan(1, 0.0, False, 8, 40), Plan(MOST_SUBMITTERS, 0.0, False, 12, 10))
+BROKEN_PLANS = (Plan(1, 0.0, "new", 8, 40), Plan(MOST_SUBMITTERS, 0.0, "new", 12, 10))
 # Slurmctld shows Lua a fresh list of all jobs once a second at most.
-CURVE_PLANS = (Plan(1, RARE_S, False, 10, 2), Plan(1, 0.0, False, 8, 40))
+CURVE_PLANS = (Plan(1, RARE_S, "new", 10, 2), Plan(1, 0.0, "new", 8, 40))
 
 
 class Bench:
@@ -78,11 +97,13 @@ class Bench:
     def __init__(self, controllers: Mapping[str, Controller], pool: Pool) -> None:
         self.controllers = controllers
         self._pool = pool
-        note(f"capturing {DIFFERENT:,} different submissions")
-        self._messages: dict[str, tuple[Message, ...]] = {
-            hook: controller.capture(DIFFERENT) for hook, controller in controllers.items()
+        note(f"capturing {sum(map(len, DIFFERENT.values())):,} different submissions for each hook")
+        self._messages: dict[tuple[str, Jobs], tuple[Message, ...]] = {
+            (hook, jobs): controller.capture(options)
+            for hook, controller in controllers.items()
+            for jobs, options in DIFFERENT.items()
         }
-        self._next = dict.fromkeys(controllers, 0)
+        self._next = dict.fromkeys(self._messages, 0)
 
     def start(self, queued: int) -> None:
         """Start every slurmctld afresh with a queue of this size, and a service that remembers no answer."""
@@ -91,7 +112,7 @@ class Bench:
             if hook == OURS:
                 cluster.stop_service(controller.sandbox.directory)
                 cluster.start_service(controller.sandbox.directory)
-            self.load(hook, Plan(1, 0.0, False, 1, WARM))
+            self.load(hook, Plan(1, 0.0, "new", 1, WARM))
 
     def load(self, hook: str, plan: Plan, for_s: float | None = None) -> tuple[Measured, ...]:
         """Let submitters submit one batch, or for so many seconds, and return what each saw."""
@@ -117,11 +138,10 @@ class Bench:
 
     def _take(self, hook: str, plan: Plan) -> tuple[Message, ...]:
         """Return what one submitter sends next: jobs that were not submitted before in this round, or the repeated."""
-        messages = self._messages[hook]
-        if plan.repeated:
-            return messages[:REPEATED]
-        first = self._next[hook]
-        self._next[hook] = (first + plan.each) % len(messages)
+        if plan.jobs == "repeated":
+            return self._messages[hook, "new"][:REPEATED]
+        messages, first = self._messages[hook, plan.jobs], self._next[hook, plan.jobs]
+        self._next[hook, plan.jobs] = (first + plan.each) % len(messages)
         return (messages[first:] + messages[:first])[: plan.each]
 
     def measure(self, plan: Plan, cell: Cell, hooks: Sequence[str], results: Results) -> None:
@@ -154,7 +174,7 @@ class Bench:
             note(f"queueing {queued:,} jobs for each hook")
             for hook, controller in self.controllers.items():
                 controller.begin_queue(queued)
-                self.load(hook, Plan(4, 0.0, True, 1, -(-queued // 4)))
+                self.load(hook, Plan(4, 0.0, "repeated", 1, -(-queued // 4)))
                 controller.save_queue(queued)
 
 
@@ -234,7 +254,7 @@ def without_service(bench: Bench, results: Results) -> None:
             cluster.stop_service(directory)
         else:
             signal_service(bench, signal.SIGSTOP)
-        bench.load(OURS, Plan(1, 0.0, False, 1, WARM))
+        bench.load(OURS, Plan(1, 0.0, "new", 1, WARM))
         for plan in BROKEN_PLANS:
             bench.measure(plan, plan.cell(0, state), (EMPTY, OURS), results)
         if state == HUNG:
@@ -251,7 +271,7 @@ def hung_lock_ms(bench: Bench, hung_s: float) -> float:
     signal_service(bench, signal.SIGSTOP)
     for hook in (EMPTY, OURS):
         bench.controllers[hook].reset_counters()
-    bench.loads((EMPTY, OURS), Plan(1, HUNG_GAP_S, False, 1, 10**6), for_s=hung_s)
+    bench.loads((EMPTY, OURS), Plan(1, HUNG_GAP_S, "new", 1, 10**6), for_s=hung_s)
     (_, empty_us), (count, ours_us) = (bench.controllers[hook].submissions() for hook in (EMPTY, OURS))
     signal_service(bench, signal.SIGCONT)
     note(
