@@ -80,21 +80,6 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 GRANTED = Grant.__struct_fields__
 
 
-def amounts_alone(request: JobRequest) -> JobRequest:
-    """Return how much is asked for and nothing of whose job it is, what it runs and for how long."""
-    return msgspec.structs.replace(
-        request,
-        user="",
-        account="",
-        partition="",
-        qos="",
-        job_name="",
-        script_signature="",
-        wall_s=None,
-        input_mib=None,
-    )
-
-
 def granted(request: JobRequest, grant: Grant) -> JobRequest:
     """Return the request as it stands after the grant."""
     changed = {name: value for name in GRANTED if (value := getattr(grant, name)) is not None}

@@ -15,13 +15,14 @@ knows what the user asked for, and it forgets.
 
 from __future__ import annotations
 
-import functools
 import re
+from collections.abc import Callable
+from operator import attrgetter
 
 import msgspec
 
 from accounting.decisions import Decision
-from accounting.request import Grant, JobRequest, amounts_alone
+from accounting.request import Grant, JobRequest
 from accounting.units import whole
 
 PREFIX = "rightsizer/1"
@@ -45,10 +46,17 @@ _ASKED = {
 }
 # What a decision and a token of the same job have in common.
 AMOUNTS = tuple(_ASKED.values())
-_WORDS_OF = {
-    kind: tuple((word, field) for word, field in _ASKED.items() if field in kind.__struct_fields__)
-    for kind in (JobRequest, Grant)
-}
+
+
+def _words_of(
+    kind: type[JobRequest | Grant],
+) -> tuple[tuple[str, ...], Callable[[object], tuple[int | None, ...]]]:
+    """Return the words for a kind's amounts, and what reads the amounts off one of it."""
+    fields = {word: field for word, field in _ASKED.items() if field in kind.__struct_fields__}
+    return tuple(fields), attrgetter(*fields.values())
+
+
+_WORDS_OF = {kind: _words_of(kind) for kind in (JobRequest, Grant)}
 # Slurm counts in 32 bits, and the two highest numbers say that there is none; memory fits into 63 bits of bytes. These
 # bound a job's totals as well: a number that Slurm cannot hold was not written by us.
 _MOST_COUNT, _MOST_MIB = 2**32 - 3, 2**43 - 1
@@ -92,53 +100,30 @@ def carried_id(comment: str) -> str:
 def format_token(decision: Decision) -> str:
     """Return the token of a decision, printable ASCII without white space."""
     granted, would = (decision.grant, NOTHING) if decision.applied else (NOTHING, decision.grant)
-    own = _words({"id": decision.id})
-    shared = _shared_words(
-        decision.mode,
-        decision.reason,
-        amounts_alone(decision.request),
-        granted,
-        would,
-        decision.rule,
-        decision.model,
-        decision.request.script_signature,
+    parts = (
+        ("id", _safe(decision.id)),
+        ("mode", decision.mode),
+        ("why", _safe(decision.reason)),
+        ("asked", _amounts(decision.request)),
+        ("granted", _amounts(granted)),
+        ("would", _amounts(would)),
+        ("rule", _safe(decision.rule)),
+        ("model", _safe(decision.model)),
+        ("sig", _safe(decision.request.script_signature)),
+        ("via", _safe(decision.via)),
+        ("was", _safe(decision.replaces)),
     )
-    return f"{PREFIX}{own}{shared}{_words({'via': decision.via, 'was': decision.replaces})}"
+    return PREFIX + "".join([f";{key}={value}" for key, value in parts if value])
 
 
-# All but the id is the same for most jobs of a family.
-@functools.lru_cache(maxsize=2048)
-def _shared_words(
-    mode: str,
-    reason: str,
-    asked: JobRequest,
-    granted: Grant,
-    would: Grant,
-    rule: str,
-    model: str,
-    signature: str,
-) -> str:
-    return _words(
-        {
-            "mode": mode,
-            "why": reason,
-            "asked": _amounts(asked),
-            "granted": _amounts(granted),
-            "would": _amounts(would),
-            "rule": rule,
-            "model": model,
-            "sig": signature,
-        }
-    )
-
-
-def _words(parts: dict[str, str]) -> str:
-    return "".join([f";{key}={_UNSAFE.sub('_', value)}" for key, value in parts.items() if value])
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("_", text)
 
 
 def _amounts(source: JobRequest | Grant) -> str:
-    values = [(word, getattr(source, field)) for word, field in _WORDS_OF[type(source)]]
-    return ",".join([f"{word}:{value}" for word, value in values if value is not None])
+    words, values = _WORDS_OF[type(source)]
+    pairs = zip(words, values(source), strict=True)
+    return ",".join([f"{word}:{value}" for word, value in pairs if value is not None])
 
 
 def find_token(comment: str) -> Token | None:

@@ -15,10 +15,11 @@ from pathlib import Path
 import msgspec
 
 from bench.replay import Message, capture
+from bench.task_script import task_script
+from models.families import script_signature
 from slurm_plugin.config_file import load_config
 from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings
 from slurm_plugin.demo.recorded import ingest_recording, train_current
-from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.environment import command_environment
 
@@ -27,7 +28,6 @@ EMPTY_HOOK = """\
 function slurm_job_submit(job_desc, part_list, submit_uid) return slurm.SUCCESS end
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid) return slurm.SUCCESS end
 """
-SCRIPT = JOBS / "align.sbatch"
 ASKED_CPUS = 8
 MOST_JOBS = 300_000
 RPC = re.compile(r"REQUEST_SUBMIT_BATCH_JOB\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)")
@@ -55,7 +55,10 @@ class Controller:
 
     def _make_ours(self, deadline_ms: int) -> None:
         config = load_config(str(self._layout.rightsizer_toml))
-        train_current(config, ingest_recording(config, self._layout.rightsizer))
+        recorded = ingest_recording(config, self._layout.rightsizer)
+        # What was recorded of the demo's short script is what is known of the long ones here.
+        signature = script_signature(task_script(0))
+        train_current(config, [msgspec.structs.replace(one, script_signature=signature) for one in recorded])
         own = msgspec.structs.replace(config.hook, deadline_ms=deadline_ms)
         settings = hook_settings(msgspec.structs.replace(config, hook=own))
         (self._layout.etc / "rightsizer_site.lua").write_text(settings, encoding="utf-8")
@@ -75,8 +78,12 @@ class Controller:
         cluster.stop(self.sandbox.directory)
 
     def capture(self, options: Sequence[str]) -> tuple[Message, ...]:
-        """Return a submission with each of these options."""
-        commands = [("sbatch", "--hold", "--output=/dev/null", option, str(SCRIPT)) for option in options]
+        """Return a submission with each of these options, each of a script of its own."""
+        commands = []
+        for number, option in enumerate(options):
+            script = self._layout.run / f"task-{number}.sh"
+            script.write_text(task_script(number), encoding="utf-8")
+            commands.append(("sbatch", "--hold", "--output=/dev/null", option, str(script)))
         environment = command_environment(self._layout, self.sandbox.cluster.path_first)
         return capture(commands, environment, self.port, self.munge_socket, self._layout.run)
 

@@ -8,9 +8,10 @@ full queue. Each hook has a slurmctld of its own, all start every round from the
 by batch, so that a noisy machine is noisy for all; what a hook adds is the median over pairs of batches. Latency is
 what a submitter sees from connecting to the reply; the mean time per RPC is slurmctld's own (sdiag).
 
-New jobs all ask for another amount of memory; alike ones differ in their limit alone, which no model of this benchmark
-reads; repeated ones are ten jobs over and over, as a workflow submits them. To the latter two the service remembers its
-answer. Ratios count, not times. Then the service is taken away, and hung (SIGSTOP).
+Each job has a script of its own, of some 4 KiB, as workflows' engines write them (bench/task_script.py). New jobs all
+ask for another amount of memory too; alike ones differ in their limit, which no model of this benchmark reads; repeated
+ones are ten jobs over and over. To the latter two the service remembers its answer. Ratios count, not times. Then the
+service is taken away, and hung (SIGSTOP).
 """
 
 from __future__ import annotations

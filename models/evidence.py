@@ -12,24 +12,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from accounting.request import JobRequest
-from models.families import Family, describe_family, family_keys
+from models.families import Family, describe_family
 
 # `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
 Learned = Literal["memory", "cores", "wall", "gpu_mem"]
 LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
 
-# A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
-# memory knows something about the input that no history does.
-COMPARABLE_REQUEST = 2.0
-# The same of its input, where that is known of both; measured (docs/decisions/0028).
+# A past job tells about one with up to this many times its input, where that is known of both; measured
+# (docs/decisions/0028).
 COMPARABLE_INPUT = 4.0
-# Once so many jobs that ran to their end had an input within that factor, those with a far larger one do not count.
-ENOUGH_NEAR = 4
 # Below these amounts a logarithm says nothing.
 LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
-# A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
-VARIED_SCRIPTS = 3
 # A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
 # the Vertical Pod Autoscaler's OOM bump.
 KILLED_BUMP = 1.2
@@ -101,13 +94,16 @@ def shows_need(job: PastJob, dimension: Learned) -> bool:
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     """What past jobs needed of one dimension, in its unit and as logarithms, the oldest first.
 
-    `needed` is what each needed at least: its use, or more where it was killed for memory. `complete` counts the jobs
-    that show their whole need, or that they needed more. `streak` counts the jobs since the last that surprised by
-    needing more than all before it, that one included, or more than is asked for. `above_median` is the sum of squares
-    by which logarithms exceed their median. `held` is the mean of what was asked for, times seconds.
+    `needed` is what each needed at least: its use, or more where it was killed for memory; `likely` the middle one of
+    them, and `highest` the most. `complete` counts the jobs that show their whole need, or that they needed more.
+    `streak` counts the jobs since the last that surprised by needing more than all before it, that one included, or
+    more than is asked for. `above_median` is the sum of squares by which logarithms exceed their median. `held` is the
+    mean of what was asked for, times seconds.
     """
 
     needed: tuple[float, ...]
+    likely: float
+    highest: float
     complete: int
     streak: int
     highest_log: float
@@ -157,6 +153,8 @@ def past_use(jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | Non
     median = middle(sorted(logs))
     return PastUse(
         needed=tuple(needed),
+        likely=sorted(needed)[len(needed) // 2],
+        highest=highest,
         complete=complete,
         streak=min(streak_of(logs), len(logs) - beyond + 1),
         highest_log=max(logs),
@@ -226,7 +224,8 @@ class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
     `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
-    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask.
+    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask. Requests that
+    see the same of a family share it (models/likeness.py).
     """
 
     def __init__(
@@ -261,6 +260,16 @@ class Evidence:
         return self._gpus[0]
 
     @functools.cached_property
+    def complete(self) -> int:
+        """How many of them ran to their end."""
+        return sum(job.complete for job in self.jobs)
+
+    @functools.cached_property
+    def scripts(self) -> frozenset[str]:
+        """The scripts that they ran, where those are known."""
+        return frozenset(job.script for job in self.jobs if job.script)
+
+    @functools.cached_property
     def gpu_sources(self) -> str:
         """The meters that tell of their GPUs, joined by `+`; '' where none does."""
         return "+".join(sorted({job.gpu_source for job in self.jobs if job.gpu_source}))
@@ -285,66 +294,3 @@ class Evidence:
 
 def _mib(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"
-
-
-class Likeness(msgspec.Struct, frozen=True):
-    """All of a request that decides which past jobs tell about it; amounts are those of the whole job."""
-
-    families: tuple[Family, ...]
-    script_signature: str
-    num_tasks: int
-    cpus: int
-    mem_mib: int | None
-    gpus: int | None
-    input_mib: float | None = None
-
-
-def likeness_of(request: JobRequest) -> Likeness:
-    """Return a request's likeness."""
-    return Likeness(
-        family_keys(request),
-        request.script_signature,
-        request.num_tasks,
-        request.cpus,
-        request.mem_mib,
-        request.gpus,
-        request.input_mib,
-    )
-
-
-def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
-    """Return the past jobs that tell about a request: as many tasks, not asking for far less, with an input like it."""
-    mem_mib, cpus, gpus = (
-        0.0 if asked is None else asked / COMPARABLE_REQUEST for asked in (like.mem_mib, like.cpus, like.gpus)
-    )
-    alike = tuple(
-        job
-        for job in jobs
-        if job.num_tasks == like.num_tasks
-        and (job.asked_mem_mib is None or job.asked_mem_mib >= mem_mib)
-        and (job.asked_cpus is None or job.asked_cpus >= cpus)
-        and (job.asked_gpus is None or job.asked_gpus >= gpus)
-    )
-    return alike if like.input_mib is None else with_input_like(alike, like.input_mib)
-
-
-def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob, ...]:
-    """Return the past jobs whose input was not far smaller; where there are enough like it, not far larger either.
-
-    What was read tells how much is needed only so far, but hardly ever does more need less. A job whose input is not
-    known counts.
-    """
-    not_smaller = tuple(
-        job for job in jobs if job.input_mib is None or job.input_mib >= input_mib / COMPARABLE_INPUT
-    )
-    near = tuple(
-        job for job in not_smaller if job.input_mib is None or job.input_mib <= input_mib * COMPARABLE_INPUT
-    )
-    return near if sum(job.complete for job in near) >= ENOUGH_NEAR else not_smaller
-
-
-def stands_for(evidence: Evidence, script_signature: str) -> bool:
-    """Whether a family's past tells about a script: it ran the same, one of many, or none that is known."""
-    scripts = {job.script for job in evidence.jobs if job.script}
-    same = not script_signature or not scripts or scripts == {script_signature}
-    return same or len(scripts) >= VARIED_SCRIPTS

@@ -16,25 +16,20 @@ from models.evidence import (
     LEAST_MIB,
     Evidence,
     Learned,
-    Likeness,
     PastJob,
-    comparable,
     held_by,
-    likeness_of,
-    stands_for,
 )
 from models.families import Family, cohort_key, family_keys, wide_keys
+from models.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
 # What ran to an end that shows its whole need.
 COMPLETE = ("completed", "timeout")
-# More different likenesses than this are not remembered at a time.
-MOST_FOUND = 4096
+# So often is looked at families' jobs before all that was seen of them is forgotten.
+MOST_LOOKS = 4096
 # Of each kind a user has no more families than this, and the site no more users and limits: whoever names each of ten
 # million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
 MOST_FAMILIES = 20_000
 NEVER = (0, 0)
-
-Wanted = tuple[Likeness, int]
 
 
 class Habit(msgspec.Struct, frozen=True):
@@ -64,9 +59,8 @@ class History:
         self._jobs: dict[Family, deque[PastJob]] = {}
         # Worked out once and kept until the next job: a history that serves gets none any more.
         self._habits: dict[Family, Habit] = {}
-        self._found: dict[Wanted, Evidence | None] = {}
-        # What was found with the help of a family, to be forgotten with it alone.
-        self._found_in: dict[Family, set[Wanted]] = {}
+        self._pasts: dict[Family, FamilyPast] = {}
+        self._looks = 0
         # Which job was the last to join a family, by its number among all that joined.
         self._joined: dict[Family, int] = {}
         self._joins = 0
@@ -83,7 +77,8 @@ class History:
         for key in (*family_keys(request), *wide_keys(request)):
             self._append(key, (job,))
             self._note(key)
-        self._forget_found()
+        # All is relative to what the site's mean job holds.
+        self._forget_pasts()
 
     def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
         """Put jobs, oldest first, into one family; one that has some already keeps the last of all.
@@ -93,7 +88,6 @@ class History:
         known = self._jobs.pop(family, ())
         self._append(family, sorted((*known, *jobs), key=_by_end) if known else jobs)
         self._seen.setdefault(bounded_with(family), OrderedDict())[family] = None
-        self._forget_found()
 
     def keep_recent(self) -> None:
         """Forget loaded families that are too many: those whose last jobs ended first."""
@@ -107,12 +101,13 @@ class History:
         """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
         for _ in range(min(families, len(self._jobs))):
             family, _jobs = self._jobs.popitem()
+            self._pasts.pop(family, None)
             self._seen[bounded_with(family)].pop(family)
         return bool(self._jobs)
 
     def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
         self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
-        self._habits.pop(family, None)
+        self._forget(family)
 
     def join(self, request: JobRequest, job: PastJob) -> bool:
         """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
@@ -128,7 +123,6 @@ class History:
         self._joins += bool(families)
         for family in families:
             self._joined[family] = self._joins
-            self._forget_found_in(family)
             self._note(family)
         return bool(families)
 
@@ -137,7 +131,7 @@ class History:
         if not place_by_end(jobs, job):
             return False
         self._jobs[family] = jobs
-        self._habits.pop(family, None)
+        self._forget(family)
         return True
 
     def joined(self, families: Iterable[Family]) -> int:
@@ -153,24 +147,18 @@ class History:
             self._drop(next(iter(together)))
 
     def _drop(self, family: Family) -> None:
-        self._forget_found_in(family)
-        for known in (self._jobs, self._habits, self._joined, self._seen[bounded_with(family)]):
+        self._forget(family)
+        for known in (self._jobs, self._joined, self._seen[bounded_with(family)]):
             known.pop(family, None)
 
-    def _forget_found_in(self, family: Family) -> None:
-        for wanted in tuple(self._found_in.get(family, ())):
-            self._forget(wanted)
+    def _forget(self, family: Family) -> None:
+        """Forget what was worked out of a family's jobs."""
+        self._habits.pop(family, None)
+        self._pasts.pop(family, None)
 
-    def _forget(self, wanted: Wanted) -> None:
-        self._found.pop(wanted, None)
-        for family in wanted[0].families:
-            self._found_in[family].discard(wanted)
-            if not self._found_in[family]:
-                del self._found_in[family]
-
-    def _forget_found(self) -> None:
-        self._found.clear()
-        self._found_in.clear()
+    def _forget_pasts(self) -> None:
+        self._pasts.clear()
+        self._looks = 0
 
     def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
         """Yield every family with its jobs, in the order of its first one."""
@@ -179,28 +167,35 @@ class History:
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
-        key = (likeness_of(request), enough)
-        if key not in self._found:
-            if len(self._found) >= MOST_FOUND:
-                self._forget_found()
-            self._found[key] = self._find(*key)
-            for family in key[0].families:
-                self._found_in.setdefault(family, set()).add(key)
-        return self._found[key]
-
-    def _find(self, like: Likeness, enough: int) -> Evidence | None:
-        found: list[Evidence] = []
-        site_held = {dimension: held.mean for dimension, held in self.held.items()}
+        like = likeness_of(request)
+        fullest: Evidence | None = None
         for family in like.families:
-            jobs = comparable(self._jobs.get(family, ()), like)
-            evidence = Evidence(family, jobs, site_held, like.input_mib, like.mem_mib or None)
-            if not stands_for(evidence, like.script_signature):
+            evidence = self._seen_by(like, family)
+            if evidence is None or not evidence.jobs or not stands_for(evidence, like.script_signature):
                 continue
-            if sum(job.complete for job in evidence.jobs) >= enough:
+            if evidence.complete >= enough:
                 return evidence
-            found.append(evidence)
-        fullest = max(found, key=lambda evidence: len(evidence.jobs), default=None)
-        return fullest if fullest and fullest.jobs else None
+            if fullest is None or len(evidence.jobs) > len(fullest.jobs):
+                fullest = evidence
+        return fullest
+
+    def _seen_by(self, like: Likeness, family: Family) -> Evidence | None:
+        """Return what a request sees of a family; None where that has no jobs."""
+        past = self._pasts.get(family)
+        if past is None:
+            jobs = self._jobs.get(family)
+            if not jobs:
+                return None
+            site_held = {dimension: held.mean for dimension, held in self.held.items()}
+            past = self._pasts[family] = FamilyPast(family, jobs, site_held)
+        place = past.place(like)
+        seen = past.seen.get(place)
+        if seen is None:
+            if self._looks >= MOST_LOOKS:
+                self._forget_pasts()
+            self._looks += 1
+            seen = past.seen[place] = past.look(like)
+        return seen
 
     def wide_evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the last jobs of its user, else of all that had its limit; None where neither has `enough`.

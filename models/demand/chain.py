@@ -113,7 +113,7 @@ def from_history(dimension: Learned) -> Estimator:
         past = sight.evidence.use(dimension)
         if past is None:
             return None
-        return Estimate(sorted(past.needed)[past.count // 2], max(past.needed), past.complete)
+        return Estimate(past.likely, past.highest, past.complete)
 
     return estimate
 

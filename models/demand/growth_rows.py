@@ -43,7 +43,7 @@ class Look:
 
 
 def _stands_for(ran: Ints, wants: Ints) -> Flags:
-    """Whether windows of scripts tell about others, as `stands_for` in models/evidence.py; 0 is not known."""
+    """Whether windows of scripts tell about others, as `stands_for` in models/likeness.py; 0 is not known."""
     most = ran.max(axis=0)
     least = np.where(ran > 0, ran, np.iinfo(np.int64).max).min(axis=0)
     same = (wants == 0) | (most == 0) | ((most == wants) & (least == wants))

@@ -14,7 +14,8 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 from models.demand.matrix import Flags
-from models.evidence import COMPARABLE_INPUT, COMPARABLE_REQUEST, ENOUGH_NEAR, SURPRISE_LOG
+from models.evidence import COMPARABLE_INPUT, SURPRISE_LOG
+from models.likeness import COMPARABLE_REQUEST, ENOUGH_NEAR
 from models.past_columns import Kind, PastColumns
 
 # 100 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
@@ -91,7 +92,7 @@ class Comparable:
 
 
 class InputLike:
-    """Which jobs of a window had an input like a submission's (`with_input_like` in models/evidence.py)."""
+    """Which jobs of a window had an input like a submission's (`with_input_like` in models/likeness.py)."""
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         had = past.input_mib[ended.rows]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-
 from accounting.decisions import Decision
-from accounting.request import Grant, JobRequest, amounts_alone
+from accounting.request import Grant, JobRequest
 from accounting.units import format_mib
 
 # The hook takes lines of 512 bytes at most, and refuses the whole reply beyond.
 BASIS_CHARS = 160
-# More different changes than these are not remembered at a time.
-REMEMBERED = 2048
 OPT_OUT = "--comment=rightsize=off"
 
 
@@ -22,16 +18,10 @@ def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
     """
     if not decision.grant or decision.mode == "observe":
         return ""
-    changes, shown = _changes(amounts_alone(decision.request), decision.grant), printable(basis)
+    changes, shown = ", ".join(changes_in_words(decision.request, decision.grant)), printable(basis)
     if decision.applied:
         return f"rightsizer: this job gets {changes}, from {shown}. To keep your request: {command}{OPT_OUT}"
     return f"rightsizer: {changes} would do for this job, from {shown}. Nothing was changed."
-
-
-# Jobs of one family mostly ask for the same.
-@functools.lru_cache(maxsize=REMEMBERED)
-def _changes(request: JobRequest, grant: Grant) -> str:
-    return ", ".join(changes_in_words(request, grant))
 
 
 def printable(text: str) -> str:

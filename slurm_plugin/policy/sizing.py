@@ -6,14 +6,13 @@ CPUs or GPUs is sized together with them: fewer carriers must still carry what t
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 
 import msgspec
 
 from accounting.decisions import DimensionReason
-from accounting.request import Dimension, Grant, JobRequest, amounts_alone, granted
+from accounting.request import Dimension, Grant, JobRequest, granted
 from accounting.units import round_up
 from models.demand.prediction import Prediction
 from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
@@ -24,9 +23,6 @@ CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
-
-# More different requests and predictions than these are not remembered at a time.
-REMEMBERED = 2048
 
 Choice = tuple[int | None, str]
 
@@ -66,18 +62,7 @@ def size(
     request: JobRequest, prediction: Prediction, limits: Limits, kept: Mapping[Dimension, str] | None = None
 ) -> Sized:
     """Cut a request down to its prediction, as far as the site allows; `kept` dimensions stay, with their reason."""
-    return _size(amounts_alone(request), prediction, limits, tuple((kept or {}).items()))
-
-
-# Jobs of one family mostly differ in their limit, their name's number or their script's arguments alone.
-@functools.lru_cache(maxsize=REMEMBERED)
-def _size(
-    request: JobRequest,
-    prediction: Prediction,
-    limits: Limits,
-    keeps: tuple[tuple[Dimension, str], ...],
-) -> Sized:
-    kept = dict(keeps)
+    kept = kept or {}
     need_mib = None if "memory" in kept else memory_need_mib(request, prediction, limits)
     cores = _kept_or(kept, "cores", size_cores(request, prediction, need_mib, limits))
     gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))

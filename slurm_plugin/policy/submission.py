@@ -86,8 +86,8 @@ class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fie
         return True
 
 
-def job_request(submission: Submission) -> JobRequest:
-    """Return the submission in the vocabulary of models and accounting."""
+def job_request(submission: Submission, input_mib: float | None = None) -> JobRequest:
+    """Return the submission in the vocabulary of models and accounting; its input is None where it is not known."""
     nodes = submission.nodes
     return JobRequest(
         user=submission.user,
@@ -106,6 +106,7 @@ def job_request(submission: Submission) -> JobRequest:
         gpus_per_task=submission.gpus_per_task,
         nodes=nodes,
         wall_s=None if submission.time_limit_min is None else submission.time_limit_min * 60,
+        input_mib=input_mib,
     )
 
 

@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Callable
 
+from accounting.request import JobRequest
 from models.demand.prediction import Predictor
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import Answer, decide, reply_to
+from slurm_plugin.service.decide import Answer, decide_request, reply_to
 from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_request, encode_reply
@@ -80,7 +81,7 @@ class Answers:
         try:
             request = decode_request(self._latest)
             if not isinstance(request, str):
-                answer = self._decide(
+                answer = self._remembered.rehearse(
                     request.job,
                     self._model.predictor,
                     self._facts.facts,
@@ -97,10 +98,10 @@ class Answers:
     def _decide(
         self,
         submission: Submission,
+        request: JobRequest,
         predictor: Predictor | None,
         facts: SiteFacts,
         name: str,
         now_s: float,
-        input_mib: float | None,
     ) -> Answer:
-        return decide(submission, predictor, self._config, name, now_s, facts, input_mib)
+        return decide_request(submission, request, predictor, self._config, name, now_s, facts)

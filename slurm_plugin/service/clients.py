@@ -22,7 +22,7 @@ from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.service.allowance import Allowance
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import chain_settings_of, decide, reply_to_client
+from slurm_plugin.service.decide import chain_settings_of, decide_request, reply_to_client
 from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.peers import peer_uid
@@ -55,8 +55,8 @@ def make_client_handler(
 ) -> ClientHandler:
     """Return the function from a line, and the uid and name of whom it comes from, to a reply line or None."""
     remembered = Remembered(
-        lambda job, predictor, known, name, now_s, input_mib: decide(
-            job, predictor, config, name, now_s, known, input_mib
+        lambda job, request, predictor, known, name, now_s: decide_request(
+            job, request, predictor, config, name, now_s, known
         )
     )
     inputs = InputSizes(config)

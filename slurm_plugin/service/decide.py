@@ -60,7 +60,20 @@ def decide(
     input_mib: float | None = None,
 ) -> Answer:
     """Decide what a submission gets. It keeps all without a model or Slurm's limits, or in a form unhandled."""
-    request = msgspec.structs.replace(job_request(submission), input_mib=input_mib)
+    request = job_request(submission, input_mib)
+    return decide_request(submission, request, predictor, config, decision_id, now_s, facts)
+
+
+def decide_request(
+    submission: Submission,
+    request: JobRequest,
+    predictor: Predictor | None,
+    config: Config,
+    decision_id: str,
+    now_s: float,
+    facts: SiteFacts,
+) -> Answer:
+    """Decide what a submission gets whose `job_request` is known already."""
     undecided = Decision(
         id=decision_id,
         time_s=now_s,

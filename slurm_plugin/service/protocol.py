@@ -48,21 +48,26 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
+_REQUESTS = msgspec.json.Decoder(Request)
+_CLIENT_REQUESTS = msgspec.json.Decoder(ClientRequest)
+_ENCODER = msgspec.json.Encoder()
+
+
 def decode_request(line: bytes) -> Request | str:
     """Return the hook's request in a line, or in words why it is none."""
-    return _decode(line, Request, "submit")
+    return _decode(line, _REQUESTS, "submit")
 
 
 def decode_client_request(line: bytes) -> ClientRequest | str:
     """Return a client's request in a line, or in words why it is none."""
-    return _decode(line, ClientRequest, "cli")
+    return _decode(line, _CLIENT_REQUESTS, "cli")
 
 
-def _decode(line: bytes, of_type: type[AnyRequest], kind: str) -> AnyRequest | str:
+def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRequest], kind: str) -> AnyRequest | str:
     if len(line) > MAX_REQUEST_BYTES:
         return f"longer than {MAX_REQUEST_BYTES} bytes"
     try:
-        request = msgspec.json.decode(line, type=of_type)
+        request = decoder.decode(line)
     except UNREADABLE as error:
         return str(error)
     if request.v != VERSION:
@@ -77,7 +82,7 @@ def encode_request(request: Request | ClientRequest) -> bytes:
 
 def encode_reply(reply: Reply) -> bytes:
     """Return the line of a reply."""
-    return msgspec.json.encode(reply) + b"\n"
+    return _ENCODER.encode(reply) + b"\n"
 
 
 def decode_reply(line: bytes) -> Reply:

@@ -1,7 +1,7 @@
 """Answers to submissions that were seen before: a workflow submits the same script a thousand times.
 
-And to those that differ from one in what no decision sees: a number in the name, and the time limit where nothing is
-predicted by it.
+And to those that differ from one in what no decision sees: a number in the name, the words of a script that does the
+same and fixes as much, and the time limit where nothing is predicted by it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from models.demand.prediction import Predictor
 from models.families import Family, family_keys
 from models.job_names import normal_name
 from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.submission import Submission, job_request
 from slurm_plugin.service.decide import Answer
 
 MOST = 2048
 HOLDS_S = 600.0
 
-Decide = Callable[[Submission, Predictor | None, SiteFacts, str, float, float | None], Answer]
+Decide = Callable[[Submission, JobRequest, Predictor | None, SiteFacts, str, float], Answer]
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -108,11 +109,11 @@ class Remembered:
         seen = (submission, input_mib)
         known = self._same.find(seen, predictor, now_s)
         if known is None:
-            request = msgspec.structs.replace(job_request(submission), input_mib=input_mib)
+            request = job_request(submission, input_mib)
             alike = what_is_seen(submission, request, predictor)
             found = self._alike.find(alike, predictor, now_s)
             if found is None:
-                answer = self._decide(submission, predictor, facts, decision_id, now_s, input_mib)
+                answer = self._decide(submission, request, predictor, facts, decision_id, now_s)
                 # One whose comment has a word of its own never comes again.
                 if not answer.decision.via:
                     decided = Known.of(answer, predictor)
@@ -124,20 +125,37 @@ class Remembered:
         decision = msgspec.structs.replace(known.answer.decision, id=decision_id, time_s=now_s)
         return msgspec.structs.replace(known.answer, decision=decision)
 
+    def rehearse(
+        self,
+        submission: Submission,
+        predictor: Predictor | None,
+        facts: SiteFacts,
+        decision_id: str,
+        now_s: float,
+        input_mib: float | None = None,
+    ) -> Answer:
+        """Go all the way of a submission that was never seen, wherever it may end, and remember nothing."""
+        self._same.find((submission, input_mib), predictor, now_s)
+        request = job_request(submission, input_mib)
+        self._alike.find(what_is_seen(submission, request, predictor), predictor, now_s)
+        return self._decide(submission, request, predictor, facts, decision_id, now_s)
+
 
 def what_is_seen(submission: Submission, request: JobRequest, predictor: Predictor | None) -> Hashable:
     """Return all of a submission that its decision may depend on; `request` is the same as models see it.
 
-    Families, rollouts and brakes go by normal names, and so do the words for users; a script's signature may depend on
-    the name as it was given (models/families.py).
+    Families, rollouts and brakes go by normal names, and so do the words for users; a script counts by its signature,
+    which may depend on the name as it was given (models/families.py), and by what it fixes.
     """
     sees_limit = predictor is not None and predictor.sees_limit(request)
     return (
         msgspec.structs.replace(
             submission,
             name=normal_name(submission.name),
+            script="",
             time_limit_min=submission.time_limit_min if sees_limit else None,
         ),
         request.script_signature,
+        read_floors(submission.script, request.num_tasks),
         request.input_mib,
     )

@@ -1,7 +1,10 @@
 """Which jobs are alike."""
 
+import hashlib
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.families import (
@@ -44,6 +47,15 @@ def test_other_commands_do(other: str) -> None:
 @pytest.mark.parametrize("empty", ["", "#!/bin/sh\n", "#!/bin/sh\n#SBATCH -c 8\n\n   \n# nothing"])
 def test_a_script_that_does_nothing_has_no_signature(empty: str) -> None:
     assert script_signature(empty) == ""
+
+
+@settings(max_examples=500)
+@given(st.text(st.sampled_from("ab 019\t\n\r\x0b\x1c\x1f\x85\xa0\u0663\u2028#"), max_size=30))
+def test_signatures_are_those_that_models_were_trained_with(script: str) -> None:
+    lines = (re.sub(r"\s+", " ", line).strip() for line in script.splitlines())
+    body = "\n".join(re.sub(r"\d+", "0", line) for line in lines if line and not line.startswith("#"))
+    signature = hashlib.sha256(body.encode()).hexdigest()[:12] if body else ""
+    assert script_signature(script) == signature
 
 
 @given(

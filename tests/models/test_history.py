@@ -9,20 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
+from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import (
     COMPARABLE_INPUT,
-    ENOUGH_NEAR,
     KILLED_BUMP,
     LEARNED,
     Evidence,
     PastJob,
-    comparable,
-    likeness_of,
-    stands_for,
+    past_use,
 )
 from models.features import FEATURES, features
 from models.history import History, past_job, replay, request_of
+from models.likeness import ENOUGH_NEAR, FamilyPast, comparable, likeness_of, stands_for
 from models.past_columns import columns_of_attempts
 from tests.builders import T0, attempt, cancelled_while_it_waited, request
 
@@ -155,6 +154,56 @@ def test_jobs_that_asked_for_far_less_tell_nothing(
     assert comparable([past], likeness_of(msgspec.structs.replace(KNOWN, **now))) == (
         (past,) if tells else ()
     )
+
+
+FEW_AMOUNTS = st.none() | st.sampled_from([0, 1, 2, 3, 500, 1000, 2000, 4000])
+SEVERAL = st.lists(
+    st.builds(
+        job,
+        asked_mem_mib=FEW_AMOUNTS,
+        asked_cpus=FEW_AMOUNTS,
+        asked_gpus=FEW_AMOUNTS,
+        mem_mib=st.none() | st.sampled_from([0.0, 1.0, 500.0, 1000.0, 1000.5, 2000.0]),
+        num_tasks=st.sampled_from([1, 2]),
+        mem_at_least=st.booleans(),
+        input_mib=st.none() | st.sampled_from([1.0, 10.0, 100.0]),
+    ),
+    max_size=8,
+)
+REQUESTS = st.builds(
+    lambda **changes: msgspec.structs.replace(KNOWN, **changes),
+    num_tasks=st.sampled_from([1, 2]),
+    cpus_per_task=st.none() | st.integers(1, 9),
+    mem_per_node_mib=st.none() | st.integers(0, 5000),
+    gpus_per_node=st.none() | st.integers(0, 5),
+    input_mib=st.none() | st.sampled_from([1.0, 3.0, 10.0]),
+)
+
+
+@given(SEVERAL, st.lists(REQUESTS, min_size=2, max_size=8))
+def test_requests_at_one_place_see_the_same_and_what_each_would_see_alone(
+    jobs: list[PastJob], requests: list[JobRequest]
+) -> None:
+    past = FamilyPast(("user+name", "alice", "fit"), jobs)
+    for like in map(likeness_of, requests):
+        shared = past.seen.setdefault(past.place(like), past.look(like))
+        alone = Evidence(("user+name", "alice", "fit"), comparable(jobs, like), None, like.input_mib)
+        assert shared.jobs == alone.jobs
+        assert shared.words == alone.words
+        for dimension in LEARNED:
+            assert shared.use(dimension) == past_use(alone.jobs, dimension, like.mem_mib or None)
+
+
+def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("models.history.MOST_LOOKS", 10)
+    history = filled([job(asked_mem_mib=mib, end_s=mib) for mib in range(40)])
+    for mib in (*range(79), *range(79)):
+        seen = history.evidence(msgspec.structs.replace(KNOWN, mem_per_node_mib=mib), enough=1)
+        assert seen is not None
+        assert min(one.asked_mem_mib or 0 for one in seen.jobs) == math.ceil(mib / 2)
+        assert sum(len(past.seen) for past in vars(history)["_pasts"].values()) <= 10
 
 
 MANY = ENOUGH_NEAR + 1

@@ -21,6 +21,8 @@ from models.evidence import SURPRISE_LOG, PastUse, streak_of
 def past(*, count: int = 10, streak: int = 5, above_median: float = 0.0) -> PastUse:
     return PastUse(
         needed=(100.0,) * count,
+        likely=100.0,
+        highest=100.0,
         complete=count,
         streak=streak,
         highest_log=math.log(100),

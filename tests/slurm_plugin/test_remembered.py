@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.decisions import Decision
+from accounting.request import JobRequest
 from models.demand.chain import Growth
 from models.demand.prediction import ChainSettings, Predictor
 from models.features import FEATURES
@@ -13,7 +14,7 @@ from slurm_plugin.config import Brakes, Config, Rule
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.submission import Submission, job_request
-from slurm_plugin.service.decide import Answer, decide
+from slurm_plugin.service.decide import Answer, decide, decide_request
 from slurm_plugin.service.remembered import Remembered
 from tests.builders import SCRIPT, past, submission
 
@@ -26,15 +27,14 @@ class Asked:
 
     def __call__(
         self,
-        one: Submission,
+        _one: Submission,
+        request: JobRequest,
         _predictor: Predictor | None,
         _facts: SiteFacts,
         name: str,
         now_s: float,
-        input_mib: float | None,
     ) -> Answer:
         self.times += 1
-        request = msgspec.structs.replace(job_request(one), input_mib=input_mib)
         plain = Decision(id=name, time_s=now_s, mode="enforce", applied=False, reason="fits", request=request)
         return Answer(decision=plain, prediction=None, message=f"answer {self.times}")
 
@@ -118,6 +118,14 @@ def test_a_number_in_the_name_and_the_limit_change_no_decision() -> None:
     assert [answer.decision.id for answer in answers] == ["0", "1", "2", "3"]
 
 
+def test_a_script_that_does_the_same_and_fixes_as_much_changes_no_decision() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    for options in ("-Xmx1g 1", "-Xmx1g 2", "-Xmx2g 1", "-Xmx2g 3", "-Xmx1g 3", "-Xmx1g x"):
+        remembered.answer(submission(script=f"#!/bin/sh\njava {options}\n"), predictor, FACTS, "a", 1.0)
+    assert asked.times == 3  # another heap, and another word
+
+
 def test_another_name_than_by_its_number_is_decided_anew() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
@@ -159,7 +167,9 @@ SUBMISSIONS = st.builds(
     name=st.sampled_from(
         ["fit", "fit-1", "fit-27", "sim.sh", "sim_3", "plot9", "run", "0c", "e3b0c44298fc1c14-7", ""]
     ),
-    script=st.sampled_from([SCRIPT, "#!/bin/sh\nsrun ./other -Xmx1g 3\n", ""]),
+    script=st.sampled_from(
+        [SCRIPT, *(f"#!/bin/sh\n./other -Xmx{heap}g {number}\n" for heap in (1, 2) for number in (3, 4)), ""]
+    ),
     comment=st.sampled_from(["", "rightsize=off"]),
     time_limit_min=st.sampled_from([None, 5, 60, 100_000]),
     cpus_per_task=st.sampled_from([None, 1, 8]),
@@ -172,7 +182,9 @@ SUBMISSIONS = st.builds(
 def test_what_is_remembered_is_what_would_be_decided(*, with_growth: bool, ones: list[Submission]) -> None:
     predictor = PREDICTORS[with_growth]
     remembered = Remembered(
-        lambda one, model, facts, name, now_s, size: decide(one, model, SITE, name, now_s, facts, size)
+        lambda one, request, model, facts, name, now_s: decide_request(
+            one, request, model, SITE, name, now_s, facts
+        )
     )
     for number, one in enumerate(ones):
         name, now_s = f"{number:012x}", float(number)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.decisions import Fixed
@@ -14,6 +14,7 @@ from accounting.errors import ConfigError
 from accounting.request import JobRequest
 from slurm_plugin.config import Brakes, Config, Rule
 from slurm_plugin.config_file import parse_config, render_config
+from slurm_plugin.policy import script_floors
 from slurm_plugin.policy.braked import ALL as EVERYTHING
 from slurm_plugin.policy.braked import family_brake, partition_brake
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
@@ -215,6 +216,7 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("java -Xmx2048m x; java -Xmx1g y", ScriptFloors(memory_mib=2560)),
         ("sort --max-mem=3G x", ScriptFloors(memory_mib=3072)),
         ("export OMP_NUM_THREADS=6", ScriptFloors(cpus_per_task=6)),
+        ("RAYON_NUM_THREADS=6 tool", ScriptFloors(cpus_per_task=6)),
         ("samtools sort -@ 4 x.bam", ScriptFloors(cpus_per_task=4)),
         ("make -j8", ScriptFloors(cpus_per_task=8)),
         ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
@@ -246,6 +248,41 @@ def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None
 )
 def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
     assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
+
+
+# The same as in script_floors.py, said plainly: each begins at a boundary, and one pass goes over all ranks.
+PLAIN_THREADS = re.compile(
+    r"(?:_NUM_THREADS=|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]"
+    r"|\bmake\s+-j\s*|\B-(?:t|@|j|p)\s+)(\d{1,4})\b"
+)
+PLAIN_LAUNCHED = re.compile(r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)[= ](\d{1,6})\b")
+PIECES = (
+    "mpirun", "mpiexec", "orterun", "make", "srun", "-np", "-n", "--np", "--n", "-j", "-t", "-@", "-c", "-", "--mem=",
+    "--threads", "--ncpus", "--gres=", "--max-mem ", "OMP_NUM_THREADS", "-Xmx", "g", "k", ".", "x", "_", "=", " ", " ",
+    " ", "\t", "\n", ";", "|", "&", "0", "4", "16", "250",
+)  # fmt: skip
+
+
+def plain_cpus(script: str) -> int:
+    cpus, is_launched = [0, *map(int, PLAIN_THREADS.findall(script))], False
+    for launcher, end, number in PLAIN_LAUNCHED.findall(script):
+        if is_launched and number:
+            cpus.append(int(number))
+        is_launched = bool(launcher) or (is_launched and not end and not number)
+    return max(cpus)
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+def test_a_fast_search_finds_what_a_plain_one_does(script: str) -> None:
+    launched = script.replace("srun", "run")
+    assert read_floors(launched, 1).cpus_per_task == plain_cpus(launched)
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.integers(1, 3))
+def test_what_numbers_fix_is_found_whatever_was_read_before(script: str, num_tasks: int) -> None:
+    assert read_floors(script, num_tasks) == script_floors._read(script, num_tasks)
 
 
 @given(st.text(max_size=400), st.integers(1, 64))
