@@ -133,9 +133,10 @@ class Service:
             self.connections += 1
             connection.settimeout(5)
             with connection, contextlib.suppress(OSError):
-                self.answer(connection, self._read(connection))
-                while self.keeps and (line := self._read(connection)):
+                while line := self._read(connection):
                     self.answer(connection, line)
+                    if not self.keeps:
+                        break
 
     def _read(self, connection: socket.socket) -> bytes:
         line = b""

@@ -157,7 +157,8 @@ def test_a_service_that_hung_up_meanwhile_is_asked_anew(lua: str, folder: Path) 
     ids=["silent", "closed", "wrong_version"],
 )
 def test_the_third_failure_opens_the_breaker(lua: str, folder: Path, answer: Answer, reason: str) -> None:
-    script = install(folder, deadline_ms=DEADLINE_MS if reason == "deadline" else LIMIT_MS)
+    # Long enough that the deadline passes in waiting, not before the request is out.
+    script = install(folder, deadline_ms=DEADLINE_MS * 5 if reason == "deadline" else LIMIT_MS)
     with Service(folder / "s", answer) as service, Slurmctld(lua, script) as ctld:
         results = [ctld.submit(ORDINARY) for _ in range(20)]
     line = f"rightsizer: job left as it was submitted: {reason}"
