@@ -22,9 +22,9 @@ from slurm_plugin.service.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-# Submissions come in bursts: the longer ago the last one was, the rarer the rehearsals, from four milliseconds to a
-# minute after it. That is some 170 for one submission, 30 ms of one core in all.
-LEAST_PAUSE_S, PAUSE_SHARE, EXPECTED_S = 0.004, 0.04, 60.0
+# Submissions come in bursts: the longer ago the last one was, the rarer the rehearsals, from a millisecond to a minute
+# after it. That is some 700 for one submission, a fifth of a second of one core in all.
+LEAST_PAUSE_S, PAUSE_SHARE, EXPECTED_S = 0.001, 0.01, 60.0
 
 Send = Callable[[bytes], None]
 
