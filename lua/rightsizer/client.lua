@@ -60,9 +60,37 @@ local function receive_some(socket, left_s)
    return first .. (rest or partial or "")
 end
 
-local function receive_line(socket, time_left)
-   local received = ""
-   while #received <= client.MAX_REPLY_BYTES do
+--- A quarter of a millisecond, about: longer than most answers take.
+local LOOKS = 400
+
+--- The first byte of the answer, looked for so many times without sleep; nil where it is not there.
+local function look(socket, times)
+   socket:settimeout(0, "t")
+   for _ = 1, times do
+      local byte, message = socket:receive(1)
+      if byte or message ~= "timeout" then
+         return byte
+      end
+   end
+   return nil
+end
+
+--- Passes the time until the answer comes, unless it is there already (a service that was woken on this
+-- processor had it to itself): the first byte of the answer, or nil. It stays awake: to put a processor to
+-- sleep and to wake it takes longer than an answer that comes soon.
+local function pass_time(socket, meanwhile)
+   local byte = look(socket, 1)
+   if not byte then
+      pcall(meanwhile)
+      byte = look(socket, LOOKS)
+   end
+   return byte
+end
+
+--- The line that begins with `received`.
+local function receive_line(socket, time_left, received)
+   local newline = received:find("\n", 1, true)
+   while not newline and #received <= client.MAX_REPLY_BYTES do
       local left_s = time_left()
       if not left_s then
          return nil, "deadline"
@@ -72,12 +100,12 @@ local function receive_line(socket, time_left)
          return nil, reason
       end
       received = received .. chunk
-      local newline = received:find("\n", 1, true)
-      if newline and newline <= client.MAX_REPLY_BYTES then
-         return received:sub(1, newline - 1), nil, newline < #received
-      end
+      newline = received:find("\n", 1, true)
    end
-   return nil, "reply_too_long"
+   if not newline or newline > client.MAX_REPLY_BYTES then
+      return nil, "reply_too_long"
+   end
+   return received:sub(1, newline - 1), nil, newline < #received
 end
 
 local function converse(socket, line, time_left, meanwhile)
@@ -85,10 +113,8 @@ local function converse(socket, line, time_left, meanwhile)
    if not sent then
       return nil, reason
    end
-   if meanwhile then
-      pcall(meanwhile)
-   end
-   return receive_line(socket, time_left)
+   local byte = meanwhile and pass_time(socket, meanwhile)
+   return receive_line(socket, time_left, byte or "")
 end
 
 local time, new_socket
@@ -161,7 +187,8 @@ local function ask(path, line, time_left, meanwhile)
 end
 
 --- Sends `line` (with its newline) to the socket at `path`: the line that comes back, or nil and a reason.
--- `meanwhile` (nil: nothing) is called once the line is on its way, before the answer is waited for.
+-- `meanwhile` (nil: nothing) may be called once the line is on its way. The answer is looked for without
+-- sleep then.
 function client.exchange(path, line, deadline_ms, meanwhile)
    local loaded, missing = load_libraries()
    if not loaded then

@@ -22,10 +22,6 @@ from slurm_plugin.service.remembered import Remembered
 
 log = logging.getLogger(__name__)
 
-# Submissions come in bursts: the longer ago the last one was, the rarer the rehearsals, from a millisecond to a minute
-# after it. That is some 700 for one submission, a fifth of a second of one core in all.
-LEAST_PAUSE_S, PAUSE_SHARE, EXPECTED_S = 0.001, 0.01, 60.0
-
 Send = Callable[[bytes], None]
 
 
@@ -39,7 +35,6 @@ class Answers:
         self._journal = journal
         self._inputs = InputSizes(config)
         self._remembered = Remembered(self._decide)
-        self._latest, self._latest_s = b"", 0.0
         self._latest_input_mib: float | None = None
 
     def retune(self, config: Config) -> None:
@@ -64,36 +59,26 @@ class Answers:
         # Linux likes to wake whoever waits for a message on the processor of its sender, where it waits until that ends
         # its turn: slurmctld would wait for all that follows.
         os.sched_yield()
-        self._latest, self._latest_s, self._latest_input_mib = line, now_s, input_mib
+        self._latest_input_mib = input_mib
         # Where the disk refuses, the token in the job's comment holds the decision too: one copy is enough.
         self._journal.keep(answer.decision)
         return True
 
-    def rehearse(self) -> float | None:
-        """Answer the latest line once more, to nobody; return the seconds until the next time, None where it is over.
-
-        So what an answer needs stays in the processor's caches: after 20 ms of idling, the next one that is not
-        remembered would take three times as long, after 100 ms seven times.
-        """
-        since_s = time.time() - self._latest_s
-        if not 0 <= since_s <= EXPECTED_S:
-            return None
-        try:
-            request = decode_request(self._latest)
-            if not isinstance(request, str):
-                answer = self._remembered.rehearse(
-                    request.job,
-                    self._model.predictor,
-                    self._facts.facts,
-                    os.urandom(6).hex(),
-                    self._latest_s,
-                    self._latest_input_mib,
-                )
-                encode_reply(reply_to(request.id, answer))
-        except Exception:  # it failed for nobody: no reason to end a service that answers
-            log.exception("a rehearsal failed")
-            return None
-        return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE)
+    def rehearse(self, line: bytes, send: Send) -> bool:
+        """Answer a line as one that was never seen, wherever that may end; neither remember nor journal it."""
+        request = decode_request(line)
+        if isinstance(request, str):
+            return False
+        answer = self._remembered.rehearse(
+            request.job,
+            self._model.predictor,
+            self._facts.facts,
+            os.urandom(6).hex(),
+            time.time(),
+            self._latest_input_mib,
+        )
+        send(encode_reply(reply_to(request.id, answer)))
+        return True
 
     def _decide(
         self,

@@ -32,11 +32,19 @@ class Connections:
     """All that are open, the one that has been quiet longest first: it goes where there is one too many."""
 
     def __init__(
-        self, handle: Handler, admits: Admits, answered: Callable[[], None], most: int = MOST_CONNECTIONS
+        self,
+        handle: Handler,
+        admits: Admits,
+        answered: Callable[[bytes], None],
+        most: int = MOST_CONNECTIONS,
+        *,
+        bounded: bool = True,
     ) -> None:
         self.handle = handle
         self.admits = admits
         self.answered = answered
+        # Whether a client has to go that is slow or quiet.
+        self.bounded = bounded
         self._most = most
         self._open: OrderedDict[Connection, None] = OrderedDict()
         # What asyncio reads into, of whichever client: taken anew for each line, a quarter of a MiB costs more than all
@@ -92,7 +100,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._others.add(self)
         self._seen_s = time.monotonic()
-        self._look()
+        if self._others.bounded:
+            self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """End with a client."""
@@ -147,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._answer(line):
                 self.close()
                 return
-            self._others.answered()
+            self._others.answered(line)
         if len(rest) > MAX_REQUEST_BYTES:
             log.warning("a client sent more than %d bytes without a line end", MAX_REQUEST_BYTES)
             self.abort()

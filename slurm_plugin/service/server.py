@@ -16,13 +16,14 @@ from accounting.errors import ServiceError
 from accounting.key_file import journal_key
 from slurm_plugin.brakes.watch import LOOK_S, Watch
 from slurm_plugin.config import Config
-from slurm_plugin.service.answers import LEAST_PAUSE_S, Answers
+from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.connections import Connections
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import chain_settings_of
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.peers import Peers
+from slurm_plugin.service.rehearsals import Rehearsals
 from slurm_plugin.service.reloading import Groups, Hangups
 
 log = logging.getLogger(__name__)
@@ -39,24 +40,6 @@ MOST_PATH_BYTES = 107
 GRACE_S = 0.05
 # Of the loop, where this machine was busy meanwhile: to let in, to hear and to answer takes three.
 LAST_TURNS = 10
-
-
-class Rehearsals:
-    """Calls `rehearse` on the loop's own thread, whose caches it keeps warm, whenever that wants to be called again."""
-
-    def __init__(self, rehearse: Callable[[], float | None]) -> None:
-        self._rehearse = rehearse
-        self._next: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Begin anew, soon after an answer."""
-        if self._next is not None:
-            self._next.cancel()
-        self._next = asyncio.get_running_loop().call_later(LEAST_PAUSE_S, self._go_on)
-
-    def _go_on(self) -> None:
-        pause_s = self._rehearse()
-        self._next = None if pause_s is None else asyncio.get_running_loop().call_later(pause_s, self._go_on)
 
 
 def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.socket:
@@ -116,6 +99,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
     own = path.stat()
     answers = Answers(config, model, facts, journal)
     rehearsals = Rehearsals(answers.rehearse)
+    await rehearsals.connect()
     clients = Connections(answers.handle, Peers(config.service.users).admits, rehearsals.begin)
     server = await asyncio.get_running_loop().create_unix_server(clients.new, sock=listening)
 
@@ -142,6 +126,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
             await asyncio.sleep(0)
         server.close()
         clients.close()
+        rehearsals.close()
         journal.close()
     log.info("stopped")
 

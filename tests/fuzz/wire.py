@@ -118,7 +118,8 @@ class Service:
             (reply,) = sent
             self._check_reply(request, decode_reply(reply), reply)
             if zlib.crc32(line) % REHEARSED == 0:
-                assert self._answers.rehearse() is not None
+                assert self._answers.rehearse(line, sent.append)
+                assert decode_reply(sent[1]).grant == decode_reply(reply).grant
         else:
             assert isinstance(request, str)
             assert not sent

@@ -142,7 +142,7 @@ local both = { cpus_per_task = 2, mem_per_node_mib = 4000 }
 same(type(plan.writes({}, limited, { grant = both }, PARTITIONS)), "table", "CPUs and memory")
 
 --- The client over a socket made of tables: `clock` gives the times, `peer` what each call returns.
-local function exchange_with(clock, peer)
+local function exchange_with(clock, peer, meanwhile)
    package.loaded["socket"] = { gettime = clock }
    package.loaded["socket.unix"] = function()
       local socket = { sent = "" }
@@ -160,6 +160,7 @@ local function exchange_with(clock, peer)
             return nil, "timeout", last
          end
          same(self.sent, line, "what was sent in pieces")
+         self.sent = ""
          return last
       end
       function socket.receive(_, count)
@@ -171,7 +172,7 @@ local function exchange_with(clock, peer)
       return socket
    end
    package.loaded["rightsizer.client"] = nil
-   local reply, reason = require("rightsizer.client").exchange("/s", "a request\n", 25)
+   local reply, reason = require("rightsizer.client").exchange("/s", "a request\n", 25, meanwhile)
    same(peer.is_open or false, reply ~= nil, "kept where it answered, closed where it failed")
    return reply, reason
 end
@@ -211,3 +212,39 @@ local _, endless = exchange_with(clock_with_steps(1000), { receive = byte_then_r
 same(endless, "reply_too_long", "a line without an end")
 local _, refused = exchange_with(clock_with_steps(1000), { connect = "connection refused" })
 same(refused, "connect_failed", "refused")
+
+--- What is done meanwhile is done on a connection that was kept, where the answer is not there yet.
+local function exchange_kept(receive)
+   local peer, called, bytes = { receive = byte_then_rest("yes\n") }, 0, nil
+   exchange_with(clock_with_steps(1000), peer)
+   peer.receive = function(count)
+      if not bytes then
+         bytes = receive(called)
+      end
+      local given = bytes and bytes:sub(1, count)
+      bytes = bytes and bytes:sub(count + 1)
+      if given == nil or #given < count then
+         return nil, "timeout", given
+      end
+      return given
+   end
+   local reply, reason = require("rightsizer.client").exchange("/s", "a request\n", 25, function()
+      called = called + 1
+      error("which is not noticed")
+   end)
+   return reply or reason, called
+end
+local there, times = exchange_kept(function()
+   return "an answer\n"
+end)
+same(there, "an answer", "an answer that is there at once")
+same(times, 0, "nothing is done meanwhile")
+local soon, once = exchange_kept(function(called)
+   return called > 0 and "an answer\n" or nil
+end)
+same(soon, "an answer", "an answer that comes meanwhile")
+same(once, 1, "which is done once")
+same((exchange_kept(function()
+   return "\n"
+end)), "", "an answer that is a line end")
+same((exchange_kept(function() end)), "deadline", "no answer")

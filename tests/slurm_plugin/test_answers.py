@@ -1,6 +1,5 @@
 """What the service answers, line by line, without a socket."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from accounting.errors import ServiceError
 from accounting.request import Grant
 from accounting.token import find_token
 from models.families import script_signature
-from slurm_plugin.service.answers import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Answers
+from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_reply
@@ -113,26 +112,18 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
     assert sum("is not journalled" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_rehearsal_is_for_nobody_and_ends(
-    site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rehearsal_is_for_nobody(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     config = site.config
     journal_folder = Path(config.service.journal)
     answers = Answers(config, model_in_use(config), CurrentFacts(config), Journal(journal_folder))
-    assert answers.rehearse() is None, "nothing has been submitted"
     assert asked(answers.handle, line_of(KNOWN))
     (journal,) = journal_folder.iterdir()
     written = journal.read_bytes()
-    now_s, pauses_s = time.time(), []
-    for later_s in (0.01, EXPECTED_S / 2):
-        monkeypatch.setattr(time, "time", lambda at_s=now_s + later_s: at_s)
-        pauses_s.append(answers.rehearse())
-    assert journal.read_bytes() == written
-    assert pauses_s[0] == LEAST_PAUSE_S
-    assert pauses_s[1] == pytest.approx(EXPECTED_S / 2 * PAUSE_SHARE, rel=0.01)
-    monkeypatch.setattr(time, "time", lambda: now_s + EXPECTED_S + 1)
-    assert answers.rehearse() is None, "no other one is to be expected"
+    answered, rehearsed = (decode_reply(asked(way, line_of(KNOWN))) for way in (answers.handle, answers.rehearse))
+    assert (rehearsed.id, rehearsed.grant) == (answered.id, answered.grant)
+    assert journal.read_bytes().count(b"\n") == written.count(b"\n") + 1, "the one that was answered"
+    assert asked(answers.rehearse, b"{}") == b""
 
 
 def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:

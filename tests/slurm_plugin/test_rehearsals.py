@@ -1,0 +1,68 @@
+"""Rehearsals: when, with which line, and what happens where one fails."""
+
+import asyncio
+
+import pytest
+
+from slurm_plugin.service.answers import Send
+from slurm_plugin.service.rehearsals import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Rehearsals, pause_s
+
+# More than a socket holds, after a few: what comes back has to be taken.
+REPLY = b"x" * 16383 + b"\n"
+ENOUGH = 40
+
+
+def test_rehearsals_get_rarer_and_end() -> None:
+    assert pause_s(0.0) == pause_s(0.01) == LEAST_PAUSE_S
+    assert pause_s(EXPECTED_S / 2) == pytest.approx(EXPECTED_S / 2 * PAUSE_SHARE)
+    assert pause_s(EXPECTED_S + 1) is None
+
+
+def test_the_latest_line_is_answered_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[bytes] = []
+    enough = asyncio.Event()
+
+    def handle(line: bytes, send: Send) -> bool:
+        heard.append(line)
+        send(REPLY)
+        if len(heard) >= ENOUGH:
+            enough.set()
+        return True
+
+    async def rehearse() -> None:
+        rehearsals = Rehearsals(handle)
+        await rehearsals.connect()
+        rehearsals.begin(b"first")
+        rehearsals.begin(b"second")
+        await asyncio.wait_for(enough.wait(), 30)
+        rehearsals.close()
+        assert set(heard) == {b"second"}
+        heard.clear()
+        rehearsals.begin(b"late")
+        await asyncio.sleep(LEAST_PAUSE_S * 10)
+
+    asyncio.run(rehearse())
+    assert not heard, "it was closed"
+    assert not caplog.records
+
+
+def test_one_that_fails_is_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[bytes] = []
+
+    def handle(line: bytes, _send: Send) -> bool:
+        heard.append(line)
+        raise ValueError(line)
+
+    async def rehearse() -> None:
+        rehearsals = Rehearsals(handle)
+        await rehearsals.connect()
+        rehearsals.begin(b"first")
+        while "no more rehearsals" not in caplog.text:
+            await asyncio.sleep(LEAST_PAUSE_S)
+        rehearsals.begin(b"second")
+        await asyncio.sleep(LEAST_PAUSE_S * 10)
+        rehearsals.close()
+
+    asyncio.run(asyncio.wait_for(rehearse(), 30))
+    assert heard == [b"first"]
+    assert caplog.text.count("no more rehearsals") == 1
