@@ -174,8 +174,10 @@ def sizing(site: Site, patch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[
     for name, value in site.sandbox.environment().items():
         patch.setenv(name, value)
     late = LateSizing(site.config)
+    # Not by pyslurm where it imports: a process has one cluster by it, and other tests of this one have theirs.
+    advisor = msgspec.structs.replace(site.config.advisor, queue="scontrol")
     gateway: Gateway
-    with open_gateway(site.config, apply=True) as gateway:
+    with open_gateway(msgspec.structs.replace(site.config, advisor=advisor), apply=True) as gateway:
 
         def cycle() -> list[Written]:
             late.refresh()
