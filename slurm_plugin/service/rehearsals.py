@@ -57,17 +57,17 @@ class Rehearsals:
         self._connections.close()
         self._hook.close()
 
-    def _plan(self, pause_s: float | None) -> None:
+    def _plan(self, after_s: float | None) -> None:
         if self._next is not None:
             self._next.cancel()
         loop = asyncio.get_running_loop()
-        self._next = None if pause_s is None else loop.call_later(pause_s, self._go_on)
+        self._next = None if after_s is None else loop.call_later(after_s, self._go_on)
 
     def _go_on(self) -> None:
-        # What came back the last time.
-        with contextlib.suppress(BlockingIOError):
-            self._hook.recv_into(self._room)
         try:
+            # What came back the last time.
+            with contextlib.suppress(BlockingIOError):
+                self._hook.recv_into(self._room)
             self._hook.send(self._line + b"\n")
         except OSError as error:
             # It failed for nobody: no reason to end a service that answers.

@@ -120,7 +120,9 @@ def test_a_rehearsal_is_for_nobody(site: Site, trained_model: TrainedModel) -> N
     assert asked(answers.handle, line_of(KNOWN))
     (journal,) = journal_folder.iterdir()
     written = journal.read_bytes()
-    answered, rehearsed = (decode_reply(asked(way, line_of(KNOWN))) for way in (answers.handle, answers.rehearse))
+    answered, rehearsed = (
+        decode_reply(asked(way, line_of(KNOWN))) for way in (answers.handle, answers.rehearse)
+    )
     assert (rehearsed.id, rehearsed.grant) == (answered.id, answered.grant)
     assert journal.read_bytes().count(b"\n") == written.count(b"\n") + 1, "the one that was answered"
     assert asked(answers.rehearse, b"{}") == b""
