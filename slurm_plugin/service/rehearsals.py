@@ -25,7 +25,7 @@ ROOM_BYTES = 65536
 
 def pause_s(since_s: float) -> float | None:
     """Return the seconds until the next rehearsal, so long after a submission; None where it is over."""
-    return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE) if 0 <= since_s <= EXPECTED_S else None
+    return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE) if since_s <= EXPECTED_S else None
 
 
 class Rehearsals:

@@ -142,7 +142,7 @@ local both = { cpus_per_task = 2, mem_per_node_mib = 4000 }
 same(type(plan.writes({}, limited, { grant = both }, PARTITIONS)), "table", "CPUs and memory")
 
 --- The client over a socket made of tables: `clock` gives the times, `peer` what each call returns.
-local function exchange_with(clock, peer, meanwhile)
+local function exchange_with(clock, peer)
    package.loaded["socket"] = { gettime = clock }
    package.loaded["socket.unix"] = function()
       local socket = { sent = "" }
@@ -172,7 +172,7 @@ local function exchange_with(clock, peer, meanwhile)
       return socket
    end
    package.loaded["rightsizer.client"] = nil
-   local reply, reason = require("rightsizer.client").exchange("/s", "a request\n", 25, meanwhile)
+   local reply, reason = require("rightsizer.client").exchange("/s", "a request\n", 25)
    same(peer.is_open or false, reply ~= nil, "kept where it answered, closed where it failed")
    return reply, reason
 end
