@@ -11,5 +11,5 @@ files["tests/lua"] = { globals = { "slurm" }, read_globals = {
    "slurm_job_submit", "slurm_job_modify",
    "slurm_cli_setup_defaults", "slurm_cli_pre_submit", "slurm_cli_post_submit",
 } }
--- math.tointeger exists on 5.3 and later; frame.lua asks before it uses it.
-files["lua/rightsizer/frame.lua"] = { read_globals = { math = { fields = { "tointeger" }, other_fields = true } } }
+-- math.tointeger exists on 5.3 and later; numbers.lua asks before it uses it.
+files["lua/rightsizer/numbers.lua"] = { read_globals = { math = { fields = { "tointeger" }, other_fields = true } } }

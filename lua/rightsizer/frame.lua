@@ -20,23 +20,10 @@ function frame.new_id(now_s)
    return string.format("%08x%04x%04x", microseconds, calls, math.random(0, 65535))
 end
 
---- On Lua 5.3 and 5.4 a Slurm number is a float that some encoders print as 8.0.
-local as_integer = math.tointeger or function(value)
-   return value
-end
-
-local function on_the_wire(ask)
-   local job = {}
-   for key, value in pairs(ask) do
-      if TEXT_BYTES[key] then
-         job[key] = text.clean(value, TEXT_BYTES[key])
-      elseif type(value) == "number" then
-         job[key] = as_integer(value)
-      elseif key ~= "other" and key ~= "script" then
-         job[key] = value
-      end
+local function cut_texts(ask)
+   for name, limit in pairs(TEXT_BYTES) do
+      ask[name] = ask[name] and text.cut(ask[name], limit)
    end
-   return job
 end
 
 --- `other` is put in by hand: an empty Lua table would be encoded as an object.
@@ -48,14 +35,17 @@ local function encode(codec, id, kind, job, other)
 end
 
 --- The request for `ask`, of the kind `submit` unless another is given; nil and a reason when it cannot be
--- made to fit.
+-- made to fit. Texts are cut in `ask` itself, and its `other` is taken out of it. Bytes that are no UTF-8 go
+-- as they are: the service puts a question mark for each.
 -- A script full of control characters grows sixfold when it is escaped: it is halved until the line fits.
 function frame.request(codec, id, ask, kind)
-   local job = on_the_wire(ask)
+   local script, other = ask.script, ask.other
    local script_bytes = SCRIPT_BYTES
+   cut_texts(ask)
+   ask.other = nil
    repeat
-      job.script = ask.script and text.clean(ask.script, script_bytes)
-      local line = encode(codec, id, kind or "submit", job, ask.other)
+      ask.script = script and text.cut(script, script_bytes)
+      local line = encode(codec, id, kind or "submit", ask, other)
       if #line <= frame.MAX_REQUEST_BYTES then
          return line
       end

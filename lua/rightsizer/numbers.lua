@@ -5,11 +5,16 @@ local numbers = {}
 local NO_VAL16 = 0xfffe
 local NO_VAL = 0xfffffffe
 
+--- On Lua 5.3 and 5.4 a Slurm number is a float, which some encoders of JSON print as 8.0.
+local as_integer = math.tointeger or function(value)
+   return value
+end
+
 local function whole_number_below(value, sentinel)
    if type(value) ~= "number" or value < 0 or value >= sentinel or value ~= math.floor(value) then
       return nil
    end
-   return value
+   return as_integer(value)
 end
 
 --- A field of 16 bits.

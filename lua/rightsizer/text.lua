@@ -1,5 +1,4 @@
---- Makes text safe to put on the wire, and says whether text from the wire is safe to show.
--- Users may put any bytes into a job's name, comment or script; a frame has to be valid UTF-8.
+--- Cuts text to what the wire takes, and says whether text from the wire is safe to show.
 local text = {}
 
 local function is_continuation(byte)
@@ -28,22 +27,11 @@ local function sequence_length(run)
    return is_continuation(third) and is_continuation(fourth) and 4 or 0
 end
 
---- What stands for a byte above 127 and the continuations behind it: false when they are a character.
-local function repair(run)
-   local length = sequence_length(run)
-   return length < #run and run:sub(1, length) .. ("?"):rep(#run - length)
-end
-
---- Repairs, each worked out once for one text: a text has few different characters, a lookup is in C.
-local REPAIRS = {
-   __index = function(known, run)
-      known[run] = repair(run)
-      return known[run]
-   end,
-}
-
---- The first `limit` bytes, without the front half of a character that the limit cuts through.
-local function cut(value, limit)
+--- The first `limit` bytes at most, without the front half of a character that the limit cuts through.
+function text.cut(value, limit)
+   if #value <= limit then
+      return value
+   end
    local last = limit
    while last > limit - 3 and last > 0 and is_continuation(value:byte(last + 1)) do
       last = last - 1
@@ -51,17 +39,13 @@ local function cut(value, limit)
    return value:sub(1, last)
 end
 
---- `value` as valid UTF-8 of at most `limit` bytes: each byte that is not valid becomes "?".
-function text.clean(value, limit)
-   if #value > limit then
-      value = cut(value, limit)
+local function is_utf8(value)
+   for run in value:gmatch("[\128-\255][\128-\191]*") do
+      if sequence_length(run) < #run then
+         return false
+      end
    end
-   -- The match of the longest ASCII start is four times as fast as a search for the first other byte.
-   local _, ascii_bytes = value:find("^[^\128-\255]*")
-   if ascii_bytes == #value then
-      return value
-   end
-   return (value:gsub("[\128-\255][\128-\191]*", setmetatable({}, REPAIRS)))
+   return true
 end
 
 --- Whether `value` holds printable ASCII alone.
@@ -74,7 +58,7 @@ function text.is_displayable(value)
    if value:find("[^\32-\126\128-\255]") or value:find("\194[\128-\159]") then
       return false
    end
-   return text.clean(value, #value) == value
+   return is_utf8(value)
 end
 
 return text

@@ -6,12 +6,14 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.service.afterwards import Work
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import Answer, decide_request, reply_to
@@ -25,14 +27,30 @@ log = logging.getLogger(__name__)
 Send = Callable[[bytes], None]
 
 
-class Answers:
-    """Answers request lines, each from the model and the facts that are current at that moment."""
+def at_once(work: Work) -> None:
+    """Do it now: for whoever answers without a loop."""
+    work()
 
-    def __init__(self, config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal) -> None:
+
+class Answers:
+    """Answers request lines, each from the model and the facts that are current at that moment.
+
+    What nobody waits for is done by `later`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        model: CurrentModel,
+        facts: CurrentFacts,
+        journal: Journal,
+        later: Callable[[Work], None] = at_once,
+    ) -> None:
         self._config = config
         self._model = model
         self._facts = facts
         self._journal = journal
+        self._later = later
         self._inputs = InputSizes(config)
         self._remembered = Remembered(self._decide)
         self._latest_input_mib: float | None = None
@@ -56,12 +74,10 @@ class Answers:
             request.job, self._model.predictor, self._facts.facts, os.urandom(6).hex(), now_s, input_mib
         )
         send(encode_reply(reply_to(request.id, answer)))
-        # Linux likes to wake whoever waits for a message on the processor of its sender, where it waits until that ends
-        # its turn: slurmctld would wait for all that follows.
-        os.sched_yield()
         self._latest_input_mib = input_mib
-        # Where the disk refuses, the token in the job's comment holds the decision too: one copy is enough.
-        self._journal.keep(answer.decision)
+        # Where the disk refuses, or this process ends first, the token in the job's comment holds the decision too: one
+        # copy is enough.
+        self._later(partial(self._journal.keep, answer.decision))
         return True
 
     def rehearse(self, line: bytes, send: Send) -> bool:

@@ -68,11 +68,19 @@ def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRequest], kind: str) -
         return f"longer than {MAX_REQUEST_BYTES} bytes"
     try:
         request = decoder.decode(line)
-    except UNREADABLE as error:
-        return str(error)
+    except UNREADABLE:
+        try:
+            request = decoder.decode(in_utf8(line))
+        except UNREADABLE as error:
+            return str(error)
     if request.v != VERSION:
         return f"version {request.v}, this service speaks {VERSION}"
     return request if request.kind == kind else f"unknown kind {request.kind!r}"
+
+
+def in_utf8(line: bytes) -> bytes:
+    """Return a line with a question mark for each byte that is no UTF-8; names and scripts may hold any bytes."""
+    return line.decode(errors="surrogateescape").encode(errors="replace")
 
 
 def encode_request(request: Request | ClientRequest) -> bytes:

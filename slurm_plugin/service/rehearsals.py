@@ -44,8 +44,12 @@ class Rehearsals:
         """Let the loop answer, before the first rehearsal."""
         await asyncio.get_running_loop().connect_accepted_socket(self._connections.new, self._accepted)
 
+    def pause(self) -> None:
+        """Rehearse no more until the next beginning."""
+        self._plan(None)
+
     def begin(self, line: bytes) -> None:
-        """Begin anew, with the line that was answered just now."""
+        """Begin anew, with the line that was answered last."""
         self._line, self._begun_s = line, time.monotonic()
         if self._works:
             self._plan(LEAST_PAUSE_S)

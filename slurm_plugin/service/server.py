@@ -10,12 +10,14 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 from accounting.errors import ServiceError
 from accounting.key_file import journal_key
 from slurm_plugin.brakes.watch import LOOK_S, Watch
 from slurm_plugin.config import Config
+from slurm_plugin.service.afterwards import Afterwards
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.connections import Connections
 from slurm_plugin.service.current_facts import CurrentFacts
@@ -97,10 +99,16 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
     own = path.stat()
-    answers = Answers(config, model, facts, journal)
+    afterwards = Afterwards()
+    answers = Answers(config, model, facts, journal, afterwards.add)
     rehearsals = Rehearsals(answers.rehearse)
     await rehearsals.connect()
-    clients = Connections(answers.handle, Peers(config.service.users).admits, rehearsals.begin)
+
+    def answered(line: bytes) -> None:
+        rehearsals.pause()
+        afterwards.add(partial(rehearsals.begin, line))
+
+    clients = Connections(answers.handle, Peers(config.service.users).admits, answered)
     server = await asyncio.get_running_loop().create_unix_server(clients.new, sock=listening)
 
     def apply(config: Config, groups: Groups) -> None:
@@ -127,6 +135,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
         server.close()
         clients.close()
         rehearsals.close()
+        afterwards.do_all()
         journal.close()
     log.info("stopped")
 

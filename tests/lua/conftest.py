@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from slurm_plugin.service.protocol import in_utf8
 from tests.conftest import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
@@ -145,8 +146,9 @@ class Service:
             if not chunk:
                 return b""
             line += chunk
-        self.requests.append(line)
-        return line
+        # As the real one reads it.
+        self.requests.append(in_utf8(line))
+        return self.requests[-1]
 
 
 def reply_with(template: str, pad_bytes: int = 0, *, newline: bool = True) -> Answer:

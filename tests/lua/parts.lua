@@ -82,13 +82,13 @@ for _, case in ipairs({
    same(tasks.counted(case), case[1], "tasks of min_cpus " .. tostring(case.min_cpus))
 end
 
-same(text.clean("a\128b", 10), "a?b", "a lone continuation")
-same(text.clean("\244\143\191\191", 10), "\244\143\191\191", "the last code point")
-same(text.clean("\237\160\128", 10), "???", "a surrogate")
-same(text.clean("xx\240\159\152\128", 5), "xx", "cut inside a character")
-same(text.clean("\128\128\128\128\128\128", 3), "", "nothing but continuations")
-same(text.clean("\195\169\169\255\255\195", 10), "\195\169????", "a character, then rubbish")
-same(text.clean("a\0\200b", 10), "a\0?b", "behind a NUL")
+same(text.cut("xx\240\159\152\128", 6), "xx\240\159\152\128", "as long as it may be")
+same(text.cut("xx\240\159\152\128", 5), "xx", "cut inside a character")
+same(text.cut("\128\128\128\128\128\128", 3), "", "nothing but continuations")
+same(text.is_displayable("a\128b"), false, "a lone continuation")
+same(text.is_displayable("\244\143\191\191"), true, "the last code point")
+same(text.is_displayable("\237\160\128"), false, "a surrogate")
+same(text.is_displayable("\195\169\169"), false, "a character, then rubbish")
 same(text.is_displayable("a\0b"), false, "NUL")
 same(text.is_displayable("größe"), true, "letters")
 

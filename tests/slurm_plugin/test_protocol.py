@@ -20,6 +20,7 @@ from slurm_plugin.service.protocol import (
     decode_request,
     encode_reply,
     encode_request,
+    in_utf8,
 )
 from tests.builders import submission
 
@@ -55,6 +56,24 @@ def test_each_golden_request_is_understood(frame: dict[str, Any]) -> None:
     assert told == frame["job"]
     silent = set(Submission.__struct_fields__) - set(frame["job"])
     assert all(getattr(request.job, name) in (None, "", False) for name in silent)
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (b"a\x80b", "a?b"),
+        (b"\xf4\x8f\xbf\xbf", "\U0010ffff"),
+        (b"\xed\xa0\x80", "???"),
+        (b"\xc3\xa9\xa9\xff\xff\xc3", "é????"),
+        (b"\xf0\x9f\x98 \xc0\x80", "??? ??"),
+    ],
+)
+def test_each_byte_that_is_no_utf_8_becomes_a_question_mark(sent: bytes, read: str) -> None:
+    assert in_utf8(sent) == read.encode()
+    line = encode_request(Request(v=VERSION, id="7", kind="submit", job=submission(name="NAME")))
+    request = decode_request(line.replace(b"NAME", sent))
+    assert isinstance(request, Request)
+    assert request.job.name == read
 
 
 @pytest.mark.parametrize("frame", accepted_replies())
