@@ -24,9 +24,12 @@ def test_the_service_answers_and_stops_cleanly(site: Site, trained_model: Traine
     service = site.serve()
     assert reply(site).grant
     assert site.socket.stat().st_mode & 0o777 == 0o606
+    assert reply(site).grant
     service.send_signal(signal.SIGTERM)
     _, log = service.communicate(timeout=PATIENCE_S)
     assert service.returncode == 0
+    [journal] = Path(site.config.service.journal).glob("decisions-*.jsonl")
+    assert len(journal.read_bytes().splitlines()) == 2, "what was answered last is there too"
     assert not site.socket.exists()
     assert b"Traceback" not in log
 
