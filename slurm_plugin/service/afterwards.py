@@ -8,11 +8,8 @@ want the processors.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
-
-log = logging.getLogger(__name__)
 
 # Longer than slurmctld takes for the rest of a submission.
 PAUSE_S = 0.005
@@ -33,10 +30,7 @@ class Afterwards:
         self._due.append(work)
 
     def do_all(self) -> None:
-        """Do all that is due now."""
+        """Do all that is due, in the next turn of the loop, which logs what one of them raises and does the next."""
+        loop = asyncio.get_running_loop()
         while self._due:
-            work = self._due.popleft()
-            try:
-                work()
-            except Exception:  # nobody waits for it: whatever happens to one work, the next one is done
-                log.exception("work after an answer failed")
+            loop.call_soon(self._due.popleft())

@@ -44,7 +44,7 @@ class Answers:
         model: CurrentModel,
         facts: CurrentFacts,
         journal: Journal,
-        later: Callable[[Work], None] = at_once,
+        later: Callable[[Work], object] = at_once,
     ) -> None:
         self._config = config
         self._model = model

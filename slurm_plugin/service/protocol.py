@@ -68,11 +68,10 @@ def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRequest], kind: str) -
         return f"longer than {MAX_REQUEST_BYTES} bytes"
     try:
         request = decoder.decode(line)
-    except UNREADABLE:
-        try:
-            request = decoder.decode(in_utf8(line))
-        except UNREADABLE as error:
-            return str(error)
+    except UnicodeDecodeError:
+        return _decode(in_utf8(line), decoder, kind)
+    except UNREADABLE as error:
+        return str(error)
     if request.v != VERSION:
         return f"version {request.v}, this service speaks {VERSION}"
     return request if request.kind == kind else f"unknown kind {request.kind!r}"

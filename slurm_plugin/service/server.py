@@ -136,6 +136,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
         clients.close()
         rehearsals.close()
         afterwards.do_all()
+        await asyncio.sleep(0)
         journal.close()
     log.info("stopped")
 

@@ -11,6 +11,7 @@ from accounting.errors import ServiceError
 from accounting.request import Grant
 from accounting.token import find_token
 from models.families import script_signature
+from slurm_plugin.service.afterwards import Work
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.journal import Journal
@@ -110,6 +111,20 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
         assert decode_reply(asked(handle, line_of(KNOWN))).grant
     # Not once for each job: the log may lie on the same disk.
     assert sum("is not journalled" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_the_journal_is_written_later(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    config, works = site.config, list[Work]()
+    folder = Path(config.service.journal)
+    model, facts = model_in_use(config), CurrentFacts(config)
+    handle = Answers(config, model, facts, Journal(folder), works.append).handle
+    assert all(asked(handle, line_of(KNOWN)) for _ in range(2))
+    (journal,) = folder.iterdir()
+    assert journal.read_bytes() == b""
+    for work in works:
+        work()
+    assert journal.read_bytes().count(b"\n") == 2
 
 
 def test_a_rehearsal_is_for_nobody(site: Site, trained_model: TrainedModel) -> None:
