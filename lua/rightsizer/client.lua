@@ -9,6 +9,23 @@ local DRAIN_BYTES = 8192
 --- A double holds today's time to a quarter of a microsecond: a sum and its difference may disagree by that.
 local CLOCK_ROUNDING_S = 0.001
 
+local time, new_socket
+
+--- LuaSocket 2 gives a function that makes the socket, LuaSocket 3 a table of them.
+-- Looked for until it is found, then kept: a require at every call would be a tenth of the call.
+local function load_libraries()
+   if new_socket then
+      return true
+   end
+   local has_time, socket_library = pcall(require, "socket")
+   local has_unix, unix = pcall(require, "socket.unix")
+   if not has_time or not has_unix then
+      return nil, "no_socket_library"
+   end
+   time, new_socket = socket_library, type(unix) == "table" and (unix.stream or unix.tcp) or unix
+   return true
+end
+
 --- A function that tells how many seconds are left: never negative (a negative timeout waits for ever).
 -- The wall clock is the only fine clock here; when it is set back the time counts as used up.
 local function countdown(gettime, budget_s)
@@ -60,8 +77,8 @@ local function receive_some(socket, left_s)
    return first .. (rest or partial or "")
 end
 
---- A quarter of a millisecond, about: longer than most answers take.
-local LOOKS = 400
+--- A tenth of a millisecond, about: longer than most answers take from there on.
+local LOOKS = 150
 
 --- The first byte of the answer, looked for so many times without sleep; nil where it is not there.
 local function look(socket, times)
@@ -76,12 +93,14 @@ local function look(socket, times)
 end
 
 --- Passes the time until the answer comes, unless it is there already (a service that was woken on this
--- processor had it to itself): the first byte of the answer, or nil. It stays awake: to put a processor to
--- sleep and to wake it takes longer than an answer that comes soon.
+-- processor had it to itself): the first byte of the answer, or nil. The nap, of 60 µs at least, is for a
+-- service that waits for this very processor. Then it stays awake: to put a processor to sleep and to wake
+-- it takes longer than an answer that comes soon.
 local function pass_time(socket, meanwhile)
    local byte = look(socket, 1)
    if not byte then
       pcall(meanwhile)
+      time.sleep(0)
       byte = look(socket, LOOKS)
    end
    return byte
@@ -115,23 +134,6 @@ local function converse(socket, line, time_left, meanwhile)
    end
    local byte = meanwhile and pass_time(socket, meanwhile)
    return receive_line(socket, time_left, byte or "")
-end
-
-local time, new_socket
-
---- LuaSocket 2 gives a function that makes the socket, LuaSocket 3 a table of them.
--- Looked for until it is found, then kept: a require at every call would be a tenth of the call.
-local function load_libraries()
-   if new_socket then
-      return true
-   end
-   local has_time, socket_library = pcall(require, "socket")
-   local has_unix, unix = pcall(require, "socket.unix")
-   if not has_time or not has_unix then
-      return nil, "no_socket_library"
-   end
-   time, new_socket = socket_library, type(unix) == "table" and (unix.stream or unix.tcp) or unix
-   return true
 end
 
 --- Seconds since the epoch as a fraction; nil and a reason without LuaSocket.

@@ -143,7 +143,14 @@ same(type(plan.writes({}, limited, { grant = both }, PARTITIONS)), "table", "CPU
 
 --- The client over a socket made of tables: `clock` gives the times, `peer` what each call returns.
 local function exchange_with(clock, peer)
-   package.loaded["socket"] = { gettime = clock }
+   peer.naps = 0
+   package.loaded["socket"] = {
+      gettime = clock,
+      sleep = function(seconds)
+         same(seconds, 0, "no longer than it must be")
+         peer.naps = peer.naps + 1
+      end,
+   }
    package.loaded["socket.unix"] = function()
       local socket = { sent = "" }
       peer.is_open = true
@@ -219,7 +226,7 @@ local function exchange_kept(receive)
    exchange_with(clock_with_steps(1000), peer)
    peer.receive = function(count)
       if not bytes then
-         bytes = receive(called)
+         bytes = receive(called, peer.naps)
       end
       local given = bytes and bytes:sub(1, count)
       bytes = bytes and bytes:sub(count + 1)
@@ -232,18 +239,22 @@ local function exchange_kept(receive)
       called = called + 1
       error("which is not noticed")
    end)
-   return reply or reason, called
+   return reply or reason, called, peer.naps
 end
-local there, times = exchange_kept(function()
+local there, times, naps = exchange_kept(function()
    return "an answer\n"
 end)
 same(there, "an answer", "an answer that is there at once")
 same(times, 0, "nothing is done meanwhile")
+same(naps, 0, "nor is a nap taken")
 local soon, once = exchange_kept(function(called)
    return called > 0 and "an answer\n" or nil
 end)
 same(soon, "an answer", "an answer that comes meanwhile")
 same(once, 1, "which is done once")
+same((exchange_kept(function(_, taken)
+   return taken > 0 and "an answer\n" or nil
+end)), "an answer", "a service that can begin only when we sleep")
 same((exchange_kept(function()
    return "\n"
 end)), "", "an answer that is a line end")
