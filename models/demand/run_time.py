@@ -79,12 +79,14 @@ class Error(msgspec.Struct, frozen=True):
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """How well the run times of a type are told: learned from the earlier jobs, judged on the later ones.
 
-    `model` is XGBoost's of the earlier jobs; `median` is the error of saying their median run time for every job.
+    `model` is XGBoost's of the earlier jobs; `predicted_s` is what each method says of the later jobs, in their order;
+    `median` is the error of saying the earlier ones' median run time for every job.
     """
 
     learned_from: int
     judged: int
     model: Model
+    predicted_s: Mapping[Method, Floats]
     errors: Mapping[Method, Error]
     median: Error
     importances: tuple[Importance, ...]
@@ -158,20 +160,20 @@ def judge(
         return short
     split = int(len(jobs.run_s) * LEARNED_SHARE)
     earlier, later = jobs.part(0, split), jobs.part(split, len(jobs.run_s))
-    errors: dict[Method, Error] = {}
+    predicted_s: dict[Method, Floats] = {}
     for method in methods:
         model = learn(earlier, method, seed, least=1)
         if isinstance(model, NotLearned):
             return NotLearned(f"of the earlier jobs, {model.reason}")
-        rows = asked_columns(later, model)
-        errors[method] = _error(model.predict(rows), later.run_s)
+        predicted_s[method] = model.predict(asked_columns(later, model))
         if method == XGBOOST:
             boosted = model
     return Judged(
         learned_from=split,
         judged=len(later.run_s),
         model=boosted,
-        errors=errors,
+        predicted_s=predicted_s,
+        errors={method: _error(said_s, later.run_s) for method, said_s in predicted_s.items()},
         median=_error(numpy.full(len(later.run_s), float(numpy.median(earlier.run_s))), later.run_s),
         importances=importances_of(boosted, earlier, later, seed),
     )

@@ -15,7 +15,17 @@ from bench.run_time_sweep import Learned, Setting, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
 from models.demand.adaptive_scaling import Scaling
 from models.demand.importance import Floats
-from models.demand.run_time import FOREST, MIN_JOBS, XGBOOST, Error, Jobs, Judged, Model, judge
+from models.demand.run_time import (
+    FOREST,
+    FOREST_ON_LAWS,
+    MIN_JOBS,
+    XGBOOST,
+    Error,
+    Jobs,
+    Judged,
+    Model,
+    judge,
+)
 from models.demand.strategy import TypeModel
 
 TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
@@ -43,7 +53,8 @@ def learned(wmape: float = 0.1, name: str = "sort") -> Learned:
         learned_from=2,
         judged=3,
         model=known,
-        errors={XGBOOST: Error(1.0, wmape), FOREST: Error(2.0, 0.2)},
+        predicted_s={XGBOOST: numpy.full(3, 3601.0), FOREST: numpy.full(3, 3602.0)},
+        errors={XGBOOST: Error(1.0, wmape), FOREST: Error(2.0, 0.2), FOREST_ON_LAWS: Error(1.0, 0.05)},
         median=Error(3.0, 0.3),
         importances=(),
     )
@@ -73,12 +84,43 @@ def test_a_type_that_tells_no_more_than_its_median_is_left_alone() -> None:
 
 
 def test_the_goals_name_those_that_miss_them() -> None:
-    with_peer = learned()
-    errors = {**with_peer.judged.errors, "forest on the same laws": Error(1.0, 0.05)}
-    one = msgspec.structs.replace(with_peer, judged=msgspec.structs.replace(with_peer.judged, errors=errors))
-    rows = {str(row["goal"]): row for row in run_time_table.summary([one])}
+    rows = {str(row["goal"]): row for row in run_time_table.summary([learned()])}
     assert rows["XGBoost ahead of the random forest"]["holds"] == 1
     assert rows["XGBoost ahead of a forest on the same laws"]["not for"] == "flow: sort"
+
+
+@pytest.mark.parametrize(
+    ("nearer_s", "by_chance"),
+    [([1.0] * 3, 2 / 8), ([1.0] * 12, 2 / 2**12), ([1.0, -1.0] * 6, 1.0), ([0.0] * 12, 1.0)],
+)
+def test_how_often_a_lead_is_chance(nearer_s: list[float], by_chance: float) -> None:
+    one = learned()
+    run_s = numpy.full(2 + len(nearer_s), 3600.0)
+    jobs = Jobs(resources=one.traced.jobs.resources, amounts=numpy.ones((len(run_s), 2)), run_s=run_s)
+    said = {XGBOOST: run_s[2:] + 2, FOREST: run_s[2:] - 2 - numpy.array(nearer_s)}
+    one = msgspec.structs.replace(
+        one,
+        traced=msgspec.structs.replace(one.traced, jobs=jobs),
+        judged=msgspec.structs.replace(one.judged, predicted_s=said),
+    )
+    assert run_time_table.chance(one) == pytest.approx(by_chance, abs=0.015)
+
+
+def test_only_a_lag_beyond_chance_counts_as_behind() -> None:
+    behind = learned(wmape=0.25)
+    goal = "… or not behind it by more than chance"
+    [row] = [row for row in run_time_table.summary([behind]) if row["goal"] == goal]
+    assert row["holds"] == 1, "three jobs tell nothing"
+    run_s = numpy.full(14, 3600.0)
+    jobs = msgspec.structs.replace(behind.traced.jobs, amounts=numpy.ones((14, 2)), run_s=run_s)
+    said = {XGBOOST: run_s[2:] + 2, FOREST: run_s[2:] + 1}
+    lags = msgspec.structs.replace(
+        behind,
+        traced=msgspec.structs.replace(behind.traced, jobs=jobs),
+        judged=msgspec.structs.replace(behind.judged, predicted_s=said),
+    )
+    [row] = [row for row in run_time_table.summary([lags]) if row["goal"] == goal]
+    assert row["not for"] == "flow: sort"
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_a_type_whose_median_tells_more_is_not_learned(monkeypatch: pytest.Monke
         learned_from=42,
         judged=18,
         model=learned,
+        predicted_s={},
         errors={XGBOOST: Error(9.0, 0.2)},
         median=Error(9.0, 0.2),
         importances=(),
