@@ -12,6 +12,7 @@ import logging
 import socket
 import time
 
+from slurm_plugin.service.answers import Send
 from slurm_plugin.service.connections import Connections, Handler
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,8 @@ class Rehearsals:
     def __init__(self, rehearse: Handler) -> None:
         self._hook, self._accepted = socket.socketpair()
         self._hook.setblocking(False)
-        self._connections = Connections(rehearse, lambda _: True, lambda _: None, bounded=False)
+        self._rehearse = rehearse
+        self._connections = Connections(self._answer, lambda _: True, lambda _: None, bounded=False)
         self._next: asyncio.TimerHandle | None = None
         self._works = True
         self._line, self._begun_s = b"", 0.0
@@ -61,6 +63,14 @@ class Rehearsals:
         self._connections.close()
         self._hook.close()
 
+    def _answer(self, line: bytes, send: Send) -> bool:
+        try:
+            return self._rehearse(line, send)
+        except Exception:  # it failed for nobody: what answers goes on, and other lines are rehearsed
+            log.exception("a rehearsal failed; the next submission begins anew")
+            self.pause()
+            return True
+
     def _plan(self, after_s: float | None) -> None:
         if self._next is not None:
             self._next.cancel()
@@ -74,7 +84,7 @@ class Rehearsals:
                 self._hook.recv_into(self._room)
             self._hook.send(self._line + b"\n")
         except OSError as error:
-            # It failed for nobody: no reason to end a service that answers.
+            # No reason to end a service that answers.
             log.warning("no more rehearsals: %s", error.strerror or error)
             self._works = False
             return

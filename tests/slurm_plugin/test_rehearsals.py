@@ -46,12 +46,39 @@ def test_the_latest_line_is_answered_over_and_over(caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-def test_one_that_fails_is_the_last(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_fails_ends_those_of_its_line_alone(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[bytes] = []
+
+    def handle(line: bytes, send: Send) -> bool:
+        heard.append(line)
+        if line == b"first":
+            raise ValueError(line)
+        send(REPLY)
+        return True
+
+    async def rehearse() -> None:
+        rehearsals = Rehearsals(handle)
+        await rehearsals.connect()
+        rehearsals.begin(b"first")
+        while "a rehearsal failed" not in caplog.text:
+            await asyncio.sleep(LEAST_PAUSE_S)
+        await asyncio.sleep(LEAST_PAUSE_S * 10)
+        assert heard == [b"first"]
+        rehearsals.begin(b"second")
+        while heard.count(b"second") < ENOUGH:
+            await asyncio.sleep(LEAST_PAUSE_S)
+        rehearsals.close()
+
+    asyncio.run(asyncio.wait_for(rehearse(), 30))
+    assert caplog.text.count("a rehearsal failed") == 1
+
+
+def test_without_a_connection_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[bytes] = []
 
     def handle(line: bytes, _send: Send) -> bool:
         heard.append(line)
-        raise ValueError(line)
+        return False
 
     async def rehearse() -> None:
         rehearsals = Rehearsals(handle)
