@@ -251,8 +251,9 @@ class FaultSite:
         """Submit once more and find that decision whole at the end of the journal, whatever was cut off before."""
         before = self.journal_file().stat().st_size
         self.submit()
+        # The service journals a moment after its answer.
+        self.wait_for(lambda: self.journal_file().stat().st_size > before, "nothing is journalled any more")
         *_, last = self.journal_file().read_bytes().splitlines()
-        assert self.journal_file().stat().st_size > before, "nothing is journalled any more"
         assert decode_decision(last) is not None, f"a damaged decision: {last[:80]!r}"
 
     def assert_cut_again(self) -> None:

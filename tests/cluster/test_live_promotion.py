@@ -145,6 +145,8 @@ class Load:
         """No submission failed, none was left as it was, and these models decided, each until the next began."""
         submitted = [*self.held, *self.running]
         assert all(submitted), f"sbatch failed {submitted.count(0)} times of {len(submitted)}"
+        # The service journals a moment after its answer.
+        self._site.wait_for(lambda: len(self.decisions()) >= len(submitted))
         decided = self.decisions()
         assert len(decided) == len(submitted) > 10
         assert {(one.reason, one.applied) for one in decided} == {("resized", True)}
