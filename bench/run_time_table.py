@@ -167,13 +167,9 @@ def chance(one: Learned, peer: Method = FOREST) -> float:
 
 def summary(learned: list[Learned]) -> list[dict[str, object]]:
     """Return a row for each goal: of how many types it holds, and of which it does not."""
-
-    def is_behind(one: Learned) -> bool:
-        return not is_ahead(one.judged) and chance(one) <= RARE
-
     tests: tuple[tuple[str, Callable[[Learned], bool]], ...] = (
         ("XGBoost ahead of the random forest", lambda one: is_ahead(one.judged)),
-        ("… or not behind it by more than chance", lambda one: not is_behind(one)),
+        ("… or not behind it by more than chance", lambda one: is_ahead(one.judged) or chance(one) > RARE),
         ("… and ahead by more than chance", lambda one: is_ahead(one.judged) and chance(one) <= RARE),
         (
             "XGBoost ahead of a forest on the same laws",

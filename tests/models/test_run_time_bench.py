@@ -89,20 +89,24 @@ def test_the_goals_name_those_that_miss_them() -> None:
     assert rows["XGBoost ahead of a forest on the same laws"]["not for"] == "flow: sort"
 
 
+def that_said(one: Learned, ours_s: list[float], peers_s: list[float]) -> Learned:
+    """The same type with as many later jobs, all of an hour, of which the two methods said so much more."""
+    run_s = numpy.full(one.judged.learned_from + len(ours_s), 3600.0)
+    jobs = msgspec.structs.replace(one.traced.jobs, amounts=numpy.ones((len(run_s), 2)), run_s=run_s)
+    said_s = {XGBOOST: 3600 + numpy.array(ours_s), FOREST: 3600 + numpy.array(peers_s)}
+    return msgspec.structs.replace(
+        one,
+        traced=msgspec.structs.replace(one.traced, jobs=jobs),
+        judged=msgspec.structs.replace(one.judged, predicted_s=said_s),
+    )
+
+
 @pytest.mark.parametrize(
     ("nearer_s", "by_chance"),
     [([1.0] * 3, 2 / 8), ([1.0] * 12, 2 / 2**12), ([1.0, -1.0] * 6, 1.0), ([0.0] * 12, 1.0)],
 )
 def test_how_often_a_lead_is_chance(nearer_s: list[float], by_chance: float) -> None:
-    one = learned()
-    run_s = numpy.full(2 + len(nearer_s), 3600.0)
-    jobs = Jobs(resources=one.traced.jobs.resources, amounts=numpy.ones((len(run_s), 2)), run_s=run_s)
-    said = {XGBOOST: run_s[2:] + 2, FOREST: run_s[2:] - 2 - numpy.array(nearer_s)}
-    one = msgspec.structs.replace(
-        one,
-        traced=msgspec.structs.replace(one.traced, jobs=jobs),
-        judged=msgspec.structs.replace(one.judged, predicted_s=said),
-    )
+    one = that_said(learned(), [2.0] * len(nearer_s), [-2 - nearer for nearer in nearer_s])
     assert run_time_table.chance(one) == pytest.approx(by_chance, abs=0.015)
 
 
@@ -111,14 +115,7 @@ def test_only_a_lag_beyond_chance_counts_as_behind() -> None:
     goal = "… or not behind it by more than chance"
     [row] = [row for row in run_time_table.summary([behind]) if row["goal"] == goal]
     assert row["holds"] == 1, "three jobs tell nothing"
-    run_s = numpy.full(14, 3600.0)
-    jobs = msgspec.structs.replace(behind.traced.jobs, amounts=numpy.ones((14, 2)), run_s=run_s)
-    said = {XGBOOST: run_s[2:] + 2, FOREST: run_s[2:] + 1}
-    lags = msgspec.structs.replace(
-        behind,
-        traced=msgspec.structs.replace(behind.traced, jobs=jobs),
-        judged=msgspec.structs.replace(behind.judged, predicted_s=said),
-    )
+    lags = that_said(behind, [2.0] * 12, [1.0] * 12)
     [row] = [row for row in run_time_table.summary([lags]) if row["goal"] == goal]
     assert row["not for"] == "flow: sort"
 

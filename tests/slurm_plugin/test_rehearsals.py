@@ -12,6 +12,12 @@ REPLY = b"x" * 16383 + b"\n"
 ENOUGH = 40
 
 
+async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    """Wait for a line of the log; the test's own patience bounds it."""
+    while words not in caplog.text:
+        await asyncio.sleep(LEAST_PAUSE_S)
+
+
 def test_rehearsals_get_rarer_and_end() -> None:
     assert pause_s(0.0) == pause_s(0.01) == LEAST_PAUSE_S
     assert pause_s(EXPECTED_S / 2) == pytest.approx(EXPECTED_S / 2 * PAUSE_SHARE)
@@ -60,8 +66,7 @@ def test_one_that_fails_ends_those_of_its_line_alone(caplog: pytest.LogCaptureFi
         rehearsals = Rehearsals(handle)
         await rehearsals.connect()
         rehearsals.begin(b"first")
-        while "a rehearsal failed" not in caplog.text:
-            await asyncio.sleep(LEAST_PAUSE_S)
+        await until_logged(caplog, "a rehearsal failed")
         await asyncio.sleep(LEAST_PAUSE_S * 10)
         assert heard == [b"first"]
         rehearsals.begin(b"second")
@@ -84,8 +89,7 @@ def test_without_a_connection_it_is_over(caplog: pytest.LogCaptureFixture) -> No
         rehearsals = Rehearsals(handle)
         await rehearsals.connect()
         rehearsals.begin(b"first")
-        while "no more rehearsals" not in caplog.text:
-            await asyncio.sleep(LEAST_PAUSE_S)
+        await until_logged(caplog, "no more rehearsals")
         rehearsals.begin(b"second")
         await asyncio.sleep(LEAST_PAUSE_S * 10)
         rehearsals.close()
