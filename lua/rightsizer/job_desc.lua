@@ -4,6 +4,7 @@ local forms = require("rightsizer.forms")
 local gpus = require("rightsizer.gpus")
 local numbers = require("rightsizer.numbers")
 local tres = require("rightsizer.tres")
+local users = require("rightsizer.users")
 
 local job_desc = {}
 
@@ -58,8 +59,9 @@ local function read_texts(fields, ask)
       ask[name] = text(ask[name]) or text(fields[default])
    end
    ask.array = text(fields.array_inx) and true
-   ask.uid = wide(fields.user_id) or NO_VAL
-   ask.user = text(fields.user_name) or string.format("%d", ask.uid)
+   local uid = wide(fields.user_id)
+   ask.uid = uid or NO_VAL
+   ask.user = users.name(fields, uid) or string.format("%d", ask.uid)
 end
 
 --- The job's working directory; nil where there is none, or it is longer than the wire takes: cut, it would

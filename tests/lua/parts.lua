@@ -9,6 +9,7 @@ local plan = require("rightsizer.plan")
 local tasks = require("rightsizer.tasks")
 local text = require("rightsizer.text")
 local tres = require("rightsizer.tres")
+local users = require("rightsizer.users")
 local writes = require("rightsizer.writes")
 
 local function same(got, wanted, what)
@@ -98,6 +99,50 @@ for _ = 1, 1000 do
    assert(#id == 16 and not seen[id], "an id came twice")
    seen[id] = true
 end
+
+--- The directory of users is asked once in ten minutes for a uid, and each time for one it does not know.
+local real_time = os.time
+local directory, looks, now_s = { [1] = "ada", [2] = "bob" }, 0, 1000
+os.time = function() -- luacheck: ignore 122
+   return now_s
+end
+local function name_of(uid)
+   local before = looks
+   local name = users.name(setmetatable({}, {
+      __index = function(_, field)
+         same(field, "user_name", "the field")
+         looks = looks + 1
+         return directory[uid]
+      end,
+   }), uid)
+   return name, looks - before
+end
+local function same_name(uid, wanted, wanted_looks, what)
+   local name, looked = name_of(uid)
+   same(name, wanted, what)
+   same(looked, wanted_looks, what .. ": looks")
+end
+same_name(1, "ada", 1, "the first time")
+same_name(2, "bob", 1, "another user")
+same_name(1, "ada", 0, "again")
+same_name(3, nil, 1, "nobody's")
+same_name(3, nil, 1, "nobody's still")
+same(users.name({ user_name = "ada" }, nil), "ada", "without a uid")
+same(users.name({ user_name = "bob" }, nil), "bob", "which could be anybody's")
+directory[3] = "eve"
+same_name(3, "eve", 1, "a user that is new")
+now_s = now_s + 599
+same_name(1, "ada", 0, "while it holds")
+now_s = now_s + 1
+same_name(1, "ada", 1, "ten minutes later")
+now_s = now_s - 1
+same_name(1, "ada", 1, "a clock that was set back")
+for uid = 10, 10 + 4095 do
+   directory[uid] = "many"
+   name_of(uid)
+end
+same_name(1, "ada", 1, "more users than are remembered")
+os.time = real_time -- luacheck: ignore 122
 
 --- Every write may be the one that fails: whatever was written before it is put back.
 local JOB = {
