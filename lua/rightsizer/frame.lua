@@ -11,13 +11,14 @@ local TEXT_BYTES = {
    user = 1024, account = 1024, partition = 1024, qos = 1024, name = 1024, comment = 1024, work_dir = 1024,
 }
 
-local calls = 0
+local calls, first_us = 0, nil
 
---- Sixteen hexadecimal digits that no other call of this slurmctld shares.
+--- Sixteen hexadecimal digits that no other call of this slurmctld shares: when the first was made, and which
+-- this is.
 function frame.new_id(now_s)
-   calls = (calls + 1) % 65536
-   local microseconds = math.floor(now_s * 1e6) % 4294967296
-   return string.format("%08x%04x%04x", microseconds, calls, math.random(0, 65535))
+   first_us = first_us or math.floor(now_s * 1e6) % 4294967296
+   calls = (calls + 1) % 4294967296
+   return string.format("%08x%08x", first_us, calls)
 end
 
 local function cut_texts(ask)

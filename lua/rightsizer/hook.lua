@@ -14,8 +14,10 @@ local hook = {}
 
 --- Slurm gives Lua a new table of all jobs up to once a second, and the old one is garbage. Collected when
 -- the heap has doubled (Lua's default), nearly each of them costs a run of the collector, under slurmctld's
--- locks; at four times its size one in three does, for as many tables' worth of memory.
-pcall(collectgarbage, "setpause", 400)
+-- locks; at three times its size every other one does. And a run that is quick takes less in all: while a
+-- slow one lasts, tables are added of which it has to look at each (docs/large-queues.md).
+pcall(collectgarbage, "setpause", 300)
+pcall(collectgarbage, "setstepmul", 1000)
 
 local site
 
