@@ -1,9 +1,12 @@
 """The service goes on answering whatever is sent to its socket."""
 
+import asyncio
 import concurrent.futures
 import contextlib
+import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 from accounting.errors import ServiceError
 from slurm_plugin.service.connections import SLOW_S
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES, decode_reply
-from slurm_plugin.service.server import bind_socket
+from slurm_plugin.service.server import GIVE_WAY_S, bind_socket, until_stopped
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.asking import KNOWN, ask, connect, install, line_of, reply
 
@@ -41,6 +44,20 @@ def test_a_service_that_ends_leaves_the_socket_of_the_one_in_its_place(site: Sit
         first.send_signal(signal.SIGTERM)
         first.communicate(timeout=PATIENCE_S)
         connect(site.socket).close()
+
+
+def test_who_works_beside_the_loop_gives_way_to_answers() -> None:
+    async def work() -> None:
+        assert sys.getswitchinterval() == pytest.approx(GIVE_WAY_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    usual_s = sys.getswitchinterval()
+    assert usual_s > GIVE_WAY_S
+    try:
+        asyncio.run(until_stopped(work()))
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 def test_a_connection_is_kept_for_line_after_line(site: Site, trained_model: TrainedModel) -> None:
