@@ -5,6 +5,7 @@
 -- with all names it knows, which takes up to two microseconds a field when the job is the first for a while.
 local numbers = require("rightsizer.numbers")
 local tasks = require("rightsizer.tasks")
+local given = require("rightsizer.text").given
 
 local forms = {}
 
@@ -39,8 +40,7 @@ end
 
 local function add_strings(found, fields)
    for _, name in ipairs(STRINGS) do
-      local value = fields[name]
-      found[name] = type(value) == "string" and value ~= "" or nil
+      found[name] = given(fields[name]) and true
    end
 end
 

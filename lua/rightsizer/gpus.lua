@@ -1,16 +1,13 @@
 --- How a job asks for GPUs: per node, per job or per task, each in a field of its own.
 -- The field that the user used is the one to edit: an edit of another makes the job ask for both, and with
 -- two of them at once Slurm derives tasks and nodes from both, so that such a job is not understood here.
+local given = require("rightsizer.text").given
 local tres = require("rightsizer.tres")
 
 local gpus = {}
 
 --- The dimensions on the wire, and where Slurm keeps them.
 gpus.FIELD = { gpus_per_node = "gres", gpus_per_job = "tres_per_job", gpus_per_task = "tres_per_task" }
-
-local function is_text(value)
-   return type(value) == "string" and value ~= ""
-end
 
 --- Of a per-task request: its GPUs (nil when not understood), and whether it says nothing but the CPUs.
 local function read_per_task(request, cpus_per_task)
@@ -26,15 +23,15 @@ local function used_fields(fields)
    local used = {}
    for _, name in ipairs({ "gres", "tres_per_job" }) do
       local request = fields[name]
-      if is_text(request) then
+      if given(request) then
          used[name] = tres.gpus(request) or false
       end
    end
-   if is_text(fields.tres_per_socket) then
+   if given(fields.tres_per_socket) then
       used.tres_per_socket = false
    end
    local per_task = fields.tres_per_task
-   if is_text(per_task) then
+   if given(per_task) then
       local count, cpus_alone = read_per_task(per_task, fields.cpus_per_task)
       if not cpus_alone then
          used.tres_per_task = count or false
@@ -55,7 +52,7 @@ function gpus.read(fields)
       asked[dimension] = is_alone and used[field] or nil
    end
    local binding = fields.tres_bind
-   if is_text(binding) then
+   if given(binding) then
       local bound = tres.bound_per_task(binding)
       names.tres_bind = not (bound and bound == asked.gpus_per_task) or nil
    end

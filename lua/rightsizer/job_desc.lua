@@ -3,6 +3,7 @@
 local forms = require("rightsizer.forms")
 local gpus = require("rightsizer.gpus")
 local numbers = require("rightsizer.numbers")
+local given = require("rightsizer.text").given
 local tres = require("rightsizer.tres")
 local users = require("rightsizer.users")
 
@@ -23,7 +24,7 @@ local function read_memory(fields, ask, names)
    ask.mem_per_node_mib, ask.mem_per_cpu_mib = at_least_one(node_mib), at_least_one(cpu_mib)
    names.mem_all = (node_mib == 0 or cpu_mib == 0) or nil
    names.mem_unreadable = (per_node ~= nil and not node_mib) or (per_cpu ~= nil and not cpu_mib) or nil
-   if type(per_gpu) == "string" and per_gpu ~= "" then
+   if given(per_gpu) then
       local is_alone = per_node == nil and per_cpu == nil
       ask.mem_per_gpu_mib = is_alone and tres.memory_per_gpu(per_gpu) or nil
       names.mem_per_tres = not ask.mem_per_gpu_mib or nil
@@ -46,19 +47,15 @@ local function read_sizes(fields, ask)
    return sizes
 end
 
-local function text(value)
-   return type(value) == "string" and value ~= "" and value or nil
-end
-
 local function read_texts(fields, ask)
    for _, name in ipairs(STRINGS) do
       local value = fields[name]
       ask[name] = type(value) == "string" and value or nil
    end
    for name, default in pairs(DEFAULTS) do
-      ask[name] = text(ask[name]) or text(fields[default])
+      ask[name] = given(ask[name]) or given(fields[default])
    end
-   ask.array = text(fields.array_inx) and true
+   ask.array = given(fields.array_inx) and true
    local uid = wide(fields.user_id)
    ask.uid = uid or NO_VAL
    ask.user = users.name(fields, uid) or string.format("%d", ask.uid)
@@ -67,7 +64,7 @@ end
 --- The job's working directory; nil where there is none, or it is longer than the wire takes: cut, it would
 -- be another one.
 function job_desc.work_dir(fields)
-   local folder = text(fields.work_dir)
+   local folder = given(fields.work_dir)
    return folder and #folder <= MAX_FOLDER_BYTES and folder or nil
 end
 

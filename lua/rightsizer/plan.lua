@@ -5,6 +5,7 @@ local gpus = require("rightsizer.gpus")
 local limits = require("rightsizer.limits")
 local numbers = require("rightsizer.numbers")
 local tasks = require("rightsizer.tasks")
+local given = require("rightsizer.text").given
 local tres = require("rightsizer.tres")
 local writes = require("rightsizer.writes")
 
@@ -19,10 +20,6 @@ local EXPORTED = {
    mem_per_gpu_mib = "SLURM_MEM_PER_GPU",
 }
 
-local function is_set(value)
-   return type(value) == "string" and value ~= ""
-end
-
 local function is_het_job(fields)
    return numbers.wide(fields.het_job_offset) ~= nil
 end
@@ -32,7 +29,7 @@ end
 local function edit_per_task(list, fields, old, new, read, edit)
    local request = writes.value(list, fields, "tres_per_task")
    local exported = writes.variable(list, fields, "SLURM_TRES_PER_TASK")
-   local in_field, in_environment = is_set(request) and read(request), exported and read(exported)
+   local in_field, in_environment = given(request) and read(request), exported and read(exported)
    if (in_field or old) ~= old or (in_environment or old) ~= old then
       return MISFIT
    end
@@ -75,7 +72,7 @@ end
 --- Tasks, CPUs or nodes that hang on the number of GPUs: --ntasks-per-gpu, --cpus-per-gpu, a GPU a node.
 local function check_gpus_stand_alone(fields, ask, dimension, new)
    local is_coupled = is_het_job(fields)
-      or is_set(fields.cpus_per_tres)
+      or given(fields.cpus_per_tres)
       or numbers.narrow(fields.ntasks_per_tres) ~= nil
       or (dimension == "gpus_per_job" and (ask.nodes_min or 1) > new)
    return is_coupled and MISFIT or nil
@@ -98,7 +95,7 @@ end
 --- The binding that clients from 24.05 derive from --gpus-per-task, in the field and in the environment.
 local function plan_binding(list, fields, dimension, old, new)
    local binding = fields.tres_bind
-   if not is_set(binding) then
+   if not given(binding) then
       return nil
    end
    local exported = writes.variable(list, fields, "SLURM_TRES_BIND") or binding
@@ -165,7 +162,7 @@ local STEPS = {
 --- Appended: Slurm's own tools and other plugins keep what they wrote there.
 local function plan_token(list, fields, token)
    local comment = fields.admin_comment
-   local old = is_set(comment) and comment .. " " or ""
+   local old = given(comment) and comment .. " " or ""
    writes.set(list, fields, "admin_comment", old .. token)
 end
 
@@ -173,7 +170,7 @@ end
 -- in the token, it has done its service, and the comment is its user's again.
 local function plan_comment(list, fields)
    local comment = fields.comment
-   local rest = is_set(comment) and comment:match("^(.-) ?rightsizer%-cli=%x+$")
+   local rest = given(comment) and comment:match("^(.-) ?rightsizer%-cli=%x+$")
    if rest then
       writes.set(list, fields, "comment", rest)
    end

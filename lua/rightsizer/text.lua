@@ -27,6 +27,11 @@ local function sequence_length(run)
    return is_continuation(third) and is_continuation(fourth) and 4 or 0
 end
 
+--- The value where it is text that says something, else nil: Slurm's strings read nil or empty where unset.
+function text.given(value)
+   return type(value) == "string" and value ~= "" and value or nil
+end
+
 --- The first `limit` bytes at most, without the front half of a character that the limit cuts through.
 function text.cut(value, limit)
    if #value <= limit then

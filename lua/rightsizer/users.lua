@@ -1,6 +1,8 @@
 --- Who a uid is, remembered for ten minutes. Each time that Lua looks at `user_name`, slurmctld asks the
 -- system's directory of users, with its locks held and for as long as that takes: 36 µs from local files,
 -- which is a third of reading a job. From 23.11 on it need not ask where the client has sent the name along.
+local text = require("rightsizer.text")
+
 local users = {}
 
 local HOLDS_S = 600
@@ -19,10 +21,8 @@ end
 --- The name of a job's user; nil where there is none, which is asked anew: it may be known the next time.
 function users.name(fields, uid)
    forget_in_time()
-   local name = names[uid] or fields.user_name
-   if type(name) ~= "string" or name == "" then
-      return nil
-   elseif uid and not names[uid] then
+   local name = names[uid] or text.given(fields.user_name)
+   if name and uid and not names[uid] then
       names[uid], known = name, known + 1
    end
    return name
