@@ -40,7 +40,7 @@ GENERIC_NAMES = frozenset(
 )
 
 _NUMBER = re.compile(r"\d+")
-_ZEROS = str.maketrans("123456789", "000000000")
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 # What Snakemake hands to each of its jobs. Rules are Python's names, several where a job is a group of them.
 _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
@@ -75,10 +75,10 @@ def without_numbers(text: str) -> str:
     """Return a text with 0 in place of each number; many times as fast as a pattern where all of it is ASCII."""
     if not text.isascii():
         return _NUMBER.sub("0", text)
-    zeros = text.translate(_ZEROS)
-    while "00" in zeros:
-        zeros = zeros.replace("00", "0")
-    return zeros
+    zeros = text.encode().translate(_ZEROS)
+    while b"00" in zeros:
+        zeros = zeros.replace(b"00", b"0")
+    return zeros.decode()
 
 
 @functools.lru_cache(maxsize=512)

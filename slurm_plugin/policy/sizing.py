@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from accounting.decisions import DimensionReason
-from accounting.request import Dimension, Grant, JobRequest, granted
+from accounting.request import Dimension, Grant, JobRequest
 from accounting.units import round_up
 from models.demand.prediction import Prediction
 from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
@@ -21,6 +21,7 @@ NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
 CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
+CPU_KINDS = ("cpus_per_task",)
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
 
@@ -66,15 +67,16 @@ def size(
     need_mib = None if "memory" in kept else memory_need_mib(request, prediction, limits)
     cores = _kept_or(kept, "cores", size_cores(request, prediction, need_mib, limits))
     gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))
-    fewer = Grant(cpus_per_task=cores[0], **_in_kind(request, GPU_KINDS, gpus[0]))
-    memory = _kept_or(kept, "memory", size_memory(request, granted(request, fewer), need_mib, limits))
-    grant = msgspec.structs.replace(fewer, **_in_kind(request, MEMORY_KINDS, memory[0]))
-    after = granted(request, grant)
+    fewer = _in_kind(request, CPU_KINDS, cores[0]) | _in_kind(request, GPU_KINDS, gpus[0])
+    carriers = msgspec.structs.replace(request, **fewer)
+    memory = _kept_or(kept, "memory", size_memory(request, carriers, need_mib, limits))
+    less = _in_kind(request, MEMORY_KINDS, memory[0])
+    after = msgspec.structs.replace(carriers, **less)
     busy_cores = prediction.cores.upper * request.num_tasks if prediction.cores else None
     busy_gpus = prediction.gpus.upper if prediction.gpus else None
     asked_cpus = request.cpus if request.cpus_per_task else None
     return Sized(
-        grant=grant,
+        grant=Grant(**fewer, **less),
         reasons=(
             _reason("memory", request.mem_mib, need_mib, after.mem_mib, memory[1]),
             _reason("cores", asked_cpus, busy_cores, after.cpus, cores[1]),
@@ -156,8 +158,9 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
     if share_mib and need_mib is None:
         return None, "memory follows CPUs, and how much it needs is not known"
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
-    left_mib = left_per_node_mib(request, need_mib, limits)
-    carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
+    if limits.max_mem_per_cpu_mib:
+        left_mib = left_per_node_mib(request, need_mib, limits)
+        carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
     fewest = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
     needed, busy = (
         math.ceil(cpus * (1 + limits.headroom) - 1e-6) for cpus in (prediction.cores.upper, fewest)

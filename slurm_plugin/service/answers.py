@@ -78,6 +78,7 @@ class Answers:
         # Where the disk refuses, or this process ends first, the token in the job's comment holds the decision too: one
         # copy is enough.
         self._later(partial(self._journal.keep, answer.decision))
+        self._later(self._remembered.settle)
         return True
 
     def rehearse(self, line: bytes, send: Send) -> bool:

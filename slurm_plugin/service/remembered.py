@@ -90,6 +90,8 @@ class Remembered:
         # By the whole submission and the size of its input (MiB), which changes while its script does not.
         self._same = Latest(most)
         self._alike = Latest(most)
+        # The latest answer, with what it is to be found by, until `settle`.
+        self._unsettled: tuple[Known, tuple[tuple[Latest, Hashable], ...]] | None = None
         self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
 
     def answer(
@@ -102,6 +104,7 @@ class Remembered:
         input_mib: float | None = None,
     ) -> Answer:
         """Return the answer to a submission, with this decision's own id and time."""
+        self.settle()
         if predictor is not self._of[0] or facts is not self._of[1]:
             self._same.clear()
             self._alike.clear()
@@ -117,13 +120,21 @@ class Remembered:
                 # One whose comment has a word of its own never comes again.
                 if not answer.decision.via:
                     decided = Known.of(answer, predictor)
-                    self._same.keep(seen, decided)
-                    self._alike.keep(alike, decided)
+                    self._unsettled = decided, ((self._same, seen), (self._alike, alike))
                 return answer
             known = found.given_to(request)
-            self._same.keep(seen, known)
+            self._unsettled = known, ((self._same, seen),)
         decision = msgspec.structs.replace(known.answer.decision, id=decision_id, time_s=now_s)
         return msgspec.structs.replace(known.answer, decision=decision)
+
+    def settle(self) -> None:
+        """Remember the latest answer: the next one does that first, unless it was done while nobody waited."""
+        if self._unsettled is None:
+            return
+        known, places = self._unsettled
+        self._unsettled = None
+        for latest, seen in places:
+            latest.keep(seen, known)
 
     def rehearse(
         self,
