@@ -56,6 +56,26 @@ def test_the_same_submission_is_decided_once_with_an_id_and_time_of_its_own() ->
     assert (first.decision.id, second.decision.id, second.decision.time_s) == ("a", "b", 2.0)
 
 
+def test_an_answer_is_remembered_while_nobody_waits_or_by_the_next_one() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    for name in ("one", "two", "one", "two"):
+        remembered.answer(submission(name=name), predictor, FACTS, "a", 1.0)
+        if name == "one":
+            remembered.settle()
+    remembered.settle()
+    assert asked.times == 2
+
+
+def test_an_answer_of_the_model_before_is_not_remembered_for_the_next() -> None:
+    asked, predictors = Asked(), (model(), model())
+    remembered = Remembered(asked)
+    for predictor in (*predictors, predictors[0]):
+        remembered.answer(submission(), predictor, FACTS, "a", 1.0)
+        remembered.settle()
+    assert asked.times == 3
+
+
 def test_any_difference_is_another_submission() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
