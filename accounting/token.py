@@ -117,7 +117,7 @@ def format_token(decision: Decision) -> str:
 
 
 def _safe(text: str) -> str:
-    return text and _UNSAFE.sub("_", text)
+    return _UNSAFE.sub("_", text)
 
 
 def _amounts(source: JobRequest | Grant) -> str:

@@ -61,8 +61,6 @@ class History:
         self._habits: dict[Family, Habit] = {}
         self._pasts: dict[Family, FamilyPast] = {}
         self._looks = 0
-        # Of the request that was asked about last: whether its answer may be an old one is asked before the answer.
-        self._latest: tuple[JobRequest, int, Evidence | None] | None = None
         # Which job was the last to join a family, by its number among all that joined.
         self._joined: dict[Family, int] = {}
         self._joins = 0
@@ -101,7 +99,6 @@ class History:
 
     def discard(self, families: int) -> bool:
         """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
-        self._latest = None
         for _ in range(min(families, len(self._jobs))):
             family, _jobs = self._jobs.popitem()
             self._pasts.pop(family, None)
@@ -156,12 +153,10 @@ class History:
 
     def _forget(self, family: Family) -> None:
         """Forget what was worked out of a family's jobs."""
-        self._latest = None
         self._habits.pop(family, None)
         self._pasts.pop(family, None)
 
     def _forget_pasts(self) -> None:
-        self._latest = None
         self._pasts.clear()
         self._looks = 0
 
@@ -172,14 +167,6 @@ class History:
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
-        latest = self._latest
-        if latest is not None and latest[0] is request and latest[1] == enough:
-            return latest[2]
-        evidence = self._evidence(request, enough)
-        self._latest = request, enough, evidence
-        return evidence
-
-    def _evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         like = likeness_of(request)
         fullest: Evidence | None = None
         for family in like.families:

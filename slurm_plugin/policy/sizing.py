@@ -158,9 +158,8 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
     if share_mib and need_mib is None:
         return None, "memory follows CPUs, and how much it needs is not known"
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
-    if limits.max_mem_per_cpu_mib:
-        left_mib = left_per_node_mib(request, need_mib, limits)
-        carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
+    left_mib = left_per_node_mib(request, need_mib, limits)
+    carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
     fewest = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
     needed, busy = (
         math.ceil(cpus * (1 + limits.headroom) - 1e-6) for cpus in (prediction.cores.upper, fewest)

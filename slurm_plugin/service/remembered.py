@@ -90,8 +90,8 @@ class Remembered:
         # By the whole submission and the size of its input (MiB), which changes while its script does not.
         self._same = Latest(most)
         self._alike = Latest(most)
-        # The latest answer, with what it is to be found by, until `settle`.
-        self._unsettled: tuple[Known, tuple[tuple[Latest, Hashable], ...]] | None = None
+        # Where the latest answer goes, and by what it is found there, until `settle`.
+        self._unsettled: list[tuple[Latest, Hashable, Known]] = []
         self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
 
     def answer(
@@ -120,21 +120,18 @@ class Remembered:
                 # One whose comment has a word of its own never comes again.
                 if not answer.decision.via:
                     decided = Known.of(answer, predictor)
-                    self._unsettled = decided, ((self._same, seen), (self._alike, alike))
+                    self._unsettled = [(self._same, seen, decided), (self._alike, alike, decided)]
                 return answer
             known = found.given_to(request)
-            self._unsettled = known, ((self._same, seen),)
+            self._unsettled = [(self._same, seen, known)]
         decision = msgspec.structs.replace(known.answer.decision, id=decision_id, time_s=now_s)
         return msgspec.structs.replace(known.answer, decision=decision)
 
     def settle(self) -> None:
         """Remember the latest answer: the next one does that first, unless it was done while nobody waited."""
-        if self._unsettled is None:
-            return
-        known, places = self._unsettled
-        self._unsettled = None
-        for latest, seen in places:
+        for latest, seen, known in self._unsettled:
             latest.keep(seen, known)
+        self._unsettled = []
 
     def rehearse(
         self,

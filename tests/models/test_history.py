@@ -47,34 +47,6 @@ def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
     assert len(evidence.jobs) == 3
 
 
-def test_what_becomes_known_counts_for_a_request_that_was_looked_at_just_before() -> None:
-    history = filled([job(end_s=1)])
-
-    def known() -> int:
-        evidence = history.evidence(KNOWN, enough=1)
-        return 0 if evidence is None else len(evidence.jobs)
-
-    seen = [known()]
-    history.join(KNOWN, job(end_s=2))
-    seen.append(known())
-    history.add(KNOWN, job(end_s=3))
-    seen.append(known())
-    while history.discard(1):
-        pass
-    assert [*seen, known()] == [1, 2, 3, 0]
-
-
-def test_fewer_jobs_than_are_enough_are_told_apart_for_one_request() -> None:
-    history = filled([job(end_s=1)])
-    wider = msgspec.structs.replace(KNOWN, script_signature="")
-    for number in range(3):
-        history.add(wider, job(end_s=2 + number))
-    narrow, wide = (history.evidence(KNOWN, enough) for enough in (1, 3))
-    assert narrow is not None
-    assert wide is not None
-    assert len(narrow.jobs) < len(wide.jobs)
-
-
 @pytest.mark.parametrize(
     ("used_mib", "asked_mib", "highest", "streak"),
     [
