@@ -46,8 +46,6 @@ _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
 
 
-# The same script comes with many different requests.
-@functools.lru_cache(maxsize=512)
 def script_signature(script: str) -> str:
     """Return a short digest of what a batch script does, '' for an empty one.
 
@@ -61,7 +59,7 @@ def script_signature(script: str) -> str:
     return _signature(without_numbers(head))
 
 
-# And with many different numbers.
+# The same script comes with many different numbers.
 @functools.lru_cache(maxsize=512)
 def _signature(script: str) -> str:
     lines = (" ".join(line.split()) for line in script.splitlines())
@@ -81,7 +79,6 @@ def without_numbers(text: str) -> str:
     return zeros.decode()
 
 
-@functools.lru_cache(maxsize=512)
 def rule_signature(script: str) -> str:
     """Return a short digest of which of a workflow's rules a script runs; '' where no engine says that.
 

@@ -76,22 +76,23 @@ def normal_name(job_name: str) -> str:
 
     It is empty for an empty name alone.
     """
-    return _read(job_name).name
+    return read_name(job_name).name
 
 
 def is_by_machine(job_name: str) -> bool:
     """Whether a machine had a part in a name: it is no other work that has another such part."""
-    return _read(job_name).by_machine
+    return read_name(job_name).by_machine
 
 
 def without_machine_parts(job_name: str) -> str:
     """Return a name as its person gave it; the normal one where a machine had a part in it."""
-    named = _read(job_name)
+    named = read_name(job_name)
     return named.name if named.by_machine else job_name
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _read(job_name: str) -> Named:
+def read_name(job_name: str) -> Named:
+    """Return all that is seen in a name; those that were read last are remembered."""
     if not job_name:
         return Named("", by_machine=False)
     lower = job_name.rstrip("/").rsplit("/", 1)[-1].lower()

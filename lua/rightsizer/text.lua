@@ -53,14 +53,16 @@ local function is_utf8(value)
    return true
 end
 
---- Whether `value` holds printable ASCII alone.
+--- Whether `value` holds printable ASCII alone. Anchored: a search would start anew at every byte.
 function text.is_printable_ascii(value)
-   return not value:find("[^\32-\126]")
+   return value:find("^[\32-\126]*$") ~= nil
 end
 
 --- Whether `value` may be shown on a terminal: valid UTF-8 without control characters, C1 included.
 function text.is_displayable(value)
-   if value:find("[^\32-\126\128-\255]") or value:find("\194[\128-\159]") then
+   if text.is_printable_ascii(value) then
+      return true
+   elseif value:find("[^\32-\126\128-\255]") or value:find("\194[\128-\159]") then
       return false
    end
    return is_utf8(value)

@@ -157,6 +157,12 @@ class Predictor:
         """Forget so many families of the history; return whether there are more. For one that predicts no more."""
         return self._history.discard(families)
 
+    def forget_estimates(self, request: JobRequest) -> None:
+        """Let the next estimates of such a job's family be worked out anew: the same ones, unless a job joins."""
+        evidence = self._history.evidence(request, self.settings.min_evidence)
+        if evidence is not None:
+            evidence.worked_out.clear()
+
     def joined(self, families: Iterable[Family]) -> int:
         """Return a number that rises whenever what is known of one of these families changes."""
         return self._history.joined(families)

@@ -56,8 +56,8 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = ScriptFloors()
 
 
-# The same script comes with many different requests.
-@functools.lru_cache(maxsize=512)
+# It is asked twice about a submission.
+@functools.lru_cache(maxsize=16)
 def read_floors(script: str, num_tasks: int) -> ScriptFloors:
     """Return what a script fixes by itself. `num_tasks` are the job's: they share ranks and steps that it starts."""
     return NOTHING if _fixes_nothing(without_numbers(script)) else _read(script, num_tasks)

@@ -13,8 +13,8 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
-from models.families import Family, family_keys
-from models.job_names import normal_name
+from models.families import Family, family_keys, without_numbers
+from models.job_names import normal_name, read_name
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.submission import Submission, job_request
@@ -143,10 +143,18 @@ class Remembered:
         input_mib: float | None = None,
     ) -> Answer:
         """Go all the way of a submission that was never seen, wherever it may end, and remember nothing."""
+        # What is new is read and worked out, where what the latest submission said would be found.
+        without_numbers.cache_clear()
+        read_floors.cache_clear()
+        read_name.__wrapped__(submission.name)
         self._same.find((submission, input_mib), predictor, now_s)
         request = job_request(submission, input_mib)
+        if predictor is not None:
+            predictor.forget_estimates(request)
         self._alike.find(what_is_seen(submission, request, predictor), predictor, now_s)
-        return self._decide(submission, request, predictor, facts, decision_id, now_s)
+        answer = self._decide(submission, request, predictor, facts, decision_id, now_s)
+        Known.of(answer, predictor)
+        return answer
 
 
 def what_is_seen(submission: Submission, request: JobRequest, predictor: Predictor | None) -> Hashable:

@@ -37,7 +37,7 @@ def read(data: bytes) -> None:
     names = input_names.__wrapped__(script, "/work")
     assert len(names) <= MOST_NAMED
     assert all(name.startswith("/") and posixpath.normpath(name) == name for name in names)
-    assert script_signature.__wrapped__(script) == "" or script.strip()
+    assert script_signature(script) == "" or script.strip()
     try:
         submission = read_submission(f"#!/bin/sh\n{script}"[:SCRIPT_BYTES], "job.sh", "alice")
     except RightsizerError:

@@ -1,6 +1,8 @@
 """What the service answers, line by line, without a socket."""
 
+import sys
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
@@ -13,10 +15,13 @@ from accounting.token import find_token
 from models.families import script_signature
 from slurm_plugin.service.afterwards import Work
 from slurm_plugin.service.answers import Answers
+from slurm_plugin.service.connections import Handler
 from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_reply
-from tests.builders import submission
+from slurm_plugin.service.remembered import Remembered
+from tests.builders import SCRIPT, submission
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.asking import KNOWN, asked, handler_of, install, line_of, model_in_use
 
@@ -141,6 +146,48 @@ def test_a_rehearsal_is_for_nobody(site: Site, trained_model: TrainedModel) -> N
     assert (rehearsed.id, rehearsed.grant) == (answered.id, answered.grant)
     assert journal.read_bytes().count(b"\n") == written.count(b"\n") + 1, "the one that was answered"
     assert asked(answers.rehearse, b"{}") == b""
+
+
+def called_until_sent(handle: Handler, line: bytes) -> set[CodeType]:
+    """Return the Python functions that run before the answer to a line is sent."""
+    called: set[CodeType] = set()
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            called.add(frame.f_code)
+
+    def send(_reply: bytes) -> None:
+        sys.setprofile(None)
+
+    sys.setprofile(profile)
+    try:
+        assert handle(line, send)
+        assert sys.getprofile() is None, "nothing was sent"
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_a_rehearsal_goes_all_the_way_of_a_new_submission(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    answers = Answers(
+        site.config,
+        model_in_use(site.config),
+        CurrentFacts(site.config),
+        Journal(Path(site.config.service.journal)),
+    )
+    first, new = (
+        msgspec.structs.replace(
+            KNOWN, name=f"fit-{number}", script=f"{SCRIPT}\n# {number}", mem_per_node_mib=number
+        )
+        for number in (9_000, 9_001)
+    )
+    assert asked(answers.handle, line_of(first))
+    answers.rehearse(line_of(first), lambda _: None)
+    rehearsed = called_until_sent(answers.rehearse, line_of(first))
+    way_of_its_own = {Answers.handle, InputSizes.mib, Remembered.answer, Remembered.settle}
+    called = called_until_sent(answers.handle, line_of(new)) - {way.__code__ for way in way_of_its_own}
+    assert {code.co_name for code in called - rehearsed} == set()
 
 
 def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
