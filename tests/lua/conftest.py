@@ -20,7 +20,7 @@ from tests.conftest import PATIENCE_S
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 WIRE = json.loads((HERE.parent / "contract" / "wire_v1.json").read_text(encoding="utf-8"))
-INTERPRETERS = ("lua5.1", "lua5.3", "lua5.4")
+INTERPRETERS = ("lua5.1", "lua5.2", "lua5.3", "lua5.4")
 
 Fields = dict[str, Any]
 Answer = Callable[[socket.socket, bytes], None]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LUA_FOLDER = HERE.parents[1] / "lua"
-INTERPRETERS = ("lua5.1", "lua5.3", "lua5.4")
+INTERPRETERS = ("lua5.1", "lua5.2", "lua5.3", "lua5.4")
 
 
 def fuzz(lua: str, cases: int, seed: int, socket: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=100_000, help="jobs and replies for each interpreter")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="a seed printed earlier")
     parser.add_argument(
-        "--lua", action="append", help="an interpreter; else all of 5.1, 5.3, 5.4 that are here"
+        "--lua", action="append", help="an interpreter; else all of 5.1 to 5.4 that are here"
     )
     parser.add_argument("--socket", help="ask the service at this path; else the replies are random")
     options = parser.parse_args()
