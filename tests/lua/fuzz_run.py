@@ -37,9 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz the Lua hook.")
     parser.add_argument("--cases", type=int, default=100_000, help="jobs and replies for each interpreter")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="a seed printed earlier")
-    parser.add_argument(
-        "--lua", action="append", help="an interpreter; else all of 5.1 to 5.4 that are here"
-    )
+    parser.add_argument("--lua", action="append", help="an interpreter; else all of 5.1 to 5.4 that are here")
     parser.add_argument("--socket", help="ask the service at this path; else the replies are random")
     options = parser.parse_args()
     interpreters = options.lua or [name for name in INTERPRETERS if shutil.which(name)]
