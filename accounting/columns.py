@@ -117,6 +117,19 @@ def time_s(text: Text, zone: ZoneInfo) -> pa.Array:
     return pc.coalesce(seconds, local)
 
 
+def second_time_s(text: Text, first_s: pa.Array, zone: ZoneInfo) -> pa.Array:
+    """Return the later moments (unix seconds) of local times that come twice, in the hour after summer time.
+
+    `first_s` is what `time_s` says of the texts; all others stay as they are there.
+    """
+    local = pc.and_(first_s.is_valid(), pc.invert(pc.match_substring_regex(_plain(text), _WHOLE)))
+    if not pc.any(local).as_py():
+        return first_s
+    clock = pc.local_timestamp(_kept(first_s, local).cast(pa.timestamp("s", zone.key)))
+    later = pc.assume_timezone(clock, zone.key, ambiguous="latest", nonexistent="earliest")
+    return pc.coalesce(later.cast(pa.int64()), first_s)
+
+
 def tres_amounts(text: Text) -> TresAmounts:
     """Return what ReqTRES or AllocTRES lists name (int64)."""
     index, texts = _distinct(text)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 from sqlalchemy import Connection, Engine
 
@@ -16,7 +17,7 @@ from accounting.frames import Records
 from accounting.ingest import IngestReport, IngestSettings, ingest_records
 from accounting.records import Quarantined
 from accounting.store.database import writing
-from accounting.store.quarantine import digests_of, forget_quarantined, line_digest
+from accounting.store.quarantine import digest_of, digests_of_file, forget_quarantined
 from accounting.store.records import known_attempts
 
 # Zones are quarters of an hour apart, and no two of them more than this.
@@ -53,21 +54,22 @@ def ingest_dump(
 ) -> DumpReport:
     """Write the jobs of a file; what an earlier reading of it did not understand, and this one does, is forgotten.
 
-    Raises DumpError where the file is no dump.
+    It is the same file by its path: another of its name keeps its entries. Raises DumpError where the file is no dump.
     """
-    report, seen = DumpReport(), set[str]()
+    report, seen, path = DumpReport(), set[str](), str(file.resolve())
     with engine.connect() as connection:
-        before = digests_of(connection, file.name)
+        before = digests_of_file(connection, file.name, path)
 
     def parts() -> Iterator[Records]:
         for records in read_dump(file, dumps):
             report.missing.extend(records.missing)
             report.cut_off = report.cut_off or records.cut_off
             report.kept_aside += len(records.quarantined)
-            seen.update(_digests(settings, records.quarantined))
+            kept = tuple(msgspec.structs.replace(one, path=path) for one in records.quarantined)
+            seen.update(_digests(settings, kept))
             with engine.connect() as connection:
                 report.shifted += shifted_jobs(connection, records.jobs)
-            yield records
+            yield replace(records, quarantined=kept)
 
     report.ingested = ingest_records(engine, settings, dumps.now_s, parts(), progress)
     if not report.cut_off:  # what lies beyond the cut may still be as it was
@@ -79,7 +81,7 @@ def ingest_dump(
 def _digests(settings: IngestSettings, items: Iterable[Quarantined]) -> Iterator[str]:
     """Yield what the store knows these entries by."""
     shown = items if settings.pseudonyms is None else map(settings.pseudonyms.quarantined, items)
-    return (line_digest(item.line) for item in shown)
+    return map(digest_of, shown)
 
 
 def shifted_jobs(connection: Connection, jobs: pa.Table) -> Counter[int]:

@@ -152,6 +152,14 @@ def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
     return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(steps, STEPS))
 
 
+def flagged(jobs: pa.Table, steps: pa.Table, flags: NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:
+    """Return those of JOBS that are flagged, with their STEPS."""
+    place = np.cumsum(flags) - 1
+    of_them = steps.filter(pa.array(flags[steps["job"].to_numpy()])) if len(steps) else steps
+    moved = pa.array(place[of_them["job"].to_numpy()], pa.int64())
+    return jobs.filter(pa.array(flags)), of_them.set_column(0, STEPS.field("job"), moved)
+
+
 def attempts_in(table: pa.Table) -> list[Attempt]:
     """Return the rows of a table of attempts."""
     return [attempt_of(row) for row in table.to_pylist()]

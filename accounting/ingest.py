@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 
 from accounting import originals
 from accounting.client_decisions import ClientDecision, carried_out
+from accounting.completing import completed, each_once
 from accounting.decisions import Decision
 from accounting.frames import Records, attempts_in, job_row_of
 from accounting.labels import label
@@ -163,14 +164,15 @@ def ingest_records(
     parts: Iterable[Records],
     progress: Callable[[float, int], None] = lambda _done, _jobs: None,
 ) -> IngestReport:
-    """Write records that come from elsewhere, each part by itself; what is there already is not added again.
+    """Write records that come from elsewhere, each part by itself; what is stored is completed and never made poorer.
 
-    `progress` hears of the jobs that were read; how many there are nobody knows before the end.
+    The rule is that of accounting/completing.py. `progress` hears of the jobs that were read; how many there are nobody
+    knows before the end.
     """
     run, jobs = Run(settings, now_s), 0
     for records in parts:
         with writing(engine) as connection:
-            run.write(connection, records)
+            run.complete(connection, records)
         jobs += len(records.jobs)
         progress(0.0, jobs)
     return run.report
@@ -179,7 +181,7 @@ def ingest_records(
 def source_of(settings: IngestSettings, now_s: int) -> Source:
     """Return what the settings name: slurmdbd's database, else sacct."""
     if not settings.slurmdbd_url:
-        return sacct_source(settings)
+        return sacct_source(settings, now_s)
     where = (settings.slurmdbd_url, settings.cluster)
     return lambda begin_s, end_s: Fetched(
         size_bytes=0,
@@ -187,19 +189,19 @@ def source_of(settings: IngestSettings, now_s: int) -> Source:
     )
 
 
-def sacct_source(settings: IngestSettings) -> Source:
-    """Return what asks sacct; it is asked first which columns it knows."""
+def sacct_source(settings: IngestSettings, now_s: int) -> Source:
+    """Return what asks sacct from now on; it is asked first which columns it knows."""
     fields = known_fields(settings.sacct)
     return lambda begin_s, end_s: fetched_answer(
-        query_sacct(settings.sacct, begin_s, end_s, fields), end_s, settings.metering
+        query_sacct(settings.sacct, begin_s, end_s, fields), end_s, settings.metering, now_s
     )
 
 
-def fetched_answer(answer: Answer, until_s: int, metering: Metering) -> Fetched:
-    """Return what sacct answered about a window that ends at `until_s`."""
+def fetched_answer(answer: Answer, until_s: int, metering: Metering, asked_s: int = 0) -> Fetched:
+    """Return what sacct answered about a window that ends at `until_s`; `asked_s` is when, if that was later."""
     return Fetched(
         size_bytes=ended_bytes(answer.figures),
-        records=lambda known: read_answer(answer, until_s, metering, known),
+        records=lambda known: read_answer(answer, until_s, metering, known, asked_s=asked_s),
     )
 
 
@@ -221,11 +223,22 @@ class Run:
         self.report = IngestReport()
 
     def write(self, connection: Connection, records: Records) -> None:
-        """Label records and write them."""
+        """Label records and write them in place of what is stored of the same attempts."""
+        self._write(connection, self._hidden(records))
+
+    def complete(self, connection: Connection, records: Records) -> None:
+        """Label records with what is stored of the same attempts, and write them: nothing that is known goes."""
+        for part in each_once(self._hidden(records)):
+            stored = read_records(connection, part.jobs["job_id"].to_pylist())
+            self._write(connection, completed(part, stored))
+
+    def _hidden(self, records: Records) -> Records:
         pseudonyms = self.settings.pseudonyms
-        if pseudonyms is not None:
-            jobs, steps = pseudonyms.table(records.jobs), pseudonyms.table(records.steps)
-            records = replace(records, jobs=jobs, steps=steps)
+        if pseudonyms is None:
+            return records
+        return replace(records, jobs=pseudonyms.table(records.jobs), steps=pseudonyms.table(records.steps))
+
+    def _write(self, connection: Connection, records: Records) -> None:
         written, written_steps = self._label_and_write(connection, records)
         self.report.attempts += written + Counts(same=records.known)
         self.report.steps += written_steps

@@ -18,6 +18,7 @@ from accounting.records import Quarantined
 
 PATTERN = "decisions-*.jsonl"
 SOURCE = "journal"
+_REFUSED = ": not a decision"
 _DAY = re.compile(r"-(\d{8})\.jsonl\Z")
 _ID = re.compile(rb'"id":"([^"]*)"')
 # As much of a file is held in memory at a time, and a longer line alone: some thousand decisions, which take several
@@ -136,14 +137,17 @@ def _part_of(name: str, lines: Iterable[bytes], read_bytes: int) -> JournalPart:
         decision = decode_decision(line)
         if decision is None:
             part.quarantined.append(
-                Quarantined(
-                    line=line.decode(errors="replace"), reason=f"{name}: not a decision", source=SOURCE
-                )
+                Quarantined(line=line.decode(errors="replace"), reason=f"{name}{_REFUSED}", source=SOURCE)
             )
         else:
             part.decisions.append(decision)
             part.links += link_of(name, line, decision)
     return part
+
+
+def read_quarantined(item: Quarantined) -> JournalPart:
+    """Return what a line that was not understood says now; its file is not read any further with it."""
+    return _part_of(item.reason.removesuffix(_REFUSED), [item.line.encode()], 0)
 
 
 def link_of(file_name: str, line: bytes, decision: Decision) -> list[JournalLink]:

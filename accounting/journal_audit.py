@@ -5,6 +5,7 @@ It reads; it decides nothing of its own: chain_check.py says what is wrong with 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sqlalchemy import Connection
 from accounting.chain import split_line
 from accounting.chain_check import ChainCheck, Found, Place, numbered
 from accounting.decisions import REFUSED, Decision, decode_decision
+from accounting.errors import StoreError
 from accounting.journal_chains import cannot_read, chains_in, check_chain
 from accounting.pseudonyms import Pseudonyms
 from accounting.store.audit import ReadChain, newest_links, read_links, stored_origin
@@ -151,6 +153,21 @@ def audit_journal(
                 ChainReport(name=one.chain, files=0, lines=0, without_key=0, unlinked=0, found=[lost])
             )
     return reports
+
+
+def refuse_closed(folder: Path) -> None:
+    """Raise StoreError where the journal's folder cannot be read: a search would find no files, and nothing wrong."""
+    try:
+        with os.scandir(folder):
+            return
+    except FileNotFoundError:
+        raise StoreError(
+            f"there is no folder {folder}; check service.journal: the service makes it when it starts"
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"cannot read the journal's folder {folder}: {error.strerror}; run this as somebody who may"
+        ) from None
 
 
 def own_chains(

@@ -165,8 +165,12 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
-    """Input that was not taken (a line, or a job's lines), why, and where it came from."""
+    """Input that was not taken (a line, or a job's lines), why, and where it came from.
+
+    `path` is that of the file where `source` is a file's mere name: others may have the same.
+    """
 
     line: str
     reason: str
     source: str = ""
+    path: str = ""

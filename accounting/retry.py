@@ -6,17 +6,18 @@ from sqlalchemy import Engine
 
 from accounting import gpu_samples
 from accounting.advice_journal import SOURCE as ADVISOR
-from accounting.decisions import decode_decision
 from accounting.ingest import Run
 from accounting.journal import SOURCE as JOURNAL
+from accounting.journal import JournalPart, read_quarantined
 from accounting.records import Quarantined
 from accounting.recoveries import SOURCE as RECOVERY
 from accounting.sacct_groups import SOURCE as SACCT
 from accounting.sacct_groups import cluster_of, end_of
 from accounting.slurmdbd import SOURCE as DATABASE
+from accounting.spools import take_decisions
 from accounting.store.database import writing
 from accounting.store.quarantine import digests_of, forget_quarantined, take_quarantined
-from accounting.store.records import write_decisions, write_gpu_use
+from accounting.store.records import write_gpu_use
 from accounting.windows import Source
 
 Entry = tuple[str, Quarantined]
@@ -34,8 +35,7 @@ def retry(engine: Engine, run: Run, source: Source) -> int:
     with engine.connect() as connection:
         # Not those of files: a large one that is no dump at all may have left millions of lines.
         entries = {name: list(take_quarantined(connection, name)) for name in TRIED}
-    for entry in entries[JOURNAL]:
-        _retry_decision(engine, run, entry)
+    _retry_decisions(engine, run, entries[JOURNAL])
     for entry in entries[gpu_samples.SOURCE]:
         _retry_samples(engine, run, entry)
     _retry_jobs(engine, run, source, entries[SACCT])
@@ -44,12 +44,18 @@ def retry(engine: Engine, run: Run, source: Source) -> int:
     return sum(digest not in left for found in entries.values() for digest, _ in found)
 
 
-def _retry_decision(engine: Engine, run: Run, entry: Entry) -> None:
-    decision = decode_decision(entry[1].line.encode())
-    if decision is not None:
-        with writing(engine) as connection:
-            run.report.decisions += write_decisions(connection, [run.hidden_decision(decision)])
-            forget_quarantined(connection, [entry[0]])
+def _retry_decisions(engine: Engine, run: Run, entries: list[Entry]) -> None:
+    """Take lines of the journal as if they were read now, in their order: a link is of the chain of the one before."""
+    read = [(read_quarantined(item), digest) for digest, item in entries]
+    for part, digest in sorted(read, key=lambda one: _place(one[0])):
+        if part.decisions:
+            with writing(engine) as connection:
+                take_decisions(connection, run, part.decisions, part.links)
+                forget_quarantined(connection, [digest])
+
+
+def _place(part: JournalPart) -> tuple[str, int]:
+    return part.file, part.links[0].number if part.links else 0
 
 
 def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:

@@ -18,10 +18,12 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from accounting import columns
-from accounting.frames import JOBS, STEPS, Ints, Records, table_of
+from accounting.frames import JOBS, STEPS, Ints, Records, by_value, flagged, ints, table_of
 from accounting.records import Quarantined
 from accounting.sacct import DELIMITER, FIGURES, Answer
-from accounting.sacct_groups import SOURCE, Group, add_texts, shown, split_groups
+from accounting.sacct_groups import SETTLED_S, SOURCE, Group, add_texts, shown, split_groups
+from accounting.states import NO_PARTITION, RESIZED, UNKNOWN_STATE, is_known, is_resized
+from accounting.usage import Flags
 
 # Attempts in one Records: what a few hundred megabytes hold.
 MOST_JOBS = 50_000
@@ -36,11 +38,18 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_answer(
-    answer: Answer, until_s: int, metering: Metering, known: Ints | None = None, most_jobs: int = MOST_JOBS
+    answer: Answer,
+    until_s: int,
+    metering: Metering,
+    known: Ints | None = None,
+    most_jobs: int = MOST_JOBS,
+    asked_s: int = 0,
 ) -> Iterator[Records]:
     """Yield the attempts of an answer that have ended by `until_s`, but for those whose digest is among `known`.
 
-    What ended later belongs to a later window. Raises SlurmError where the two calls contradict each other.
+    What ended later belongs to a later window. `asked_s` is when Slurm was asked, if later than `until_s`: records of
+    jobs that were over SETTLED_S before are taken to be whole. Raises SlurmError where the two calls contradict each
+    other.
     """
     heading, *rows = answer.figures.removesuffix(b"\n").split(b"\n")
     names = tuple(heading.decode().split(DELIMITER))
@@ -48,13 +57,14 @@ def read_answer(
         lines = split_groups(rows, len(names))
         add_texts(lines, answer, until_s)
     seen = np.empty(0, dtype=np.int64) if known is None else known
+    settled_s = max(until_s, asked_s) - SETTLED_S
     fresh = [group for group, old in zip(lines.groups, _is_known(lines.groups, seen), strict=True) if not old]
     yield replace(
-        _records(fresh[:most_jobs], names, until_s, metering, tuple(lines.quarantined)),
+        _records(fresh[:most_jobs], names, until_s, settled_s, metering, tuple(lines.quarantined)),
         known=len(lines.groups) - len(fresh),
     )
     for begin in range(most_jobs, len(fresh), most_jobs):
-        yield _records(fresh[begin : begin + most_jobs], names, until_s, metering)
+        yield _records(fresh[begin : begin + most_jobs], names, until_s, settled_s, metering)
 
 
 @contextmanager
@@ -79,6 +89,7 @@ def _records(
     groups: Sequence[Group],
     names: Sequence[str],
     until_s: int,
+    settled_s: int,
     metering: Metering,
     quarantined: tuple[Quarantined, ...] = (),
 ) -> Records:
@@ -87,7 +98,7 @@ def _records(
     is_job = np.diff(np.array(job_of, dtype=np.int64), prepend=-1) > 0
     jobs = _jobs(table.filter(pa.array(is_job)), groups, metering)
     steps = _steps(table.filter(pa.array(~is_job)), np.array(job_of, dtype=np.int64)[~is_job])
-    return taken(jobs, steps, until_s, quarantined, groups)
+    return taken(jobs, steps, until_s, settled_s, quarantined, groups)
 
 
 def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
@@ -177,10 +188,14 @@ def taken(
     jobs: pa.Table,
     steps: pa.Table,
     until_s: int,
+    settled_s: int,
     quarantined: tuple[Quarantined, ...],
     groups: Sequence[Group],
 ) -> Records:
-    """Return the attempts that have ended and can be believed, with their steps; the others counted or quarantined."""
+    """Return the attempts that have ended and can be believed, with their steps; the others counted or quarantined.
+
+    What looks unfinished though it was over by `settled_s` will not change any more: it is quarantined.
+    """
     # A job's end can reach slurmdbd before its start (seen on 22.05): for two seconds its row is COMPLETED,
     # of root, and without a partition.
     ended = pc.and_(pc.greater(jobs["end_s"], 0), pc.not_equal(jobs["partition"], ""))
@@ -188,22 +203,36 @@ def taken(
     identified = pc.and_(pc.is_valid(jobs["job_id"]), pc.is_valid(jobs["submit_s"])).to_numpy()
     in_order = pc.greater_equal(jobs["end_s"], jobs["start_s"]).to_numpy()
     later = pc.greater(jobs["end_s"], until_s).to_numpy()
+    odd = [(reason, identified & ~ended & flags) for reason, flags in _odd_ends(jobs, settled_s)]
     refused = [
         Quarantined(line=shown(b"\n".join(groups[int(row)].lines)), reason=reason, source=SOURCE)
-        for reason, rows in (
-            ("no job id or submit time", np.flatnonzero(~identified)),
-            ("it ends before it starts", np.flatnonzero(identified & ended & ~in_order)),
+        for reason, flags in (
+            ("no job id or submit time", ~identified),
+            ("it ends before it starts", identified & ended & ~in_order),
+            *odd,
         )
-        for row in rows
+        for row in np.flatnonzero(flags)
     ]
-    keep = identified & ended & in_order & ~later
-    place = np.cumsum(keep) - 1
-    job = steps["job"].to_numpy()
-    of_kept = steps.filter(pa.array(keep[job])) if len(steps) else steps
-    moved = pa.array(place[of_kept["job"].to_numpy()], pa.int64())
+    kept_jobs, kept_steps = flagged(jobs, steps, identified & ended & in_order & ~later)
     return Records(
-        jobs=jobs.filter(pa.array(keep)),
-        steps=of_kept.set_column(0, "job", moved),
+        jobs=kept_jobs,
+        steps=kept_steps,
         quarantined=(*quarantined, *refused),
-        unfinished=int((identified & ~ended).sum()),
+        unfinished=int((identified & ~ended).sum()) - sum(int(flags.sum()) for _, flags in odd),
     )
+
+
+def _odd_ends(jobs: pa.Table, settled_s: int) -> Iterator[tuple[str, Flags]]:
+    """Yield why jobs that were over by a time are none that can be stored, each job with one reason at most.
+
+    One that never ran, cancelled while it waited, may lack its partition for good: it tells nothing, and is let be.
+    """
+    end_s = ints(jobs["end_s"])
+    over = (end_s > 0) & (end_s <= settled_s)
+    known, resized = (by_value(jobs["state"], test).astype(bool) for test in (is_known, is_resized))
+    final = pc.not_equal(columns.outcomes(jobs["state"]), "unfinished").to_numpy(zero_copy_only=False)
+    cut_short = pc.equal(columns.outcomes(jobs["state"]), "cut_short").to_numpy(zero_copy_only=False)
+    blank = pc.equal(jobs["partition"], "").to_numpy().astype(bool)
+    yield UNKNOWN_STATE, over & ~known
+    yield RESIZED, over & resized
+    yield NO_PARTITION, over & final & blank & ~(cut_short & (ints(jobs["elapsed_s"]) == 0))

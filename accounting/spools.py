@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 from accounting import journal, recoveries
 from accounting.advice import CYCLES
 from accounting.advice_journal import read_cycles
+from accounting.decisions import Decision
 from accounting.gpu_samples import parse_line
 from accounting.gpu_spool import others_may_write, read_spool_on, spool_offsets
 from accounting.journal import JournalLink
@@ -44,11 +45,18 @@ def ingest_decisions(engine: Engine, run: Run, folder: Path, marks: Mapping[str,
     offsets = offsets_of(folder.glob(journal.PATTERN), marks)
     for part in journal.read_journal(folder, offsets):
         with writing(engine) as connection:
-            decisions = list(map(run.hidden_decision, part.decisions))
-            run.report.decisions += write_journalled(connection, decisions)
-            write_links(connection, of_their_chain(connection, part.links, run.settings.reader))
+            take_decisions(connection, run, part.decisions, part.links)
             run.quarantine(connection, part.quarantined)
             write_mark(connection, part.file, folder / part.file, part.read_bytes)
+
+
+def take_decisions(
+    connection: Connection, run: Run, decisions: Sequence[Decision], links: Sequence[JournalLink]
+) -> None:
+    """Write decisions of the journal, and the links of their lines."""
+    hidden = list(map(run.hidden_decision, decisions))
+    run.report.decisions += write_journalled(connection, hidden)
+    write_links(connection, of_their_chain(connection, links, run.settings.reader))
 
 
 def of_their_chain(

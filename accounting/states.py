@@ -56,10 +56,25 @@ _BY_FLAG = {
 }
 
 
+# Why jobs that are over are not taken.
+UNKNOWN_STATE = "it is over, in a state that is not known here"
+RESIZED = "it is over in state RESIZING: the rest of it ran with other resources"
+NO_PARTITION = "no partition: its record had not been written whole"
+
+
 def is_known(state: str) -> bool:
     """Whether Slurm has such a state, final or not."""
-    word = state.split(" ", 1)[0].rstrip("+")
+    word = _word(state)
     return word in _OUTCOMES or word in _UNFINISHED
+
+
+def is_resized(state: str) -> bool:
+    """Whether it is that of a job's record from before its size was changed: it ends there, and another goes on."""
+    return _word(state) == "RESIZING"
+
+
+def _word(state: str) -> str:
+    return state.split(" ", 1)[0].rstrip("+")
 
 
 def state_of_number(number: int) -> str | None:
@@ -74,5 +89,4 @@ def outcome_of(state: str) -> Outcome:
 
     `CANCELLED by 1000` counts as CANCELLED; a `+` that sacct prints for a cut column is dropped.
     """
-    word = state.split(" ", 1)[0].rstrip("+")
-    return _OUTCOMES.get(word, "unfinished")
+    return _OUTCOMES.get(_word(state), "unfinished")

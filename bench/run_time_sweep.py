@@ -13,7 +13,7 @@ import numpy
 from bench.run_time_traces import TracedType
 from models.demand.adaptive_scaling import Scaled, Scaling
 from models.demand.resources import CORES, MEM_MIB
-from models.demand.run_time import Judged
+from models.demand.run_time import Judged, NotLearned
 from models.demand.strategy import TypeModel, scale_amounts
 
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -23,11 +23,11 @@ USUAL = Scaling()
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """A traced type, how well its run times are told, and the model of its earlier jobs."""
+    """A traced type, how well its run times are told, and the model of its earlier jobs, or why they would not do."""
 
     traced: TracedType
     judged: Judged
-    model: TypeModel
+    model: TypeModel | NotLearned
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,13 +106,14 @@ def _type_jobs(one: Learned, setting: Setting) -> numpy.ndarray[tuple[int, int],
 
 def _scaled(one: Learned, cores: float, mem_mib: float, setting: Setting) -> tuple[float, float, float]:
     """Return the cores and MiB that are left of a request, and the predicted change of its run time as a share."""
-    asked = {
-        name: amount for name, amount in ((CORES, cores), (MEM_MIB, mem_mib)) if name in one.model.resources
-    }
-    if not one.judged.tells or not asked:
+    model = one.model
+    if isinstance(model, NotLearned):
         return cores, mem_mib, 0.0
-    floor = one.model.floors() if setting.floor else {}
-    scaled: Scaled = scale_amounts(one.model, asked, setting.scaling, floor)
-    left = dict(zip(one.model.resources, scaled.values, strict=True))
+    asked = {name: amount for name, amount in ((CORES, cores), (MEM_MIB, mem_mib)) if name in model.resources}
+    if not asked:
+        return cores, mem_mib, 0.0
+    floor = model.floors() if setting.floor else {}
+    scaled: Scaled = scale_amounts(model, asked, setting.scaling, floor)
+    left = dict(zip(model.resources, scaled.values, strict=True))
     change = scaled.predicted_s / scaled.original_s - 1
     return left.get(CORES, cores), left.get(MEM_MIB, mem_mib), change

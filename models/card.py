@@ -13,7 +13,7 @@ import msgspec
 from models.artefact import CARD_JSON, CARD_MD
 from models.demand.quantile import SEED
 from models.demand.training import Trained, libraries
-from models.drift import FeatureDrift
+from models.drift import FeatureDrift, WeekCalibration
 from models.evaluate import DIMENSIONS
 from models.evidence import Learned
 from models.health import GrowthHealth, drift_of, health_of
@@ -91,8 +91,8 @@ def _promotion(verdict: Verdict | None) -> Iterable[str]:
         yield "The gate was not asked."
         return
     word = "Passed" if verdict.passed else "Refused"
-    since = f"submitted from {_day(verdict.split_s)}" if verdict.judged else "none of them new"
-    yield f"{word} against the {verdict.opponent}, on {verdict.judged} jobs, {since}."
+    since = f", submitted from {_day(verdict.split_s)}" if verdict.judged else ""
+    yield f"{word} against the {verdict.opponent}, on {verdict.judged} jobs{since}."
     yield "\n".join(f"- {reason}" for reason in verdict.reasons)
     if verdict.comparisons:
         yield _table(
@@ -121,24 +121,16 @@ def _growth(health: GrowthHealth) -> str:
     parts = [
         f"### {health.dimension}",
         f"Fitted to {health.rows} jobs, calibrated on {health.calibrated_on} later ones{apart}.",
+        "Jobs weigh by whose they are, in all of this: so many equal ones say as much.",
         "Calibration, on the earlier half of those and counted on the later:",
         _table(
-            ("may exceed", "exceeded", "jobs"),
+            ("may exceed", "exceeded", "equal jobs"),
             [(f"{one.nominal:.1%}", f"{one.observed:.1%}", one.jobs) for one in health.calibration],
         ),
-        "By week:",
+        "The latest jobs by week, against a model that was made in the same way from the jobs before them:",
         _table(
-            ("week from", "jobs", "may exceed", "exceeded", "in a word"),
-            [
-                (
-                    _day(week.from_s),
-                    week.jobs,
-                    f"{week.nominal:.1%}",
-                    f"{week.error + week.nominal:.1%}",
-                    week.word,
-                )
-                for week in health.weeks
-            ],
+            ("week from", "jobs", "equal jobs", "may exceed", "exceeded", "in a word"),
+            [_counted(week) for week in health.weeks],
         ),
         "What shuffling a feature adds to the loss (permutation importance):",
         _table(
@@ -150,6 +142,17 @@ def _growth(health: GrowthHealth) -> str:
         ),
     ]
     return "\n\n".join(parts)
+
+
+def _counted(week: WeekCalibration) -> tuple[object, ...]:
+    return (
+        _day(week.from_s),
+        week.jobs if week.rows is None else week.rows,
+        week.jobs,
+        f"{week.nominal:.1%}",
+        f"{week.exceeded / week.jobs:.1%}",
+        week.word,
+    )
 
 
 def _drift(drift: dict[Learned, tuple[FeatureDrift, ...]]) -> str:

@@ -1,8 +1,12 @@
-"""How likely so many failures are by chance alone. Pure."""
+"""How likely it is by chance alone that so many jobs fail, or that one of two predictors errs so much less. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+# What chance brings about less often than this is taken for more than chance.
+RARE = 0.05
 
 
 def at_least(failed: int, jobs: int, share: float) -> float:
@@ -19,6 +23,16 @@ def at_least(failed: int, jobs: int, share: float) -> float:
         for count in range(failed)
     )
     return min(1.0, max(0.0, 1.0 - fewer))
+
+
+def as_far(differences: Sequence[float]) -> float:
+    """Return how likely the sum of paired differences is as far from 0 as it is, were each as likely of either sign.
+
+    Fisher's randomisation test of pairs: with random signs the sum has mean 0, and the sum of squares is its variance.
+    Its distribution is taken for normal, which it nearly is from some ten pairs on.
+    """
+    spread = math.sqrt(math.fsum(difference * difference for difference in differences))
+    return math.erfc(abs(math.fsum(differences)) / spread / math.sqrt(2)) if spread > 0 else 1.0
 
 
 def _log_ways(jobs: int, count: int) -> float:

@@ -2,11 +2,14 @@
 
 The figure for a feature is the population stability index over tenths of the earlier values. So few jobs move it by
 chance alone: what chance gives, (bins - 1)·(1/n + 1/m), stands beside it and is taken off before it is put in words
-(Yurdakul and Naranjo 2020). Calibration is counted by week, on jobs that the model was not fitted to.
+(Yurdakul and Naranjo 2020). Calibration is counted by week, on jobs that neither the trees nor the offset they are
+counted against were made from, and in the weights by which that offset was made. A few jobs place an offset no better
+than a few can: what that alone brings about is no drift.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -15,7 +18,6 @@ import numpy
 from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints
-from models.chance import at_least
 from models.features import OF_AGE
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
@@ -42,13 +44,18 @@ class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """One week of jobs from `from_s` on: how many used more than the model allowed, where `nominal` of them may."""
+    """One week of jobs from `from_s` on: how many used more than the model allowed, where `nominal` of them may.
+
+    `jobs` is how many equal ones say as much as the week's `rows`, which weigh by whose they are; `exceeded` is how
+    many of those. `rows` is None in cards of earlier releases, which counted every row as one.
+    """
 
     from_s: int
     jobs: int
     exceeded: int
     nominal: float
     word: Word
+    rows: int | None = None
 
     @property
     def error(self) -> float:
@@ -124,32 +131,73 @@ def _codes(values: Floats, edges: Floats) -> Ints:
     return numpy.where(numpy.isnan(values), 2 * len(edges) + 1, places)
 
 
-def calibration_by_week(
-    exceeded: NDArray[numpy.bool_], submit_s: Ints, nominal: float
-) -> tuple[WeekCalibration, ...]:
-    """Count by week the jobs that used more than a model allowed, where the share `nominal` may.
+def equal_jobs(weights: Floats) -> float:
+    """Return how many jobs of one weight tell a share as well as jobs of such weights do (Kish 1965); 0 for none."""
+    return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
 
-    They are jobs the model was not fitted to.
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """What jobs are counted against: an offset that the share `nominal` may exceed, made from so many equal jobs."""
+
+    nominal: float
+    made_from: float
+
+
+def calibration_by_week(
+    exceeded: NDArray[numpy.bool_], submit_s: Ints, weights: Floats, allowed: Allowance
+) -> tuple[WeekCalibration, ...]:
+    """Count by week the jobs that used more than an offset allowed: a flag, a time (unix seconds), a weight for each.
+
+    They are jobs that the offset was not made from.
     """
     if not len(submit_s):
         return ()
     first = int(submit_s.min())
     weeks, week = numpy.unique((submit_s - first) // WEEK_S, return_inverse=True)
-    counts = zip(
-        weeks.tolist(),
-        numpy.bincount(week).tolist(),
-        numpy.bincount(week[exceeded], minlength=len(weeks)).tolist(),
-        strict=True,
+    return tuple(
+        _week(first + number * WEEK_S, exceeded[week == place], weights[week == place], allowed)
+        for place, number in enumerate(weeks.tolist())
     )
-    return tuple(_week(first + number * WEEK_S, jobs, failed, nominal) for number, jobs, failed in counts)
 
 
-def _week(from_s: int, jobs: int, exceeded: int, nominal: float) -> WeekCalibration:
-    chance = at_least(exceeded, jobs, nominal)
+def _week(
+    from_s: int, exceeded: NDArray[numpy.bool_], weights: Floats, allowed: Allowance
+) -> WeekCalibration:
+    equal = equal_jobs(weights)
+    jobs, failed = round(equal), round(equal * float(weights[exceeded].sum() / weights.sum()))
+    chance = by_chance(failed, jobs, allowed)
     word: Word = "too few to tell" if jobs < LEAST_ROWS else "stable"
     if chance < SHIFTED_CHANCE:
         word = "drifted" if chance < DRIFTED_CHANCE else "shifted"
-    return WeekCalibration(from_s=from_s, jobs=jobs, exceeded=exceeded, nominal=nominal, word=word)
+    return WeekCalibration(
+        from_s=from_s, jobs=jobs, exceeded=failed, nominal=allowed.nominal, word=word, rows=len(exceeded)
+    )
+
+
+def by_chance(exceeded: int, jobs: int, allowed: Allowance) -> float:
+    """Return how likely it is that `exceeded` or more of `jobs` lie above an offset, where nothing has changed.
+
+    The share that truly lies above what so few jobs gave is not `nominal`: it has a beta distribution around that, and
+    the count of later jobs so a beta-binomial one (Vovk 2012, of conditional validity). A binomial test calls what is
+    the offset's own luck drift, ten times as often as it says. From many jobs both are the same.
+    """
+    if exceeded <= 0:
+        return 1.0
+    above, below = (share * (allowed.made_from + 1) for share in (allowed.nominal, 1 - allowed.nominal))
+    fewer = math.fsum(
+        math.exp(
+            _log_beta(count + above, jobs - count + below)
+            - _log_beta(above, below)
+            - _log_beta(count + 1, jobs - count + 1)
+            - math.log(jobs + 1)
+        )
+        for count in range(exceeded)
+    )
+    return min(1.0, max(0.0, 1.0 - fewer))
+
+
+def _log_beta(first: float, second: float) -> float:
+    return math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second)
 
 
 def alarming(

@@ -3,6 +3,11 @@
 A model is trained on what had ended before the split and sizes what was submitted after it, as it would have in
 production; nothing is split at random, since that lets a job learn from its own future. A failed job counts whole,
 and is run again with what its user asked for.
+
+A peak of memory may be a bound: the job was killed for memory, or Slurm counted only part of it. What would have got no
+more than that would have failed. What would have got more says nothing, and is no job that counts: neither in the share
+that failed nor in what was saved. So two methods may count different jobs, each those of which it is known what became
+of them.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
+from models.evidence import PastJob, shows_need
 from models.families import Family, family_keys
 from models.history import History, past_job, request_of
 
@@ -32,9 +38,11 @@ Strategy = Callable[[Sequence[Attempt]], Sizing]
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """One method on one dimension. Amounts are in `unit`; `failed` counts jobs that got less than they used.
+    """One method on one dimension. Amounts are in `unit`; `failed` counts jobs that got less than they needed.
 
-    `saved` is against the user's request, the second run of failed jobs included; below 0 it cost more.
+    `saved_share` is of `requested`, the second run of failed jobs included; below 0 it cost more. What is saved and who
+    failed is of the same `jobs`, those of which it is known whether the method's grant was enough: by bounds it is for
+    more of them under a method that grants less. Of a job that shows a bound, `used` has the bound.
     """
 
     dimension: str
@@ -75,7 +83,7 @@ def evaluate(
     """
     split_s = _split(attempts, train_share)
     before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.ran]
-    after = [a for a in attempts if a.row.submit_s >= split_s and a.use.outcome in ("completed", "timeout")]
+    after = to_judge([attempt for attempt in attempts if attempt.row.submit_s >= split_s])
     if not before or not after:
         raise ModelError(
             f"{len(attempts)} attempts are too few to split by time ({len(before)} ended before, {len(after)} came "
@@ -136,7 +144,7 @@ class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one job in one dimension under one method; amounts are in the unit of DIMENSIONS.
 
     `family` is the widest that the job belongs to, empty where it has none; `granted` holds the second run of a job
-    that failed.
+    that failed; `used` may be a bound where it did.
     """
 
     family: Family
@@ -149,24 +157,82 @@ class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool
 
 
+def to_judge(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts that may tell what a grant would have done: all that ran to their end, and those killed.
+
+    A run that was killed for memory tells what its job needed at least. It is left out where a later run of that job
+    tells it, too (who is queued again after a kill is one job that failed, not two), and where it had all that its user
+    asked for: such a job fails whatever sizes it.
+    """
+    jobs = [past_job(attempt) for attempt in attempts]
+    last_s: dict[tuple[str, int], int] = {}
+    for attempt, job in zip(attempts, jobs, strict=True):
+        if _memory(job) is not None:
+            last_s[_of(attempt)] = max(attempt.row.start_s, last_s.get(_of(attempt), 0))
+    return [
+        attempt
+        for attempt, job in zip(attempts, jobs, strict=True)
+        if job.complete or (_lacked_memory(job) and attempt.row.start_s == last_s[_of(attempt)])
+    ]
+
+
+def _of(attempt: Attempt) -> tuple[str, int]:
+    return attempt.row.cluster, attempt.row.job_id
+
+
+def _memory(job: PastJob) -> float | None:
+    """Return the peak of a job in MiB, or a bound of its need (`mem_at_least`); None where neither is known."""
+    return job.mem_mib if shows_need(job, "memory") or job.mem_at_least else None
+
+
+def _lacked_memory(job: PastJob) -> bool:
+    """Whether a job is known to have needed at least some memory that is less than was asked for."""
+    bound = job.mem_mib if job.mem_at_least else None
+    return bound is not None and job.asked_mem_mib is not None and bound < job.asked_mem_mib
+
+
+def _used(job: PastJob) -> dict[str, float | None]:
+    """Return what a job used of each of DIMENSIONS; of one that was cut short nothing but a bound of its memory."""
+    return {
+        "memory": _memory(job),
+        "cores": job.cores_per_task if job.complete else None,
+        "gpus": job.gpus if job.complete else None,
+    }
+
+
+def too_little(asked: float, given: float, used: float, *, bounded: bool) -> bool | None:
+    """Whether a job would have failed by a grant; None where its use is a bound below that, which tells nothing.
+
+    All amounts are in one unit. The rule is that of `judged_by` in models/health.py, job by job; but whoever gets all
+    that he asked for does not fail by us, and a figure above the request is a measuring error.
+    """
+    exceeded = used >= given if bounded else used > given
+    return None if bounded and not exceeded else exceeded and given < asked
+
+
 def judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[JudgedJob]:
-    """Return one row for each attempt, method and dimension whose real use is known and that was asked for."""
+    """Return one row for each attempt, method and dimension that was asked for and of which the outcome is known.
+
+    `attempts` are those of `to_judge`. The outcome is known where the use is, or where a bound of it is not below the
+    grant: so a method that grants more than a bound has no row of that job, and neither saves nor fails by it.
+    """
     rows: list[JudgedJob] = []
     for attempt in attempts:
         job, request = past_job(attempt), request_of(attempt)
-        mem_mib = None if job.mem_short else job.mem_mib
-        used: dict[str, float | None] = {"memory": mem_mib, "cores": job.cores_per_task, "gpus": job.gpus}
+        used = _used(job)
         for method, size in methods.items():
             sized = size(request)
             for dimension, amount in used.items():
                 asked, given = _amount(request, dimension), _amount(sized, dimension)
                 if amount is None or asked is None or given is None:
                     continue
+                bounded = dimension == "memory" and job.mem_at_least
+                failed = too_little(asked, given, amount, bounded=bounded)
+                if failed is None:
+                    continue
                 hours = attempt.use.wall_s / SECONDS_AN_HOUR
                 scale = hours / 1024 if dimension == "memory" else hours
                 scale *= request.num_tasks if dimension == "cores" else 1
-                # A label above the request is a measuring error, not a job that nothing could have run.
-                failed = min(amount, asked) > given
                 rows.append(
                     JudgedJob(
                         family=(family_keys(request) or ((),))[-1],

@@ -30,6 +30,8 @@ MOST_LOOKS = 4096
 # million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
 MOST_FAMILIES = 20_000
 NEVER = (0, 0)
+# No user counts for more jobs than this in the mean job that risks are relative to, where that makes it larger.
+MOST_OF_A_USER = 100
 
 
 class Habit(msgspec.Struct, frozen=True):
@@ -40,15 +42,54 @@ class Habit(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What so many jobs held of a dimension in all: what they asked for, times their seconds."""
+    """What so many jobs held of a dimension in all: what they asked for, times their seconds.
+
+    `bounded` is the mean job where nobody counts for more than MOST_OF_A_USER jobs.
+    """
 
     amount: float = 0.0
     jobs: int = 0
+    bounded: float = 0.0
 
     @property
     def mean(self) -> float:
-        """Of one job; 0 where there were none."""
-        return self.amount / self.jobs if self.jobs else 0.0
+        """Of one job; 0 where there were none.
+
+        A family may fail the more, the more its jobs hold beside this. So it is the larger of two: the mean of all
+        jobs, by which all risks together are what the site bears, and the bounded one, which no tiny jobs lower much.
+        """
+        return max(self.amount / self.jobs, self.bounded) if self.jobs else 0.0
+
+
+class HeldByUsers:
+    """What jobs held of a dimension, as they come."""
+
+    def __init__(self) -> None:
+        self._all = Held()
+        self._of: dict[str, Held] = {}
+        self._bounded = Held()
+
+    def add(self, user: str, amount: float, jobs: int = 1) -> None:
+        """Count jobs of a user that held so much in all."""
+        before = self._of.get(user, Held())
+        after = self._of[user] = _more(before, amount, jobs)
+        was, now = _at_most(before), _at_most(after)
+        self._bounded = _more(self._bounded, now.amount - was.amount, now.jobs - was.jobs)
+        self._all = _more(self._all, amount, jobs)
+
+    def held(self) -> Held:
+        """Return what they held until now."""
+        return Held(self._all.amount, self._all.jobs, self._bounded.mean)
+
+
+def _more(held: Held, amount: float, jobs: int) -> Held:
+    return Held(held.amount + amount, held.jobs + jobs)
+
+
+def _at_most(held: Held) -> Held:
+    """Return what a user's jobs count for: at most MOST_OF_A_USER of his mean job."""
+    counted = min(held.jobs, MOST_OF_A_USER)
+    return Held(held.mean * counted, counted)
 
 
 class History:
@@ -67,13 +108,15 @@ class History:
         # Who shares a bound, each the one first that was not seen for longest.
         self._seen: dict[Family, OrderedDict[Family, None]] = {}
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
+        self._users = {dimension: HeldByUsers() for dimension in LEARNED}
 
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family of its request, its user and its limit."""
-        for dimension, held in self.held.items():
+        for dimension, users in self._users.items():
             # What no GPU job held says nothing of the mean GPU job.
             if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
-                self.held[dimension] = Held(held.amount + held_by(job, dimension), held.jobs + 1)
+                users.add(request.user, held_by(job, dimension))
+                self.held[dimension] = users.held()
         for key in (*family_keys(request), *wide_keys(request)):
             self._append(key, (job,))
             self._note(key)

@@ -19,7 +19,7 @@ from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from models.evidence import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.families import GENERIC_NAMES, Family
-from models.history import COMPLETE, Held, History
+from models.history import COMPLETE, Held, HeldByUsers, History
 from models.job_names import normal_name
 
 Flags = NDArray[np.bool_]
@@ -259,8 +259,7 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
     history, by_end = History(recent_jobs), past.by_end()
     for dimension in LEARNED:
         counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
-        held = np.cumsum(_held(past, dimension)[counted])
-        history.held[dimension] = Held(float(held[-1]) if len(held) else 0.0, len(held))
+        history.held[dimension] = _site_held(past.user[counted], _held(past, dimension)[counted])
     jobs: dict[int, PastJob] = {}
     for family, rows in _groups(past, by_end, recent_jobs):
         fresh = [row for row in rows if row not in jobs]
@@ -268,6 +267,16 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
         history.load(family, [jobs[row] for row in rows])
     history.keep_recent()
     return history
+
+
+def _site_held(user: Ints, held: Floats) -> Held:
+    """Return what jobs held in all, whose users are told by a number; summed in the order of a replay."""
+    users = HeldByUsers()
+    jobs, amounts = np.bincount(user), np.bincount(user, weights=held)
+    for number in np.flatnonzero(jobs).tolist():
+        users.add(str(number), float(amounts[number]), int(jobs[number]))
+    total = float(np.cumsum(held)[-1]) if len(held) else 0.0
+    return Held(total, len(held), users.held().bounded)
 
 
 def _held(past: PastColumns, dimension: Learned) -> Floats:

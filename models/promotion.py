@@ -4,6 +4,9 @@ Neither has seen the jobs it is judged on. The current model is judged as it is,
 from; a rehearsal of the new one learns what had ended before the later half of those, and both size that half by the
 site's policy. What is promoted then learns from everything. Before the first model, what users ask for is the
 opponent, on the latest fifth of all jobs. docs/decisions/0023 says why.
+
+A job that was killed for memory with less than its user asked for is judged, too: whoever grants no more than it had
+fails it (models/evaluate.py). Else the jobs that the current model fails would be those that it is not judged on.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
+from accounting.errors import UnreadModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.chance import at_least
@@ -20,9 +24,8 @@ from models.demand.matrix import Flags
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.quantile import Fit, fit_quantile
 from models.demand.training import train_columns
-from models.evaluate import DIMENSIONS, JudgedJob, Sizing, judge
+from models.evaluate import DIMENSIONS, JudgedJob, Sizing, judge, to_judge
 from models.families import Family, describe_family
-from models.history import COMPLETE
 from models.past_columns import PastColumns
 
 # Fewer later jobs cannot tell one model from another: the current one stays until there are more.
@@ -43,7 +46,12 @@ class Champion(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What a method did to jobs in one dimension; amounts in the unit of DIMENSIONS, second runs included."""
+    """What a method did to the jobs of which that is known, in one dimension; amounts in the unit of DIMENSIONS.
+
+    Second runs are included. Jobs that show a bound below what they would have got are left out of all of it: under
+    a method that grants less there may be more `jobs`. The share saved is of what these `requested`, the share failed
+    of those of them that were `resized`.
+    """
 
     jobs: int
     resized: int
@@ -102,21 +110,36 @@ def gate(
     The rehearsal is fitted by the engine that fits the new model.
     """
     part, opponent = slice_of(past, champion), CURRENT if champion else USERS
-    methods: dict[str, Sizing] = {opponent: sizing(champion.predictor) if champion else _as_asked}
-    judged: list[JudgedJob] = []
     jobs = int(part.after.sum())
-    if part.before.any() and jobs and not (champion and jobs < LEAST_JUDGED):
-        trained = train_columns(past.part(part.before), recent_jobs, fit)
-        rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
-        after = [attempt for attempt in later(part.split_s) if attempt.use.outcome in COMPLETE]
-        judged = judge(after, {**methods, NEW: sizing(rehearsal)})
-    return verdict(judged, opponent, settings.most_failures, jobs, part.split_s)
+    if not jobs or (champion and jobs < LEAST_JUDGED):
+        return verdict((), opponent, settings.most_failures, jobs, part.split_s)
+    if not part.before.any():
+        return _undecided(opponent, jobs, part.split_s, _nothing_before(opponent, jobs))
+    trained = train_columns(past.part(part.before), recent_jobs, fit)
+    rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
+    after = to_judge(later(part.split_s))
+    old = sizing(champion.predictor) if champion else _as_asked
+    judged = judge(after, {opponent: old, NEW: sizing(rehearsal)})
+    return verdict(judged, opponent, settings.most_failures, len(after), part.split_s)
+
+
+def refused_unread(error: UnreadModelError) -> Verdict:
+    """Refuse what cannot be judged since the current model could not be read: that says nothing of either."""
+    told = (
+        f"the current model stays, since it could not be read and nothing was judged against it: {error}; "
+        "then run `rightsizer train` again"
+    )
+    return _undecided(CURRENT, 0, 0, told)
 
 
 def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
-    """Return what the gate judges on; empty where nothing is new. Jobs still running at the split are on no side."""
+    """Return what the gate judges on; empty where nothing is new. Jobs still running at the split are on no side.
+
+    Killed jobs are among them where they had less than their users asked for, as in `to_judge`.
+    """
     seen_s = champion.last_end_s if champion else -1
-    shown = past.complete & (past.submit_s > seen_s)
+    killed = past.mem_at_least & (past.mem_mib < past.asked_mem_mib)
+    shown = (past.complete | killed) & (past.submit_s > seen_s)
     submits = np.sort(past.submit_s[shown])
     if not len(submits):
         return Slice(split_s=seen_s + 1, before=np.zeros_like(shown), after=shown)
@@ -132,23 +155,13 @@ def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
 def verdict(
     judged: Sequence[JudgedJob], opponent: str, most_failures: float, jobs: int, split_s: int
 ) -> Verdict:
-    """Compare NEW with `opponent` on judged jobs; where there are too few, a current model stays."""
+    """Compare NEW with `opponent` on judged jobs; where there are too few, a current model stays.
+
+    `jobs` is how many attempts there were to judge, `split_s` since when they were submitted (unix seconds).
+    """
     comparisons = _compared(judged, opponent)
-    first = opponent == USERS
-    if not comparisons or (not first and jobs < LEAST_JUDGED):
-        unknown = jobs >= LEAST_JUDGED and not comparisons
-        reason = f"{jobs} jobs to judge on are too few"
-        if unknown:
-            reason = f"of {jobs} jobs to judge on no use is known (`rightsizer report quality` says why)"
-        told = (
-            f"{reason}; nothing speaks against a first model"
-            if first
-            else f"{reason}, and the current model stays"
-            if unknown
-            else f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of what is newer than it "
-            f"is judged on, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of known use have ended"
-        )
-        return Verdict(passed=first, opponent=opponent, judged=jobs, split_s=split_s, reasons=(told,))
+    if not comparisons or (opponent != USERS and jobs < LEAST_JUDGED):
+        return _undecided(opponent, jobs, split_s, _too_little_known(opponent, jobs))
     against = [
         *(said for one in comparisons for said in _against(one, most_failures, UNLIKELY, EQUAL_SAVED)),
         *_families_against(judged, opponent, most_failures),
@@ -160,6 +173,38 @@ def verdict(
         split_s=split_s,
         reasons=tuple(against) or (f"no worse than {opponent} in anything that was judged",),
         comparisons=comparisons,
+    )
+
+
+def _undecided(opponent: str, jobs: int, split_s: int, reason: str) -> Verdict:
+    """Return that nobody can tell: a first model passes, and a current one stays."""
+    return Verdict(
+        passed=opponent == USERS, opponent=opponent, judged=jobs, split_s=split_s, reasons=(reason,)
+    )
+
+
+def _too_little_known(opponent: str, jobs: int) -> str:
+    unknown = jobs >= LEAST_JUDGED
+    reason = (
+        f"of {jobs} jobs to judge on no use is known (`rightsizer report quality` says why)"
+        if unknown
+        else f"{jobs} jobs to judge on are too few"
+    )
+    if opponent == USERS:
+        return f"{reason}; nothing speaks against a first model"
+    if unknown:
+        return f"{reason}, and the current model stays"
+    return (
+        f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of what is newer than it "
+        f"is judged on, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of known use have ended"
+    )
+
+
+def _nothing_before(opponent: str, jobs: int) -> str:
+    stays = "; nothing speaks against a first model" if opponent == USERS else ", and the current model stays"
+    return (
+        f"no job had ended before the {jobs} to judge on were submitted, so a rehearsal has nothing to learn from"
+        f"{stays}; run `rightsizer train` again when jobs that are submitted from now on have ended"
     )
 
 
@@ -210,7 +255,8 @@ def _compared(judged: Sequence[JudgedJob], opponent: str, least: int = 1) -> tup
         Comparison(dimension=dimension, old=of(dimension, opponent), new=of(dimension, NEW))
         for dimension in DIMENSIONS
     )
-    return tuple(one for one in comparisons if one.new.jobs >= least)
+    # Who has more rows may be the one that fails killed jobs, and the other has few or none.
+    return tuple(one for one in comparisons if max(one.old.jobs, one.new.jobs) >= least)
 
 
 def tally(judged: Iterable[JudgedJob]) -> Tally:

@@ -28,6 +28,8 @@ Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
 HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_length=24)]
 # Absolute, and not / itself.
 RootFolder = Annotated[str, msgspec.Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\0]+)+\Z")]
+# A relative one would be another file for the command line than for slurmctld.
+AbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\0]+\Z")]
 RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
 
 
@@ -53,7 +55,7 @@ class Hook(Section, frozen=True, kw_only=True):
     """What the Lua hook is told (`rightsizer config hook` prints it as the file that Lua reads)."""
 
     deadline_ms: Deadline = 25
-    kill_switch: str = "/var/lib/rightsizer/disabled"
+    kill_switch: AbsolutePath = "/var/lib/rightsizer/disabled"
 
 
 class Client(Section, frozen=True, kw_only=True):
@@ -65,7 +67,7 @@ class Client(Section, frozen=True, kw_only=True):
 
     socket: str = ""
     deadline_ms: Deadline = 25
-    kill_switch: str = "/etc/rightsizer/clients.disabled"
+    kill_switch: AbsolutePath = "/etc/rightsizer/clients.disabled"
     salloc: bool = False
 
 
@@ -116,11 +118,15 @@ class Energy(Section, frozen=True, kw_only=True):
 
 
 class ModelsScaling(Section, frozen=True, kw_only=True):
-    """How adaptive scaling searches: models/demand/adaptive_scaling.py says what the three are."""
+    """How adaptive scaling searches, and the largest error of a model that it asks (models/demand/strategy.py).
+
+    models/demand/adaptive_scaling.py says what the first three are.
+    """
 
     alpha: InnerShare = 0.5
     step: InnerShare = 0.05
     theta: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.1
+    most_error: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.15
 
 
 class Models(Section, frozen=True, kw_only=True):
@@ -132,7 +138,7 @@ class Models(Section, frozen=True, kw_only=True):
 
     directory: str = "/var/lib/rightsizer/models"
     min_evidence: Count = 1
-    recent_jobs: Count = 100
+    recent_jobs: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
     keep_days: Count = 90
     keep_newest: Count = 5
     scaling: ModelsScaling = ModelsScaling()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from accounting import columns
+from accounting.dumps.clock_changes import Moments
 from accounting.dumps.rows import Rows
 from accounting.states import is_known, state_of_number
 from accounting.units import whole
@@ -74,6 +75,11 @@ class Fields:
         return self._read(
             thing, pa.int64(), lambda text: columns.time_s(text, self._zone), "a time", _NO_TIME
         )
+
+    def times(self, thing: str) -> Moments:
+        """Return unix seconds, and once more with the later moments of local times that come twice."""
+        first_s, text = self.time(thing), self._rows.text(thing)
+        return first_s, first_s if text is None else columns.second_time_s(text, first_s, self._zone)
 
     def duration(self, thing: str) -> pa.Array:
         """Return seconds of clock time."""

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from accounting import columns, frames
+from accounting.dumps.clock_changes import fitting
 from accounting.dumps.fields import Fields, over_distinct
 from accounting.dumps.rows import Rows
+from accounting.frames import by_value
 from accounting.sacct_records import Metering
+from accounting.states import NO_PARTITION, RESIZED, is_resized
 from accounting.tres import name_tres
 
 DAY_S = 86400
@@ -98,10 +101,12 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
     }
     jobs = pa.table([made[field.name].cast(field.type) for field in frames.JOBS], frames.JOBS)
     _doubt(rows, jobs, settings.now_s)
+    over = pc.greater(pc.fill_null(jobs["end_s"], 0), 0)
+    rows.mark(rows.is_job & np.asarray(over) & by_value(jobs["state"], is_resized).astype(bool), RESIZED)
     if fields.has("partition"):
         ended = pc.not_equal(columns.outcomes(jobs["state"]), "unfinished")
         blank = pc.and_(ended, pc.equal(jobs["partition"], ""))
-        rows.mark(rows.is_job & np.asarray(blank), "no partition: its record had not been written whole")
+        rows.mark(rows.is_job & np.asarray(blank), NO_PARTITION)
     return jobs
 
 
@@ -131,8 +136,8 @@ def unnamed_tres(rows: Rows, settings: DumpSettings) -> set[int]:
 
 
 def _times(rows: Rows, fields: Fields, req_cpus: pa.Array, alloc_cpus: pa.Array, limit_s: pa.Array) -> Times:
-    submit_s, start_s, end_s = (fields.time(thing) for thing in ("submit", "start", "end"))
-    elapsed_s = pc.coalesce(fields.number("elapsed_raw"), _whole_s(fields.duration("elapsed")))
+    submit_s, elapsed_s = fields.time("submit"), told_elapsed_s(fields)
+    start_s, end_s = fitting(submit_s, fields.times("start"), fields.times("end"), elapsed_s)
     if fields.has("start", "end"):
         never = pc.equal(pc.fill_null(start_s, 0), 0)
         elapsed_s = pc.coalesce(elapsed_s, pc.if_else(never, 0, pc.subtract(end_s, start_s)))
@@ -147,6 +152,11 @@ def _times(rows: Rows, fields: Fields, req_cpus: pa.Array, alloc_cpus: pa.Array,
         start_or_wait_s = pc.if_else(pc.greater(pc.fill_null(start_s, 0), 0), start_s, begun_s)
         end_s = pc.add(start_or_wait_s, elapsed_s)
     return Times(submit_s, pc.fill_null(start_s, 0), end_s, elapsed_s)
+
+
+def told_elapsed_s(fields: Fields) -> pa.Array:
+    """Return elapsed times as they stand there; null where none does."""
+    return pc.coalesce(fields.number("elapsed_raw"), _whole_s(fields.duration("elapsed")))
 
 
 def _by_cpu_time(

@@ -66,6 +66,10 @@ def _blocks(chunks: Iterator[bytes], file: Path) -> Iterator[Block]:
             break
         start = b"\xef\xbb\xbf" if number == 1 and not rest else b""
         whole, end, rest = (rest + chunk.removeprefix(start)).rpartition(b"\n")
+        if number == 1 and not end and b"\r" in rest[:-1]:
+            raise DumpError(
+                f"{file} has carriage returns for line ends: turn them into newlines first, as tr '\\r' '\\n' does"
+            )
         if end:
             lines = _decoded(whole)
             yield Block(number, lines)

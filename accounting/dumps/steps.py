@@ -7,8 +7,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from accounting import columns, frames
+from accounting.dumps.clock_changes import fitting
 from accounting.dumps.fields import Fields
-from accounting.dumps.jobs import MOST_NODE_CPUS, MOST_NODE_MEM_MIB, MOST_NODES, DumpSettings, believable_j
+from accounting.dumps.jobs import (
+    MOST_NODE_CPUS,
+    MOST_NODE_MEM_MIB,
+    MOST_NODES,
+    DumpSettings,
+    believable_j,
+    told_elapsed_s,
+)
 from accounting.dumps.rows import Rows
 
 _MEASURED = ("mem_max_task_mib", "mem_total_mib", "gpu_mem_mib")
@@ -24,12 +32,14 @@ def read_steps(rows: Rows, settings: DumpSettings, elapsed_s: pa.Array) -> pa.Ta
         columns.usage(fields.resources(thing)) for thing in ("in_max", "in_tot", "out_tot")
     )
     nodes = pc.fill_null(fields.number("nodes"), 1)
+    untold = pa.nulls(len(rows.lines), pa.int64())
+    start_s, end_s = fitting(untold, fields.times("start"), fields.times("end"), told_elapsed_s(fields))
     made = {
         "job": pa.array(rows.group),
         "step_id": pa.nulls(len(rows.lines), pa.string()) if rows.ids is None else rows.ids.step_id,
         "state": fields.words("state"),
-        "start_s": pc.fill_null(fields.time("start"), 0),
-        "end_s": pc.fill_null(fields.time("end"), 0),
+        "start_s": pc.fill_null(start_s, 0),
+        "end_s": pc.fill_null(end_s, 0),
         "tasks": pc.fill_null(fields.number("tasks"), 1),
         "nodes": nodes,
         "mem_max_task_mib": fields.memory("max_rss", "B"),

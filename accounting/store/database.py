@@ -144,12 +144,22 @@ def check_url(url: str) -> None:
 
 def _parsed(url: str) -> URL:
     try:
-        return _with_driver(make_url(url))
+        parsed = _with_driver(make_url(url))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise _unusable(url, error) from None
+    if parsed.get_backend_name() == "sqlite" and _is_in_memory(parsed):
+        raise _unusable(url, "it names no file, and SQLite would forget all as the command ends")
+    return parsed
 
 
-def _unusable(url: str, error: Exception) -> StoreError:
+def _is_in_memory(url: URL) -> bool:
+    """Whether SQLite keeps a database in memory, or in a file that it deletes: that of no name."""
+    name = url.database or ""
+    in_uri = name.startswith("file:") and (":memory:" in name or url.query.get("mode") == "memory")
+    return name in ("", ":memory:") or in_uri
+
+
+def _unusable(url: str, error: object) -> StoreError:
     return StoreError(
         f"store.url {shown(url)!r} is not usable: {error}; write for example sqlite:////var/lib/rightsizer/store.db"
     )

@@ -24,9 +24,10 @@ class QuarantineGroup(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_s: int
 
 
-def line_digest(line: str) -> str:
-    """Return what a line is known by."""
-    return hashlib.sha256(line.encode(errors="replace")).hexdigest()
+def digest_of(item: Quarantined) -> str:
+    """Return what an entry is known by: its line and, where that was told, the path of its file."""
+    known_by = f"{item.path}\0{item.line}" if item.path else item.line
+    return hashlib.sha256(known_by.encode(errors="replace")).hexdigest()
 
 
 def list_quarantine(connection: Connection) -> list[QuarantineGroup]:
@@ -44,7 +45,7 @@ def list_quarantine(connection: Connection) -> list[QuarantineGroup]:
 
 
 def take_quarantined(connection: Connection, source: str | None = None) -> Iterator[tuple[str, Quarantined]]:
-    """Yield (digest, what was kept) of one source, or of all, in bounded memory; nothing is removed.
+    """Yield (digest, what was kept, but for its path) of one source, or of all, in bounded memory; nothing is removed.
 
     Whoever understands a line this time forgets it, by its digest, in the transaction that writes what it said.
     """
@@ -74,3 +75,12 @@ def digests_of(connection: Connection, source: str) -> set[str]:
     """Return what the lines of one source are known by."""
     columns = quarantine.c
     return set(connection.scalars(select(columns.digest).where(columns.source == source)))
+
+
+def digests_of_file(connection: Connection, source: str, path: str) -> set[str]:
+    """Return what the entries of a file are known by; entries of its name that name no path may be its own."""
+    return {
+        digest
+        for digest, item in take_quarantined(connection, source)
+        if digest in (digest_of(item), digest_of(msgspec.structs.replace(item, path=path)))
+    }

@@ -23,6 +23,8 @@ def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
             place[row["cluster"], row["job_id"], row["submit_s"], row["start_s"]] = len(jobs)
             clusters.add(row["cluster"])
             jobs.append({**row, "tasks": row["num_tasks"], "digest": row["record_digest"]})
+        if not clusters:
+            continue
         # The key of steps begins with the cluster: without it all of them would be read.
         of_jobs = select(steps).where(steps.c.cluster.in_(clusters), steps.c.job_id.in_(chunk))
         for row in connection.execute(of_jobs).mappings():

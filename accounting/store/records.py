@@ -20,7 +20,7 @@ from accounting.store import counts, schema
 from accounting.store.batches import arrow_schema, read_batches
 from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
-from accounting.store.quarantine import line_digest
+from accounting.store.quarantine import digest_of
 from accounting.store.schema import portions
 from accounting.token import tells_of
 
@@ -93,7 +93,7 @@ def write_refusals(connection: Connection, refusals: Sequence[Refusal]) -> Count
 
 def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:
     """Keep lines that were not taken, each once, with the time it was first seen."""
-    rows = {line_digest(item.line): item for item in lines}
+    rows = {digest_of(item): item for item in lines}
     known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
     fresh = (
         {"digest": digest, "seen_s": seen_s, "source": item.source, "reason": item.reason, "line": item.line}

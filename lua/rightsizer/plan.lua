@@ -190,20 +190,21 @@ function plan.refusal(fields, ask, decision, reason)
    return list
 end
 
---- Whether the partitions let the CPUs that remain have the memory that remains.
-local function fits_partitions(partitions, ask, grant)
+--- Whether the partitions let the CPUs that remain have the memory that remains. The job's own list of them
+-- is whole; that of `ask` is cut to what goes over the wire.
+local function fits_partitions(partitions, fields, ask, grant)
    local memory_mib = grant.mem_per_node_mib or ask.mem_per_node_mib
    if not grant.cpus_per_task or grant.cpus_per_task == ask.cpus_per_task or not memory_mib then
       return true
    end
    local cpus_per_node = grant.cpus_per_task * (ask.ntasks_per_node or 1)
-   return limits.allow(partitions, ask.partition, memory_mib, cpus_per_node)
+   return limits.allow(partitions, fields.partition or ask.partition, memory_mib, cpus_per_node)
 end
 
 --- The writes for a checked decision, each with the value to put back; nil and a reason when the job's
 -- fields do not fit together as the decision assumes. `partitions` are Slurm's, by name.
 function plan.writes(fields, ask, decision, partitions)
-   if not fits_partitions(partitions, ask, decision.grant) then
+   if not fits_partitions(partitions, fields, ask, decision.grant) then
       return nil, "memory_per_cpu_limit"
    end
    local list = {}

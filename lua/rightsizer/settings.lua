@@ -27,19 +27,31 @@ function settings.checked(site)
    }
 end
 
+--- What loading or running a site file said of a mistake in it; nil where there is no such file.
+local function mistake(problem, failure)
+   if problem and not problem:find("^cannot open") then
+      return problem
+   end
+   local is_absent = failure:find("^module '")
+   return failure:match("^error loading module.-:%s*(.*)$") or not is_absent and failure or nil
+end
+
 --- The settings in `rightsizer_site.lua` (or another `name`) of `folder`, else of package.path; nil and a
 -- message without any.
 function settings.load(folder, name)
    name = name or settings.FILE
-   local chunk = folder and loadfile(folder .. "/" .. name .. ".lua")
-   local loaded, site
+   local chunk, problem, loaded, site
+   if folder then
+      chunk, problem = loadfile(folder .. "/" .. name .. ".lua")
+   end
    if chunk then
       loaded, site = pcall(chunk)
    else
       loaded, site = pcall(require, name)
    end
    if not loaded then
-      return nil, "no readable " .. name .. ".lua"
+      local why = mistake(problem, tostring(site))
+      return nil, why and name .. ".lua has a mistake: " .. why or "no readable " .. name .. ".lua"
    end
    return settings.checked(site)
 end

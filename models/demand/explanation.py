@@ -1,7 +1,7 @@
 """What a prediction rests on, as values: the chain's steps, the growth model's grounds, past jobs. Pure.
 
-It asks the very estimators that predict (chain.py), so that its last step is the prediction. Nothing of another user
-enters: families are one user's, and the habit of an account or a partition is told only where many share it.
+It asks the very estimators that predict (chain.py), so that its last step is the prediction. No job of another user is
+shown: families are one user's. What all users share is the growth model and the site's mean job.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from models.features import FEATURES, features
 TOLD_FEATURES = 5
 TOLD_JOBS = 3
 
-StepName = Literal["highest", "streak", "spread", "growth", "threads", "margin", "whole", "slowdown", "busy"]
-# Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled.
-Silence = Literal["", "no model", "not calibrated", "not settled"]
+StepName = Literal[
+    "highest", "streak", "spread", "growth", "threads", "margin", "whole", "too few", "slowdown", "busy"
+]
+# Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled, its
+# user is unlike those that it learned from.
+Silence = Literal["", "no model", "not calibrated", "not settled", "apart"]
 # From the values of FEATURES to what each adds to the logarithm of growth, with the base after the last.
 Contributions = Callable[[Sequence[float]], tuple[float, ...]]
 
@@ -33,8 +36,9 @@ Contributions = Callable[[Sequence[float]], tuple[float, ...]]
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
-    Of streak and spread the lower counts; growth, threads and whole are there where they lower the bound, slowdown
-    where the site bears that less is granted. `upper` is None where there is no bound: nothing was asked for.
+    Of streak and spread the lower counts; growth, threads and whole are there where they lower the bound, `too few`
+    where it is raised since a job ran out of time with fewer, slowdown where the site bears that less is granted.
+    `upper` is None where there is no bound: nothing was asked for.
     """
 
     name: StepName
@@ -119,7 +123,7 @@ def explain_dimension(
     )
     if past is None:
         return None
-    silence = silence_of(growth, past)
+    silence = silence_of(growth, past, sight.request.user)
     grounds = None
     if growth is not None and not silence and contributions is not None:
         row = features(sight.request, sight.evidence, sight.user_habit, dimension)
@@ -161,8 +165,9 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     if told["threads"] < told["growth"]:
         steps.append(Step(name="threads", upper=told["threads"], counts=True))
     steps.append(Step(name="margin", upper=told["margin"], counts=True))
-    if told["whole"] < told["margin"]:
-        steps.append(Step(name="whole", upper=told["whole"], counts=True))
+    if told["whole"] != told["margin"]:
+        name: StepName = "whole" if told["whole"] < told["margin"] else "too few"
+        steps.append(Step(name=name, upper=told["whole"], counts=True))
     if dimension == "cores":
         fewest = predictor.fewest_cpus(sight, stages["whole"](sight))
         if fewest is not None and fewest < told["whole"]:
@@ -170,12 +175,14 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     return tuple(steps)
 
 
-def silence_of(growth: Growth | None, past: PastUse) -> Silence:
-    """Return why the growth model is not asked; '' where it is."""
+def silence_of(growth: Growth | None, past: PastUse, user: str) -> Silence:
+    """Return why the growth model is not asked about a user's job; '' where it is."""
     if growth is None:
         return "no model"
     if growth.offset is None:
         return "not calibrated"
+    if user in growth.apart:
+        return "apart"
     return "" if is_settled(past) else "not settled"
 
 

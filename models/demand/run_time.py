@@ -14,6 +14,7 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
+from models.chance import RARE, as_far
 from models.demand.boosted import boosted_ways
 from models.demand.forest import forest_on_law_ways, forest_ways
 from models.demand.importance import (
@@ -80,7 +81,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """How well the run times of a type are told: learned from the earlier jobs, judged on the later ones.
 
     `model` is XGBoost's of the earlier jobs; `predicted_s` is what each method says of the later jobs, in their order;
-    `median` is the error of saying the earlier ones' median run time for every job.
+    `median` is the error of saying the earlier ones' median run time for every job, `median_by_chance` how likely
+    XGBoost's error would be as far from it, were neither better (0..1).
     """
 
     learned_from: int
@@ -89,12 +91,13 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     predicted_s: Mapping[Method, Floats]
     errors: Mapping[Method, Error]
     median: Error
+    median_by_chance: float
     importances: tuple[Importance, ...]
 
     @property
     def tells(self) -> bool:
-        """Whether the resources tell more than the median alone."""
-        return self.errors[XGBOOST].wmape < self.median.wmape
+        """Whether the resources tell more than the median alone, by more than chance."""
+        return self.errors[XGBOOST].wmape < self.median.wmape and self.median_by_chance <= RARE
 
 
 def check(jobs: Jobs) -> None:
@@ -168,15 +171,22 @@ def judge(
         predicted_s[method] = model.predict(asked_columns(later, model))
         if method == XGBOOST:
             boosted = model
+    median_s = numpy.full(len(later.run_s), float(numpy.median(earlier.run_s)))
     return Judged(
         learned_from=split,
         judged=len(later.run_s),
         model=boosted,
         predicted_s=predicted_s,
         errors={method: _error(said_s, later.run_s) for method, said_s in predicted_s.items()},
-        median=_error(numpy.full(len(later.run_s), float(numpy.median(earlier.run_s))), later.run_s),
+        median=_error(median_s, later.run_s),
+        median_by_chance=nearer_by_chance(predicted_s[XGBOOST], median_s, later.run_s),
         importances=importances_of(boosted, earlier, later, seed),
     )
+
+
+def nearer_by_chance(said_s: Floats, others_s: Floats, run_s: Floats) -> float:
+    """Return how likely two predictors' errors on the same jobs differ so much where neither is better (0..1)."""
+    return as_far((numpy.abs(others_s - run_s) - numpy.abs(said_s - run_s)).tolist())
 
 
 def importances_of(model: Model, earlier: Jobs, later: Jobs, seed: int) -> tuple[Importance, ...]:

@@ -2,9 +2,10 @@
 
 The models are of what jobs used, so a request beyond all that was ever used is read as the most that was: what nobody
 used changes no run time. What the models cannot tell stays as asked: jobs of a type that was not learned, and
-resources that were not measured or never varied. Two bounds are not the paper's. Nothing is cut below the least that
-any job of the type used: of less the model knows nothing. Memory is not cut below the most: a job without the memory it
-needs is not slower, it is dead, and no such job is among those that the model learned from.
+resources that were not measured or never varied. Three bounds are not the paper's. A model that told the run times of
+later jobs badly is not asked: who errs by half cannot say that a run time changes by less than a tenth. Nothing is cut
+below the least that any job of the type used: of less the model knows nothing. Memory is not cut below the most: a job
+without the memory it needs is not slower, it is dead, and no such job is among those that the model learned from.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from models.demand.run_time import XGBOOST, Jobs, Judged, Model, NotLearned, ask
 
 # In which units a resource is handed out; 0 is any amount.
 WHOLE = {CORES: 1.0, GPU_PCT: PCT_A_GPU}
+
+# The largest error, as WMAPE on later jobs, at which a model is asked: the largest that the paper shows.
+MOST_ERROR = 0.15
 
 RequestType = Callable[[JobRequest], str | None]
 
@@ -50,32 +54,52 @@ class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learn_types(
-    attempts: Sequence[Attempt], type_of: TypeOf, told: Callable[[float], None] = lambda _: None
+    attempts: Sequence[Attempt],
+    type_of: TypeOf,
+    most_error: float = MOST_ERROR,
+    told: Callable[[float], None] = lambda _: None,
 ) -> dict[str, TypeModel]:
     """Return a model for each type of job whose run time its resources tell; types without one stay as asked.
 
-    `told` hears of the share (0..1) that is done.
+    `most_error` is the largest WMAPE on later jobs that will do; `told` hears of the share (0..1) that is done.
     """
     types = jobs_by_type(attempts, type_of)
     found: dict[str, TypeModel | NotLearned] = {}
     for name, jobs in types.items():
-        found[name] = type_model(jobs)
+        found[name] = type_model(jobs, most_error)
         told(len(found) / len(types))
     return {name: model for name, model in found.items() if isinstance(model, TypeModel)}
 
 
-def type_model(jobs: Jobs) -> TypeModel | NotLearned:
-    """Learn from all jobs of a type; the important resources are found on the later ones, with the earlier's model."""
+def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLearned:
+    """Learn from all jobs of a type; the important resources are found on the later ones, with the earlier's model.
+
+    What that model did not know, such as what is metered since lately, counts as important: nobody has judged it.
+    """
     judged = judge(jobs, (XGBOOST,))
     if not isinstance(judged, Judged):
         return judged
-    if not judged.tells:
-        return NotLearned("the median run time tells more than its resources")
+    doubt = doubt_of(judged, most_error)
+    if doubt:
+        return NotLearned(doubt)
     model = learn(jobs)
-    return model if isinstance(model, NotLearned) else asking(model, jobs, important(judged.importances))
+    if isinstance(model, NotLearned):
+        return model
+    unjudged = frozenset(model.resources) - frozenset(judged.model.resources)
+    return _asking(model, jobs, important(judged.importances) | unjudged)
 
 
-def asking(model: Model, jobs: Jobs, important: frozenset[str]) -> TypeModel:
+def doubt_of(judged: Judged, most_error: float) -> str:
+    """Return why requests are not scaled by what was learned of a type; '' where they are."""
+    if not judged.tells:
+        return "the resources tell no more than the median run time, but for chance"
+    wmape = judged.errors[XGBOOST].wmape
+    if wmape > most_error:
+        return f"a WMAPE of {wmape:.2f}, above the {most_error:g} of models.scaling.most_error"
+    return ""
+
+
+def _asking(model: Model, jobs: Jobs, important: frozenset[str]) -> TypeModel:
     """Return a model with what the jobs it was learned from used."""
     amounts = asked_columns(jobs, model)
     return TypeModel(

@@ -21,6 +21,7 @@ import numpy as np
 import xgboost
 
 from accounting.errors import ModelError
+from accounting.frames import Floats
 from accounting.records import Attempt
 from models import registry
 from models.artefact import (
@@ -125,7 +126,7 @@ def fit_growth(matrix: Matrix, fit: Fit = fit_quantile) -> Fitted:
     apart = {matrix.names[user] for user in users_apart(matrix.users, matrix.targets, MIN_ROWS)}
     matrix = matrix.without(apart)
     rows = fitted_rows(matrix)
-    weights = row_weights(matrix.users) if len(matrix.users) else np.ones(len(matrix))
+    weights = weights_of(matrix)
     booster = fit(matrix.part(slice(rows)), weights[:rows])
     later, calibrating = matrix.part(slice(rows, None)), weights[rows:]
     later, calibrating = later.part(later.settled), calibrating[later.settled]
@@ -137,6 +138,11 @@ def fit_growth(matrix: Matrix, fit: Fit = fit_quantile) -> Fitted:
         apart=tuple(sorted(apart)),
     )
     return Fitted(booster, known)
+
+
+def weights_of(matrix: Matrix) -> Floats:
+    """Return how much each row weighs by whose it is; all the same where that is not known."""
+    return row_weights(matrix.users) if len(matrix.users) else np.ones(len(matrix))
 
 
 def fitted_rows(matrix: Matrix) -> int:

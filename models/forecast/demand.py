@@ -54,7 +54,7 @@ class _Spans:
 def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: int) -> Demand:
     """Return the demand of attempts with COLUMNS, by group the largest first; the rest together as «(others)».
 
-    SeriesError where there is none.
+    SeriesError where there is none, or of no whole step.
     """
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
@@ -66,6 +66,11 @@ def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: 
         )
     first = -(-int(spans.end_s.min()) // step_s)
     last = int(spans.end_s.max()) // step_s
+    if last <= first:
+        raise SeriesError(
+            f"no whole step of {step_s} s lies between the first end of an attempt and the last ({len(spans.end_s)} "
+            "attempts); give more of the past (`rightsizer ingest`), or ask for a shorter --step"
+        )
     left_out = _unknown_steps(spans, step_s, last - first)
     edges = np.arange(first, last - left_out + 1) * step_s
     held = np.column_stack([_means(spans, spans.group == group, edges) for group in range(len(spans.names))])

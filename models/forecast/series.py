@@ -18,6 +18,8 @@ from accounting.errors import SeriesError
 from models.forecast.panel import Floats, Ints, Panel
 
 MOST_GAP = 3
+# The year 3000: no time of any demand is as late, but milliseconds since 1970 are.
+LATEST_S = 32_503_680_000
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,26 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
 
 
 def _time_s(text: str, line: int) -> int:
+    """Return a time in unix seconds; SeriesError where it is none, or so far off that it must be something else."""
     try:
-        if text.strip().lstrip("-").isdigit():
-            return int(text)
-        time = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        time_s = _unix_s(text.strip())
     except ValueError:
         raise SeriesError(
             f"line {line} of the CSV: {text!r} is no time; write 2026-01-31T13:00:00Z"
         ) from None
+    if abs(time_s) > LATEST_S:
+        raise SeriesError(
+            f"line {line} of the CSV: {text} is no time in unix seconds; divide milliseconds by 1000, or write "
+            "2026-01-31T13:00:00Z"
+        )
+    return time_s
+
+
+def _unix_s(text: str) -> int:
+    """Return unix seconds or a time of ISO 8601 in unix seconds; ValueError where it is neither."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return int((time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from slurm_plugin.policy.braked import ALL, Brake
 
 
@@ -13,7 +15,11 @@ def words_of(brake: Brake) -> str:
 
 
 def release_of(brake: Brake) -> str:
-    """Return the command that lets go of a brake."""
+    """Return the command that lets go of a brake, as a shell takes it: a job's name is its user's to choose."""
     if brake.level == "family":
-        return f"rightsizer enable --family '{brake.user}:{brake.name}'"
-    return "rightsizer enable --all" if brake == ALL else f"rightsizer enable --partition '{brake.name}'"
+        return f"rightsizer enable --family {shlex.quote(f'{brake.user}:{brake.name}')}"
+    return (
+        "rightsizer enable --all"
+        if brake == ALL
+        else f"rightsizer enable --partition {shlex.quote(brake.name)}"
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accounting.errors import StoreError
 from slurm_plugin.cli.output import (
     EXIT_PROBLEMS,
     config_option,
@@ -72,11 +73,15 @@ def audit(only_journal: bool, last_s: int, config_file: str | None, output_forma
 def read_all(
     config: Config, key: bytes, last_s: int, *, only_journal: bool
 ) -> tuple[list[ChainReport], Compared | None]:
-    """Return what is found in the journal, and of jobs; the latter is None where only the journal is wanted."""
-    from accounting.journal_audit import audit_journal
+    """Return what is found in the journal, and of jobs; the latter is None where only the journal is wanted.
+
+    StoreError where it is wanted alone, and its folder is not there.
+    """
+    from accounting.journal_audit import audit_journal, refuse_closed
 
     folder = Path(config.service.journal)
     if only_journal:
+        refuse_closed(folder)
         return audit_journal(folder, key, None), None
     from accounting.ingest import source_of
     from accounting.job_audit import compare_jobs
@@ -86,6 +91,11 @@ def read_all(
 
     engine, now_s = open_store(store_url(config)), int(time.time())
     try:
+        # A host that ingests alone has no journal, and jobs to compare all the same.
+        try:
+            refuse_closed(folder)
+        except StoreError as error:
+            note(str(error))
         settings = settings_of(config)
         with engine.connect() as connection, progress_bar("comparing jobs") as progress:
             chains = audit_journal(folder, key, connection, settings.pseudonyms, settings.reader)

@@ -32,8 +32,11 @@ def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
     print_rows(
         rows,
         output_format,
-        "PSI of the latest jobs against those before, and the share of each week's jobs beyond what the model allows",
+        "PSI of the latest jobs against those before, and each week's share beyond what a model of earlier jobs allows",
     )
+    untold = [dimension for dimension in features if not weeks.get(dimension)]
+    if untold:
+        note(f"{', '.join(untold)}: too few later jobs to tell of any week whether it is as before")
     alarms = {dimension: alarming(found, weeks.get(dimension, ())) for dimension, found in features.items()}
     for dimension, found in features.items():
         tell_by_age(

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from slurm_plugin.cli.output import note, progress_bar
+from accounting.errors import DumpError
+from slurm_plugin.cli.output import EXIT_PROBLEMS, note, progress_bar
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -23,19 +24,34 @@ if TYPE_CHECKING:
 
 def from_files(
     engine: Engine, settings: IngestSettings, files: Iterable[Path], dumps: DumpSettings
-) -> tuple[IngestReport, bool]:
-    """Read dumps into one report; return whether all were whole and told of a job. What is wrong with each is said."""
+) -> tuple[IngestReport, int]:
+    """Read dumps into one report; return the exit status, too, and say what is wrong with each.
+
+    The status is EXIT_PROBLEMS where one was cut off or told of no job, and DumpError's where one is no dump: that is
+    left out, and the others are read. Raises DumpError where none is a dump.
+    """
     from accounting.dump_ingest import ingest_dump
     from accounting.ingest import IngestReport
 
-    total, all_whole = IngestReport(), True
+    total, all_whole, any_read, refused = IngestReport(), True, False, list[str]()
     for file in files:
-        with progress_bar(f"reading {file.name}") as progress:
-            report = ingest_dump(engine, settings, file, dumps, progress)
+        try:
+            with progress_bar(f"reading {file.name}") as progress:
+                report = ingest_dump(engine, settings, file, dumps, progress)
+        except DumpError as error:
+            refused.append(str(error) if file.name in str(error) else f"{file.name}: {error}")
+            continue
+        any_read = True
         say(file.name, report, dumps.zone)
         total += report.ingested
         all_whole = all_whole and not report.cut_off and not is_lost(report)
-    return total, all_whole
+    for complaint in refused if any_read else refused[:-1]:
+        note(complaint)
+    if refused and not any_read:
+        raise DumpError(refused[-1])
+    if refused:
+        return total, DumpError.exit_code
+    return total, 0 if all_whole else EXIT_PROBLEMS
 
 
 def is_lost(report: DumpReport) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ import msgspec
 from slurm_plugin.cli.dumps import dump_zone, from_files, tres_numbers
 from slurm_plugin.cli.ingest_uses import check_use
 from slurm_plugin.cli.output import (
-    EXIT_PROBLEMS,
     config_option,
     format_option,
     note,
@@ -22,6 +22,7 @@ from slurm_plugin.cli.output import (
     progress_bar,
 )
 from slurm_plugin.cli.quarantine import retry_all, show_quarantine
+from slurm_plugin.cli.report_options import TIME, unix_s
 from slurm_plugin.cli.spans import DAY_S
 from slurm_plugin.config import Config, Service
 from slurm_plugin.config_file import load_config
@@ -36,20 +37,24 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 AS_CONFIGURED = "as configured"
+# Beyond all accounting that there is, and within the times that a machine can tell.
+MOST_DAYS = 36_500
+# Whoever wants to read more rarely than once a day has timers.
+LONGEST_PAUSE_S = DAY_S
 
 
 def _days(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
     """Return how many days are kept; 0 stands for what is configured, None for no pruning."""
     if text is None:
         return None
-    return 0 if text == AS_CONFIGURED else int(click.IntRange(1)(text, _parameter, _context))
+    return 0 if text == AS_CONFIGURED else int(click.IntRange(1, MOST_DAYS)(text, _parameter, _context))
 
 
 @click.command("ingest")
 @config_option
 @click.option(
     "--since",
-    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    type=TIME,
     help="Read from this local time on, instead of where the last run stopped.",
 )
 @click.option(
@@ -88,7 +93,10 @@ def _days(_context: click.Context, _parameter: click.Parameter, text: str | None
     help="Only forget what ended more than so many days ago; without DAYS as store.keep_days says.",
 )
 @click.option(
-    "--watch", "pause_s", type=click.IntRange(1), help="Go on until stopped, with a pause of so many seconds."
+    "--watch",
+    "pause_s",
+    type=click.IntRange(1, LONGEST_PAUSE_S),
+    help="Go on until stopped, with a pause of so many seconds.",
 )
 @format_option
 @click.pass_context
@@ -123,17 +131,21 @@ def ingest(
     from accounting.dumps.jobs import DumpSettings
     from accounting.store.database import open_store
     from slurm_plugin.cli.feeding import tidy_feed
-    from slurm_plugin.cli.ingest_settings import settings_of
+    from slurm_plugin.cli.ingest_settings import doubt, settings_anew, settings_of
     from slurm_plugin.cli.ingest_watch import watch
 
     check_use(context)
     config = load_config(config_file)
     models = Path(config.models.directory)
     now_s = int(time.time())
+    since_s = None if since is None else unix_s(since, "--since")
+    # In lower case, as slurmdbd has it: else a job from a dump and the same job from sacct are two.
     dumps = (
-        DumpSettings(now_s=now_s, zone=dump_zone(zone), cluster=cluster, gpu_tres=gpu_tres) if files else None
+        DumpSettings(now_s=now_s, zone=dump_zone(zone), cluster=cluster.lower(), gpu_tres=gpu_tres)
+        if files
+        else None
     )
-    all_whole = True
+    status = 0
     engine = open_store(store_url(config), create=not quarantined, tell=_coming_forward)
     try:
         if quarantined:
@@ -143,20 +155,23 @@ def ingest(
         else:
             settings = settings_of(config, key_file)
             if pause_s is not None:
-                watch(engine, settings, pause_s, models)
+                watch(engine, settings, partial(settings_anew, config), pause_s, models)
                 return
             if dumps is not None:
-                report, all_whole = from_files(engine, settings, files, dumps)
+                report, status = from_files(engine, settings, files, dumps)
             elif again:
                 report = retry_all(engine, settings, now_s)
             else:
-                report = from_slurm(engine, settings, now_s, since)
+                report = from_slurm(engine, settings, now_s, since_s)
+            # A dump does not tell who measured its jobs: whoever measures here does not matter.
+            if dumps is None and (unsure := doubt(settings)):
+                note(unsure)
             tidy_feed(models)
             show_report(engine, report, output_format, with_quality=with_report)
     finally:
         engine.dispose()
-    if not all_whole:
-        sys.exit(EXIT_PROBLEMS)
+    if status:
+        sys.exit(status)
 
 
 def _coming_forward(before: str, after: str) -> None:
@@ -166,13 +181,14 @@ def _coming_forward(before: str, after: str) -> None:
     )
 
 
-def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since: datetime | None) -> IngestReport:
+def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since_s: int | None) -> IngestReport:
     """Read what is new."""
     from accounting.ingest import ingest as ingest_into
+    from slurm_plugin.cli.ingest_settings import source_for
 
-    since_s = None if since is None else int(since.timestamp())
     with progress_bar("reading sacct") as progress:
-        return ingest_into(engine, settings, now_s, since_s, progress)
+        source = source_for(settings, now_s)
+        return ingest_into(engine, settings, now_s, since_s, progress, source)
 
 
 def show_report(engine: Engine, report: IngestReport, output_format: str, *, with_quality: bool) -> None:
@@ -209,8 +225,10 @@ def forget(engine: Engine, config: Config, now_s: int, keep_days: int, output_fo
     if not keep_days:
         note("nothing is forgotten: store.keep_days is 0; set it, or say --prune DAYS")
         return
-    prune(engine, now_s - keep_days * DAY_S, output_format)
-    remove_journal_files(engine, config.service, now_s - keep_days * DAY_S)
+    # No job ended before 1970; further back a machine cannot tell the day.
+    before_s = max(0, now_s - keep_days * DAY_S)
+    prune(engine, before_s, output_format)
+    remove_journal_files(engine, config.service, before_s)
 
 
 def prune(engine: Engine, before_s: int, output_format: str) -> None:

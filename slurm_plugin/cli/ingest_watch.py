@@ -13,6 +13,7 @@ import msgspec
 
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.feeding import tidy_feed
+from slurm_plugin.cli.ingest_settings import doubt, source_for
 from slurm_plugin.cli.output import note
 from slurm_plugin.freed_memory import give_back_memory
 from slurm_plugin.log_lines import SaidOnce
@@ -27,10 +28,18 @@ if TYPE_CHECKING:
 NARROW_S = 120
 
 
-def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) -> None:
+def watch(
+    engine: Engine,
+    settings: IngestSettings,
+    anew: Callable[[IngestSettings], IngestSettings],
+    pause_s: int,
+    models: Path,
+) -> None:
     """Ingest, pause and ingest again until SIGTERM or SIGINT, which end it after the window that it is in.
 
     A round that fails is said once, and the next one reads what it has left; so does the next run after a stop.
+    Before each wide round but the first `anew` asks what of the settings has changed: Slurm may have been upgraded, or
+    may not have answered before.
     """
     from accounting.store.database import hold_little
     from accounting.windows import Pace
@@ -39,9 +48,13 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    failures, wide_s, pace = SaidOnce(), 0.0, Pace()
+    failures, doubts, wide_s, pace, is_first = SaidOnce(), SaidOnce(), 0.0, Pace(), True
     while not stop.is_set():
         is_wide = time.monotonic() >= wide_s
+        if is_wide:
+            settings = settings if is_first else anew(settings)
+            tell_doubt(settings, doubts)
+        is_first = False
         try:
             report = _round(engine, settings, stop.is_set, pace, is_wide=is_wide)
         except RightsizerError as error:
@@ -58,15 +71,25 @@ def watch(engine: Engine, settings: IngestSettings, pause_s: int, models: Path) 
     note("stopped")
 
 
+def tell_doubt(settings: IngestSettings, doubts: SaidOnce) -> None:
+    """Say that it is not known who measures, if that was not just said, and that it is known again."""
+    said = doubt(settings)
+    if said and doubts.is_new(said):
+        note(said)
+    elif not said and doubts.is_new(""):
+        note("who measures jobs is known now")
+
+
 def _round(
     engine: Engine, settings: IngestSettings, stopped: Callable[[], bool], pace: Pace, *, is_wide: bool
 ) -> IngestReport:
     from accounting.ingest import ingest
 
+    now_s = int(time.time())
     overlap_s = settings.overlap_s if is_wide else min(settings.overlap_s, NARROW_S)
     try:
         narrowed = msgspec.structs.replace(settings, overlap_s=overlap_s)
-        return ingest(engine, narrowed, int(time.time()), stopped=stopped, pace=pace)
+        return ingest(engine, narrowed, now_s, source=source_for(narrowed, now_s), stopped=stopped, pace=pace)
     finally:
         # A connection that is kept grows by what it has read of the store, up to SQLite's cache_size.
         engine.dispose()

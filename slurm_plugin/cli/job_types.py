@@ -31,11 +31,13 @@ def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: 
         scores = score_types(attempts, lambda attempt: attempt_type(rules, attempt), told=progress)
     if not scores:
         raise ModelError("no attempt in the store completed and has a type; run `rightsizer ingest` first")
-    print_rows([run_time_row(score) for score in scores], output_format, "Run time by the resources used")
+    most_error = config.models.scaling.most_error
+    rows = [run_time_row(score, most_error) for score in scores]
+    print_rows(rows, output_format, "Run time by the resources used")
     note(f"learned and judged {len(scores)} types of jobs in {time.monotonic() - begun_s:.0f} s")
 
 
-def run_time_row(score: TypeScore) -> dict[str, object]:
+def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:
     """Return the row of one type; its figures are None where nothing was learned."""
     from models.demand.run_time import FOREST, XGBOOST, Judged
     from models.run_times import describe_importances
@@ -52,17 +54,19 @@ def run_time_row(score: TypeScore) -> dict[str, object]:
         "forest MAE (s)": round(peer.mae_s, 3) if peer else None,
         "forest WMAPE": round(peer.wmape, 4) if peer else None,
         "importance (* more than chance)": describe_importances(judged) if judged else None,
-        "note": note_of(score),
+        "note": note_of(score, most_error),
     }
 
 
-def note_of(score: TypeScore) -> str:
-    """Return why a type has no figures, or that they are no better than its median; '' where all is well."""
+def note_of(score: TypeScore, most_error: float) -> str:
+    """Return why a type has no figures, or why no request is scaled by them; '' where all is well."""
     from models.demand.run_time import NotLearned
+    from models.demand.strategy import doubt_of
 
     if isinstance(score.result, NotLearned):
         return f"not enough evidence: {score.result.reason}"
-    return "" if score.result.tells else "no better than the median run time"
+    doubt = doubt_of(score.result, most_error)
+    return f"not scaled by: {doubt}" if doubt else ""
 
 
 def type_rules(config: Config) -> tuple[TypeRule, ...]:
@@ -87,7 +91,8 @@ def adaptive_strategy(config: Config) -> Strategy:
     from models.job_types import job_type
 
     rules = type_rules(config)
-    settings = Scaling(**msgspec.structs.asdict(config.models.scaling))
+    scaling = config.models.scaling
+    settings = Scaling(alpha=scaling.alpha, step=scaling.step, theta=scaling.theta)
 
     def request_type(request: JobRequest) -> str | None:
         return job_type(rules, request.job_name, request.partition, request.account, request.script_signature)
@@ -95,7 +100,9 @@ def adaptive_strategy(config: Config) -> Strategy:
     def strategy(attempts: Sequence[Attempt]) -> Sizing:
         begun_s = time.monotonic()
         with progress_bar("learning run times") as progress:
-            models = learn_types(attempts, lambda attempt: attempt_type(rules, attempt), progress)
+            models = learn_types(
+                attempts, lambda attempt: attempt_type(rules, attempt), scaling.most_error, progress
+            )
         took_s = time.monotonic() - begun_s
         note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs in {took_s:.0f} s")
         return adaptive_sizing(models, request_type, settings)

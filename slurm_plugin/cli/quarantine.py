@@ -63,11 +63,12 @@ def hints(groups: list[QuarantineGroup], output_format: str) -> list[str]:
 
 def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestReport:
     """Try quarantined input once more."""
-    from accounting.ingest import Run, source_of
+    from accounting.ingest import Run
     from accounting.retry import retry
+    from slurm_plugin.cli.ingest_settings import source_for
 
     run = Run(settings, now_s)
-    understood = retry(engine, run, asked_when_needed(lambda: source_of(settings, now_s)))
+    understood = retry(engine, run, asked_when_needed(lambda: source_for(settings, now_s)))
     note(f"{understood} entries of the quarantine were understood this time")
     return run.report
 

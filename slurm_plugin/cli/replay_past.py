@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from accounting.errors import RightsizerError
+from slurm_plugin.cli.report_options import unix_s
 from slurm_plugin.cli.spans import DAY_S
 from slurm_plugin.config import Config
 from slurm_plugin.secret_urls import store_url
@@ -56,24 +57,27 @@ def read_past(config: Config, window: Window) -> Past:
 
 
 def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
-    """Return the cluster that is meant, of those in the store."""
+    """Return the cluster that is meant, of those in the store: by its name, or by what slurmdbd makes of that."""
     if not submitted:
         raise RightsizerError("the store holds no attempts; run `rightsizer ingest` first")
     if wanted is None and len(submitted) > 1:
         raise RightsizerError(
             f"the store has several clusters: {', '.join(submitted)}; name one by --cluster"
         )
-    cluster = wanted or next(iter(submitted))
-    if cluster not in submitted:
-        raise RightsizerError(f"the store has no cluster {cluster}; it has {', '.join(submitted)}")
-    return cluster
+    if not wanted:
+        return next(iter(submitted))
+    # slurmdbd knows clusters in lower case alone; one of a dump is called as its file is.
+    found = next((name for name in (wanted, wanted.lower()) if name in submitted), None)
+    if found is None:
+        raise RightsizerError(f"the store has no cluster {wanted}; it has {', '.join(submitted)}")
+    return found
 
 
 def bounds(window: Window, first_s: int, last_s: int) -> tuple[int, int]:
     """Return the first second of a window and the one after it, given the first and last submission in the store."""
-    until_s = last_s + 1 if window.until is None else int(window.until.timestamp())
+    until_s = last_s + 1 if window.until is None else unix_s(window.until, "--until")
     last_days_s = max(min(first_s, until_s - 1), until_s - LAST_DAYS * DAY_S)
-    since_s = last_days_s if window.since is None else int(window.since.timestamp())
+    since_s = last_days_s if window.since is None else unix_s(window.since, "--since")
     if since_s >= until_s:
         raise RightsizerError(
             f"nothing lies between {datetime.fromtimestamp(since_s).astimezone():%Y-%m-%dT%H:%M:%S} and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timezone
 
 import click
 
@@ -19,6 +19,16 @@ by_option = click.option(
     show_default=True,
     help="Whose rows they are.",
 )
+
+
+def unix_s(time: datetime, option: str) -> int:
+    """Return a local time that an option gave, in unix seconds; a wrong use where a machine cannot tell it so."""
+    try:
+        return int(time.astimezone(timezone.utc).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise click.UsageError(
+            f"{option} {time.date().isoformat()} is no time of any job; give one such as 2026-01-31"
+        ) from None
 
 
 def selection_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -44,13 +54,13 @@ def selection_options(function: Callable[..., None]) -> Callable[..., None]:
         partition: str | None,
         **others: object,
     ) -> None:
-        from accounting.report.selection import Selection
+        from slurm_plugin.cli.report_selection import ChosenAttempts
 
         if since is not None and until is not None and since >= until:
             raise click.UsageError("nothing lies between --since and --until; give a --since before --until")
-        selection = Selection(
-            since_s=None if since is None else int(since.timestamp()),
-            until_s=None if until is None else int(until.timestamp()),
+        selection = ChosenAttempts(
+            since_s=None if since is None else unix_s(since, "--since"),
+            until_s=None if until is None else unix_s(until, "--until"),
             cluster=cluster,
             user=user,
             account=account,

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.cli.report_options import TIME, by_option
+from slurm_plugin.cli.report_options import TIME, by_option, unix_s
 from slurm_plugin.config_file import load_config
 from slurm_plugin.secret_urls import store_url
 
@@ -34,10 +34,11 @@ def recoveries(
     from accounting.report.recoveries import Credit, hours_owed
     from accounting.store.database import open_store
 
+    since_s = 0 if since is None else unix_s(since, "--since")
     engine = open_store(store_url(load_config(config_file)))
     try:
         with engine.connect() as connection:
-            rows = hours_owed(connection, by, 0.0 if since is None else since.timestamp())
+            rows = hours_owed(connection, by, since_s)
     finally:
         engine.dispose()
     print_rows([msgspec.structs.asdict(row) for row in rows], output_format, columns=Credit.__struct_fields__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accounting.errors import ModelError
+from accounting.errors import ModelError, UnreadModelError
 from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.cli.pruning import remove_old
 from slurm_plugin.cli.sizing import policy_sizing
@@ -135,39 +135,68 @@ def _refuse_without_dask() -> None:
 
 
 def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
-    """Return the promotion gate's verdict on a model trained from the past."""
-    from models.promotion import gate
+    """Return the promotion gate's verdict on a model trained from the past.
+
+    Where this machine cannot read the current model now, that stays: another opponent would be too easy.
+    """
+    from models.promotion import gate, refused_unread
     from slurm_plugin.service.decide import chain_settings_of
 
     settings = chain_settings_of(config)
+    try:
+        champion = _champion(config)
+    except UnreadModelError as error:
+        return refused_unread(error)
     return gate(
         past,
         partial(stored_attempts, config),
         settings,
         config.models.recent_jobs,
         policy_sizing(config),
-        _champion(config),
+        champion,
         fit,
     )
 
 
 def _champion(config: Config) -> Champion | None:
-    """Return the model that answers; None where there is none, or none that the service would load."""
+    """Return the model that answers; None where there is none, or none that the service would load.
+
+    UnreadModelError where this machine cannot read it now, which says nothing about it.
+    """
     from models import registry
-    from models.artefact import load_predictor, read_manifest
+    from models.artefact import read_manifest
     from models.promotion import Champion
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
-    version = registry.current_version(directory)
+    version = _current_version(directory)
     if version is None:
         return None
     try:
-        predictor = load_predictor(directory / version, chain_settings_of(config))
+        predictor = registry.load_version(directory, version, chain_settings_of(config))
         return Champion(predictor, read_manifest(directory / version).last_end_s)
+    except UnreadModelError:
+        raise
     except ModelError as error:
         note(f"the current model is not judged against: {error}")
         return None
+
+
+def _current_version(directory: Path) -> str | None:
+    """Return the current version; None before the first. UnreadModelError where nobody can tell now."""
+    from models import registry
+    from models.artefact import unread
+
+    version = registry.current_version(directory)
+    if version is None:
+        link = directory / registry.CURRENT
+        try:
+            link.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise unread(link, error) from None
+    return version
 
 
 def _outcome(version: str, promoted: bool, verdict: Verdict | None) -> str:

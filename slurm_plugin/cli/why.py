@@ -29,6 +29,7 @@ STEPS: dict[StepName, str] = {
     "threads": "they keep one core busy and no more",
     "margin": "with the site's margin: the prediction",
     "whole": "hardly more than a whole number: the prediction",
+    "too few": "a job that was left fewer kept all of them busy until its time was over: the prediction",
     "slowdown": "with which they run longer by no more than the site bears: what is granted",
     "busy": "the most that one of the metered {basis} kept busy, {jobs} of them since",
 }
@@ -36,6 +37,7 @@ SILENCES: dict[Silence, str] = {
     "": "",
     "no model": "no growth model: too few jobs had a past to learn from",
     "not calibrated": "the growth model is not asked: too few later jobs calibrate it",
+    "apart": "the growth model is not asked: this user's jobs are unlike those that it learned from",
     "not settled": "the growth model is not asked: the family has not shown enough yet",
 }
 TOO_FEW = "too few jobs for this site's models.min_evidence: the request stands"

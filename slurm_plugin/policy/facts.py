@@ -39,11 +39,15 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: its own QOS ('' for none), and the memory terms that hold in it, the cluster's included."""
+    """One partition: its own QOS ('' for none), and the memory terms that hold in it, the cluster's included.
+
+    `whole_nodes`: its jobs get all CPUs of their nodes, whatever they ask (OverSubscribe=EXCLUSIVE).
+    """
 
     qos: str = ""
     memory: MemoryTerms = MemoryTerms()
     is_default: bool = False
+    whole_nodes: bool = False
 
 
 # The parts of the facts that only Slurm knows; each may keep a job from being cut.
@@ -79,6 +83,10 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         if request.partition:
             return request.partition.split(",")
         return [name for name, partition in self.partitions.items() if partition.is_default]
+
+    def forms_of(self, request: JobRequest) -> tuple[str, ...]:
+        """Return the ways of asking (forms.py) that a job has by where it may run, not by its own options."""
+        return ("exclusive_partition",) if any(one.whole_nodes for one in self.partitions_of(request)) else ()
 
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""

@@ -1,8 +1,8 @@
 """Every way of asking, and which dimensions of it may be cut. The table is the whole of the rule.
 
-The hook names each way of asking that has no field of its own on the wire (`other`). A name keeps the dimensions
-listed here as the user asked for them; a name that is not listed keeps all three. docs/forms.md is the same table for
-people, and a test holds the two together.
+The hook names each way of asking that has no field of its own on the wire (`other`); what a partition makes of a job
+Slurm tells (facts.py). A name keeps the dimensions listed here as the user asked for them; a name that is not listed
+keeps all three. docs/forms.md is the same table for people, and a test holds the two together.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     # Whole nodes: others cannot use what we would free.
     "exclusive": ALL,
     "exclusive_user": ALL,
+    "exclusive_partition": ALL,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
     # What a person is going to type tells nothing about what is needed.

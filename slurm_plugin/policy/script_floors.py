@@ -1,11 +1,13 @@
 """What a script fixes by itself: a program told to use 16 GB does not know that its job was given less.
 
-Reads the part of the script that the hook sends. A number that is written out becomes a floor; a number that cannot be
-read, or an inner srun that asks for its own share, keeps the dimension as it was asked for.
+Reads the part of the script that the hook sends; lines that go on after a backslash are one. A number that is written
+out becomes a floor; a number that cannot be read, or an inner srun that asks for its own share, keeps the dimension as
+it was asked for.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import re
@@ -37,6 +39,8 @@ _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 _COMMAND_END = re.compile(r"[\n;|&]")
 _RANKS = re.compile(r"\s(?:-np|-n|--np|--n)[= ](\d{1,6})\b")
 _INNER = re.compile(r"srun(?<!\wsrun)\b([^\n;|&]*)")
+# Where commands end, with their pipes; `&` alone leaves one in the background, while `2>&1`, `&>` and `|&` end none.
+_LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
 _INNER_TASKS = re.compile(r"\s(?:-n\s*|--ntasks[= ])\"?(\d{1,6})\b")
 _INNER_CPUS = re.compile(r"\s(?:-c\s*|--cpus-per-task[= ])\"?(\d{1,4})\b")
 _INNER_MEMORY = re.compile(r"\s--mem[= ]\"?(\d+[kKmMgGtT]?)\b")
@@ -51,6 +55,13 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
     cpus_per_task: int = 0
     kept: tuple[tuple[Dimension, str], ...] = ()
+
+
+class Step(msgspec.Struct, frozen=True):
+    """An srun inside a script: its line from its name on, and whether the next command does not wait for it."""
+
+    options: str
+    background: bool
 
 
 NOTHING = ScriptFloors()
@@ -70,19 +81,35 @@ def _fixes_nothing(script: str) -> bool:
 
 
 def _read(script: str, num_tasks: int) -> ScriptFloors:
-    body = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
-    inner = _INNER.findall(body)
+    lines = (line for line in script.splitlines() if not line.lstrip().startswith("#"))
+    body = "\n".join(lines).replace("\\\n", "")
+    steps = _steps(body)
     memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(body)]
     memory += [_mib(text, "M") for text in _MEMORY_OPTION.findall(body)]
-    memory += [_mib(text, "M") for options in inner for text in _INNER_MEMORY.findall(options)]
+    memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     cpus = [int(number) for threads in _THREADS for number in threads.findall(body)]
     cpus += [math.ceil(number / num_tasks) for number in _ranks(body)]
-    cpus += [math.ceil(_step_cpus(options) / num_tasks) for options in inner]
+    cpus.append(math.ceil(_held([(_step_cpus(step.options), step.background) for step in steps]) / num_tasks))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(cpus, default=0),
-        kept=tuple(_kept(body, inner)),
+        kept=tuple(_kept(body, [step.options for step in steps])),
     )
+
+
+def _steps(body: str) -> list[Step]:
+    """Return the sruns of a script in their order."""
+    found = list(_INNER.finditer(body))
+    # One pass for all: each by itself would read on to the end of a long line.
+    ends = [(end.start(), end[0] == "&") for end in _LIST_END.finditer(body)] if found else []
+    ends.append((len(body), False))
+    return [Step(step[1], ends[bisect.bisect_left(ends, (step.end(), False))][1]) for step in found]
+
+
+def _held(amounts: Sequence[tuple[float, bool]]) -> float:
+    """Return how much steps hold at a time: those in the background all at once, each of the others by itself."""
+    alone = max((amount for amount, background in amounts if not background), default=0)
+    return max(alone, sum(amount for amount, background in amounts if background))
 
 
 def _ranks(body: str) -> list[int]:
@@ -97,6 +124,10 @@ def _step_cpus(options: str) -> int:
     """Return the CPUs that an inner srun asks for in numbers; 0 where it takes what the job has."""
     tasks, cpus = _INNER_TASKS.search(options), _INNER_CPUS.search(options)
     return int(tasks[1] if tasks else 1) * int(cpus[1] if cpus else 1) if tasks or cpus else 0
+
+
+def _step_mib(options: str) -> float:
+    return max((_mib(text, "M") for text in _INNER_MEMORY.findall(options)), default=0.0)
 
 
 def _mib(text: str, bare_unit: str) -> float:

@@ -17,6 +17,7 @@ from accounting.token import carried_id, carried_word, format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
+from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.policy.messages import user_line
 from slurm_plugin.policy.rules import Terms, terms_for
@@ -103,7 +104,7 @@ def fill_in(
     request, fixed = undecided.request, undecided.fixed or NOTHING_FIXED
     terms = terms_for(request, config, facts)
     memory = facts.memory_for(request) or NO_MEMORY_TERMS
-    kept = {**kept_by_limits(request, memory), **dict(fixed.kept)}
+    kept = {**kept_by_form(facts.forms_of(request)), **kept_by_limits(request, memory), **dict(fixed.kept)}
     decision = msgspec.structs.replace(undecided, mode=terms.mode, rule=terms.rule)
     reason = BY_CLIENT if decision.via else why_left_alone(comment, request, kept)
     reason = reason or ("" if predictor else "no-model")

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 log = logging.getLogger(__name__)
 
 ROOT = 0
-_PEER = struct.Struct("3i")  # pid, uid, gid
+_PEER = struct.Struct("iII")  # pid, uid, gid
 
 
 def peer_uid(connection: socket.socket) -> int:

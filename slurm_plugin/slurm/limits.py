@@ -58,6 +58,7 @@ def parse_partitions(text: str, cluster: MemoryTerms) -> dict[str, Partition]:
                 qos="" if qos == "N/A" else qos,
                 memory=_over(_terms(words), cluster),
                 is_default=words.get("Default") == "YES",
+                whole_nodes=words.get("OverSubscribe") == "EXCLUSIVE",
             )
     return partitions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -122,6 +123,41 @@ def test_durations(texts: list[str | None]) -> None:
 @given(columns_of_text, st.sampled_from([BERLIN, ZoneInfo("UTC"), ZoneInfo("America/St_Johns")]))
 def test_times(texts: list[str | None], zone: ZoneInfo) -> None:
     check(lambda text: columns.time_s(text, zone), lambda one: parse_time_s(one, zone), texts)
+
+
+ZONES = st.sampled_from(
+    [BERLIN, ZoneInfo("UTC"), ZoneInfo("America/St_Johns"), ZoneInfo("Australia/Lord_Howe")]
+)
+# About when the clock is put back there.
+autumns = st.builds(
+    lambda day, minutes: datetime.fromisoformat(day) + timedelta(minutes=minutes),
+    st.sampled_from(["2025-10-26", "2025-11-02", "2025-04-06"]),
+    st.integers(-60, 240),
+)
+known_years = st.datetimes(datetime.fromisoformat("1971-01-01"), datetime.fromisoformat("2036-12-31"))
+
+
+@given(st.lists(st.one_of(autumns, known_years), max_size=20), ZONES)
+def test_second_times(moments: list[datetime], zone: ZoneInfo) -> None:
+    local = [moment.replace(microsecond=0).isoformat() for moment in moments]
+    texts = pa.array([*local, "1761438000", "Unknown", None, ""])
+    first_s = columns.time_s(texts, zone)
+    second_s = columns.second_time_s(texts, first_s, zone).to_pylist()
+    by_calendar = [
+        int(datetime.fromisoformat(text).replace(tzinfo=zone, fold=1).timestamp()) for text in local
+    ]
+    # A time that never comes, in spring, has the earlier of its moments second.
+    both = zip(first_s.to_pylist(), by_calendar, strict=False)
+    assert second_s == [*(max(pair) for pair in both), 1761438000, None, None, None]
+
+
+@given(columns_of_text, ZONES)
+def test_second_times_of_any_text_are_times(texts: list[str | None], zone: ZoneInfo) -> None:
+    first_s = columns.time_s(pa.array(texts, pa.string()), zone)
+    second_s = columns.second_time_s(pa.array(texts, pa.string()), first_s, zone)
+    assert second_s.is_valid().equals(first_s.is_valid())
+    pairs = zip(first_s.to_pylist(), second_s.to_pylist(), strict=True)
+    assert all(first is None or second - first in (0, 1800, 3600) for first, second in pairs)
 
 
 @given(columns_of_text)

@@ -14,6 +14,7 @@ from accounting.frames import Records, attempts_in
 from accounting.labels import label
 from accounting.records import Attempt, Quarantined
 from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.sacct_groups import SETTLED_S
 from accounting.sacct_records import Metering, read_answer
 from tests.builders import DRAWN, T0, SacctRow, answer_of, job_line, printed, step_line
 
@@ -72,6 +73,42 @@ def test_unfinished_jobs_are_counted_and_left_for_later(state: str) -> None:
     [records] = read(job_line(7, State=state, End="Unknown"), step_line(7), job_line(8), step_line(8))
     assert records.jobs["job_id"].to_pylist() == [8]
     assert (records.steps["job"].to_pylist(), records.unfinished) == ([0], 1)
+
+
+ODD_ENDS = [
+    ({"State": "LAUNCH_FAILED"}, "in a state that is not known here"),
+    ({"State": "SOMETHING_NEW"}, "in a state that is not known here"),
+    ({"State": "RESIZING"}, "RESIZING"),
+    ({"Partition": ""}, "no partition"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), ODD_ENDS)
+def test_what_is_over_and_cannot_be_taken_is_quarantined(changes: dict[str, Any], reason: str) -> None:
+    [records] = read(job_line(7, **changes), step_line(7), job_line(8), step_line(8))
+    assert (records.jobs["job_id"].to_pylist(), records.unfinished) == ([8], 0)
+    [item] = records.quarantined
+    assert reason in item.reason
+    assert item.line.count("\n") == 1, "with its step"
+
+
+@pytest.mark.parametrize(("changes", "_reason"), ODD_ENDS)
+def test_what_was_over_just_now_may_still_be_written_whole(changes: dict[str, Any], _reason: str) -> None:
+    answer = answer_of([job_line(7, **changes)])
+    [records] = read_answer(answer, T0 + 110 + SETTLED_S - 1, METERING)
+    assert (records.quarantined, records.unfinished) == ((), 1)
+    # The next window would not tell of it: it is asked for long afterwards.
+    [records] = read_answer(answer, T0 + 110, METERING, asked_s=T0 + 1000)
+    assert (len(records.quarantined), records.unfinished) == (1, 0)
+
+
+@pytest.mark.parametrize("state", ["CANCELLED by 1000", "DEADLINE", "PENDING", "REQUEUE_HOLD"])
+@pytest.mark.parametrize("start", ["None", "0", str(T0 + 110)])
+def test_jobs_that_never_ran_fill_no_quarantine(state: str, start: str) -> None:
+    [records] = read(
+        job_line(7, State=state, Start=start, ElapsedRaw="0", Partition="", AllocTRES=""), job_line(8)
+    )
+    assert (records.jobs["job_id"].to_pylist(), records.quarantined) == ([8], ())
 
 
 def test_what_ended_after_the_window_belongs_to_a_later_one() -> None:

@@ -1,6 +1,7 @@
 """The store: its schema, what it refuses to open, and that writing twice is writing once."""
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from sqlalchemy.schema import CreateTable
 from accounting.errors import StoreError
 from accounting.records import Quarantined
 from accounting.store import schema
-from accounting.store.database import hold_little, open_store
+from accounting.store.database import check_url, hold_little, open_store
 from accounting.store.records import (
     Counts,
     read_attempts,
@@ -79,6 +80,22 @@ def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="rightsizer ingest"):
         open_store(f"sqlite:///{tmp_path}/none/store.db")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///file::memory:?uri=true",
+        "sqlite:///file:store?mode=memory&uri=true",
+    ],
+)
+def test_a_store_that_would_keep_nothing_is_refused(url: str) -> None:
+    for use in (check_url, partial(open_store, create=True), open_store):
+        with pytest.raises(StoreError, match=r"names no file.*write for example sqlite:////var/lib"):
+            use(url)
 
 
 def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on
     [modest] = runs[str(other)]
     assert modest.mem_mib < ASKED_MIB
     # A person sees why, and lets go.
-    release = f"rightsizer enable --family '{USER}:greedy'"
+    release = f"rightsizer enable --family {USER}:greedy"
     assert release in site.shell.run("rightsizer", "doctor", "--format", "csv")
     site.shell.run("rightsizer", "enable", "--family", f"{USER}:greedy")
     site.wait_for(lambda: token_of(site, "greedy").reason != "braked")

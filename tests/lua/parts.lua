@@ -183,6 +183,11 @@ same(limits.allow(nil, "lim", 8000, 1), true, "no partitions known")
 local limited = { batch = true, partition = "lim", cpus_per_task = 8, mem_per_node_mib = 8000 }
 local _, misfit = plan.writes({}, limited, { grant = { cpus_per_task = 2 } }, PARTITIONS)
 same(misfit, "memory_per_cpu_limit", "CPUs alone")
+local many = { partition = ("main,"):rep(300) .. "lim" }
+local sent = many.partition:sub(1, 1024)
+local cut = { batch = true, partition = sent, cpus_per_task = 8, mem_per_node_mib = 8000 }
+_, misfit = plan.writes(many, cut, { grant = { cpus_per_task = 2 } }, PARTITIONS)
+same(misfit, "memory_per_cpu_limit", "the last of more than go over the wire")
 local both = { cpus_per_task = 2, mem_per_node_mib = 4000 }
 same(type(plan.writes({}, limited, { grant = both }, PARTITIONS)), "table", "CPUs and memory")
 

@@ -157,17 +157,35 @@ def test_a_missing_module_folder(lua: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "site",
-    ["return {", "return 7", "error('x')", "return {}", "return { socket = 7 }",
-     'return { socket = "/s", deadline_ms = 0 }', 'return { socket = "/s", deadline_ms = 0/0 }',
-     'return { socket = "/s", kill_switch = 7 }'],
-)  # fmt: skip
-def test_an_unusable_site_file(lua: str, folder: Path, site: str) -> None:
+    ("site", "said"),
+    [
+        ("return {", "rightsizer_site.lua has a mistake: "),
+        ("error('x')", "rightsizer_site.lua has a mistake: "),
+        ("return 7", "the site file does not return a table"),
+        ("return {}", "socket must be the path of the service's socket"),
+        ("return { socket = 7 }", "socket must be the path of the service's socket"),
+        ('return { socket = "/s", deadline_ms = 0 }', "deadline_ms must lie between 1 and 1000"),
+        ('return { socket = "/s", deadline_ms = 0/0 }', "deadline_ms must lie between 1 and 1000"),
+        ('return { socket = "/s", kill_switch = 7 }', "kill_switch must be a path"),
+    ],
+)
+def test_an_unusable_site_file(lua: str, folder: Path, site: str, said: str) -> None:
     with Slurmctld(lua, install(folder, site)) as ctld:
         assert ctld.start["loaded"]
-        assert len(ctld.start["lines"]) == 1
+        [line] = ctld.start["lines"]
+        assert said in str(line)
+        if "mistake" in said:
+            assert "rightsizer_site.lua:1:" in str(line), "where it is"
         result = ctld.submit(ORDINARY)
     assert (result["rc"], result["writes"], result["lines"]) == (0, {}, [])
+
+
+def test_a_site_file_that_is_not_there(lua: str, folder: Path) -> None:
+    script = install(folder)
+    (folder / "rightsizer_site.lua").unlink()
+    with Slurmctld(lua, script) as ctld:
+        [line] = ctld.start["lines"]
+    assert "no readable rightsizer_site.lua" in str(line)
 
 
 @pytest.mark.parametrize(

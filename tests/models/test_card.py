@@ -60,7 +60,8 @@ def test_a_card_says_what_was_learned_and_how_well(many: tuple[list[Attempt], tr
         assert {one.resource for one in health.importance} == set(FEATURES)
         assert health.importance[0].mean > 0
         assert all(0 <= one.observed <= 1 for one in health.calibration)
-        assert sum(week.jobs for week in health.weeks) == health.calibrated_on
+        assert sum(week.rows or 0 for week in health.weeks) == health.calibrated_on
+        assert [week.jobs for week in health.weeks] == [week.rows for week in health.weeks], "of one user"
         assert [one.nominal for one in health.calibration] == sorted(
             one.nominal for one in health.calibration
         )
@@ -90,17 +91,27 @@ def test_a_model_of_few_jobs_has_a_card_that_says_so() -> None:
 
 
 def test_calibration_is_counted_on_jobs_it_was_not_made_from() -> None:
-    excess, nobody = numpy.array([0.0] * 380 + [1.0] * 20), numpy.zeros(0, numpy.int64)
+    excess, equal = numpy.array([0.0] * 380 + [1.0] * 20), numpy.ones(400)
     values = numpy.zeros(400, numpy.bool_)
-    assert {one.observed for one in calibration_of(excess, values, nobody)} == {0.1}
-    assert calibration_of(numpy.zeros(1), values[:1], nobody) == ()
+    assert {one.observed for one in calibration_of(excess, values, equal)} == {0.1}
+    assert calibration_of(numpy.zeros(1), values[:1], equal[:1]) == ()
 
 
 def test_a_bound_is_counted_where_it_tells() -> None:
-    excess, nobody = numpy.array([0.0] * 360 + [1.0] * 20 + [-1.0] * 20), numpy.zeros(0, numpy.int64)
+    excess, equal = numpy.array([0.0] * 360 + [1.0] * 20 + [-1.0] * 20), numpy.ones(400)
     bounded = numpy.arange(400) >= 360
-    found = {(one.observed, one.jobs) for one in calibration_of(excess, bounded, nobody)}
+    found = {(one.observed, one.jobs) for one in calibration_of(excess, bounded, equal)}
     assert found == {(20 / 180, 180)}
+
+
+def test_calibration_is_counted_in_the_weights_it_was_made_in() -> None:
+    rows = numpy.arange(800)
+    light = (rows >= 400) & (rows % 2 == 1)
+    weights, excess = numpy.where(light, 0.1, 1.0), numpy.where(light & (rows % 40 == 1), 1.0, 0.0)
+    found = calibration_of(excess, numpy.zeros(800, numpy.bool_), weights)
+    assert {one.jobs for one in found} == {round(220**2 / 202)}
+    assert [one.observed for one in found] == pytest.approx([1 / 220] * len(found))
+    assert found
 
 
 def test_the_loss_is_that_of_the_quantile() -> None:

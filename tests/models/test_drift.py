@@ -3,19 +3,23 @@
 import math
 import random
 
+import msgspec
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.frames import Ints
+from models.chance import at_least
 from models.drift import (
     LEAST_ROWS,
     WEEK_S,
+    Allowance,
     FeatureDrift,
     WeekCalibration,
     Word,
     alarming,
+    by_chance,
     calibration_by_week,
     feature_drift,
     in_words,
@@ -124,7 +128,8 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
     bad = T0 + 3 * WEEK_S
     number = numpy.arange(len(submit_s))
     exceeded = numpy.where(submit_s >= bad, number % 10 == 0, number % 200 == 0)
-    found = calibration_by_week(exceeded, submit_s, 0.01)
+    allowed, equal = Allowance(nominal=0.01, made_from=500), numpy.full(len(submit_s), 0.7)
+    found = calibration_by_week(exceeded, submit_s, equal, allowed)
     assert [(week.jobs, week.exceeded, week.word) for week in found] == [
         (500, 3, "stable"),
         (500, 2, "stable"),
@@ -132,5 +137,46 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
         (500, 50, "drifted"),
     ]
     assert found[3].error == pytest.approx(0.09)
-    assert calibration_by_week(exceeded[:0], submit_s[:0], 0.01) == ()
-    assert calibration_by_week(exceeded[1:6], submit_s[1:6], 0.01)[0].word == "too few to tell"
+    assert calibration_by_week(exceeded[:0], submit_s[:0], equal[:0], allowed) == ()
+    (few,) = calibration_by_week(exceeded[1:6], submit_s[1:6], equal[1:6], allowed)
+    assert few.word == "too few to tell"
+
+
+def test_a_week_is_counted_in_the_weights_of_its_rows() -> None:
+    """Half of the rows weigh a tenth, and all that exceeded are among them."""
+    light = numpy.arange(1000) % 2 == 1
+    weights, submit_s = numpy.where(light, 0.1, 1.0), T0 + numpy.arange(1000)
+    exceeded = light & (numpy.arange(1000) % 20 == 1)
+    allowed = Allowance(nominal=0.01, made_from=400)
+    (week,) = calibration_by_week(exceeded, submit_s, weights, allowed)
+    assert (week.rows, week.jobs, week.exceeded, week.word) == (1000, 599, 5, "stable")
+    (equal,) = calibration_by_week(exceeded, submit_s, numpy.ones(1000), allowed)
+    assert (equal.rows, equal.jobs, equal.exceeded, equal.word) == (1000, 1000, 50, "drifted")
+    # Four heavy rows say little, however many light ones are beside them.
+    alone = numpy.where(numpy.arange(1000) < 4, 1.0, 0.001)
+    (few,) = calibration_by_week(numpy.zeros(1000, numpy.bool_), submit_s, alone, allowed)
+    assert (few.jobs, few.word) == (6, "too few to tell")
+
+
+@pytest.mark.parametrize(("before", "jobs", "beyond", "exceeded"), [(199, 150, 2, 7), (499, 800, 5, 20)])
+def test_what_chance_gives_is_what_drawing_offsets_and_jobs_gives(
+    before: int, jobs: int, beyond: int, exceeded: int
+) -> None:
+    draw = numpy.random.default_rng(6)
+    offsets = numpy.sort(draw.random((10_000, before)), axis=1)[:, -beyond]
+    counts = (draw.random((10_000, jobs)) > offsets[:, None]).sum(axis=1)
+    allowed = Allowance(nominal=beyond / (before + 1), made_from=before)
+    assert by_chance(exceeded, jobs, allowed) == pytest.approx((counts >= exceeded).mean(), abs=0.005)
+
+
+@given(st.integers(0, 60), st.integers(1, 400))
+def test_an_offset_of_many_jobs_leaves_the_binomial_chance(exceeded: int, jobs: int) -> None:
+    exceeded = min(exceeded, jobs)
+    many = Allowance(nominal=0.02, made_from=1e7)
+    assert by_chance(exceeded, jobs, many) == pytest.approx(at_least(exceeded, jobs, 0.02), abs=1e-3)
+
+
+def test_a_week_of_an_earlier_releases_card_is_read() -> None:
+    told = b'{"from_s":1700000000,"jobs":300,"exceeded":9,"nominal":0.01,"word":"shifted"}'
+    week = msgspec.json.decode(told, type=WeekCalibration)
+    assert (week.jobs, week.exceeded, week.rows) == (300, 9, None)

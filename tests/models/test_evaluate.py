@@ -3,13 +3,27 @@
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
-from models.evaluate import OURS, PEER, USER_REQUEST, Evaluation, Score, Sizing, evaluate
+from models.evaluate import (
+    OURS,
+    PEER,
+    USER_REQUEST,
+    Evaluation,
+    Score,
+    Sizing,
+    evaluate,
+    to_judge,
+    too_little,
+)
+from models.health import judged_by
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()
@@ -114,6 +128,88 @@ def test_jobs_whose_need_was_not_seen_are_not_judged() -> None:
     attempts = [*series(*[100.0] * 6), *series(*[100.0] * 10, state="CANCELLED by 1")[6:]]
     attempts.append(series(*[100.0] * 11)[-1])
     assert evaluate(attempts, SETTINGS, 50, half, train_share=0.5).judged == 2
+
+
+def killed(number: int, bound_mib: float, **changes: Any) -> Attempt:
+    """A job of that series that was killed for memory with all that it had."""
+    state = {"state": "OUT_OF_MEMORY", "alloc_mem_mib": int(bound_mib), **changes}
+    return series(*[bound_mib] * (number + 1), **state)[number]
+
+
+def test_a_killed_job_fails_whoever_grants_no_more_and_tells_nothing_of_others() -> None:
+    attempts = series(*[1024.0] * 10)
+    attempts[6], attempts[8] = killed(6, 2048.0), killed(8, 2047.0)
+    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    assert evaluation.judged == 5
+    # It is granted 2048 MiB: no more than the one had, more than the other.
+    ours = score(evaluation, "memory", OURS)
+    assert (ours.jobs, ours.resized, ours.failed) == (4, 4, 1)
+    assert (ours.requested, ours.granted, ours.used) == (4 * 4.0, 4 * 2.0 + 4.0, 3 * 1.0 + 2.0)
+    assert ours.saved_share == 1 - 12 / 16
+    asked = score(evaluation, "memory", USER_REQUEST)
+    assert (asked.jobs, asked.failed, asked.saved_share) == (3, 0, 0)
+    # What a run that was cut short kept busy says nothing of cores and GPUs.
+    assert {score(evaluation, dimension, OURS).jobs for dimension in ("cores", "gpus")} == {3}
+
+
+def test_a_job_that_was_killed_with_all_that_it_asked_for_is_not_judged() -> None:
+    attempts = series(*[1024.0] * 10)
+    attempts[6], attempts[8] = killed(6, 4096.0), killed(8, 5000.0)
+    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    assert evaluation.judged == 3
+    assert score(evaluation, "memory", OURS).failed == 0
+
+
+def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
+    """Of a job whose step was killed, it is only known that it needed more than was seen."""
+    attempts = series(*[1024.0] * 10)
+    for place, seen_mib in ((5, 2048.0), (6, 1000.0), (7, 5000.0)):
+        use = msgspec.structs.replace(
+            attempts[place].use, peak_mem_mib=seen_mib, memory_quality="censored", outcome="completed"
+        )
+        attempts[place] = msgspec.structs.replace(attempts[place], use=use)
+    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    ours = score(evaluation, "memory", OURS)
+    assert (evaluation.judged, ours.jobs, ours.failed) == (5, 4, 2)
+    # All that was asked for was enough for the one that is said to have had more.
+    asked = score(evaluation, "memory", USER_REQUEST)
+    assert (asked.jobs, asked.failed) == (3, 0)
+    assert score(evaluation, "cores", OURS).jobs == 5
+
+
+def run_again(first: Attempt, state: str, mem_mib: float) -> Attempt:
+    """The run of a killed job after that one, with all that was asked for."""
+    return attempt(
+        job_id=first.row.job_id,
+        submit_s=first.row.submit_s + 3700,
+        start_s=first.row.submit_s + 3700,
+        elapsed_s=3600,
+        state=state,
+        req_mem_mib=4096,
+        alloc_mem_mib=4096,
+        mem_mib=mem_mib,
+    )
+
+
+def test_of_a_killed_job_that_ran_again_the_later_run_counts() -> None:
+    """One job of its user's failed, not two; and one that fails with all that was asked for fails by nobody."""
+    first = killed(3, 2048.0)
+    assert to_judge([first]) == [first]
+    whole, killed_again = run_again(first, "COMPLETED", 3000.0), run_again(first, "OUT_OF_MEMORY", 4096.0)
+    assert to_judge([whole, first]) == [whole]
+    assert to_judge([first, killed_again]) == []
+    # A later run that shows nothing says no more than the kill.
+    assert to_judge([first, run_again(first, "CANCELLED by 1", 100.0)]) == [first]
+    elsewhere = msgspec.structs.replace(whole, row=msgspec.structs.replace(whole.row, cluster="beta"))
+    assert to_judge([first, elsewhere]) == [first, elsewhere]
+
+
+@given(st.integers(1, 99), st.integers(1, 99), st.booleans())
+def test_a_grant_is_judged_by_the_rule_of_calibration(given_mib: int, used_mib: int, bounded: bool) -> None:
+    """The excess of a job over a model, against an offset, is its use against what it would be granted."""
+    judged, exceeded = judged_by(np.array([float(used_mib)]), np.array([bounded]), float(given_mib))
+    found = too_little(100.0, float(given_mib), float(used_mib), bounded=bounded)
+    assert found == (bool(exceeded[0]) if judged[0] else None)
 
 
 @pytest.mark.parametrize("attempts", [[], series(100.0), series(100.0, 100.0, state="FAILED")])

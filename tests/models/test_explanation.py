@@ -106,6 +106,7 @@ def test_a_growth_model_that_lowers_says_by_how_much() -> None:
         (None, 30, "no model"),
         (Growth(lambda _: 0.0, None), 30, "not calibrated"),
         (Growth(lambda _: 0.0, 0.0), 3, "not settled"),
+        (Growth(lambda _: 0.0, 0.0, frozenset({"alice"})), 30, "apart"),
         (Growth(lambda _: 0.0, 0.0), 30, ""),
     ],
 )

@@ -103,6 +103,14 @@ def test_the_latest_steps_are_left_out_where_jobs_are_long() -> None:
     assert found.panel.end_s + 4 * STEP_S == 4300
 
 
+@pytest.mark.parametrize("ends", [(110, 120, 190), (101, 250), (199, 200)])
+def test_less_than_a_whole_step_is_said(ends: tuple[int, ...]) -> None:
+    rows = [job(0, end_s) for end_s in ends]
+    said = f"no whole step of 100 s lies between the first end .* and the last \\({len(ends)} attempts\\)"
+    with pytest.raises(SeriesError, match=said):
+        demand_of(attempts(*rows), "jobs", "all", STEP_S, 9)
+
+
 def test_no_demand_is_said() -> None:
     with pytest.raises(SeriesError, match="none of the 12 attempts in the store was given or asked for gpus"):
         demand(*short(100, 200), what="gpus")

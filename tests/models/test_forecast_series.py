@@ -103,6 +103,13 @@ def test_nothing_but_gaps_leaves_nothing() -> None:
         (csv("0,many"), "line 2 .* 'many' is no number"),
         (csv("0,-1"), "-1 is no demand"),
         (csv("0,inf"), "inf is no demand"),
+        (
+            csv("1699920000,1", "1699920005000,2"),
+            "line 3 .* no time in unix seconds; divide milliseconds by 1000",
+        ),
+        (csv(f"{10**30},1"), "line 2 .* no time in unix seconds"),
+        (csv("-1699920000000,1"), "line 2 .* no time in unix seconds"),
+        (csv("9999-12-31T23:59:59Z,1"), "line 2 .* no time in unix seconds"),
         (csv("3600,1", "3600,2"), "line 3 .* not later .* UTC"),
         (csv("2023-10-29T02:30,1", "2023-10-29T02:00,2"), "line 3 .* clocks are set back"),
     ],
@@ -114,7 +121,7 @@ def test_what_cannot_be_read_is_said_with_its_line(lines: io.StringIO, said: str
 
 def test_times_that_are_no_seconds_and_no_rows_are_refused() -> None:
     with pytest.raises(SeriesError, match="too far apart"):
-        panel_of(read_table(csv("1699920000,1", "1699920000000,2")), 3600)
+        panel_of(read_table(csv("0,1", "1699920000,2")), 3600)
     with pytest.raises(SeriesError, match="no rows"):
         panel_of(read_table(csv()), 3600)
 

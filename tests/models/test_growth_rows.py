@@ -48,13 +48,16 @@ def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[L
 
 def stored(history: History) -> tuple[Any, ...]:
     families = tuple(StoredFamily(family, tuple(jobs)) for family, jobs in history.items())
-    return history.held, families
+    return {dimension: (one.amount, one.jobs) for dimension, one in history.held.items()}, families
 
 
 def assert_same(attempts: list[Attempt], recent_jobs: int) -> dict[Learned, Matrix]:
     history, expected, told = replayed(attempts, recent_jobs)
     columns = columns_of_attempts(attempts)
-    assert stored(history_of(columns, recent_jobs)) == stored(history)
+    whole = history_of(columns, recent_jobs)
+    assert stored(whole) == stored(history)
+    for dimension, held in whole.held.items():
+        assert held.bounded == pytest.approx(history.held[dimension].bounded)
     found = build_matrices(columns, recent_jobs)
     for dimension, matrix in found.items():
         right = expected[dimension]

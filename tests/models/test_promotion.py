@@ -1,20 +1,24 @@
 """The promotion gate: who is judged on what, and what refuses a new model."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.errors import UnreadModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
 from models.evaluate import JudgedJob, Sizing
+from models.history import request_of
 from models.past_columns import columns_of_attempts
 from models.promotion import (
     CURRENT,
@@ -22,10 +26,12 @@ from models.promotion import (
     NEW,
     USERS,
     Champion,
+    Comparison,
     Tally,
     Verdict,
     fails_more,
     gate,
+    refused_unread,
     slice_of,
     verdict,
 )
@@ -169,6 +175,23 @@ def series(*mem_mib: float, start: int = 0) -> list[Attempt]:
     ]
 
 
+def killed(number: int, bound_mib: int, asked_mib: int = 4096, **changes: Any) -> Attempt:
+    """A job of that series that was killed for memory with all that it had."""
+    return attempt(
+        **{
+            "job_id": number,
+            "submit_s": T0 + 1000 * number,
+            "start_s": T0 + 1000 * number,
+            "elapsed_s": 600,
+            "state": "OUT_OF_MEMORY",
+            "req_mem_mib": asked_mib,
+            "alloc_mem_mib": bound_mib,
+            "mem_mib": bound_mib,
+            **changes,
+        }
+    )
+
+
 def by_prediction(predictor: Predictor) -> Sizing:
     def sizing(request: JobRequest) -> JobRequest:
         memory = predictor.predict(request).memory
@@ -235,6 +258,96 @@ def test_nothing_new_leaves_the_current_model() -> None:
     known = series(*[200.0] * 60)
     found = gated(known, champion_of(known))
     assert (found.passed, found.judged) == (False, 0)
+
+
+def memory_of(found: Verdict) -> Comparison:
+    (memory,) = (one for one in found.comparisons if one.dimension == "memory")
+    return memory
+
+
+def cut_to_kill(kill: Callable[[int, int], Attempt]) -> tuple[list[Attempt], Champion, int]:
+    """Jobs of which the current model's cut kills each third, that model, and what it grants them, in MiB."""
+    known = series(*[1500.0 + number % 5 for number in range(100)])
+    champion = champion_of(known)
+    grant_mib = by_prediction(champion.predictor)(request_of(known[0])).mem_mib or 0
+    later = series(*[1500.0 + number % 5 for number in range(200)], start=100)
+    for place in range(0, 200, 3):
+        later[place] = kill(100 + place, grant_mib)
+    return [*known, *later], champion, grant_mib
+
+
+def test_a_model_that_learned_from_the_kills_of_the_current_one_takes_over() -> None:
+    """It grants more, so it saves less of the jobs that live: those that the other kills count, too."""
+    attempts, champion, grant_mib = cut_to_kill(killed)
+    found = gated(attempts, champion)
+    assert found.passed, found.reasons
+    assert found.judged == 100
+    old, new = memory_of(found).old, memory_of(found).new
+    assert 1500 < grant_mib < 1600
+    assert (old.jobs, old.failed) == (100, 33)
+    # What the new one would have made of the killed jobs, nobody knows.
+    assert (new.jobs, new.failed) == (67, 0)
+    hours = 600 / 3600
+    assert old.requested == pytest.approx(100 * 4 * hours)
+    assert new.requested == pytest.approx(67 * 4 * hours)
+    assert old.granted == pytest.approx((100 * grant_mib / 1024 + 33 * 4) * hours)
+    assert old.saved_share < new.saved_share < 1 - grant_mib / 4096
+
+
+def test_a_job_that_was_killed_with_all_that_it_asked_for_is_no_models_fault() -> None:
+    attempts, champion, grant_mib = cut_to_kill(lambda number, _: killed(number, 4096))
+    found = gated(attempts, champion)
+    old, new = memory_of(found).old, memory_of(found).new
+    assert grant_mib < 4096
+    assert (old.jobs, new.jobs) == (found.judged, found.judged)
+    assert (old.failed, new.failed) == (0, 0)
+
+
+def test_a_new_model_that_would_kill_what_was_killed_is_refused() -> None:
+    """Against users' requests, too: nobody knows whether those would have been enough, but this is not."""
+    attempts = series(*[1500.0 + number % 5 for number in range(160)])
+    attempts[130::2] = [killed(number, 3000) for number in range(130, 160, 2)]
+    found = gated(attempts, None)
+    old, new = memory_of(found).old, memory_of(found).new
+    assert not found.passed
+    assert (old.jobs, old.failed) == (17, 0)
+    assert (new.jobs, new.failed) == (32, 15)
+
+
+def test_a_current_model_that_kills_every_job_does_not_stay() -> None:
+    """No job that is judged shows its need, and the new model fails none of them."""
+    known = series(*[1500.0 + number % 5 for number in range(100)])
+    champion = champion_of(known)
+    grant_mib = by_prediction(champion.predictor)(request_of(known[0])).mem_mib or 0
+    found = gated([*known, *(killed(number, grant_mib) for number in range(100, 220))], champion)
+    assert found.passed, found.reasons
+    assert (memory_of(found).old.failed, memory_of(found).new.jobs) == (60, 0)
+
+
+def all_at_once(count: int, start: int = 0, at_s: int = T0) -> list[Attempt]:
+    return [
+        attempt(job_id=number, submit_s=at_s, start_s=at_s + 10, elapsed_s=600)
+        for number in range(start, start + count)
+    ]
+
+
+def test_jobs_before_which_none_had_ended_are_not_called_unknown() -> None:
+    """All came in one second, so nothing could be learned before: their use is known all the same."""
+    first = gated(all_at_once(120), None)
+    assert (first.passed, first.judged) == (True, 120)
+    assert "no use is known" not in first.reasons[0]
+    assert first.reasons[0].startswith("no job had ended before the 120 to judge on were submitted")
+    assert "nothing speaks against a first model; run `rightsizer train` again when" in first.reasons[0]
+    # A store that holds nothing of what the current model learned from.
+    later = gated(all_at_once(120, start=500, at_s=T0 + 10**6), champion_of(series(*[200.0] * 60)))
+    assert (later.passed, later.judged) == (False, 120)
+    assert "nothing to learn from, and the current model stays; run `rightsizer train`" in later.reasons[0]
+
+
+def test_what_cannot_be_read_now_is_no_reason_to_change() -> None:
+    found = refused_unread(UnreadModelError("the model file m cannot be read now: Input/output error"))
+    assert (found.passed, found.opponent, found.judged) == (False, CURRENT, 0)
+    assert "Input/output error; then run `rightsizer train` again" in found.reasons[0]
 
 
 @pytest.mark.parametrize("attempts", [[], series(200.0), series(*[200.0] * 4)])

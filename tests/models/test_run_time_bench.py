@@ -24,6 +24,7 @@ from models.demand.run_time import (
     Jobs,
     Judged,
     Model,
+    NotLearned,
     judge,
 )
 from models.demand.strategy import TypeModel
@@ -38,7 +39,7 @@ def flat(rows: Floats) -> Floats:
     return numpy.full(len(rows), 60.0)
 
 
-def learned(wmape: float = 0.1, name: str = "sort") -> Learned:
+def learned(wmape: float = 0.1, name: str = "sort", *, trusted: bool = True) -> Learned:
     """Three judged jobs of an hour that asked 8 cores and 1000 MiB; the last one used most of both."""
     used = numpy.array([[1.0, 300.0], [1.0, 200.0], [2.0, 250.0], [1.0, 100.0], [6.0, 700.0]])
     traced = TracedType(
@@ -56,6 +57,7 @@ def learned(wmape: float = 0.1, name: str = "sort") -> Learned:
         predicted_s={XGBOOST: numpy.full(3, 3601.0), FOREST: numpy.full(3, 3602.0)},
         errors={XGBOOST: Error(1.0, wmape), FOREST: Error(2.0, 0.2), FOREST_ON_LAWS: Error(1.0, 0.05)},
         median=Error(3.0, 0.3),
+        median_by_chance=0.01,
         importances=(),
     )
     model = TypeModel(
@@ -66,7 +68,7 @@ def learned(wmape: float = 0.1, name: str = "sort") -> Learned:
         typical=numpy.median(used, axis=0),
         highest=used[:2].max(axis=0),
     )
-    return Learned(traced=traced, judged=judged, model=model)
+    return Learned(traced=traced, judged=judged, model=model if trusted else NotLearned("too few"))
 
 
 def test_what_a_setting_saves_and_whom_it_leaves_short() -> None:
@@ -78,15 +80,20 @@ def test_what_a_setting_saves_and_whom_it_leaves_short() -> None:
     assert floored.saved_memory == pytest.approx(0.7), "not below the 300 MiB that an earlier job used"
 
 
-def test_a_type_that_tells_no_more_than_its_median_is_left_alone() -> None:
-    point = swept([learned(wmape=0.3)], Setting(scaling=Scaling(alpha=0.25), floor=False))
+def test_a_type_that_the_earlier_jobs_do_not_vouch_for_is_left_alone() -> None:
+    point = swept([learned(trusted=False)], Setting(scaling=Scaling(alpha=0.25), floor=False))
     assert (point.saved_cores, point.saved_memory, point.scaled_jobs) == (0, 0, 0)
 
 
 def test_the_goals_name_those_that_miss_them() -> None:
-    rows = {str(row["goal"]): row for row in run_time_table.summary([learned()])}
-    assert rows["XGBoost ahead of the random forest"]["holds"] == 1
-    assert rows["XGBoost ahead of a forest on the same laws"]["not for"] == "flow: sort"
+    doubted = learned(0.3, "guess", trusted=False)
+    rows = {(row["goal"], row["of"]): row for row in run_time_table.summary([learned(), doubted])}
+    assert rows["XGBoost ahead of the random forest", "all types"]["not for"] == "flow: guess"
+    assert rows["XGBoost ahead of the random forest", "types trusted before"]["holds"] == 1
+    assert (
+        rows["XGBoost ahead of a forest on the same laws", "types trusted before"]["not for"] == "flow: sort"
+    )
+    assert [run_time_table.error_row(one)["trusted"] for one in (learned(), doubted)] == ["yes", "no"]
 
 
 def that_said(one: Learned, ours_s: list[float], peers_s: list[float]) -> Learned:
@@ -103,7 +110,7 @@ def that_said(one: Learned, ours_s: list[float], peers_s: list[float]) -> Learne
 
 @pytest.mark.parametrize(
     ("nearer_s", "by_chance"),
-    [([1.0] * 3, 2 / 8), ([1.0] * 12, 2 / 2**12), ([1.0, -1.0] * 6, 1.0), ([0.0] * 12, 1.0)],
+    [([1.0] * 12, 2 / 2**12), ([1.0, -1.0] * 6, 1.0), ([0.0] * 12, 1.0)],
 )
 def test_how_often_a_lead_is_chance(nearer_s: list[float], by_chance: float) -> None:
     one = that_said(learned(), [2.0] * len(nearer_s), [-2 - nearer for nearer in nearer_s])
@@ -113,10 +120,10 @@ def test_how_often_a_lead_is_chance(nearer_s: list[float], by_chance: float) -> 
 def test_only_a_lag_beyond_chance_counts_as_behind() -> None:
     behind = learned(wmape=0.25)
     goal = "… or not behind it by more than chance"
-    [row] = [row for row in run_time_table.summary([behind]) if row["goal"] == goal]
+    [row, _] = [row for row in run_time_table.summary([behind]) if row["goal"] == goal]
     assert row["holds"] == 1, "three jobs tell nothing"
     lags = that_said(behind, [2.0] * 12, [1.0] * 12)
-    [row] = [row for row in run_time_table.summary([lags]) if row["goal"] == goal]
+    [row, _] = [row for row in run_time_table.summary([lags]) if row["goal"] == goal]
     assert row["not for"] == "flow: sort"
 
 

@@ -227,6 +227,19 @@ def test_a_journal_that_is_gone_is_told_by_the_store(audited: Audited) -> None:
     assert audited.found("--journal") == []
 
 
+def test_a_journal_folder_that_is_not_there_is_no_empty_one(audited: Audited) -> None:
+    audited.site.configure(service={"journal": str(audited.site.folder / "jurnal")})
+    said = "there is no folder .*/jurnal; check service.journal"
+    assert_one_line(audited.run("audit", "--journal"), 1, said)
+    # Of the jobs there is something to say all the same; what the store has read is missed.
+    assert re.search(said, audited.run("audit", "--last", "2h").err)
+    assert audited.found() == [("problem", "decisions-*.jsonl", "removed")]
+    audited.site.configure(service={"journal": str(audited.file)})
+    assert_one_line(
+        audited.run("audit", "--journal"), 1, "cannot read the journal's folder .*: Not a directory"
+    )
+
+
 def test_a_journal_of_the_release_before_is_taken_and_said_to_be_without_links(site: Site, run: Run) -> None:
     own = Audited(site, run)
     (site.folder / "journal").mkdir()

@@ -85,6 +85,10 @@ def test_a_value_of_the_wrong_type_names_its_key(text: str, key: str) -> None:
         ("models.scaling.alpha", ["0", "1", "nan", "-0.5"], ["0.05", "0.99"]),
         ("models.scaling.step", ["0", "1.0"], ["0.01"]),
         ("models.scaling.theta", ["0", "-0.1", "inf"], ["0.05"]),
+        ("hook.kill_switch", ['""', '"off"'], ['"/run/off"']),
+        ("client.kill_switch", ['""', '"./off"'], ['"/etc/off"']),
+        ("models.recent_jobs", ["0", "10001"], ["1", "10000"]),
+        ("models.scaling.most_error", ["0", "nan"], ["0.3"]),
         (
             "service.socket_mode",
             ['"rw"', '"0999"', '"66"', '"00660"', '""', '"0660\\n"'],

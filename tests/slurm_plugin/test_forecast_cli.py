@@ -90,6 +90,24 @@ def test_an_empty_store_and_none_at_all_say_what_to_do(run: Run, site: Site) -> 
     assert_one_line(run("forecast"), 1, "no job that has ended; run `rightsizer ingest`")
 
 
+def test_jobs_of_one_hour_are_too_little(run: Run, site: Site) -> None:
+    store(
+        site, [attempt(job_id=job, submit_s=T0 + job, start_s=T0 + job, token=False) for job in range(1, 21)]
+    )
+    assert_one_line(
+        run("forecast"), 1, r"no whole step of 3600 s lies .* \(20 attempts\); give more of the past"
+    )
+
+
+@pytest.mark.usefixtures("site")
+def test_milliseconds_in_a_csv_are_refused_with_their_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "demand.csv"
+    rows = (f"{1000 * (T0 + 5 * number)},{number % 7}" for number in range(20_000))
+    file.write_text("time,gpus\n" + "\n".join(rows) + "\n")
+    said = "demand.csv: line 2 of the CSV: .* is no time in unix seconds; divide milliseconds by 1000"
+    assert_one_line(run("forecast", "--from-csv", str(file)), 1, said)
+
+
 def test_demand_of_what_no_job_has_is_said(run: Run, site: Site) -> None:
     store(site, [attempt(job_id=job, token=False) for job in range(1, 6)])
     said = "none of the 5 attempts in the store was given or asked for gpus for any time; choose another"

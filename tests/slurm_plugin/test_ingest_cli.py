@@ -313,8 +313,28 @@ def test_what_the_site_keeps_is_kept_and_no_less(run: Run, site: Site) -> None:
     }
     assert forgotten["attempts"] == 1
     assert [one.row.job_id for one in stored(site)] == [1]
-    for wrong in ("0", "-1", "ten"):
-        assert run("ingest", "--prune", wrong).code == 2
+    for wrong in ("0", "-1", "ten", "36501", "999999999999", "99999999999999999999"):
+        refused = run("ingest", "--prune", wrong)
+        assert (refused.code, refused.out) == (2, ""), wrong
+    assert run("ingest", "--prune", "36500").code == 0
+    site.configure(store={"keep_days": 999_999_999_999})
+    assert run("ingest", "--prune").code == 0
+    assert [one.row.job_id for one in stored(site)] == [1]
+
+
+@pytest.mark.usefixtures("site")
+def test_a_pause_without_end_is_a_wrong_use(run: Run) -> None:
+    for wrong in ("0", "86401", "99999999999999999999"):
+        refused = run("ingest", "--watch", wrong)
+        assert (refused.code, "--watch" in refused.err) == (2, True)
+
+
+def test_the_cluster_of_a_dump_is_the_one_of_sacct(run: Run, site: Site) -> None:
+    file = site.folder / "dump.psv"
+    file.write_text(DUMP)
+    for cluster in ("Alpha", "alpha"):
+        run("ingest", "--from-file", str(file), "--zone", "UTC", "--cluster", cluster)
+    assert [one.row.cluster for one in stored(site)] == ["alpha"]
 
 
 def marked(site: Site) -> list[str]:

@@ -1,6 +1,8 @@
 """Retraining beside a service that answers: what is no worse takes over, what is worse or damaged never does."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import threading
@@ -16,8 +18,8 @@ from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import write_attempts
 from accounting.token import find_token
-from models import registry
-from models.artefact import read_manifest
+from models import artefact, registry
+from models.artefact import read_manifest, sealed
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import T0, attempt, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site
@@ -176,6 +178,86 @@ def test_a_current_model_that_cannot_be_loaded_is_no_opponent(run: Run, site: Si
     ran = run("train")
     assert "the current model is not judged against" in ran.err
     assert f"model {ran.out.strip()} is current" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("failing", "code"),
+    [("manifest.json", errno.EMFILE), ("history.json", errno.EIO), ("promotions.jsonl", errno.EACCES)],
+)
+def test_a_current_model_that_cannot_be_read_now_stays(
+    failing: str, code: int, run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users' requests would be an easier opponent than the model that nobody could read just now."""
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    read = Path.read_bytes
+
+    def read_bytes(file: Path) -> bytes:
+        if file in (site.models / first / failing, site.models / failing):
+            raise OSError(code, os.strerror(code), str(file))
+        return read(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        ran = run("train")
+    assert ran.code == 0, ran.err
+    assert "gate: the current model stays, since it could not be read" in ran.err
+    assert failing in ran.err
+    assert os.strerror(code) in ran.err
+    assert "then run `rightsizer train` again" in ran.err
+    assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
+    assert "could not be read" in run("models", ran.out.strip()).out
+
+
+def test_too_little_memory_for_the_current_model_does_not_change_it(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    decode = artefact.stored_history
+
+    def stored_history(content: bytes) -> object:
+        if content == (site.models / first / "history.json").read_bytes():
+            raise MemoryError
+        return decode(content)
+
+    store(site, jobs(100, 20, 2000.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(artefact, "stored_history", stored_history)
+        ran = run("train")
+    assert "there is too little memory for the model" in ran.err
+    assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
+
+
+def test_a_link_that_cannot_be_looked_at_now_is_not_taken_for_no_model(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+
+    def fail(link: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(link))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "readlink", fail)
+        patch.setattr(Path, "lstat", fail)
+        ran = run("train")
+    assert "gate: the current model stays, since it could not be read" in ran.err
+    assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
+
+
+def test_a_current_model_that_was_made_to_fit_is_no_opponent(run: Run, site: Site) -> None:
+    """Its digests and its seal hold, but it is not the one that was promoted: the service refuses it."""
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    file = site.models / first / "manifest.json"
+    manifest = read_manifest(file.parent)
+    changed = sealed(msgspec.structs.replace(manifest, attempts=manifest.attempts + 1))
+    file.write_bytes(msgspec.json.encode(changed))
+    ran = run("train")
+    assert "the current model is not judged against: " in ran.err
+    assert "is not the one that was promoted" in ran.err
+    assert gates(run)[ran.out.strip()] == ("yes", "passed")
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,11 @@ def test_what_is_wrong_is_one_line(run: Run, site: Site) -> None:
     assert turned.code == 2
     assert "give a --since before --until" in turned.err
     assert_one_line(run("replay", *SMALL, *window[:2], "--since", "2099-01-02"), 1, "give a --since before")
+    early = run("replay", *SMALL, "--cluster", "beta", "--since", "0001-01-01")
+    assert (early.code, early.out) == (2, "")
+    assert "--since 0001-01-01 is no time of any job" in early.err
     assert run("replay", *SMALL, "--cluster", "beta", *JSON).code == 0
+    assert run("replay", *SMALL, "--cluster", "Beta", *JSON).code == 0
 
 
 @pytest.mark.parametrize("text", ["16:16000", "0x16:16000", "1x16", "1x16:16000:a", "2x16:1.5"])

@@ -97,6 +97,37 @@ def test_since_after_until_is_a_wrong_use(run: Run, site: Site, tmp_path: Path) 
         assert "give a --since before --until" in turned.err
 
 
+@pytest.mark.parametrize("option", ["--since", "--until"])
+def test_a_time_before_all_times_is_a_wrong_use(option: str, run: Run, site: Site, tmp_path: Path) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    reports = [("report", name) for name in ("users", "families", "waste", "cuts", "quality", "advisor")]
+    commands = [*reports, ("forecast",), ("export", "--to", str(tmp_path / "x.csv"))]
+    if option == "--since":
+        commands += [("report", "recoveries"), ("ingest",)]
+    for command in commands:
+        ran = run(*command, option, "0001-01-01")
+        assert (ran.code, ran.out) == (2, ""), command
+        assert f"{option} 0001-01-01 is no time of any job; give one such as 2026-01-31" in ran.err
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("zone", "far"), [("America/Los_Angeles", "9999-12-31T23:59:59"), ("Asia/Tokyo", "0001-01-01")]
+)
+def test_a_time_that_no_machine_can_tell_here_is_a_wrong_use(
+    zone: str, far: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        ran = run("report", "users", "--since", far)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (ran.code, ran.out) == (2, "")
+    assert f"--since {far[:10]} is no time of any job" in ran.err
+
+
 def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(run("report", *arguments, "--format", "json").out)
     return found
@@ -112,6 +143,22 @@ def test_options_choose_attempts(run: Run) -> None:
     day = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(T0 + 40 * 10_000 + 3600))
     assert sum(row["jobs"] for row in rows_of(run, "users", "--since", day)) == 21
     assert run("report", "users", "--top", "0").code == 2
+
+
+def test_a_cluster_is_found_whatever_the_case_of_its_name(run: Run, site: Site) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    named = [measured(n, cluster=name, user=name) for n, name in enumerate(("alpha", "Theta.csv"), 1)]
+    fill(engine, named)
+
+    def users(cluster: str) -> list[str]:
+        return [row["user"] for row in rows_of(run, "users", "--cluster", cluster)]
+
+    assert users("Alpha") == users("alpha") == ["alpha"]
+    assert users("Theta.csv") == ["Theta.csv"]
+    # Of two that differ in it alone, each has its own.
+    fill(engine, [measured(3, cluster="Alpha", user="Alpha")])
+    engine.dispose()
+    assert (users("Alpha"), users("alpha"), users("ALPHA")) == (["Alpha"], ["alpha"], ["alpha"])
 
 
 @pytest.mark.usefixtures("stocked")

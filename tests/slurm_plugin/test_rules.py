@@ -165,6 +165,22 @@ def test_groups_are_looked_up_and_a_missing_one_is_named() -> None:
         members_of_rules(site(Rule(name="r", group=("no-such-group",))))
 
 
+def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask() -> None:
+    text = (
+        "PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=whole Default=NO OverSubscribe=EXCLUSIVE\n"
+        "PartitionName=shared Default=NO OverSubscribe=FORCE:4\n"
+    )
+    facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms()))
+    forms = {
+        name: facts.forms_of(JobRequest(user="alice", partition=name))
+        for name in ("", "main", "shared", "main,whole", "unknown")
+    }
+    assert forms == {"main,whole": ("exclusive_partition",)} | dict.fromkeys(
+        ["", "main", "shared", "unknown"], ()
+    )
+    assert set(kept_by_form(["exclusive_partition"])) == ALL
+
+
 def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     facts = SiteFacts(
         qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
@@ -224,6 +240,17 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("srun -n 8 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun --ntasks=4 --cpus-per-task=3 ./a", ScriptFloors(cpus_per_task=6)),
         ("srun --mem=2G ./a", ScriptFloors(memory_mib=2048)),
+        ("srun \\\n  -n 8 \\\n  --mem=2G \\\n  ./a", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
+        ("mpirun \\\r\n -np 8 ./a", ScriptFloors(cpus_per_task=4)),
+        ("java \\\n-Xmx4g x", ScriptFloors(memory_mib=5120)),
+        ("srun -c 4 --mem=2G ./a\nsrun -c 6 --mem=1G ./b", ScriptFloors(cpus_per_task=3, memory_mib=2048)),
+        (
+            "srun -c 4 --mem=2G ./a &\nsrun -c 6 --mem=1G ./b&\nwait",
+            ScriptFloors(cpus_per_task=5, memory_mib=3072),
+        ),
+        ("srun -c 8 ./a > a.log 2>&1 & srun -c 8 ./b &> b.log & wait", ScriptFloors(cpus_per_task=8)),
+        ("srun -c 8 ./a | tee a.log & srun -c 8 ./b |& tee b.log &\nwait", ScriptFloors(cpus_per_task=8)),
+        ("srun -c 8 ./a 2>&1 && srun -c 8 ./b || srun -c 8 ./c", ScriptFloors(cpus_per_task=4)),
         ("srun -c $SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
         ("OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
         ("srun ./a -n 5", ScriptFloors(cpus_per_task=3)),
@@ -259,7 +286,7 @@ PLAIN_LAUNCHED = re.compile(r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n
 PIECES = (
     "mpirun", "mpiexec", "orterun", "make", "srun", "-np", "-n", "--np", "--n", "-j", "-t", "-@", "-c", "-", "--mem=",
     "--threads", "--ncpus", "--gres=", "--max-mem ", "OMP_NUM_THREADS", "-Xmx", "g", "k", ".", "x", "_", "=", " ", " ",
-    " ", "\t", "\n", ";", "|", "&", "0", "4", "16", "250",
+    " ", "\t", "\n", "\\\n", ";", "|", "&", "0", "4", "16", "250",
 )  # fmt: skip
 
 
@@ -276,7 +303,7 @@ def plain_cpus(script: str) -> int:
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_a_fast_search_finds_what_a_plain_one_does(script: str) -> None:
     launched = script.replace("srun", "run")
-    assert read_floors(launched, 1).cpus_per_task == plain_cpus(launched)
+    assert read_floors(launched, 1).cpus_per_task == plain_cpus(launched.replace("\\\n", ""))
 
 
 @settings(max_examples=500)

@@ -12,13 +12,15 @@ from sqlalchemy import Engine
 
 from accounting.decisions import encode_decision
 from accounting.errors import SlurmError
-from accounting.ingest import IngestReport, IngestSettings, fetched_answer, ingest
+from accounting.ingest import IngestReport, IngestSettings, Run, fetched_answer, ingest, source_of
+from accounting.retry import retry
 from accounting.sacct_records import Metering
 from accounting.store.database import open_store
+from accounting.store.quarantine import list_quarantine
 from accounting.store.records import Counts
 from accounting.windows import Fetched
 from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
-from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, job_line, step_line
+from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, executable, job_line, step_line
 from tests.conftest import PATIENCE_S, Site
 
 # How often ingest is killed in the middle; $RIGHTSIZER_KILLS for more.
@@ -63,6 +65,39 @@ def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path:
     assert (second.attempts, second.unfinished) == (Counts(new=1), 0)
 
 
+def test_a_job_in_a_state_that_is_not_known_is_kept_for_another_try(store: Engine, tmp_path: Path) -> None:
+    # In every second of the run a window may end.
+    rows = [job_line(number, T0 + number * 3600, State="LAUNCH_FAILED") for number in range(1, 48)]
+    fake = FakeSacct(tmp_path / "slurm", rows)
+    settings = settings_of(fake, tmp_path)
+    edges_s = [end_s for _, end_s in windows_of(store, settings, fake)]
+    rows += [
+        job_line(100 + place, end_s - 105, State="LAUNCH_FAILED") for place, end_s in enumerate(edges_s[:-1])
+    ]
+    FakeSacct(tmp_path / "slurm", rows)
+    report = ingest(store, settings, NOW_S, since_s=T0)
+    assert report.attempts == Counts()
+    assert kept(store) == len(rows)
+    run = Run(settings, NOW_S)
+    assert retry(store, run, source_of(settings, NOW_S)) == 0
+    assert kept(store) == len(rows), "what is not understood again stays"
+    FakeSacct(tmp_path / "slurm", [{**row, "State": "FAILED"} for row in rows])
+    assert retry(store, run, source_of(settings, NOW_S)) == len(rows)
+    assert kept(store) == 0
+    assert run.report.attempts.new == len(rows)
+
+
+def windows_of(store: Engine, settings: IngestSettings, fake: FakeSacct) -> list[tuple[int, int]]:
+    """Ingest all that there is, and return the windows that were asked for."""
+    ingest(store, settings, NOW_S, since_s=T0)
+    return fake.calls()
+
+
+def kept(store: Engine) -> int:
+    with store.connect() as connection:
+        return sum(group.lines for group in list_quarantine(connection))
+
+
 @pytest.mark.parametrize("call", [1, 3, 6])
 def test_a_run_that_failed_is_completed_by_the_next(call: int, store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "slurm", recorded())
@@ -78,7 +113,12 @@ def test_a_run_that_failed_is_completed_by_the_next(call: int, store: Engine, tm
     whole.dispose()
 
 
-def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(site: Site) -> None:
+def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a slurmctld that tells who measures, no digest is stored.
+    executable(site.folder / "scontrol", "#!/bin/sh\necho 'SLURM_VERSION           = 24.11.5'\n")
+    monkeypatch.setenv("PATH", str(site.folder), prepend=":")
     fake = FakeSacct(site.folder / "slurm", recorded(int(time.time()) - 11 * DAY_S))
     site.configure(accounting={"sacct": fake.command})
     (site.folder / "journal").mkdir()
@@ -114,6 +154,7 @@ def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(site: Site) 
         first_days=30,
         gpu_spool=Path(config.accounting.gpu_spool),
         journal=Path(config.service.journal),
+        metering=Metering(release="24.11"),
     )
     ingest(whole, settings, int(time.time()))
     assert seen == content(whole)

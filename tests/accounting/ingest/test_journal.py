@@ -6,12 +6,16 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
+from accounting.chain import Linker
 from accounting.decisions import encode_decision
 from accounting.errors import StoreError
-from accounting.ingest import ingest
-from accounting.journal import find_decisions, new_lines, read_journal
+from accounting.ingest import Run, ingest, source_of
+from accounting.journal import SOURCE, find_decisions, new_lines, read_journal
+from accounting.records import Quarantined
 from accounting.request import Grant
-from accounting.store.records import read_attempts, read_decision
+from accounting.retry import retry
+from accounting.store.database import open_store, writing
+from accounting.store.records import read_attempts, read_decision, write_quarantine
 from accounting.token import format_token
 from tests.accounting.ingest.recorded import NOW_S, content, settings_of
 from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, request
@@ -100,6 +104,41 @@ def test_a_decision_that_the_hook_refused_is_recorded_as_not_applied(store: Engi
     again = ingest(store, settings, NOW_S, since_s=T0)
     assert (again.decisions.new, again.decisions.changed) == (0, 0)
     assert content(store) == before
+
+
+def test_a_line_that_is_tried_again_is_taken_as_if_it_were_read_now(store: Engine, tmp_path: Path) -> None:
+    made = [decision(id=name, reason="resized", grant=Grant(cpus_per_task=2), applied=True) for name in "abc"]
+    head, linked = Linker().begin("decisions"), list[bytes]()
+    for one in made:
+        line, head = Linker().linked(encode_decision(one).rstrip(b"\n"), head)
+        linked.append(line)
+    refusing = format_token(made[1]).replace("granted=", "would=") + ";refused=cpus_fixed"
+    settings = settings_of(
+        FakeSacct(tmp_path / "slurm", [job_line(1, T0 + DAY_S, 50, AdminComment=refusing)]), tmp_path
+    )
+    settings.journal.mkdir()
+    file = settings.journal / "decisions-20260101.jsonl"
+    file.write_bytes(b"".join(linked))
+    whole = open_store(f"sqlite:///{tmp_path}/whole.db", create=True)
+    ingest(whole, settings, NOW_S)
+    # As a release left it that understood neither of two lines.
+    lines = [
+        Quarantined(line=line.decode().rstrip("\n"), reason=f"{file.name}: not a decision", source=SOURCE)
+        for line in linked[1:]
+    ]
+    file.write_bytes(linked[0])
+    ingest(store, settings, NOW_S)
+    with writing(store) as connection:
+        write_quarantine(connection, lines, NOW_S)
+    run = Run(settings, NOW_S)
+    assert retry(store, run, source_of(settings, NOW_S)) == 2
+    found = read_decision(store, "b")
+    assert found is not None
+    assert (found.applied, found.reason) == (False, "refused:cpus_fixed")
+    expected, tried = content(whole), content(store)
+    for table in ("decisions", "journal_links", "quarantine"):
+        assert tried[table] == expected[table], table
+    whole.dispose()
 
 
 @pytest.mark.parametrize("journal_first", [True, False])

@@ -1,4 +1,4 @@
-"""Ways of asking on a cluster with MaxMemPerCPU=2000: slurm.conf's own limit, which Lua does not see.
+"""Ways of asking where slurm.conf sets MaxMemPerCPU=2000, which Lua does not see, and one partition has whole nodes.
 
 Read as the rows of table.py. Slurm gives a job whose memory its CPUs cannot carry more of them: the twin has more
 then than it asks, and ours must never have more than the twin. On 25.11 and 26.05 an srun inside a job with -c whose
@@ -20,6 +20,7 @@ SHAPE = Shape(
         "PartitionName=wide Nodes={node[0]} MaxMemPerCPU=8000",
         "PartitionName=pernode Nodes={node[0]} DefMemPerNode=6000",
         "PartitionName=withgpus Nodes={node[0]} DefMemPerGPU=1000",
+        "PartitionName=whole Nodes={node[1]} OverSubscribe=EXCLUSIVE",
     ),
     outside_main=1,
 )
@@ -49,6 +50,9 @@ FORMS = (
     form("limit-partitions", "-p main,wide -c 16 --mem=16000", cpu=8, used_mib=15500),
     form("limit-gpus", "-c 4 --mem-per-gpu=4000 --gpus=4", cpu=2, mem=256, gpu=1),
     form("limit-gpus-bring-memory", "-p withgpus -c 4 --gpus=4", cpu=2),
+    # It gets all CPUs of its node, whatever it asks: nothing of it is for others to use.
+    form("limit-exclusive-partition", "-p whole -c 8 --mem=8000", srun=False),
+    form("limit-one-of-them-exclusive", "-p main,whole -c 8 --mem=8000"),
     form("limit-array", "--array=1-2 -c 8 --mem=16000", cpu=2, mem=256, jobs=2),
     form("limit-srun", "-c 4 --mem=16000", command="srun", cpu=4, mem=256),
     form("limit-whole-node", "--mem=0 -c 4", srun=False),

@@ -111,7 +111,7 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     found = {row["check"]: row for row in json.loads(run("doctor", "--format", "json").out)}["brakes"]
     assert found["state"] == "warning"
     assert "killed for memory that was cut" in found["saw"]
-    assert "rightsizer enable --family 'alice:fit'" in found["fix"]
+    assert "rightsizer enable --family alice:fit" in found["fix"]
     assert "still not cut: jobs of alice named fit" in run("enable").err
     assert "let go" in run("enable", "--family", "alice:fit").err
     wait_for(lambda: is_cut(enforcing))
@@ -185,7 +185,7 @@ def test_a_brake_holds_where_no_disk_takes_it(enforcing: Site) -> None:
 def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
     enforcing.serve()
     assert is_cut(enforcing)
-    assert "rightsizer enable --partition 'main'" in run("disable", "--partition", "main").err
+    assert "rightsizer enable --partition main" in run("disable", "--partition", "main").err
     wait_for(lambda: not is_cut(enforcing))
     assert not is_cut(enforcing, SIM)
     assert "may be cut again" in run("enable", "--partition", "main").err
