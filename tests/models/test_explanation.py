@@ -89,6 +89,28 @@ def test_the_last_step_is_the_prediction(
             assert before <= min(bounds) * (1.01 + 1e-9)
 
 
+def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too() -> None:
+    history = History(100)
+    for number in range(22):
+        one = attempt(
+            job_id=number + 1,
+            start_s=T0 + 1000 * number,
+            elapsed_s=600,
+            req_cpus=8,
+            alloc_cpus=8 if number < 20 else 1,
+            cores=0.95 if number < 20 else 0.99,
+            state="COMPLETED" if number < 20 else "TIMEOUT",
+        )
+        history.add(request_of(one), past_job(one))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    wanted = request_of(one)
+    [cores] = [one for one in explain(predictor, wanted, {}) if one.dimension == "cores"]
+    predicted = predictor.predict(wanted).cores
+    assert predicted is not None
+    assert (cores.steps[-1].name, cores.steps[-1].upper) == ("too few", predicted.upper)
+    assert predicted.upper > 1
+
+
 def test_a_growth_model_that_lowers_says_by_how_much() -> None:
     growth = {"memory": Growth(lambda _: 0.001, 0.0)}
     predictor = Predictor("m", known(*settled_mib()), growth, ChainSettings())  # type: ignore[arg-type]

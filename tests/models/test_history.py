@@ -20,7 +20,7 @@ from models.evidence import (
     past_use,
 )
 from models.features import FEATURES, features
-from models.history import HeldByUsers, History, past_job, replay, request_of
+from models.history import History, past_job, replay, request_of
 from models.likeness import ENOUGH_NEAR, FamilyPast, comparable, likeness_of, stands_for
 from models.past_columns import columns_of_attempts
 from tests.builders import T0, attempt, cancelled_while_it_waited, request
@@ -396,24 +396,3 @@ def test_a_figure_that_is_no_number_is_not_known(odd: float) -> None:
     )
     job = past_job(broken)
     assert (job.mem_mib, job.cores_per_task) == (None, None)
-
-
-@pytest.mark.parametrize("tiny_jobs", [300, 30_000])
-def test_a_users_tiny_jobs_hardly_lower_what_the_mean_job_of_others_holds(tiny_jobs: int) -> None:
-    users = HeldByUsers()
-    for number in range(20):
-        users.add(f"user{number}", 30 * 1000.0, 30)
-    assert users.held().mean == 1000
-    users.add("many", tiny_jobs * 1.0, tiny_jobs)
-    assert users.held().mean == pytest.approx((600 * 1000 + 100 * 1) / 700)
-    users.add("large", 1000 * 9000.0, 1000)
-    everything = users.held()
-    assert everything.mean == max(everything.amount / everything.jobs, everything.bounded)
-
-
-def test_what_one_user_alone_held_is_his_mean_job() -> None:
-    users = HeldByUsers()
-    for number in range(500):
-        users.add("ann", float(number))
-    assert users.held().mean == pytest.approx(499 / 2)
-    assert HeldByUsers().held().mean == 0

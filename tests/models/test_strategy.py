@@ -15,7 +15,7 @@ from models.demand import strategy
 from models.demand.adaptive_scaling import Scaling
 from models.demand.importance import Floats
 from models.demand.resources import RESOURCES, jobs_by_type, used
-from models.demand.run_time import XGBOOST, Error, Judged, Model, NotLearned, learn
+from models.demand.run_time import XGBOOST, Error, Jobs, Judged, Model, NotLearned, learn
 from models.demand.strategy import TypeModel, adaptive_sizing, learn_types, sized, type_model
 from tests.builders import T0, attempt, request
 
@@ -210,3 +210,18 @@ def test_a_type_is_learned_where_later_jobs_were_told_well_and_not_by_luck(
     assert isinstance(type_model(jobs, most_error=0.3), TypeModel) == (
         by_chance < 0.1 and wmape < median_wmape
     )
+
+
+def test_what_is_metered_since_lately_is_not_scaled() -> None:
+    draw = numpy.random.default_rng(3)
+    jobs, since = 200, 190
+    read_mib, busy = draw.uniform(10, 1000, jobs), draw.uniform(2, 8, jobs)
+    known = Jobs(
+        resources=("cores", "read_mib"),
+        amounts=numpy.column_stack([numpy.where(numpy.arange(jobs) < since, math.nan, busy), read_mib]),
+        run_s=(200 + 3 * read_mib) * (8 / busy) ** 0.25,
+    )
+    found = type_model(known)
+    assert isinstance(found, TypeModel)
+    assert "cores" in found.important
+    assert sized(request(cpus_per_task=8), found, HALF).cpus_per_task == 8

@@ -49,10 +49,11 @@ def test_whom_the_kernel_names_and_the_site_does_not_is_hung_up_on(open_site: Si
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_whom_the_site_names_may_ask(open_site: Site) -> None:
-    open_site.configure(service={"users": [str(pwd.getpwnam("nobody").pw_uid)]})
+@pytest.mark.parametrize("uid", [pwd.getpwnam("nobody").pw_uid, 3_000_000_000])
+def test_whom_the_site_names_may_ask(uid: int, open_site: Site) -> None:
+    open_site.configure(service={"users": [str(uid)]})
     open_site.serve()
-    assert decode_reply(ask_as(open_site.socket, "nobody", line_of(KNOWN)).stdout).token
+    assert decode_reply(ask_as(open_site.socket, uid, line_of(KNOWN)).stdout).token
 
 
 def test_a_user_whom_the_machine_does_not_know_is_said_and_stops_nothing(

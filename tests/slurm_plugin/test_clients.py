@@ -319,10 +319,10 @@ sys.stdout.buffer.write(client.makefile("rb").readline())
 """
 
 
-def ask_as(path: Path, user: str, line: bytes) -> subprocess.CompletedProcess[bytes]:
-    uid = str(pwd.getpwnam(user).pw_uid)
+def ask_as(path: Path, user: str | int, line: bytes) -> subprocess.CompletedProcess[bytes]:
+    uid = user if isinstance(user, int) else pwd.getpwnam(user).pw_uid
     return subprocess.run(
-        ["/usr/bin/python3", "-c", ASK_AS_NOBODY, str(path), uid],
+        ["/usr/bin/python3", "-c", ASK_AS_NOBODY, str(path), str(uid)],
         input=line,
         capture_output=True,
         check=False,

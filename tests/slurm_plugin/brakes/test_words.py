@@ -1,0 +1,25 @@
+"""The commands that let go of a brake, as a shell takes them."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from slurm_plugin.brakes.words import release_of
+from slurm_plugin.policy.braked import ALL, family_brake, partition_brake
+
+ENABLE = ["rightsizer", "enable"]
+
+
+@pytest.mark.parametrize(
+    "name", ["fit", "it's", "a'; touch pwned; echo '", "$(reboot)", "`x` | y & z", "two words", ""]
+)
+def test_a_jobs_name_is_one_word_of_the_command_whatever_it_holds(name: str) -> None:
+    brake = family_brake("ann", name)
+    assert shlex.split(release_of(brake)) == [*ENABLE, "--family", f"ann:{brake.name}"]
+
+
+def test_other_brakes() -> None:
+    assert shlex.split(release_of(ALL)) == [*ENABLE, "--all"]
+    assert shlex.split(release_of(partition_brake("o'dd"))) == [*ENABLE, "--partition", "o'dd"]
