@@ -41,7 +41,7 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: its own QOS ('' for none), and the memory terms that hold in it, the cluster's included.
 
-    `whole_nodes`: its jobs get all CPUs of their nodes, whatever they ask (OverSubscribe=EXCLUSIVE).
+    `whole_nodes`: nobody else may use what its jobs leave of their nodes (OverSubscribe=EXCLUSIVE, ExclusiveTopo).
     """
 
     qos: str = ""

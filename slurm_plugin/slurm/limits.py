@@ -58,9 +58,19 @@ def parse_partitions(text: str, cluster: MemoryTerms) -> dict[str, Partition]:
                 qos="" if qos == "N/A" else qos,
                 memory=_over(_terms(words), cluster),
                 is_default=words.get("Default") == "YES",
-                whole_nodes=words.get("OverSubscribe") == "EXCLUSIVE",
+                whole_nodes=_has_whole_nodes(words),
             )
     return partitions
+
+
+def _has_whole_nodes(words: dict[str, str]) -> bool:
+    """Whether nobody else may use what jobs of a partition leave of their nodes, or of their block of the topology."""
+    return (
+        words.get("OverSubscribe") == "EXCLUSIVE"
+        or words.get("ExclusiveTopo") == "YES"
+        # 26.05 prints all of it so.
+        or words.get("Exclusive") in ("NODE", "TOPO")
+    )
 
 
 def parse_threads(text: str) -> int:

@@ -1,5 +1,6 @@
 """A store of every released schema comes forward with all that is in it, on every database, cut off or not."""
 
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -84,15 +85,18 @@ def old_store(url: str) -> dict[str, list[Row]]:
 
 def old_rows() -> dict[str, list[Row]]:
     """Rows of schema 0001, taken from a store of today's."""
-    engine = open_store("sqlite://", create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, [*past(40), attempt(job_id=99, job_name="Größe 🚀 ")])
-        write_decisions(connection, [decision(id="abc")])
-        rows = {
-            name: [dict(row) for row in connection.execute(select(schema.metadata.tables[name])).mappings()]
-            for name in ("attempts", "decisions")
-        }
-    engine.dispose()
+    with tempfile.TemporaryDirectory() as folder:
+        engine = open_store(f"sqlite:///{folder}/today.db", create=True)
+        with engine.begin() as connection:
+            write_attempts(connection, [*past(40), attempt(job_id=99, job_name="Größe 🚀 ")])
+            write_decisions(connection, [decision(id="abc")])
+            rows = {
+                name: [
+                    dict(row) for row in connection.execute(select(schema.metadata.tables[name])).mappings()
+                ]
+                for name in ("attempts", "decisions")
+            }
+        engine.dispose()
     use = {"job_id": 1, "node": "n1", "gpu": 0, "source": "nvml", "first_s": 1, "last_s": 9, "samples": 3}
     rows["gpu_use"] = [{**use, "util_max_pct": 90.0, "util_mean_pct": 50.0, "mem_max_mib": 100.0}]
     step = {"cluster": "alpha", "job_id": 1, "submit_s": 1, "attempt_start_s": 2, "step_id": "batch"}
@@ -167,8 +171,8 @@ def test_a_store_goes_back_and_forward_again(url: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ["0001", "9999", "head", "-1"])
-def test_a_store_goes_back_to_what_can_be_had_alone(revision: str) -> None:
-    engine = open_store("sqlite://", create=True)
+def test_a_store_goes_back_to_what_can_be_had_alone(revision: str, tmp_path: Path) -> None:
+    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
     with pytest.raises(StoreError, match=r"cannot be taken to .*; name one of 0002, 0003"):
         take_back(engine, revision, apply=True)
     engine.dispose()

@@ -165,19 +165,29 @@ def test_groups_are_looked_up_and_a_missing_one_is_named() -> None:
         members_of_rules(site(Rule(name="r", group=("no-such-group",))))
 
 
-def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask() -> None:
-    text = (
-        "PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=whole Default=NO OverSubscribe=EXCLUSIVE\n"
-        "PartitionName=shared Default=NO OverSubscribe=FORCE:4\n"
-    )
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ("OverSubscribe=NO", False),
+        ("OverSubscribe=FORCE:4", False),
+        ("ExclusiveUser=YES ExclusiveTopo=NO OverSubscribe=NO", False),
+        ("OverSubscribe=EXCLUSIVE", True),
+        ("ExclusiveTopo=YES OverSubscribe=NO", True),
+        ("OverSubscribe=NO Exclusive=NODE", True),
+        ("OverSubscribe=NO Exclusive=TOPO", True),
+        ("OverSubscribe=NO Exclusive=USER", False),
+        ("OverSubscribe=NO Exclusive=NO", False),
+    ],
+)
+def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask(said: str, whole: bool) -> None:
+    text = f"PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=other Default=NO {said}\n"
     facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms()))
     forms = {
         name: facts.forms_of(JobRequest(user="alice", partition=name))
-        for name in ("", "main", "shared", "main,whole", "unknown")
+        for name in ("", "main", "unknown", "other", "main,other")
     }
-    assert forms == {"main,whole": ("exclusive_partition",)} | dict.fromkeys(
-        ["", "main", "shared", "unknown"], ()
-    )
+    kept = ("exclusive_partition",) if whole else ()
+    assert forms == {"": (), "main": (), "unknown": (), "other": kept, "main,other": kept}
     assert set(kept_by_form(["exclusive_partition"])) == ALL
 
 
