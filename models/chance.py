@@ -29,7 +29,8 @@ def as_far(differences: Sequence[float]) -> float:
     """Return how likely the sum of paired differences is as far from 0 as it is, were each as likely of either sign.
 
     Fisher's randomisation test of pairs: with random signs the sum has mean 0, and the sum of squares is its variance.
-    Its distribution is taken for normal, which it nearly is from some ten pairs on.
+    Its distribution is taken for normal, which it nearly is from some ten pairs on; where a few of them are far larger
+    than the rest, that makes chance look likelier than it is.
     """
     spread = math.sqrt(math.fsum(difference * difference for difference in differences))
     return math.erfc(abs(math.fsum(differences)) / spread / math.sqrt(2)) if spread > 0 else 1.0
