@@ -25,6 +25,25 @@ def at_least(failed: int, jobs: int, share: float) -> float:
     return min(1.0, max(0.0, 1.0 - fewer))
 
 
+def at_least_above(exceeded: int, jobs: int, share: float, made_from: float) -> float:
+    """Return how likely `exceeded` or more of `jobs` lie above an offset that `share` of so many jobs gave, unchanged.
+
+    The share that truly lies above what so few jobs (`made_from`) gave is not `share`: it has a beta distribution
+    around that, and the count of later jobs so a beta-binomial one (Vovk 2012, of conditional validity). A binomial
+    test calls what is the offset's own luck a change, ten times as often as it says. From many jobs both are the same.
+    """
+    if exceeded <= 0:
+        return 1.0
+    above, below = share * (made_from + 1), (1 - share) * (made_from + 1)
+    fewer = math.fsum(
+        math.exp(
+            _log_ways(jobs, count) + _log_beta(count + above, jobs - count + below) - _log_beta(above, below)
+        )
+        for count in range(exceeded)
+    )
+    return min(1.0, max(0.0, 1.0 - fewer))
+
+
 def as_far(differences: Sequence[float]) -> float:
     """Return how likely the sum of paired differences is as far from 0 as it is, were each as likely of either sign.
 
@@ -34,6 +53,10 @@ def as_far(differences: Sequence[float]) -> float:
     """
     spread = math.sqrt(math.fsum(difference * difference for difference in differences))
     return math.erfc(abs(math.fsum(differences)) / spread / math.sqrt(2)) if spread > 0 else 1.0
+
+
+def _log_beta(first: float, second: float) -> float:
+    return math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second)
 
 
 def _log_ways(jobs: int, count: int) -> float:

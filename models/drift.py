@@ -9,7 +9,6 @@ than a few can: what that alone brings about is no drift.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -18,6 +17,7 @@ import numpy
 from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints
+from models.chance import at_least_above
 from models.features import OF_AGE
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
@@ -165,39 +165,13 @@ def _week(
 ) -> WeekCalibration:
     equal = equal_jobs(weights)
     jobs, failed = round(equal), round(equal * float(weights[exceeded].sum() / weights.sum()))
-    chance = by_chance(failed, jobs, allowed)
+    chance = at_least_above(failed, jobs, allowed.nominal, allowed.made_from)
     word: Word = "too few to tell" if jobs < LEAST_ROWS else "stable"
     if chance < SHIFTED_CHANCE:
         word = "drifted" if chance < DRIFTED_CHANCE else "shifted"
     return WeekCalibration(
         from_s=from_s, jobs=jobs, exceeded=failed, nominal=allowed.nominal, word=word, rows=len(exceeded)
     )
-
-
-def by_chance(exceeded: int, jobs: int, allowed: Allowance) -> float:
-    """Return how likely it is that `exceeded` or more of `jobs` lie above an offset, where nothing has changed.
-
-    The share that truly lies above what so few jobs gave is not `nominal`: it has a beta distribution around that, and
-    the count of later jobs so a beta-binomial one (Vovk 2012, of conditional validity). A binomial test calls what is
-    the offset's own luck drift, ten times as often as it says. From many jobs both are the same.
-    """
-    if exceeded <= 0:
-        return 1.0
-    above, below = (share * (allowed.made_from + 1) for share in (allowed.nominal, 1 - allowed.nominal))
-    fewer = math.fsum(
-        math.exp(
-            _log_beta(count + above, jobs - count + below)
-            - _log_beta(above, below)
-            - _log_beta(count + 1, jobs - count + 1)
-            - math.log(jobs + 1)
-        )
-        for count in range(exceeded)
-    )
-    return min(1.0, max(0.0, 1.0 - fewer))
-
-
-def _log_beta(first: float, second: float) -> float:
-    return math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second)
 
 
 def alarming(

@@ -1,4 +1,4 @@
-"""How far paired differences lie from chance, against every way to draw their signs."""
+"""What chance gives, against drawing it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import itertools
 
 import numpy
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from models.chance import as_far
+from models.chance import as_far, at_least, at_least_above
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -21,3 +23,22 @@ def test_as_far_is_what_drawing_every_sign_gives(seed: int) -> None:
 def test_nothing_and_what_cancels_out_is_chance_and_what_is_all_alike_is_not() -> None:
     assert [as_far([]), as_far([0.0] * 5), as_far([1.0, -1.0] * 6)] == [1, 1, 1]
     assert as_far([3.0] * 30) < 1e-6
+
+
+@pytest.mark.parametrize(("before", "jobs", "beyond", "exceeded"), [(199, 150, 2, 7), (499, 800, 5, 20)])
+def test_what_chance_gives_is_what_drawing_offsets_and_jobs_gives(
+    before: int, jobs: int, beyond: int, exceeded: int
+) -> None:
+    draw = numpy.random.default_rng(6)
+    offsets = numpy.sort(draw.random((10_000, before)), axis=1)[:, -beyond]
+    counts = (draw.random((10_000, jobs)) > offsets[:, None]).sum(axis=1)
+    found = at_least_above(exceeded, jobs, beyond / (before + 1), before)
+    assert found == pytest.approx((counts >= exceeded).mean(), abs=0.005)
+
+
+@given(st.integers(0, 60), st.integers(1, 400))
+def test_an_offset_of_many_jobs_leaves_the_binomial_chance(exceeded: int, jobs: int) -> None:
+    exceeded = min(exceeded, jobs)
+    assert at_least_above(exceeded, jobs, 0.02, 1e7) == pytest.approx(
+        at_least(exceeded, jobs, 0.02), abs=1e-3
+    )

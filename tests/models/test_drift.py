@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.frames import Ints
-from models.chance import at_least
 from models.drift import (
     LEAST_ROWS,
     WEEK_S,
@@ -19,7 +18,6 @@ from models.drift import (
     WeekCalibration,
     Word,
     alarming,
-    by_chance,
     calibration_by_week,
     feature_drift,
     in_words,
@@ -156,24 +154,6 @@ def test_a_week_is_counted_in_the_weights_of_its_rows() -> None:
     alone = numpy.where(numpy.arange(1000) < 4, 1.0, 0.001)
     (few,) = calibration_by_week(numpy.zeros(1000, numpy.bool_), submit_s, alone, allowed)
     assert (few.jobs, few.word) == (6, "too few to tell")
-
-
-@pytest.mark.parametrize(("before", "jobs", "beyond", "exceeded"), [(199, 150, 2, 7), (499, 800, 5, 20)])
-def test_what_chance_gives_is_what_drawing_offsets_and_jobs_gives(
-    before: int, jobs: int, beyond: int, exceeded: int
-) -> None:
-    draw = numpy.random.default_rng(6)
-    offsets = numpy.sort(draw.random((10_000, before)), axis=1)[:, -beyond]
-    counts = (draw.random((10_000, jobs)) > offsets[:, None]).sum(axis=1)
-    allowed = Allowance(nominal=beyond / (before + 1), made_from=before)
-    assert by_chance(exceeded, jobs, allowed) == pytest.approx((counts >= exceeded).mean(), abs=0.005)
-
-
-@given(st.integers(0, 60), st.integers(1, 400))
-def test_an_offset_of_many_jobs_leaves_the_binomial_chance(exceeded: int, jobs: int) -> None:
-    exceeded = min(exceeded, jobs)
-    many = Allowance(nominal=0.02, made_from=1e7)
-    assert by_chance(exceeded, jobs, many) == pytest.approx(at_least(exceeded, jobs, 0.02), abs=1e-3)
 
 
 def test_a_week_of_an_earlier_releases_card_is_read() -> None:
