@@ -17,7 +17,7 @@ from models.job_names import MACHINE_MADE, is_by_machine, normal_name
 Family = tuple[str, ...]
 
 SIGNATURE_CHARS = 12
-# As much of a script as the hook sends. Every signature is taken from the same part.
+# Every signature is taken from the same part of a script: the hook sends its beginning, and more.
 SCRIPT_BYTES = 8192
 # Names that say nothing about what runs: sbatch and the schedulers of workflows give them by themselves.
 GENERIC_NAMES = frozenset(
@@ -52,11 +52,13 @@ def script_signature(script: str) -> str:
     Comments, `#SBATCH` lines, white space and numbers do not count: a changed request or input number is still
     the same work.
     """
+    return _signature(without_numbers(_beginning(script)))
+
+
+def _beginning(script: str) -> str:
     if script.isascii():
-        head = script[:SCRIPT_BYTES]
-    else:
-        head = script.encode(errors="replace")[:SCRIPT_BYTES].decode(errors="ignore")
-    return _signature(without_numbers(head))
+        return script[:SCRIPT_BYTES]
+    return script.encode(errors="replace")[:SCRIPT_BYTES].decode(errors="ignore")
 
 
 # The same script comes with many different numbers.
@@ -84,7 +86,7 @@ def rule_signature(script: str) -> str:
 
     Snakemake names a job by its run's UUID, and its script names the sample too.
     """
-    head = script[:SCRIPT_BYTES]
+    head = _beginning(script)
     snakefile, rules = _SNAKEFILE.search(head), _RULES.search(head)
     if " -m snakemake " not in head or snakefile is None or rules is None:
         return ""

@@ -6,6 +6,7 @@ local frame = {}
 frame.VERSION = 1
 frame.MAX_REQUEST_BYTES = 65536
 
+-- Of a script's beginning, and of its end: the one says what it does, the other is where it starts its steps.
 local SCRIPT_BYTES = 8192
 local TEXT_BYTES = {
    user = 1024, account = 1024, partition = 1024, qos = 1024, name = 1024, comment = 1024, work_dir = 1024,
@@ -45,7 +46,7 @@ function frame.request(codec, id, ask, kind)
    cut_texts(ask)
    ask.other = nil
    repeat
-      ask.script = script and text.cut(script, script_bytes)
+      ask.script = script and text.ends(script, script_bytes)
       local line = encode(codec, id, kind or "submit", ask, other)
       if #line <= frame.MAX_REQUEST_BYTES then
          return line

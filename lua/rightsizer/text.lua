@@ -44,6 +44,16 @@ function text.cut(value, limit)
    return value:sub(1, last)
 end
 
+--- The first and the last `limit` bytes, the last from the beginning of a line on where one is in them. What
+-- is no longer than both stays whole. Else the last begin behind `limit` bytes and a line's end.
+function text.ends(value, limit)
+   if #value <= 2 * limit then
+      return value
+   end
+   local first, last = text.cut(value, limit), value:sub(-limit)
+   return first .. ("\n"):rep(limit - #first + 1) .. last:sub((last:find("\n", 1, true) or 0) + 1)
+end
+
 local function is_utf8(value)
    for run in value:gmatch("[\128-\255][\128-\191]*") do
       if sequence_length(run) < #run then

@@ -1,6 +1,6 @@
 """What a script fixes by itself: a program told to use 16 GB does not know that its job was given less.
 
-Reads the part of the script that the hook sends; lines that go on after a backslash are one. A number that is written
+Reads the parts of the script that the hook sends; lines that go on after a backslash are one. A number that is written
 out becomes a floor; a number that cannot be read, or an inner srun that asks for its own share, keeps the dimension as
 it was asked for.
 """

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from models.families import script_signature
+from slurm_plugin.policy.script_floors import read_floors
+from slurm_plugin.service.protocol import Request, decode_request
+from slurm_plugin.wire_text import SCRIPT_BYTES, as_sent, clean
+from tests.builders import submission
 from tests.lua.conftest import (
     HERE,
     ORDINARY,
@@ -130,7 +135,37 @@ def test_hostile_text(lua: str, folder: Path, text: Fields) -> None:
     request = json.loads(line.decode("utf-8"))
     assert set(request) == {"v", "id", "kind", "job"}
     assert all(len(request["job"][name].encode()) <= 1024 for name in ("name", "comment", "qos"))
-    assert 0 < len(request["job"]["script"].encode()) <= 8192
+    assert 0 < len(request["job"]["script"].encode()) <= 2 * SCRIPT_BYTES + 1
+
+
+LONG_SCRIPTS = {
+    "whole": b"#!/bin/sh\n" + b"echo a\n" * 2338 + b"a",
+    "one_byte_more": b"#!/bin/sh\n" + b"echo a\n" * 2339,
+    "steps_at_the_end": b"#!/bin/sh\n" + b"# remark\n" * 5000 + b"srun -n 1 -c 6 --mem=7G ./fit\n",
+    "a_character_cut_at_the_front": b"#!/bin/sh\n" + "x é\U0001f600".encode() * 5000,
+    "and_at_the_end": b"#!/bin/sh\n\n\n" + "\U0001f600".encode() * 5000 + b"abc",
+    "no_utf8": b"#!/bin/sh\n" + b"\xff\xe9\n" * 9000,
+}
+
+
+@pytest.mark.parametrize("script", LONG_SCRIPTS.values(), ids=LONG_SCRIPTS)
+def test_a_long_script_is_sent_by_its_ends(lua: str, folder: Path, script: bytes) -> None:
+    installed = install(folder)
+    with (
+        Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
+        Slurmctld(lua, installed) as ctld,
+    ):
+        ctld.submit(ORDINARY | {"script": {"hex": script.hex()}})
+    (line,) = service.requests
+    request = decode_request(line)
+    assert isinstance(request, Request)
+    sent = request.job.script
+    assert sent == as_sent(submission(), script).script
+    beginning = script[:SCRIPT_BYTES].decode(errors="ignore")
+    assert sent.startswith(beginning) or b"\xff" in script
+    assert script_signature(sent) == script_signature(clean(script, SCRIPT_BYTES))
+    assert sent.endswith(script[-3000:].decode(errors="ignore")) or b"\xff" in script
+    assert read_floors(sent, 1) == read_floors(clean(script, len(script)), 1)
 
 
 def test_invalid_bytes_become_question_marks(lua: str, folder: Path) -> None:

@@ -37,7 +37,9 @@ def test_any_bytes_become_text_within_the_limit(content: bytes, limit: int) -> N
 
 def test_a_submission_is_cut_to_what_is_sent() -> None:
     long = as_sent(submission(name="n" * 2000, comment="\udcff"), b"#!/bin/sh\n" + b"x" * 9000)
-    assert (len(long.name), long.comment, len(long.script)) == (TEXT_BYTES, "?", SCRIPT_BYTES)
+    assert (len(long.name), long.comment, len(long.script)) == (TEXT_BYTES, "?", 10 + 9000)
+    longer = as_sent(submission(), b"#!/bin/sh\n" + b"x" * 9000 + b"\n" + b"y" * 8000)
+    assert longer.script == "#!/bin/sh\n" + "x" * (SCRIPT_BYTES - 10) + "\n" + "y" * 8000
 
 
 @pytest.mark.parametrize(
