@@ -73,11 +73,13 @@ def clusters_with(config: Config, job_id: JobId) -> list[str]:
 
 
 def _stored(engine: Engine, job_id: JobId, cluster: str = "") -> list[Attempt]:
-    """Return the attempts of a job in the store, of a cluster or of any."""
+    """Return the attempts of a job in the store, of a cluster (Slurm knows `Alpha` as `alpha`) or of any."""
     from accounting.store.records import read_attempts
 
     number, shown = (None, str(job_id)) if job_id.is_part else (job_id.number, None)
-    return read_attempts(engine, number, cluster=cluster or None, display_id=shown)
+    names = dict.fromkeys((cluster, cluster.lower()))
+    found = (read_attempts(engine, number, cluster=name or None, display_id=shown) for name in names)
+    return next(filter(None, found), [])
 
 
 def ended_of(attempt: Attempt, decision: Decision | None, metered: Sequence[GpuUse], config: Config) -> Ended:

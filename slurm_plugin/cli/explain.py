@@ -53,7 +53,7 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
     from slurm_plugin.slurm.local_cluster import local_cluster
 
     config = load_config(config_file)
-    elsewhere = cluster and cluster != local_cluster(config)
+    elsewhere = cluster and cluster.lower() != local_cluster(config)
     queued = None if with_why or elsewhere else find_queued(config, wanted)
     if queued is not None:
         show_queued(queued, config, output_format)

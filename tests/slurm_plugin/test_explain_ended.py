@@ -62,6 +62,8 @@ def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> N
     engine.dispose()
     told = {row["job"] for row in json.loads(run("explain", "4711_3", "--format", "json").out)}
     assert told == {"4711_3"}
+    assert run("explain", "4711_3", "--cluster", "Alpha", "--format", "json").code == 0
+    assert_one_line(run("explain", "4711_3", "--cluster", "Beta"), 1, "but has one of alpha")
     whole = run("explain", "4711", "--format", "json")
     assert {row["job"] for row in json.loads(whole.out)} == {"4711_9"}
     assert "4711 is Slurm's own number of 4711_9" in whole.err
