@@ -32,6 +32,12 @@ def slurm_conf(seen: Seen) -> Judged:
         lacking.append(
             "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"
         )
+    if "linear" in settings.get("selecttype", ""):
+        lacking.append("SelectType is select/linear: jobs get whole nodes, so that nothing is cut")
+    elif "memory" not in settings.get("selecttypeparameters", "memory").lower():
+        lacking.append(
+            "SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"
+        )
     if _advises(seen) and settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
     return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")

@@ -28,7 +28,8 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What Slurm's configuration says of memory, in MiB; 0 where it says nothing of the kind.
 
     `max_per_cpu_mib` is MaxMemPerCPU. The defaults are what a job gets that asks for no memory, per CPU or per node,
-    and what each GPU brings it of memory and CPUs (JobDefaults).
+    and what each GPU brings it of memory and CPUs (JobDefaults). `is_uncounted`: SelectTypeParameters names no memory,
+    so that Slurm gives none out and limits nobody to it; what jobs ask only says which nodes are large enough.
     """
 
     max_per_cpu_mib: int = 0
@@ -36,6 +37,7 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     default_per_node_mib: int = 0
     default_per_gpu_mib: int = 0
     default_cpus_per_gpu: int = 0
+    is_uncounted: bool = False
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Group → users; QOS → its minimum; the partitions by name; the most threads that a core of any node has.
 
     `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
+    `whole_nodes`: all of its partitions give out nothing less (select/linear).
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
 
@@ -65,6 +68,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     qos_minimums: Mapping[str, Minimum] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
+    whole_nodes: bool = False
     threads_per_core: int = 1
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -86,6 +90,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def forms_of(self, request: JobRequest) -> tuple[str, ...]:
         """Return the ways of asking (forms.py) that a job has by where it may run, not by its own options."""
+        if self.whole_nodes:
+            return ("select_linear",)
         return ("exclusive_partition",) if any(one.whole_nodes for one in self.partitions_of(request)) else ()
 
     def minimum_for(self, request: JobRequest) -> Minimum:
@@ -122,6 +128,7 @@ def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
         default_per_node_mib=max(one.default_per_node_mib for one in terms),
         default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),
         default_cpus_per_gpu=max(one.default_cpus_per_gpu for one in terms),
+        is_uncounted=any(one.is_uncounted for one in terms),
     )
 
 

@@ -24,6 +24,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "exclusive": ALL,
     "exclusive_user": ALL,
     "exclusive_partition": ALL,
+    "select_linear": ALL,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
     # What a person is going to type tells nothing about what is needed.

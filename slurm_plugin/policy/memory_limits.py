@@ -41,8 +41,11 @@ def kept_by_limits(request: JobRequest, memory: MemoryTerms) -> dict[Dimension, 
     Memory and CPUs that come with GPUs by JobDefaults would be lost with them: such a job keeps its GPUs.
     """
     kept: dict[Dimension, str] = {}
+    if memory.is_uncounted:
+        # Nobody would gain: and with less asked it might start where there is less, with nothing kept for it.
+        kept["memory"] = "SelectTypeParameters"
     if counts_anew(request, memory.max_per_cpu_mib):
-        kept = {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}
+        kept |= {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}
     if memory.default_per_gpu_mib and request.mem_mib is None:
         kept["gpus"] = "DefMemPerGPU"
     if memory.default_cpus_per_gpu and request.cpus_per_task is None:

@@ -7,8 +7,9 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
-# A Unix socket's path is at most 107 bytes; the longest name below the folder is "service/rightsizer.sock".
-ROOT_BYTES_MAX = 80
+# A Unix socket's path is at most 107 bytes. slurmd listens on one for each step; a job whose step it cannot have goes
+# back to the queue without a word. This is the last node's, for a batch script, in a sandbox that has run many jobs.
+ROOT_BYTES_MAX = 107 - len("/state/kfwoa-64/kfwoa-64_999999.4294967291")
 TAG_LETTERS = 5
 
 

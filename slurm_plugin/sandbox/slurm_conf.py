@@ -106,7 +106,7 @@ def daemons(plan: ClusterPlan) -> list[str]:
     return [
         f"SlurmctldPort={plan.ports.slurmctld}",
         f"StateSaveLocation={layout.controller_state}",
-        f"SlurmdSpoolDir={layout.state}/slurmd-%n",
+        f"SlurmdSpoolDir={layout.state}/%n",
         f"SlurmctldPidFile={layout.controller_state}/slurmctld.pid",
         f"SlurmdPidFile={layout.run}/slurmd-%n.pid",
         f"SlurmctldLogFile={layout.log}/slurmctld.log",

@@ -39,7 +39,14 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 
 def parse_config_terms(text: str) -> MemoryTerms:
     """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
-    return _terms(dict(_CONFIG_LINE.findall(text)))
+    words = dict(_CONFIG_LINE.findall(text))
+    counted = words.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
+    return _terms(words, is_uncounted="MEMORY" not in counted)
+
+
+def gives_whole_nodes(text: str) -> bool:
+    """Whether `scontrol show config` says that jobs get whole nodes everywhere."""
+    return "linear" in dict(_CONFIG_LINE.findall(text)).get("SelectType", "")
 
 
 def has_no_qos(text: str) -> bool:
@@ -78,11 +85,12 @@ def parse_threads(text: str) -> int:
     return max((int(threads) for threads in _THREADS.findall(text)), default=1)
 
 
-def _terms(words: dict[str, str]) -> MemoryTerms:
+def _terms(words: dict[str, str], *, is_uncounted: bool = False) -> MemoryTerms:
     defaults = dict(word.split("=", 1) for word in words.get("JobDefaults", "").split(",") if "=" in word)
     said = {field: words.get(name, "") for field, name in _TERMS.items()}
     said |= {field: defaults.get(name, "") for field, name in _GPU_TERMS.items()}
-    return MemoryTerms(**{field: whole(value) or 0 for field, value in said.items()})
+    amounts = {field: whole(value) or 0 for field, value in said.items()}
+    return msgspec.convert({**amounts, "is_uncounted": is_uncounted}, MemoryTerms)
 
 
 def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:
@@ -92,4 +100,4 @@ def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:
     both = msgspec.structs.asdict(cluster) | {
         field: value for field, value in msgspec.structs.asdict(own).items() if value
     }
-    return MemoryTerms(**both)
+    return msgspec.convert(both, MemoryTerms)

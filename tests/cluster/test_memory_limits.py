@@ -1,13 +1,13 @@
-"""MaxMemPerCPU in slurm.conf, on every release that is here: never more than without us, and as planned."""
+"""What slurm.conf says of memory, on every release that is here: never more than without us, and as planned."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.matrix.form import Form
-from tests.cluster.matrix.limited import FORMS, SHAPE
+from tests.cluster.matrix.limited import FORMS, SHAPE, UNCOUNTED_FORMS, UNCOUNTED_SHAPE
 from tests.cluster.matrix.prefixes import releases, why_missing
-from tests.cluster.matrix.release import Release, run_release
+from tests.cluster.matrix.release import Release, Trial, run_release, sandbox_run, trained_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -30,3 +30,17 @@ def test_never_more_than_without_us_and_as_planned(release: Release, form: Form)
     for ours, twin in zip(cell.ours.allocations, cell.twin.allocations, strict=True):
         assert all(ours[word] <= twin[word] for word in ours), (ours, twin)
     assert not cell.problem
+
+
+def test_memory_that_slurm_gives_to_nobody_stays_as_asked(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("uncounted")
+    if reason := why_missing(None):
+        pytest.skip(reason)
+    with trained_cluster(folder / "site", None, UNCOUNTED_FORMS, UNCOUNTED_SHAPE) as sandbox:
+        trial = Trial(sandbox, UNCOUNTED_FORMS, folder)
+        trial.submit()
+        cells = trial.collect()
+        asked = sandbox_run(sandbox, "sacct", "--allocations", "--noheader", "--format=ReqMem").split()
+    assert [cell.problem for cell in cells] == ["", "", ""]
+    assert all("mem" not in ran.allocations[0] for cell in cells for ran in (cell.ours, cell.twin))
+    assert asked == ["8000M"] * 6

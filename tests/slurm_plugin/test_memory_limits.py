@@ -129,6 +129,24 @@ def test_what_comes_with_gpus_by_default_keeps_them() -> None:
     assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4, mem_per_node_mib=9), terms) == {}
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("SelectTypeParameters    = CR_CORE_MEMORY", {}),
+        ("SelectTypeParameters    = CR_Core_Memory,CR_CORE_DEFAULT_DIST_BLOCK", {}),
+        ("SelectTypeParameters    = CR_CORE", {"memory": "SelectTypeParameters"}),
+        ("SelectTypeParameters    = NONE", {"memory": "SelectTypeParameters"}),
+        ("SchedulerType           = sched/backfill", {}),
+    ],
+)
+def test_memory_that_slurm_gives_to_nobody_is_kept(said: str, kept: dict[str, str]) -> None:
+    facts = facts_of(f"{CONFIG}{said}\n")
+    for partition in ("main", "node,own", "unknown"):
+        terms = facts.memory_for(request(partition=partition))
+        assert terms
+        assert kept_by_limits(request(cpus_per_task=2, mem_per_node_mib=900), terms) == kept
+
+
 @dataclass(frozen=True)
 class Given:
     """What slurmctld makes of a job: CPUs per task, CPUs in all, MiB in all on one node."""

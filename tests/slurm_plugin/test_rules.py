@@ -24,7 +24,7 @@ from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import fixed_by, with_floors
 from slurm_plugin.slurm.groups import members, members_of_rules
-from slurm_plugin.slurm.limits import parse_partitions, parse_qos, parse_threads
+from slurm_plugin.slurm.limits import gives_whole_nodes, parse_partitions, parse_qos, parse_threads
 from tests.builders import submission
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,6 +189,17 @@ def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask(said: str, whole
     kept = ("exclusive_partition",) if whole else ()
     assert forms == {"": (), "main": (), "unknown": (), "other": kept, "main,other": kept}
     assert set(kept_by_form(["exclusive_partition"])) == ALL
+
+
+def test_a_cluster_of_whole_nodes_keeps_all_that_is_asked() -> None:
+    asked = JobRequest(user="alice")
+    linear, shared = (
+        "SelectType              = select/linear\n",
+        "SelectType              = select/cons_tres\n",
+    )
+    assert SiteFacts(whole_nodes=gives_whole_nodes(linear)).forms_of(asked) == ("select_linear",)
+    assert SiteFacts(whole_nodes=gives_whole_nodes(shared)).forms_of(asked) == ()
+    assert set(kept_by_form(["select_linear"])) == ALL
 
 
 def test_a_qos_and_the_partitions_own_set_the_least() -> None:

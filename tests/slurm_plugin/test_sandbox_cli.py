@@ -37,14 +37,17 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
         cluster.load(tmp_path)
 
 
-def test_missing_programs_name_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "SYSTEM_FOLDERS", (str(tmp_path),))
+def test_missing_programs_name_their_packages(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("bare")
+    monkeypatch.setattr(release, "SYSTEM_FOLDERS", (str(folder),))
     with pytest.raises(SandboxError) as caught:
-        cluster.start(Options(directory=tmp_path / "sandbox"))
+        cluster.start(Options(directory=folder / "sandbox"))
     words = str(caught.value)
     assert "\n" not in words
     assert "apt-get install mariadb-server-core munge slurm-client slurm-wlm-mysql-plugin slurmctld" in words
-    assert not (tmp_path / "sandbox").exists()
+    assert not (folder / "sandbox").exists()
 
 
 def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:

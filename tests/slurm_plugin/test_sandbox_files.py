@@ -19,7 +19,7 @@ from slurm_plugin.config_hook import client_settings, hook_settings, lua_string
 from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
-from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
 from slurm_plugin.sandbox.ports import reserved_ports
 from slurm_plugin.sandbox.release import Version, parse_version, quirks_of
 from slurm_plugin.sandbox.shape import PLAIN, NodeShape, Shape
@@ -210,17 +210,25 @@ def test_folders_and_secrets_have_their_modes(tmp_path: Path) -> None:
     assert (modes[layout.slurm_conf], modes[layout.munge_key]) == (0o644, 0o600)
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
+def test_a_folder_of_somebody_else_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("theirs")
+    (folder / "thesis.tex").touch()
     with pytest.raises(SandboxError, match="not empty and not a sandbox"):
-        files.check_folder(Layout(tmp_path))
+        files.check_folder(Layout(folder))
     with pytest.raises(SandboxError, match="not a folder"):
-        files.check_folder(Layout(tmp_path / "thesis.tex"))
-    with pytest.raises(SandboxError, match="too long for a Unix socket"):
-        files.check_folder(Layout(tmp_path / ("x" * 100)))
+        files.check_folder(Layout(folder / "thesis.tex"))
     with pytest.raises(SandboxError, match="characters"):
         files.check_folder(Layout(Path("/srv/a b")))
     files.check_folder(Layout(Path("/srv/rightsizer-none-such")))
+
+
+def test_a_folder_whose_jobs_could_have_no_steps_is_refused() -> None:
+    longest = Layout(Path("/srv") / ("x" * (ROOT_BYTES_MAX - len("/srv/"))))
+    files.check_folder(longest)
+    node = longest.node_names(64)[-1]
+    assert len(os.fsencode(longest.state / node / f"{node}_999999.4294967291")) == 107
+    with pytest.raises(SandboxError, match="too long for a Unix socket"):
+        files.check_folder(Layout(longest.root.with_name(longest.root.name + "x")))
 
 
 def test_a_closed_parent_is_found(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Site:
         the job a duplicate, and is drained. Its socket tells.
         """
         state, job = self.sandbox.layout.state, self.jobs[name]
-        if any(any(state.glob(f"slurmd-{node}/{node}_{job}.*")) for node in self.sandbox.manifest.nodes):
+        if any(any(state.glob(f"{node}/{node}_{job}.*")) for node in self.sandbox.manifest.nodes):
             return True
         pids = (file.stem.rpartition("-")[2] for file in self.facts_folder.glob(f"{self.jobs[name]}-*.json"))
         return any(Path("/proc", pid).exists() for pid in pids)

@@ -24,6 +24,14 @@ SHAPE = Shape(
     ),
     outside_main=1,
 )
+# Slurm gives memory to nobody here.
+UNCOUNTED_SHAPE = Shape(nodes=(_NODE,), lines=("SelectTypeParameters=CR_Core",))
+UNCOUNTED_FORMS = (
+    form("uncounted-cpus-mem", "-c 8 --mem=8000", cpu=2),
+    # Fewer CPUs would bring less memory.
+    form("uncounted-per-cpu", "-c 8 --mem-per-cpu=1000"),
+    form("uncounted-gpus", "-c 4 --mem=8000 --gpus=4", cpu=2, gpu=1),
+)
 
 FORMS = (
     form("limit-cpus-mem", "-c 8 --mem=8000", cpu=2, mem=256),

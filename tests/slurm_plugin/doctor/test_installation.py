@@ -69,6 +69,8 @@ def whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> Surrounded:
         ({"JobSubmitPlugins": "require_timelimit"}, "no submission is asked about"),
         ({"JobAcctGatherType": "jobacct_gather/linux"}, "JobAcctGatherType"),
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
+        ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
+        ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
     ],
 )
 def test_a_line_that_slurm_conf_lacks_is_a_warning(
