@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.read import read_dump
+from accounting.errors import DumpError
 from accounting.frames import Records
 from accounting.ingest import IngestReport, IngestSettings, ingest_records
 from accounting.records import Quarantined
@@ -61,7 +62,7 @@ def ingest_dump(
         before = digests_of_file(connection, file.name, path)
 
     def parts() -> Iterator[Records]:
-        for records in read_dump(file, dumps):
+        for records in _as_far_as_it_goes(read_dump(file, dumps), report):
             report.missing.extend(records.missing)
             report.cut_off = report.cut_off or records.cut_off
             report.kept_aside += len(records.quarantined)
@@ -76,6 +77,19 @@ def ingest_dump(
         with writing(engine) as connection:
             forget_quarantined(connection, before - seen)
     return report
+
+
+def _as_far_as_it_goes(parts: Iterable[Records], report: DumpReport) -> Iterator[Records]:
+    """Yield the parts of a dump; where one cannot be read, and others were, it ends there."""
+    any_read = False
+    try:
+        for records in parts:
+            any_read = True
+            yield records
+    except DumpError as error:
+        if not any_read:
+            raise
+        report.cut_off = f"cannot be read to its end: {error}"
 
 
 def _digests(settings: IngestSettings, items: Iterable[Quarantined]) -> Iterator[str]:

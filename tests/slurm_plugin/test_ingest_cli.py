@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from accounting.decisions import encode_decision
+from accounting.dumps.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts, read_marks
@@ -103,6 +104,18 @@ def test_a_dump_that_was_cut_off_is_a_problem(content: bytes, said: str, run: Ru
     ran = run("ingest", "--from-file", str(file), "--zone", "UTC", "--format", "json")
     assert ran.code == 3
     assert said in ran.err
+    assert counts(ran.out)
+
+
+def test_what_was_read_before_a_line_without_end_is_told(run: Run, site: Site) -> None:
+    file = site.folder / "dump.psv"
+    file.write_bytes(
+        DUMP.encode() + (b" " * 999 + b"\n") * (BLOCK_BYTES // 1000 + 1) + b"x" * 2 * LONGEST_LINE_BYTES
+    )
+    ran = run("ingest", "--from-file", str(file), "--zone", "UTC", "--format", "json")
+    assert ran.code == 3
+    assert "dump.psv cannot be read to its end: " in ran.err
+    assert "is longer than" in ran.err
     assert counts(ran.out)
 
 
