@@ -37,8 +37,9 @@ TRIES_AGAIN = "this round failed, the next one tries again"
 # slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
 LOOKED_BACK_S = 2 * 86_400.0
 # slurmctld writes its jobs down every five seconds, so that one that is killed forgets what was done last. Who was
-# queued again is looked at once more between these ages; later only the first round sees that it is held.
-WRITTEN_DOWN_S, LATEST_S = 10.0, 60.0
+# queued again is looked at once more when that is so long ago, however long rounds take. Of those of before this
+# process only the latest are: its first round sees who is held.
+WRITTEN_DOWN_S, BEFORE_S = 10.0, 60.0
 
 # What the journal of decisions says of a token: that it is so, that it is not, or nothing.
 Witness = Literal["for", "against", "none"]
@@ -100,7 +101,7 @@ class Recoverer:
         self._left: dict[int, str] = {}
         self._refused, self._refused_dependents = Refused[int](), Refused[Dependent]()
         self._is_first = self._mends = True
-        self._kept = set[Run]()
+        self._kept, self._since_s = set[Run](), time.time() - BEFORE_S
         self._lock: tuple[int, ...] = ()
         self._failures = SaidOnce()
 
@@ -129,7 +130,7 @@ class Recoverer:
             new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
             doubtful = [job for job in self._doubtful(known) if job not in new and job not in begun]
             found = list(self._outcomes([*new, *again, *doubtful], known, seen))
-            self._mend_dependents(found)
+            self._mend_dependents()
         self._is_first = self._is_first and len(fresh) > len(new)
         if self._apply:
             self._journal.note_round()
@@ -143,7 +144,7 @@ class Recoverer:
         with self._alone():
             found = list(self._outcomes([job_id], self._journal.newest(time.time() - LOOKED_BACK_S)))
             if found:
-                self._mend_dependents(found)
+                self._mend_dependents()
             return found
 
     @contextmanager
@@ -165,7 +166,7 @@ class Recoverer:
             for run, entry in known.items()
             if entry.what == "requeued"
             and run not in self._kept
-            and WRITTEN_DOWN_S <= now_s - entry.time_s < LATEST_S
+            and self._since_s <= entry.time_s <= now_s - WRITTEN_DOWN_S
         }
         self._kept |= due.keys()
         return list(dict.fromkeys(due.values()))
@@ -200,14 +201,15 @@ class Recoverer:
             if seen and job_id in seen:
                 self._left[job_id] = seen[job_id]
             if outcome is not None:
+                # Remembered at once: a later job may end the round.
+                self._mends = self._mends or not outcome.problem
                 yield outcome
 
-    def _mend_dependents(self, found: Sequence[Outcome]) -> None:
+    def _mend_dependents(self) -> None:
         """Let those wait on whom Slurm gave up for a job that is back, as their users had set it.
 
         They are looked for at first, and after each job that came back; those beyond a round's bound come in the next.
         """
-        self._mends = self._mends or any(not one.problem for one in found)
         if not self._mends:
             return
         given_up = self._gate.given_up()

@@ -1,5 +1,6 @@
 """A slurmctld that is killed forgets what was done in the seconds before: a job is held as in the midst of recovery."""
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -102,3 +103,19 @@ def test_another_run_that_somebody_queued_again_is_his(tmp_path: Path) -> None:
     gate.run = msgspec.structs.replace(gate.run, job=job, restarts=2)
     assert recoverer(gate, tmp_path).round() == []
     assert len(gate.writes) == 4
+
+
+def test_however_late_the_next_round_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a round of many jobs, or where recovery.period_s is minutes."""
+    gate = Controller(failed())
+    own = recoverer(gate, tmp_path)
+    own.round()
+    done = gate.run
+    assert done is not None
+    gate.run = msgspec.structs.replace(
+        done, job=msgspec.structs.replace(done.job, held=True, reason=HELD_AGAIN)
+    )
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 600)
+    assert [one.problem for one in own.round()] == [""]
+    assert_back(gate)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.errors import SlurmError
 from slurm_plugin.recovery.journal import Journal
 from slurm_plugin.recovery.refused import MOST_ROUNDS, Refused, shared_round
 from slurm_plugin.recovery.rounds import Recoverer
@@ -176,3 +177,31 @@ def test_who_is_gone_is_forgotten() -> None:
     assert refused.whose_turn([1, 2]) == [2]
     assert refused.whose_turn([2]) == [2]
     assert refused.whose_turn([1, 2]) == [1, 2]
+
+
+def test_those_that_wait_for_one_are_mended_though_slurmctld_fell_silent_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster([1, 2])
+    own = recoverer(cluster, tmp_path)
+    own.round()
+    assert cluster.back() == {1, 2}
+    cluster.jobs = {number: Controller(_failed(number)) for number in (3, 4)}
+    cluster.dependents = [Dependent(job_id=9, uid=1001, dependency="afterok:3(failed)")]
+    requeue = cluster.requeue
+
+    def silent_at_4(wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+        if wanted.change.job_id == 4:
+            raise SlurmError("slurmctld does not answer; check that it runs")
+        return requeue(wanted, kept_open)
+
+    monkeypatch.setattr(cluster, "requeue", silent_at_4)
+    with pytest.raises(SlurmError):
+        own.round()
+    del cluster.jobs[4]
+    monkeypatch.setattr(
+        cluster, "failed", lambda number: cluster.jobs[number].run if number in cluster.jobs else None
+    )
+    own.round()
+    assert cluster.back() == {3}
+    assert [job.dependency for job in cluster.dependents] == ["afterok:3"]
