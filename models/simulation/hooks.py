@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
+import numpy
 
 from models.scheduling.room import Amounts, Parts, amounts_of
 from models.simulation.workload import Workload
@@ -100,10 +101,11 @@ def unchanged(jobs: Workload) -> RunTime:
 def slowed_by_cpus(jobs: Workload) -> RunTime:
     """Return a run time that grows as CPU or GPU share falls below what the job keeps busy: work is conserved.
 
-    Of several resources that are short the shortest one counts. Above what it keeps busy nothing gets faster.
+    Of several resources that are short the shortest one counts. Above what it keeps busy nothing gets faster, and with
+    all that was asked nothing gets slower: so long it ran, whatever a meter saw.
     """
     run_s = jobs.run_s.tolist()
-    used = [amounts_of(row) for row in jobs.used]
+    used = [amounts_of(row) for row in numpy.minimum(jobs.used, jobs.asked)]
 
     def run_time(number: int, granted: Amounts) -> float:
         cpu_milli, _, gpu_milli = used[number]

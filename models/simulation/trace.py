@@ -1,8 +1,9 @@
 """Reads a load from a file: the Standard Workload Format, or a CSV file with a header line. It changes nothing.
 
 CSV columns: submit_s, run_s, cpus; where known also mem_mib, gpus, used_cpus, used_mem_mib, used_gpus, limit_s,
-deadline_s (seconds, as submit_s), user, kind. SWF: fields 2, 4, 5, 8 to 10 and 12 of Feitelson's format (its memory is
-KiB a processor), -1 where not known. Jobs that never ran, or on no processor, are left out, and counted.
+deadline_s (seconds, as submit_s), user, kind. Who is known to have used something, and not to have asked for it, asked
+for that much. SWF: fields 2, 4, 5, 8 to 10 and 12 of Feitelson's format (its memory is KiB a processor), -1 where not
+known. Jobs that never ran, or on no processor, are left out, and counted.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _of_csv(file: Path) -> Trace:
         values = pandas.to_numeric(table[name]).to_numpy(dtype=numpy.float64)
         return numpy.where(numpy.isnan(values), otherwise, values)
 
-    cpus, mem_mib, gpus = column("cpus", 0.0), column("mem_mib", 0.0), column("gpus", 0.0)
+    cpus, mem_mib, gpus = (column(name, column(f"used_{name}", 0.0)) for name in ("cpus", "mem_mib", "gpus"))
     used = [column("used_cpus", cpus), column("used_mem_mib", mem_mib), column("used_gpus", gpus)]
     user, names = _codes(table, "user")
     return _trace(

@@ -282,6 +282,16 @@ def test_fewer_cores_than_are_busy_make_a_job_longer() -> None:
     assert run_time(0, (1000, 0, 125)) == 40
 
 
+def test_with_all_that_was_asked_it_is_as_long_whatever_was_busy() -> None:
+    """Hyperthreads, or a process that the limit does not hold: more was seen busy than was asked for."""
+    load = workload([0], [10], [[2000, 0, 500]], used=[[2100, 0, 750]], limit_s=[10])
+    run_time = slowed_by_cpus(load)
+    assert run_time(0, (2000, 0, 500)) == 10
+    assert run_time(0, (1000, 0, 500)) == 20
+    results = simulate(load, cluster_of([Node(cpus=8, mem_mib=1, gpus=1)]), hooks=Hooks(run_time=run_time))
+    assert results.outcome.tolist() == [Outcome.COMPLETED]
+
+
 def test_easy_plus_plus_corrects_what_is_outrun() -> None:
     """Two short runs teach 1 s; the third runs 100 s, and the job behind it is promised later and later, never lost."""
     load = workload(

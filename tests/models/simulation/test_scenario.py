@@ -14,7 +14,9 @@ from models.demand.resources import CORES, GPU_PCT, MEM_MIB
 from models.demand.strategy import TypeModel
 from models.simulation.adaptive import AdaptiveScaling
 from models.simulation.engine import simulate
+from models.simulation.nodes import Node, cluster_of
 from models.simulation.policies import POLICIES, policies
+from models.simulation.results import Outcome
 from models.simulation.scenario import cluster, load_of, read_scenario
 from models.simulation.trace import read_trace
 from models.simulation.workload import workload
@@ -151,6 +153,17 @@ def test_a_trace_of_either_format_is_the_same_load(tmp_path: Path) -> None:
         assert (getattr(one.jobs, name) == getattr(other.jobs, name)).all(), name
     assert one.jobs.submit_s.tolist() == [0, 10]
     assert one.jobs.asked.tolist() == [[1000, 2, 0], [2000, 4, 0]]
+
+
+def test_what_was_used_was_asked_for_where_the_request_is_not_known(tmp_path: Path) -> None:
+    """Who asked for no memory at all would be killed for each MiB that he used."""
+    file = tmp_path / "jobs.csv"
+    file.write_text("submit_s,run_s,cpus,mem_mib,used_mem_mib,used_gpus\n0,9,2,,500,1\n1,9,2,800,500,\n")
+    jobs = read_trace(file).jobs
+    assert jobs.asked.tolist() == [[2000, 500, 1000], [2000, 800, 0]]
+    assert jobs.used.tolist() == [[2000, 500, 1000], [2000, 500, 0]]
+    cluster_ = cluster_of([Node(cpus=4, mem_mib=2000, gpus=1)])
+    assert simulate(jobs, cluster_).outcome.tolist() == [Outcome.COMPLETED] * 2
 
 
 @pytest.mark.parametrize(
