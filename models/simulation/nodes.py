@@ -12,6 +12,8 @@ from models.scheduling.availability import Availability, Window
 from models.scheduling.room import MILLI, Amounts, Ints, amounts_of
 
 HOUR_S = 3600.0
+# No amount of a node or a job is as much: in thousandths, and of thousands of nodes, it would not fit a whole number.
+MOST_AMOUNT = 2.0**40
 # From and to, in hours after a simulation's start; what never comes back ends at infinity.
 Hours = tuple[float, float]
 
@@ -31,7 +33,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Refuse what is no node."""
-        if self.count < 1 or min(self.cpus, self.mem_mib, self.gpus) < 0 or not 0 < self.speed < float("inf"):
+        amounts = (self.cpus, self.mem_mib, self.gpus)
+        if self.count < 1 or not are_amounts(*amounts) or not 0 < self.speed < float("inf"):
             raise ModelError(
                 f"{self} is no node; give counts of at least 1, amounts of at least 0, a speed above 0"
             )
@@ -62,11 +65,8 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         """Refuse what is no reservation."""
         check_hours("a reservation", (self.from_h, self.to_h))
-        if (
-            min(self.cpus, self.mem_mib, self.gpus) < 0
-            or not self.nodes
-            or len(set(self.nodes)) < len(self.nodes)
-        ):
+        amounts = (self.cpus, self.mem_mib, self.gpus)
+        if not are_amounts(*amounts) or not self.nodes or len(set(self.nodes)) < len(self.nodes):
             raise ModelError(
                 f"{self} is no reservation; give each of its nodes once, and amounts of at least 0"
             )
@@ -105,6 +105,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         if not self.windows:
             return None
         return Availability(self.capacity, self.total, self.windows, self.only_for)
+
+
+def are_amounts(*amounts: float) -> bool:
+    """Whether these are amounts of something: a TOML file may also say nan, inf, or bytes for MiB."""
+    return all(0 <= amount < MOST_AMOUNT for amount in amounts)
 
 
 def check_hours(what: str, hours: Hours) -> None:

@@ -17,7 +17,7 @@ import numpy
 from accounting.errors import ConfigError, ModelError
 from accounting.schema_hints import hint
 from models.scheduling.room import MILLI, Amounts, amounts_of
-from models.simulation.nodes import Cluster, Node, Reservation, cluster_of
+from models.simulation.nodes import Cluster, Node, Reservation, are_amounts, cluster_of
 from models.simulation.trace import read_trace
 from models.simulation.workload import Workload, poisson_arrivals, workload
 
@@ -66,6 +66,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     until_h: float = 0.0
     seed: int = 1
 
+    def __post_init__(self) -> None:
+        """Refuse a seed and an end that are none."""
+        if self.seed < 0 or not self.until_h >= 0:
+            raise ModelError(f"seed is {self.seed} and until_h {self.until_h}; give 0 or more for each")
+
 
 def read_scenario(file: Path) -> Scenario:
     """Return a scenario; ConfigError where the file is none."""
@@ -111,12 +116,14 @@ def load_of(scenario: Scenario, folder: Path, seed: int) -> Loaded:
 def made_up(load: Load, seed: int) -> Workload:
     """Return Poisson arrivals of a mix of kinds; the same seed gives the same jobs."""
     for each in load.kinds:
-        if min(each.weight, each.mean_run_s, each.limit_factor, each.users) <= 0:
+        if not all(one > 0 for one in (each.weight, each.mean_run_s, each.limit_factor, each.users)):
             raise ConfigError(
                 f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0"
             )
-        if not (each.used_cpu_share >= 0 and each.used_mem_share >= 0):
+        if not are_amounts(each.used_cpu_share, each.used_mem_share):
             raise ConfigError(f"job kind {each.name}: what is used cannot be below 0")
+        if not are_amounts(each.cpus, each.mem_mib, each.gpus):
+            raise ConfigError(f"job kind {each.name}: no job asks for so much; give CPUs, MiB and GPUs")
     draw = numpy.random.default_rng(seed)
     submit_s = poisson_arrivals(load.jobs_per_hour, load.hours, draw)
     if not submit_s.size:

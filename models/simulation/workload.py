@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -90,7 +91,7 @@ def workload(
 
 def poisson_arrivals(jobs_per_hour: float, hours: float, draw: numpy.random.Generator) -> Floats:
     """Return the arrivals (seconds, sorted) of a Poisson process: exponential gaps until the time is over."""
-    if not (jobs_per_hour > 0 and hours > 0):
+    if not (jobs_per_hour > 0 and 0 < hours < math.inf and jobs_per_hour < math.inf):
         raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is no load; give both above 0")
     arrivals: list[float] = []
     now_s = 0.0

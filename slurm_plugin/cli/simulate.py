@@ -27,7 +27,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
 )
-@click.option("--seed", type=int, help="Of a made-up load and of `heap`, instead of the scenario's.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Of a made-up load and of `heap`, instead of the scenario's."
+)
 @click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
 @format_option
 def simulate(

@@ -69,6 +69,8 @@ def test_what_is_wrong_with_the_command_is_said_before_anything_is_read(tmp_path
     drawn = run("simulate", missing, "--plot", "x.nonsense")
     assert (drawn.code, "give a file ending in .png, .svg, .pdf" in drawn.err) == (2, True)
     assert_one_line(run("simulate", missing), 2, "there is no scenario")
+    seed = run("simulate", missing, "--seed", "-1")
+    assert (seed.code, "-1 is not in the range x>=0" in seed.err) == (2, True)
 
 
 def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:

@@ -128,6 +128,25 @@ def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> Non
         read_scenario(scenario_file(tmp_path, SCENARIO.replace(old, new)))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("seed = 3", "seed = -3", "seed is -3"),
+        ("seed = 3", "until_h = -1", "until_h -1"),
+        ("seed = 3", "until_h = nan", "until_h nan"),
+        ("cpus = 16", "cpus = inf", "is no node"),
+        ("cpus = 16", "cpus = nan", "is no node"),
+        ("cpus = 2\n", "cpus = nan\n", "job kind small: no job asks for so much"),
+        ("mem_mib = 4096", "mem_mib = 99999999999999999999", "job kind small: no job asks for so much"),
+        ("weight = 0.5", "weight = nan", "job kind large: weight"),
+        ("hours = 4", "hours = inf", "is no load"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_in_words(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    with pytest.raises((ConfigError, ModelError), match=reason):
+        load_of(read_scenario(scenario_file(tmp_path, SCENARIO.replace(old, new))), tmp_path, 3)
+
+
 def test_a_policy_that_there_is_not_is_named() -> None:
     with pytest.raises(ConfigError, match="no policy is called fif; there are fifo"):
         policies(["fif"], "whole")
