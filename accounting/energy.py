@@ -126,11 +126,13 @@ def gpus_w(busy: Amount, idle: Amount, site: EnergySite) -> Amount:
 
 
 def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> Energy:
-    """Return what an attempt cost; `gpu_use` is that of its GPUs, over the attempt."""
+    """Return what an attempt cost; `gpu_use` is what meters saw of its job, of other attempts too."""
     row = attempt.row
     wall_s = float(max(0, attempt.use.wall_s))
     host = _cores(attempt, wall_s, site) + _memory(attempt, wall_s, site)
-    gpus = _gpus(attempt, gpu_use, wall_s, site)
+    # The GPU of another attempt, or of a job that had this number before, is none that idled in this one.
+    during = [use for use in gpu_use if use.first_s <= row.end_s and use.last_s >= row.start_s]
+    gpus = _gpus(attempt, during, wall_s, site)
     slurm_j = _slurm_energy_j(attempt, wall_s)
     if slurm_j is None:
         total = host + gpus

@@ -25,12 +25,7 @@ def energy_columns(
 def _costs(row: dict[str, Any], uses: Sequence[GpuUse], site: EnergySite) -> tuple[float, ...]:
     if not row["start_s"]:
         return 0.0, 0.0, 0.0, 0.0
-    during = [
-        use
-        for use in uses
-        if use.first_s <= row["end_s"] and use.last_s >= row["start_s"] and use.may_be_of(row["cluster"])
-    ]
-    cost = energy_of(_attempt(row), during, site)
+    cost = energy_of(_attempt(row), [use for use in uses if use.may_be_of(row["cluster"])], site)
     return (
         cost.energy_j / J_PER_KWH,
         cost.carbon_kg,

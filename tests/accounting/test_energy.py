@@ -95,6 +95,15 @@ def test_two_meters_on_one_gpu_count_once_and_what_lies_outside_not_at_all() -> 
     assert energy_of(one, seen, site()).energy_j == pytest.approx(250 * 100)
 
 
+def test_a_gpu_of_another_attempt_of_the_job_is_none_that_idled() -> None:
+    """As `rightsizer explain` hands over what it finds of a job's number: it had been queued again."""
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
+    own = gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0)
+    later = gpu_use(node="n2", gpu=3, first_s=T0 + 500, last_s=T0 + 900, power_mean_w=250.0)
+    assert energy_of(one, [own, later], site()) == energy_of(one, [own], site())
+    assert energy_of(one, [later], site()) == energy_of(one, [], site())
+
+
 def test_an_idle_gpu_wastes_all_it_draws_and_a_busy_one_nothing() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     for util_pct, share in ((0.0, 1.0), (100.0, 0.0)):
