@@ -130,12 +130,24 @@ def panel_of(table: Table, step_s: int) -> Read:
     values, begin, filled = _without_gaps(values if is_whole else values[:-1])
     notes = [] if is_whole else ["the last step is left out: it is not over by the last row"]
     notes += [f"{filled} steps without a value were filled with the last one before them"] if filled else []
-    if begin:
+    if begin and len(values):
         notes.append(
             f"the first {begin} of {steps} steps are left out: a gap of more than {MOST_GAP} follows"
         )
+    elif begin:
+        notes.append(_why_nothing_is_left(table))
     panel = Panel(table.names, values, (first + begin) * step_s, step_s)
     return Read(panel, tuple(notes))
+
+
+def _why_nothing_is_left(table: Table) -> str:
+    """Return which columns have ended, or never begun, before the others do."""
+    last = [table.times_s[~np.isnan(column)].max(initial=-LATEST_S) for column in table.values.T]
+    ended = [
+        name for name, at_s in zip(table.names, last, strict=True) if at_s < max(last) or at_s == -LATEST_S
+    ]
+    which = ", ".join(ended or table.names)
+    return f"no step is left: there is no value of {which} at the end; leave that out, or the rows behind its last"
 
 
 def _is_whole(times_s: Ints, end_s: int) -> bool:

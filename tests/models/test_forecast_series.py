@@ -90,6 +90,17 @@ def test_a_series_that_begins_later_shortens_all() -> None:
 def test_nothing_but_gaps_leaves_nothing() -> None:
     read = panel_of(read_table(hourly("", "", "")), 3600)
     assert read.panel.values.shape == (0, 1)
+    assert read.notes == (
+        "no step is left: there is no value of gpus at the end; leave that out, or the rows behind its last",
+    )
+
+
+@pytest.mark.parametrize("until", [0, 2])
+def test_a_column_that_ends_before_the_others_is_named(until: int) -> None:
+    rows = [f"{T0 + 3600 * hour},{hour},{5 if hour < until else ''}" for hour in range(8)]
+    read = panel_of(read_table(csv(*rows, header="t,a,b")), 3600)
+    assert read.panel.values.shape == (0, 2)
+    assert read.notes[-1].startswith("no step is left: there is no value of b at the end;")
 
 
 @pytest.mark.parametrize(
