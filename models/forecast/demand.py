@@ -8,6 +8,9 @@ end only that which was over within the hour. The latest steps, of which too lit
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,10 +54,18 @@ class _Spans:
     names: tuple[str, ...]
 
 
-def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: int) -> Demand:
+def demand_of(
+    attempts: pa.Table,
+    what: What,
+    by: By,
+    step_s: int,
+    most_groups: int,
+    most_steps: Callable[[int], int] = lambda _: sys.maxsize,
+) -> Demand:
     """Return the demand of attempts with COLUMNS, by group the largest first; the rest together as «(others)».
 
-    SeriesError where there is none, or of no whole step.
+    It is that of the last `most_steps`, which is told how many steps are left out: who was large before is not now, and
+    years in short steps would take gigabytes. SeriesError where there is none, or of no whole step.
     """
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
@@ -72,7 +83,9 @@ def demand_of(attempts: pa.Table, what: What, by: By, step_s: int, most_groups: 
             "attempts); give more of the past (`rightsizer ingest`), or ask for a shorter --step"
         )
     left_out = _unknown_steps(spans, step_s, last - first)
-    edges = np.arange(first, last - left_out + 1) * step_s
+    last -= left_out
+    first = max(first, last - most_steps(left_out))
+    edges = np.arange(first, last + 1) * step_s
     held = np.column_stack([_means(spans, spans.group == group, edges) for group in range(len(spans.names))])
     names, values = _largest(spans.names, held, most_groups)
     return Demand(Panel(names, values, first * step_s, step_s), left_out)
@@ -126,11 +139,11 @@ def _unknown_steps(spans: _Spans, step_s: int, steps: int) -> int:
     """
     length_s = spans.end_s - spans.begin_s
     total = float((spans.amount * length_s).sum())
-    for left_out in range(steps):
-        known = float((spans.amount * np.minimum(length_s, left_out * step_s)).sum())
-        if known >= KNOWN_SHARE * total:
-            return left_out
-    return steps
+
+    def known(left_out: int) -> float:
+        return float((spans.amount * np.minimum(length_s, left_out * step_s)).sum())
+
+    return bisect_left(range(steps), KNOWN_SHARE * total, key=known)
 
 
 def _means(spans: _Spans, of_group: np.ndarray, edges: Ints) -> Floats:

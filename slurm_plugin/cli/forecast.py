@@ -105,13 +105,18 @@ def forecast(
         check_store(config)
     from models.forecast.panel import Task, season_steps
 
+    def task_of(left_out: int) -> Task:
+        return Task(left_out + horizon_s // step_s, season_steps(step_s), seed)
+
+    def learned(left_out: int) -> int:
+        return learned_steps(task_of(left_out), history_s // step_s)
+
     past = (
         from_csv(csv_file, step_s)
         if csv_file
-        else from_store(config, selection, cast("What", what), cast("By", by), step_s, top)
+        else from_store(config, selection, cast("What", what), cast("By", by), step_s, top, learned)
     )
-    task = Task(past.left_out + horizon_s // step_s, season_steps(step_s), seed)
-    panel = past.panel.latest(learned_steps(task, history_s // step_s))
+    task, panel = task_of(past.left_out), past.panel.latest(learned(past.left_out))
     found = forecast_panel(panel, task, level)
     unit = "value" if csv_file else COLUMN[what]
     print_rows(rows_of(panel, found, past.left_out, unit), output_format)

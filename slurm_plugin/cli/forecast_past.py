@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,10 +50,19 @@ def from_csv(file: Path, step_s: int) -> Past:
     return Past(read.panel, 0)
 
 
-def from_store(config: Config, selection: Selection, what: What, by: By, step_s: int, top: int) -> Past:
+def from_store(
+    config: Config,
+    selection: Selection,
+    what: What,
+    by: By,
+    step_s: int,
+    top: int,
+    most_steps: Callable[[int], int],
+) -> Past:
     """Return the demand that the configured store tells of, and say where it ends and what of its end was left out.
 
-    RightsizerError where it has several clusters and none is named: their partitions may have the same names.
+    `most_steps` as of `demand_of`. RightsizerError where it has several clusters and none is named: their partitions
+    may have the same names.
     """
     from accounting.store.database import open_store
     from accounting.store.records import read_attempt_columns, submissions
@@ -70,7 +80,7 @@ def from_store(config: Config, selection: Selection, what: What, by: By, step_s:
         engine.dispose()
     if submitted and not attempts.num_rows:
         raise SeriesError("the store holds no attempt of this selection; choose others, or a longer time")
-    demand = demand_of(attempts, what, by, step_s, top)
+    demand = demand_of(attempts, what, by, step_s, top, most_steps)
     tell_end(demand, step_s, time.time(), is_chosen=selection.until_s is not None)
     return Past(demand.panel, demand.left_out)
 

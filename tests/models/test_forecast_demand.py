@@ -103,6 +103,17 @@ def test_the_latest_steps_are_left_out_where_jobs_are_long() -> None:
     assert found.panel.end_s + 4 * STEP_S == 4300
 
 
+def test_of_a_long_past_the_latest_steps_alone_are_worked_out_and_say_who_is_large() -> None:
+    """A second's steps of 30 years would take 7 GiB a group."""
+    old = [job(second, second + 10, account="old", req_cpus=9) for second in range(0, 4000, 10)]
+    now = [job(10**9 + second, 10**9 + second + 10, account="new") for second in range(0, 4000, 10)]
+    found = demand_of(attempts(*old, *now), "cores", "account", 1, 1, lambda left_out: 50 - left_out)
+    assert found.panel.names == ("new",)
+    assert found.left_out == 10
+    assert found.panel.values[:, 0].tolist() == [1.0] * 40
+    assert found.panel.end_s == 10**9 + 4000 - 10
+
+
 @pytest.mark.parametrize("ends", [(110, 120, 190), (101, 250), (199, 200)])
 def test_less_than_a_whole_step_is_said(ends: tuple[int, ...]) -> None:
     rows = [job(0, end_s) for end_s in ends]

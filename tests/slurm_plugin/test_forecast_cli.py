@@ -66,6 +66,24 @@ def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:
     assert "main: seasonal naive at all 2 steps" in ran.err
 
 
+def test_the_largest_groups_are_those_of_what_is_learned_from(run: Run, site: Site) -> None:
+    """Who had the most before, and is gone, keeps no row from who has it now."""
+    jobs = day_and_night(14)
+    gone = [
+        attempt(
+            job_id=10**6 + hour, submit_s=start_s, start_s=start_s, elapsed_s=HOUR_S, partition="gone",
+            alloc_cpus=5000, token=False,
+        )
+        for hour in range(24)
+        for start_s in [T0 + HOUR_S * hour]
+    ]  # fmt: skip
+    store(site, [*jobs, *gone])
+    options = (*SHORT, "--by", "partition", "--what", "cores", "--top", "1", "--format", "json")
+    assert {row["series"] for row in json.loads(run("forecast", *options).out)} == {"gone", "(others)"}
+    recent = run("forecast", *options, "--history", "9d")
+    assert {row["series"] for row in json.loads(recent.out)} == {"main", "(others)"}
+
+
 @pytest.mark.parametrize(("what", "is_"), [("cores", 8), ("gpus", 0), ("memory", 8000)])
 def test_what_is_counted_has_its_unit_in_the_name(what: str, is_: float, run: Run, site: Site) -> None:
     store(site, day_and_night(14))
