@@ -66,8 +66,8 @@ def with_job(pool: Pool, user: str, counts: Counts, now_s: float) -> Pool:
 
 
 def users_over(pool: Pool, now_s: float) -> list[str]:
-    """Return whose portions are over."""
-    return [user for user, portion in pool.portions.items() if now_s - portion.since_s >= PORTION_S]
+    """Return whose portions are over; one that a clock began which has been set back since is, too."""
+    return [user for user, portion in pool.portions.items() if not 0 <= now_s - portion.since_s < PORTION_S]
 
 
 def closed(pool: Pool, users: list[str], bound: float) -> Pool:

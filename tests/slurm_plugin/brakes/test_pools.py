@@ -90,6 +90,20 @@ def test_what_two_users_bring_counts_for_nothing_in_the_reason_either() -> None:
     assert counted.endswith(everybody.partition("; of ")[2])
 
 
+def test_a_clock_that_was_wrong_and_is_set_back_keeps_no_user_s_jobs_from_counting() -> None:
+    """As of a machine that began in 2038: for years nothing of these users would count, else."""
+    known = Ledger(Evidence(), 0.02)
+    for user in range(20):
+        add(known, f"u{user}", "fit", KILLED, 2e9)
+    now_s = 1.7e9
+    assert ALL in known.close_portions(now_s)
+    for number in range(10):
+        for user in range(20):
+            add(known, f"u{user}", "fit", KILLED, now_s + number * PORTION_S)
+        known.close_portions(now_s + (number + 1) * PORTION_S)
+    assert is_enough(ALL, known)
+
+
 def test_a_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "MOST_OUTCOMES", 20)
     monkeypatch.setattr(pools, "MOST_USERS", 10)
