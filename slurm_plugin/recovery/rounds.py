@@ -20,8 +20,8 @@ from accounting.recoveries import Run, What
 from accounting.request import granted
 from accounting.token import tells_of
 from accounting.wants import Said
-from slurm_plugin.log_lines import SaidOnce
-from slurm_plugin.recovery.dependents import failed_by, mended
+from slurm_plugin.log_lines import SaidOnce, SaidOnceOfEach
+from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.judging import NOT_FOR_WANT, PLAIN, Recovery, SiteTerms, continued, judge
 from slurm_plugin.recovery.refused import Refused, shared_round
@@ -103,7 +103,7 @@ class Recoverer:
         self._is_first = self._mends = True
         self._kept, self._since_s = set[Run](), time.time() - BEFORE_S
         self._lock: tuple[int, ...] = ()
-        self._failures = SaidOnce()
+        self._failures, self._stuck = SaidOnce(), SaidOnceOfEach()
 
     def round(self) -> list[Outcome]:
         """Recover what failed since the last round; SlurmError where slurmctld does not answer.
@@ -218,12 +218,23 @@ class Recoverer:
         back = set[int]()
         for entry in known:
             back |= self._back(entry, named - back)
+        for job in given_up:
+            self._tell_stuck(job, stuck_by(job.dependency) & back)
         wanted = {job: mended(job.dependency, back) for job in given_up}
         due = self._refused_dependents.whose_turn([job for job, dependency in wanted.items() if dependency])
         for job in due[: self._most]:
             if self._gate.depend(msgspec.structs.replace(job, dependency=wanted[job])).problem:
                 self._refused_dependents.note(job)
         self._mends = len(due) > self._most
+
+    def _tell_stuck(self, job: Dependent, arrays: set[int]) -> None:
+        """Say once of a job that it waits for all of an array, of which a task came back."""
+        if arrays and self._stuck.is_new(job.job_id, job.dependency):
+            log.warning(
+                "job %d waits by afterok for all of array %s, which Slurm grants no more since a task failed; when all "
+                "have run well, start it by scontrol update JobId=%d Dependency=",
+                job.job_id, ", ".join(map(str, sorted(arrays))), job.job_id,
+            )  # fmt: skip
 
     def _back(self, entry: Entry, named: set[int]) -> set[int]:
         """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
