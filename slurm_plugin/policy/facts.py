@@ -97,7 +97,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of its QOS and of any partition it may run in."""
         names = [request.qos, *(partition.qos for partition in self.partitions_of(request))]
-        least = [self.qos_minimums[name] for name in names if name in self.qos_minimums]
+        # slurmdbd knows a QOS in lower case alone; a partition's is as slurm.conf has it.
+        least = [self.qos_minimums[name.lower()] for name in names if name.lower() in self.qos_minimums]
         if not least:
             return NO_MINIMUM
         return Minimum(

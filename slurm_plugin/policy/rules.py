@@ -56,8 +56,8 @@ def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
     partitions = request.partition.split(",")
     return (
         any(_matches(rule.partition, partition) for partition in partitions)
-        and _matches(rule.account, request.account)
-        and _matches(rule.qos, request.qos)
+        and _matches_in_any_case(rule.account, request.account)
+        and _matches_in_any_case(rule.qos, request.qos)
         and _matches(rule.user, request.user)
         and (not rule.group or any(request.user in facts.groups.get(name, ()) for name in rule.group))
     )
@@ -65,6 +65,11 @@ def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
 
 def _matches(patterns: tuple[str, ...], value: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _matches_in_any_case(patterns: tuple[str, ...], value: str) -> bool:
+    """Match accounts and QOS, of which Slurm calls Physics and physics the same."""
+    return _matches(tuple(pattern.lower() for pattern in patterns), value.lower())
 
 
 def is_enrolled(request: JobRequest, percent: int) -> bool:

@@ -91,9 +91,10 @@ def job_request(submission: Submission, input_mib: float | None = None) -> JobRe
     nodes = submission.nodes
     return JobRequest(
         user=submission.user,
-        account=submission.account,
+        # As it was typed: Slurm takes both in any case, and calls them by lower case itself, here and in accounting.
+        account=submission.account.lower(),
         partition=submission.partition,
-        qos=submission.qos,
+        qos=submission.qos.lower(),
         job_name=submission.name,
         script_signature=signature_of(submission.name, submission.script),
         num_tasks=submission.num_tasks or (nodes or 1) * (submission.ntasks_per_node or 1),

@@ -39,7 +39,7 @@ def parse_associations(text: str) -> list[Association]:
 def with_defaults(submission: Submission, associations: list[Association]) -> Submission:
     """Return the submission with the account and the QOS that slurmctld would give it where it names none."""
     account = submission.account or next((one.default_account for one in associations), "")
-    own = [one for one in associations if one.account == account]
+    own = [one for one in associations if one.account == account.lower()]
     fitting = [one for one in own if one.partition == submission.partition]
     fitting += [one for one in own if not one.partition]
     qos = submission.qos or next((one.default_qos for one in fitting), "")

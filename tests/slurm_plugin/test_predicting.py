@@ -87,6 +87,7 @@ ROWS = "phys|phys||normal\nphys|chem|gpu|large\nphys|chem||small\nno row\n"
         ({"account": "chem", "partition": "gpu"}, "chem", "large"),
         ({"account": "chem", "partition": "cpu,gpu"}, "chem", "small"),
         ({"qos": "own"}, "phys", "own"),
+        ({"account": "Chem"}, "Chem", "small"),
         ({"account": "elsewhere"}, "elsewhere", ""),
     ],
 )

@@ -55,6 +55,20 @@ def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting:
     assert fits(Rule(name="r", **rule), one, SiteFacts(groups={"staff": frozenset({"alice"})})) is fitting
 
 
+def test_accounts_and_qos_count_in_any_case_as_slurm_takes_them() -> None:
+    """`sbatch -A Physics --qos=HIGH` runs in physics, by high; slurmctld says so only after it asked us."""
+    typed = job_request(submission(account="Physics", qos="HIGH", partition="main"))
+    assert (typed.account, typed.qos) == ("physics", "high")
+    rule = Rule(name="r", account=("PHYS*",), qos=("High",))
+    assert fits(rule, typed, SiteFacts())
+    assert fits(rule, JobRequest(user="alice", account="Physics", qos="HIGH"), SiteFacts())
+    least = SiteFacts(
+        qos_minimums=parse_qos("high|cpu=4\n"), partitions={"own": Partition(qos="High"), "main": Partition()}
+    )
+    assert least.minimum_for(typed) == Minimum(cpus=4)
+    assert least.minimum_for(JobRequest(user="alice", partition="own")) == Minimum(cpus=4)
+
+
 def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
     config = site(
         Rule(name="pilot", user=("alice",), mode="enforce", headroom=0.5),
