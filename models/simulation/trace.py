@@ -55,12 +55,11 @@ def _of_swf(file: Path) -> Trace:
     columns = table.to_numpy(dtype=numpy.float64).T
     cpus = numpy.where(columns[ASKED] > 0, columns[ASKED], columns[GIVEN])
     mem_mib = numpy.ceil(columns[MEM_KIB].clip(0) * cpus.clip(0) / KIB_A_MIB)
-    limit_s = numpy.where(columns[LIMIT] > 0, columns[LIMIT], numpy.inf)
     return _trace(
         columns[SUBMIT],
         columns[RUN],
         numpy.stack([cpus * MILLI, mem_mib, numpy.zeros(len(cpus))], axis=1),
-        limit_s=limit_s,
+        limit_s=columns[LIMIT],
         user=columns[USER],
         users={str(int(user)): int(user) for user in numpy.unique(columns[USER])},
     )
@@ -121,8 +120,9 @@ def _trace(
         & (run_s > 0)
         & numpy.isfinite(asked).all(axis=1)
         & (asked > 0).any(axis=1)
-        & (limit_s > 0)
     )
+    # -1 is how SWF says that it does not know one, and others after it.
+    limit_s = numpy.where(limit_s > 0, limit_s, numpy.inf)
     if not ran.any():
         raise ValueError("it holds no job that ran")
     order = numpy.flatnonzero(ran)[numpy.argsort(submit_s[ran], kind="stable")]

@@ -185,6 +185,13 @@ def test_what_was_used_was_asked_for_where_the_request_is_not_known(tmp_path: Pa
     assert simulate(jobs, cluster_).outcome.tolist() == [Outcome.COMPLETED] * 2
 
 
+def test_a_limit_that_is_none_leaves_out_no_job_that_ran(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text("submit_s,run_s,cpus,limit_s\n0,5,1,-1\n1,5,1,0\n2,5,1,\n3,5,1,9\n")
+    found = read_trace(file)
+    assert (found.jobs.limit_s.tolist(), found.left_out) == ([numpy.inf, numpy.inf, numpy.inf, 9], 0)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "submit_s,run_s\n1,2\n", "submit_s,run_s,cpus\nx,2,1\n", "submit_s,run_s,cpus\n1,0,1\n"],
