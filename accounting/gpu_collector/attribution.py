@@ -7,16 +7,20 @@ environment, which `processes` takes only from a user whose job runs here. What 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # Anchored: a user may make cgroups of any name below his own, but none beside Slurm's.
 #   v1   4:memory:/slurm/uid_1000/job_123/step_0/task_0           /slurm_n1/… where several slurmd share a host
 #   v2   0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0        n1_slurmstepd.scope there
+# From 25.11 on its slice is CgroupSlice's, from 26.05 on v2 has the job's SLUID (sEKNKTV3WPV500) where job_123 was.
 _JOB_PATH = re.compile(
-    r"^(?:/slurm(?:_(?P<v1_node>[^/]+))?/uid_\d+|(?:/system\.slice)?/(?:(?P<v2_node>[^/]+)_)?slurmstepd\.scope)"
-    r"/job_(?P<job>[0-9]{1,18})(?:/|\Z)"
+    r"^(?:/slurm(?:_(?P<v1_node>[^/]+))?/uid_\d+"
+    r"|(?:/(?!user\.slice/)[^/]+\.slice)?/(?:(?P<v2_node>[^/]+)_)?slurmstepd\.scope)"
+    r"/(?:job_(?P<job>[0-9]{1,18})|s[0-9A-Z]{13})(?=/|\Z)"
 )
+# slurmstepd calls itself by the step that it serves.
+_STEPD_TITLE = re.compile(rb"^slurmstepd: \[(?P<job>[0-9]{1,18})\.")
 _INDEXES = re.compile(r"^[0-9]{1,4}(?:-[0-9]{1,4})?\Z")
 MOST_GPUS = 1024
 VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")
@@ -79,13 +83,25 @@ class Sample:
     power_w: float | None
 
 
-def job_of_cgroup(text: str, node: str) -> JobHere | None:
-    """Return the job that /proc/PID/cgroup names, under `node` where its path names no other; None outside Slurm."""
+def job_of_cgroup(
+    text: str, node: str, number_of: Callable[[str], int | None] = lambda _: None
+) -> JobHere | None:
+    """Return the job that /proc/PID/cgroup names, under `node` where its path names no other; None outside Slurm.
+
+    `number_of` tells the job's number where the path does not: of the path of the job's own cgroup.
+    """
     for line in text.splitlines():
         match = _JOB_PATH.match(line.split(":", 2)[-1])
-        if match and int(match["job"]):
-            return JobHere(int(match["job"]), match["v1_node"] or match["v2_node"] or node)
+        number = (int(match["job"]) if match["job"] else number_of(match[0])) if match else None
+        if match and number:
+            return JobHere(number, match["v1_node"] or match["v2_node"] or node)
     return None
+
+
+def job_of_title(command: bytes) -> int | None:
+    """Return the number of the job that a slurmstepd serves, by its /proc/PID/cmdline."""
+    match = _STEPD_TITLE.match(command)
+    return int(match["job"]) if match else None
 
 
 def slurm_variables(environ: bytes) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -13,19 +14,23 @@ from accounting.gpu_collector.attribution import (
     JobHere,
     claim_of,
     job_of_cgroup,
+    job_of_title,
     slurm_variables,
 )
 
 # Where slurmstepd makes a job's cgroup, below the mount point (of one controller in v1).
 PLACES = (  # the first that has a job counts
-    "system.slice/*slurmstepd.scope/job_*",
-    "*slurmstepd.scope/job_*",
+    "*.slice/*slurmstepd.scope/[js]*",
+    "*slurmstepd.scope/[js]*",
     "freezer/slurm*/uid_*/job_*",
     "memory/slurm*/uid_*/job_*",
     "cpuset/slurm*/uid_*/job_*",
     "devices/slurm*/uid_*/job_*",
 )
-# A job's first processes are slurmstepd's own and carry no variables of the job's; past these it has none.
+# Where a step's slurmstepd is in v2: nothing of the user's can get there.
+STEPD = "step_*/slurm/cgroup.procs"
+# A job's first processes are slurmstepd's own and carry no variables of the job's; past these it has none, until it
+# has another step: an allocation may wait for its first one for hours.
 MOST_READ = 16
 MOST_TRIES = 5
 
@@ -38,6 +43,7 @@ class RunningJob:
     uid: int | None = None
     claim: Claim = field(default_factory=Claim)
     tries: int = 0
+    steps: frozenset[str] = frozenset()
 
 
 class JobProcesses:
@@ -48,6 +54,8 @@ class JobProcesses:
         self._proc = proc
         self._cgroup = cgroup
         self._job_of: dict[int, JobHere | None] = {}
+        # By the path of a cgroup that does not name its job.
+        self._numbers: dict[str, int] = {}
         self._running: dict[JobHere, RunningJob] = {}
         self._claims: list[tuple[JobHere, Claim]] = []
         self._trusted_uid: dict[JobHere, int] = {}
@@ -59,15 +67,16 @@ class JobProcesses:
     def look_again(self) -> None:
         """Find the jobs that run now, and forget whose processes were: ids come again."""
         self._job_of.clear()
+        self._numbers = {path: job_id for path, job_id in self._numbers.items() if self._below(path).is_dir()}
         found: dict[JobHere, Path] = {}
         for job, folder in self._folders():
             found.setdefault(job, folder)
-        self._running = {job: self._running.get(job) or RunningJob(folder) for job, folder in found.items()}
+        self._running = {job: self._known(job, folder) or RunningJob(folder) for job, folder in found.items()}
         for job, running in self._running.items():
             # Slurm's cgroup says more than the processes do: whoever is left outside it is not the job any more.
             running.uid = self._trusted_uid.pop(job, running.uid)
-            if running.tries < MOST_TRIES and running.claim == Claim():
-                self._read_claim(running)
+            if running.claim == Claim():
+                self._look_for_claim(running)
         # A slurmstepd that was killed leaves its cgroups behind: without a process they hold no GPU.
         self._claims = [
             (job, one.claim)
@@ -75,14 +84,40 @@ class JobProcesses:
             if one.claim != Claim() and next(self._members(one.folder), None) is not None
         ]
 
+    def _known(self, job: JobHere, folder: Path) -> RunningJob | None:
+        """Return what is known of a job already: nothing of one that was queued again and has another folder."""
+        running = self._running.get(job)
+        return running if running and running.folder == folder else None
+
     def _folders(self) -> Iterator[tuple[JobHere, Path]]:
         for place in PLACES:
-            for folder in self._cgroup.glob(place):
-                controllers = 0 if "slurmstepd.scope" in place else 1
-                path = "/" + "/".join(folder.relative_to(self._cgroup).parts[controllers:])
-                job = job_of_cgroup(f"0::{path}", self._node)
+            for found in _those_there(place, self._cgroup):
+                path = found if "slurmstepd.scope" in place else found.partition("/")[2]
+                job = job_of_cgroup(f"0::/{path}", self._node, self._number_of)
                 if job is not None:
-                    yield job, folder
+                    yield job, self._cgroup / found
+
+    def _below(self, path: str) -> Path:
+        return self._cgroup / path.lstrip("/")
+
+    def _number_of(self, path: str) -> int | None:
+        """Return the number of the job that has a cgroup: any of its slurmstepd tells it."""
+        if path not in self._numbers:
+            folder = self._below(path)
+            pids = (pid for file in _those_there(STEPD, folder) for pid in self._pids(folder / file))
+            number = next(filter(None, (job_of_title(self._read(pid, "cmdline")) for pid in pids)), None)
+            if number is None:
+                return None
+            self._numbers[path] = number
+        return self._numbers[path]
+
+    def _look_for_claim(self, running: RunningJob) -> None:
+        steps = frozenset(_those_there("step_*", running.folder))
+        if not steps <= running.steps:
+            running.tries = 0
+        running.steps = steps
+        if running.tries < MOST_TRIES:
+            self._read_claim(running)
 
     def _read_claim(self, running: RunningJob) -> None:
         running.tries += 1
@@ -109,7 +144,8 @@ class JobProcesses:
         return self._job_of[pid]
 
     def _find(self, pid: int) -> JobHere | None:
-        job = job_of_cgroup(self._read(pid, "cgroup").decode(errors="replace"), self._node)
+        text = self._read(pid, "cgroup").decode(errors="replace")
+        job = job_of_cgroup(text, self._node, self._number_of)
         return job or self._job_by_variables(pid)
 
     def _job_by_variables(self, pid: int) -> JobHere | None:
@@ -144,12 +180,16 @@ class JobProcesses:
         return any(self._find(pid) == job for pid in pids if pid not in (os.getpid(), os.getppid()))
 
     def _members(self, folder: Path) -> Iterator[int]:
-        # The deepest hold the tasks, the first of them slurmstepd itself.
+        # The deepest hold the tasks, the first of them slurmstepd itself. A step that ends meanwhile is passed over.
+        for place, _, files in os.walk(folder):
+            if "cgroup.procs" in files:
+                yield from self._pids(Path(place, "cgroup.procs"))
+
+    def _pids(self, file: Path) -> list[int]:
         try:
-            for file in folder.rglob("cgroup.procs"):
-                yield from (int(line) for line in file.read_text(encoding="ascii").split())
+            return [int(line) for line in file.read_text(encoding="ascii").split()]
         except (OSError, ValueError):
-            return  # the job ended while we looked
+            return []  # the step ended while we looked
 
     def _owner(self, pid: int) -> int | None:
         try:
@@ -162,3 +202,8 @@ class JobProcesses:
             return (self._proc / str(pid) / name).read_bytes()
         except OSError:
             return b""  # it has ended, or is not ours to read
+
+
+def _those_there(pattern: str, folder: Path) -> Iterator[str]:
+    """Yield the paths below a folder that match. What goes meanwhile with a job that ends is passed over."""
+    return glob.iglob(pattern, root_dir=folder)  # noqa: PTH207  Path.glob raises there before Python 3.13

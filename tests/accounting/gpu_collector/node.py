@@ -38,12 +38,30 @@ class Node:
             b"\0".join(f"{name}={value}".encode() for name, value in variables.items())
         )
 
-    def job(self, job_id: int, pid: int, node: str = "", **variables: str) -> None:
-        path = f"system.slice/{node}slurmstepd.scope/job_{job_id}/step_batch/user/task_0"
+    def job(
+        self,
+        job_id: int,
+        pid: int,
+        node: str = "",
+        scope: str = "system.slice",
+        name: str = "",
+        **variables: str,
+    ) -> None:
+        """Start a job's batch step; `name` is its cgroup's, where that is not of its number."""
+        path = f"{scope}/{node}slurmstepd.scope/{name or f'job_{job_id}'}/step_batch/user/task_0"
+        self.procs(path, pid)
+        self.process(pid, f"0::/{path}", SLURM_JOB_ID=str(job_id), **variables)
+
+    def procs(self, path: str, pid: int) -> None:
         here = self.folder / "cgroup" / path
         here.mkdir(parents=True, exist_ok=True)
         (here / "cgroup.procs").write_text(f"{pid}\n")
-        self.process(pid, f"0::/{path}", SLURM_JOB_ID=str(job_id), **variables)
+
+    def stepd(self, pid: int, step: str, path: str) -> None:
+        """Start the slurmstepd of a step, such as `7.batch`."""
+        self.procs(path, pid)
+        self.process(pid, f"0::/{path}")
+        (self.folder / "proc" / str(pid) / "cmdline").write_bytes(f"slurmstepd: [{step}]".encode() + bytes(9))
 
     def end(self, job_id: int) -> None:
         shutil.rmtree(self.folder / "cgroup" / f"system.slice/slurmstepd.scope/job_{job_id}")

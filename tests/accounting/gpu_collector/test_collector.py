@@ -169,3 +169,79 @@ def test_an_id_that_comes_again_is_another_process(node: Node) -> None:
     collector.flush(T0 + 3)
     (use,) = read_spool(node.spool)[0]
     assert use.samples == 1
+
+
+SLUID = "sEKNKTV3WPV500"
+
+
+def test_a_cgroup_that_is_named_by_its_sluid_is_the_job_that_its_slurmstepd_serves(node: Node) -> None:
+    # So 26.05 names them with cgroup/v2.
+    scope = "system.slice/slurmstepd.scope"
+    node.job(7, 100, name=SLUID, SLURM_JOB_GPUS="0,1")
+    # What its user calls a process of his tells nothing.
+    node.stepd(101, "8.0", f"{scope}/{SLUID}/step_batch/user/task_1")
+    node.stepd(90, "7.batch stepmgr", f"{scope}/{SLUID}/step_batch/slurm")
+    node.fake.gpus[0].processes = [(100, 3000)]
+    collector = node.collector()
+    told = [(use.job_id, use.gpu, use.mem_max_mib) for use in node.watch(collector)]
+    assert told == [(7, 0, 3000.0), (7, 1, 0.0)]
+    # One that began since is known as soon as it has a process on a GPU.
+    node.job(9, 300, node="n2_", name=SLUID.replace("E", "F"))
+    node.stepd(91, "9.0+1", f"system.slice/n2_slurmstepd.scope/{SLUID.replace('E', 'F')}/step_0/slurm")
+    node.fake.gpus[2].processes = [(300, 10)]
+    collector.tick(T0 + 40)
+    collector.flush(T0 + 60)
+    uses, _ = read_spool(node.spool)
+    assert {(use.job_id, use.node) for use in uses} == {(7, "n1"), (9, "n2")}
+
+
+def test_a_cgroup_whose_slurmstepd_is_gone_is_nobodys(node: Node) -> None:
+    node.job(7, 100, name=SLUID, SLURM_JOB_GPUS="0")
+    node.fake.gpus[0].processes = [(100, 3000)]
+    assert node.watch(node.collector()) == []
+
+
+def test_slurms_cgroups_may_be_in_a_slice_of_the_sites(node: Node) -> None:
+    node.job(7, 100, scope="batch.slice", SLURM_JOB_GPUS="0")
+    node.job(8, 200, scope="user.slice", SLURM_JOB_GPUS="1")
+    assert [(use.job_id, use.gpu) for use in node.watch(node.collector())] == [(7, 0)]
+
+
+def test_an_allocation_that_waits_for_its_first_step_is_asked_again_when_it_has_one(node: Node) -> None:
+    path = "system.slice/slurmstepd.scope/job_7"
+    node.stepd(90, "7.extern", f"{path}/step_extern/slurm")
+    collector = node.collector()
+    for window in range(20):
+        assert node.watch(collector, first_s=T0 + 30 * window) == []
+    node.procs(f"{path}/step_0/user/task_0", 100)
+    node.process(100, f"0::/{path}/step_0/user/task_0", SLURM_JOB_GPUS="3")
+    assert [(use.job_id, use.gpu) for use in node.watch(collector, first_s=T0 + 600)] == [(7, 3)]
+
+
+def test_a_job_lives_though_one_of_its_steps_ends_while_we_look(node: Node) -> None:
+    jobs = node.jobs()
+    node.job(7, 100)
+    ending = node.folder / "cgroup/system.slice/slurmstepd.scope/job_7/cgroup.procs"
+    ending.symlink_to("gone")  # is there, and cannot be read
+    jobs.look_again()
+    assert jobs.lives(7)
+
+
+def test_a_users_cgroup_that_goes_while_we_look_stops_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With cgroup/v1 the last job of a user takes his own folder with it."""
+    folder = node.folder / "cgroup/freezer/slurm"
+    (folder / "uid_1000/job_7/step_0").mkdir(parents=True)
+    (folder / "uid_1000/job_7/step_0/cgroup.procs").write_text("100\n")
+    node.process(100, "8:freezer:/slurm/uid_1000/job_7/step_0", SLURM_JOB_GPUS="0")
+    (folder / "uid_2000").mkdir()
+    scandir = os.scandir
+
+    def too_late(path: object) -> object:
+        if str(path).endswith("uid_2000"):
+            raise FileNotFoundError(path)
+        return scandir(path)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "scandir", too_late)
+    assert [(use.job_id, use.gpu) for use in node.watch(node.collector())] == [(7, 0)]
