@@ -58,9 +58,9 @@ class Claim:
     indexes: frozenset[int] = frozenset()
     uuids: frozenset[str] = frozenset()
 
-    def covers(self, gpu: int, instance: int, uuid: str) -> bool:
-        """Whether a GPU or instance is one of them. Slurm counts instances by itself: only their UUID tells."""
-        return uuid in self.uuids or (instance < 0 and gpu in self.indexes)
+    def covers(self, index: int | None, uuid: str) -> bool:
+        """Whether a GPU or instance is one of them; `index` is Slurm's, None where only the UUID tells."""
+        return uuid in self.uuids or index in self.indexes
 
 
 @dataclass(frozen=True)
@@ -159,13 +159,16 @@ def _held(own: Iterable[GpuProcess]) -> Held:
 
 @dataclass(frozen=True)
 class Reading:
-    """One pass over one GPU or instance that a job holds; `process_util_pct` is asked for where several share it."""
+    """One pass over one GPU or instance that a job holds.
+
+    `process_util_pct` is asked for where several share it; None where NVML does not tell.
+    """
 
     gpu: int
     instance: int
     held: Mapping[JobHere, Held]
     load: Load
-    process_util_pct: Mapping[int, float] = field(default_factory=dict)
+    process_util_pct: Mapping[int, float] | None = field(default_factory=dict)
 
 
 def samples_of(reading: Reading) -> list[Sample]:
@@ -188,8 +191,8 @@ def samples_of(reading: Reading) -> list[Sample]:
 
 
 def _util_pct(reading: Reading, held: Held) -> float | None:
-    known = [reading.process_util_pct[pid] for pid in held.pids if pid in reading.process_util_pct]
-    if reading.load.util_pct is None:
+    by_process = reading.process_util_pct
+    if reading.load.util_pct is None or by_process is None:
         return None
     # A process that did nothing since the last pass has no sample.
-    return min(100.0, sum(known))
+    return min(100.0, sum(by_process.get(pid, 0.0) for pid in held.pids))

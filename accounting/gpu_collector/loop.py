@@ -41,7 +41,7 @@ class Gpus(Protocol):
     def devices_of(self, gpu: int) -> list[Device]: ...  # noqa: D102
     def processes(self, device: Device) -> list[GpuProcess]: ...  # noqa: D102
     def load(self, device: Device, *, memory: bool) -> Load: ...  # noqa: D102
-    def process_util_pct(self, device: Device) -> dict[int, float]: ...  # noqa: D102
+    def process_util_pct(self, device: Device) -> dict[int, float] | None: ...  # noqa: D102
 
 
 class CollectorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +71,7 @@ class Collector:
         self._say = say
         self._windows = Windows()
         self._devices: dict[int, list[Device]] = {}
+        self._split: set[int] = set()
         self._faults: dict[str, str] = {}
 
     def open(self) -> int:
@@ -96,6 +97,9 @@ class Collector:
             return
         try:
             self._devices[gpu] = self._gpus.devices_of(gpu)
+            self._split -= {gpu}
+            if not any(device.instance < 0 for device in self._devices[gpu]):
+                self._split.add(gpu)
         except NvmlFault as fault:
             if fault.everywhere:
                 raise
@@ -126,7 +130,7 @@ class Collector:
         held = holders(
             processes,
             self._jobs.jobs_of(pids),
-            self._jobs.claimants(device.gpu, device.instance, device.uuid),
+            self._jobs.claimants(self._slurm_index(device), device.uuid),
         )
         if held and self._wanted(held):
             unknown = any(one.mem_mib is None for one in held.values())
@@ -137,6 +141,11 @@ class Collector:
                 if self._settings.job_id in (None, sample.job.job_id):
                     self._windows.add(sample, now_s)
         return pids
+
+    def _slurm_index(self, device: Device) -> int | None:
+        """Return the number that Slurm has for a GPU; None of instances, and behind a GPU whose instances it counts."""
+        is_known = device.instance < 0 and all(device.gpu < gpu for gpu in self._split)
+        return device.gpu if is_known else None
 
     def _wanted(self, held: Iterable[JobHere]) -> bool:
         return self._settings.job_id is None or any(job.job_id == self._settings.job_id for job in held)

@@ -129,20 +129,23 @@ class Nvml:
             found = self._call(self._pynvml.nvmlDeviceGetMemoryInfo, device.handle)
         return float(found.used) / MIB_IN_BYTES
 
-    def process_util_pct(self, device: Device) -> dict[int, float]:
-        """Return each process's share of the device since the last call, in per cent; empty where NVML has none."""
+    def process_util_pct(self, device: Device) -> dict[int, float] | None:
+        """Return what each process that ran since the last call used, in per cent; None where NVML does not tell."""
         since_us = self._seen_until_us.get(device.uuid, 0)
-        try:
-            found = self._pynvml.nvmlDeviceGetProcessUtilization(device.handle, since_us)
-        except (self._pynvml.NVMLError_NotFound, self._pynvml.NVMLError_NotSupported):
-            return {}  # nothing ran since then
-        except self._pynvml.NVMLError as error:
-            raise self._fault(error) from None
+        found = self._optional(device.uuid, self._process_samples, device.handle, since_us)
+        if found is None:
+            return None
         latest: dict[int, tuple[int, float]] = {}
         for one in found:
             latest[one.pid] = max(latest.get(one.pid, (0, 0.0)), (one.timeStamp, float(one.smUtil)))
         self._seen_until_us[device.uuid] = max((stamp for stamp, _ in latest.values()), default=since_us)
         return {pid: min(100.0, util_pct) for pid, (_, util_pct) in latest.items()}
+
+    def _process_samples(self, handle: Any, since_us: int) -> list[Any]:  # noqa: ANN401
+        try:
+            return list(self._pynvml.nvmlDeviceGetProcessUtilization(handle, since_us))
+        except self._pynvml.NVMLError_NotFound:
+            return []  # nothing ran since then
 
     def _uuid(self, handle: Any) -> str:  # noqa: ANN401
         found = self._call(self._pynvml.nvmlDeviceGetUUID, handle)

@@ -161,9 +161,9 @@ class JobProcesses:
                 return job
         return None
 
-    def claimants(self, gpu: int, instance: int, uuid: str) -> list[JobHere]:
-        """Return the running jobs that were allocated a GPU or instance, as far as their variables tell."""
-        return [job for job, claim in self._claims if claim.covers(gpu, instance, uuid)]
+    def claimants(self, index: int | None, uuid: str) -> list[JobHere]:
+        """Return the running jobs that were allocated a GPU or instance, as far as their variables tell (`covers`)."""
+        return [job for job, claim in self._claims if claim.covers(index, uuid)]
 
     def lives(self, job_id: int) -> bool:
         """Whether a job still has a process on this node beside this one."""

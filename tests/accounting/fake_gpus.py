@@ -14,7 +14,10 @@ MIB = 1024**2
 
 @dataclass
 class FakeGpu:
-    """One GPU. `processes` are (pid, MiB or None); `broken` is an NVML error that every call of it gives."""
+    """One GPU. `processes` are (pid, MiB or None); `broken` is an NVML error that every call of it gives.
+
+    `fails` are errors by call, of which `lacks` is the most common.
+    """
 
     uuid: str
     processes: list[tuple[int, int | None]] = field(default_factory=list)
@@ -25,6 +28,7 @@ class FakeGpu:
     process_util_pct: dict[int, int] = field(default_factory=dict)
     instances: dict[int, FakeGpu] | None = None
     lacks: frozenset[str] = frozenset()
+    fails: dict[str, int] = field(default_factory=dict)
 
 
 class FakePynvml(ModuleType):
@@ -50,6 +54,8 @@ class FakePynvml(ModuleType):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
         if gpu is not None and gpu.broken is not None:
             raise pynvml.NVMLError(gpu.broken)
+        if gpu is not None and name in gpu.fails:
+            raise pynvml.NVMLError(gpu.fails[name])
         if gpu is not None and name in gpu.lacks:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 

@@ -71,11 +71,12 @@ def test_slurms_variables_name_the_gpus_of_a_job(environ: bytes, claim: Claim) -
     assert claim_of(slurm_variables(environ)) == claim
 
 
-def test_an_index_is_no_mig_instance() -> None:
+def test_a_gpu_is_claimed_by_slurms_index_or_by_its_uuid() -> None:
     claim = Claim(frozenset({0}), frozenset({"MIG-a"}))
-    assert claim.covers(0, -1, "GPU-x")
-    assert not claim.covers(0, 3, "MIG-b")
-    assert claim.covers(5, 3, "MIG-a")
+    assert claim.covers(0, "GPU-x")
+    assert not claim.covers(None, "MIG-b")
+    assert claim.covers(None, "MIG-a")
+    assert claim.covers(5, "MIG-a")
 
 
 def test_processes_decide_whose_a_gpu_is_before_claims_do() -> None:

@@ -87,6 +87,21 @@ def test_two_jobs_on_one_gpu_get_their_own_share(node: Node) -> None:
     assert (eight.util_max_pct, eight.mem_max_mib, eight.power_mean_w) == (35.0, 2000.0, None)
 
 
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_a_share_that_nvml_does_not_tell_is_not_called_idle(node: Node, error: int) -> None:
+    node.job(7, 100)
+    node.job(8, 200)
+    gpu = node.fake.gpus[3]
+    gpu.processes, gpu.util_pct = [(100, 1000), (200, 2000)], 95
+    gpu.fails = {"process_util": error}
+    uses = node.watch(node.collector())
+    assert [(use.util_max_pct, use.mem_max_mib, use.samples) for use in uses] == [
+        (None, 1000, 30),
+        (None, 2000, 30),
+    ]
+    assert node.said == []
+
+
 def test_mig_instances_are_told_apart_and_have_no_utilisation(node: Node) -> None:
     node.job(7, 100)
     node.job(8, 200, CUDA_VISIBLE_DEVICES="MIG-c")
@@ -99,6 +114,22 @@ def test_mig_instances_are_told_apart_and_have_no_utilisation(node: Node) -> Non
     told = [(use.job_id, use.gpu, use.instance, use.mem_max_mib) for use in uses]
     assert told == [(7, 1, 1, 700.0), (7, 1, 2, 900.0), (8, 1, 5, 0.0)]
     assert {(use.util_max_pct, use.util_mean_pct, use.power_mean_w) for use in uses} == {(None, None, None)}
+
+
+def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: Node) -> None:
+    # Slurm's 1 and 2 are the instances of GPU 1; 3 is GPU 2, which job 9 has.
+    node.job(7, 100, SLURM_JOB_GPUS="0")
+    node.job(8, 200, SLURM_JOB_GPUS="2", CUDA_VISIBLE_DEVICES="MIG-b")
+    node.job(9, 300, SLURM_JOB_GPUS="3")
+    node.fake.gpus[1].instances = {n: FakeGpu(f"MIG-{name}") for n, name in ((1, "a"), (2, "b"))}
+    node.fake.gpus[2].processes = [(300, 10)]
+    collector = node.collector()
+    uses = node.watch(collector)
+    assert [(use.job_id, use.gpu, use.instance) for use in uses] == [(7, 0, -1), (8, 1, 2), (9, 2, -1)]
+    node.fake.gpus[2].processes = []
+    node.fake.gpus[1].instances = None
+    after = [use for use in node.watch(collector, first_s=T0 + 100) if use.first_s > T0 + 60]
+    assert [(use.job_id, use.gpu, use.instance) for use in after] == [(7, 0, -1), (8, 2, -1), (9, 3, -1)]
 
 
 def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:

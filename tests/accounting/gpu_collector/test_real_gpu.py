@@ -54,7 +54,7 @@ def test_real_nvml_answers_as_its_stand_ins_do(real_nvml: Nvml) -> None:
         assert device.instance >= 0 or (load.util_pct is not None and 0 <= load.util_pct <= 100)
         assert load.power_w is None or 0 < load.power_w < 10_000
         assert all(process.pid > 0 for process in real_nvml.processes(device))
-        assert all(0 <= share <= 100 for share in real_nvml.process_util_pct(device).values())
+        assert all(0 <= share <= 100 for share in (real_nvml.process_util_pct(device) or {}).values())
 
 
 def test_on_a_real_gpu_it_sees_what_a_process_does(real_nvml: Nvml, tmp_path: Path) -> None:
