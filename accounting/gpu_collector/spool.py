@@ -5,6 +5,7 @@ It never waits for the disk (no fsync) and never for the store.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -57,7 +58,9 @@ class SpoolWriter:
         if self._failing:
             self._say(f"the spool {self._folder} takes lines again; {self._lost} were lost")
             self._failing, self._lost = False, 0
-        self._drop_oldest()
+        # An ingester may remove a file while it is looked at, a shared folder be away: the next time does as well.
+        with contextlib.suppress(OSError):
+            self._drop_oldest()
 
     def _append(self, now_s: float) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +126,10 @@ class SpoolWriter:
 
 
 def _is_of(file: Path, owners: set[int]) -> bool:
-    known = file.lstat()
+    try:
+        known = file.lstat()
+    except FileNotFoundError:
+        return False  # an ingester removed it
     return stat.S_ISREG(known.st_mode) and known.st_uid in owners
 
 

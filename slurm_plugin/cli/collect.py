@@ -77,6 +77,10 @@ def collect(
     try:
         count = collector.open()
     except NvmlFault as fault:
+        if fault.stale:
+            raise RightsizerError(
+                f"the NVIDIA driver and its library differ ({fault.reason}); reload the driver, or restart the node"
+            ) from None
         note(f"no GPU to watch on {name}: {fault.reason}")
         return
     if not count:

@@ -8,10 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import pynvml
 import pytest
+from click.testing import CliRunner
 
+from accounting.errors import RightsizerError
 from accounting.gpu_collector.nvml import Nvml, NvmlFault
 from bench import nvml_stand_in
+from slurm_plugin.cli.collect import collect
+from tests.accounting.gpu_collector.node import Node
 from tests.accounting.gpu_collector.started import PATIENCE_S, said_by, started, wait_for
 from tests.spools import read_spool
 
@@ -94,3 +99,14 @@ def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NvmlFault, match="nvidia-ml-py is not installed"):
         Nvml()
+
+
+def test_a_library_that_is_newer_than_the_driver_is_no_node_without_gpus(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd tries again then: what it waits for is the driver, which is loaded anew."""
+    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
+    node.fake.driver = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    assert isinstance(found.exception, RightsizerError)
+    assert "reload the driver" in str(found.exception)

@@ -87,3 +87,28 @@ def test_what_others_put_under_its_name_is_left_alone(tmp_path: Path) -> None:
         writer.write([gpu_use(job_id=number + 1)], T0)
     (own,) = (file for file in tmp_path.iterdir() if file.is_file())
     assert (own.name, own.read_bytes().count(b"\n"), said) == (f"n1-{day}-0002.jsonl", 3, [])
+
+
+def test_a_file_that_is_removed_while_it_is_looked_at_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    writer = SpoolWriter(tmp_path, "n1", 1000, said.append)
+    seen, removed = Path.lstat, set[Path]()
+
+    def gone(file: Path) -> os.stat_result:
+        if file.name.startswith("n1-20231114"):
+            removed.add(file)
+            file.unlink()
+        return seen(file)
+
+    for number in range(20):
+        writer.write([gpu_use(job_id=number + 1)], T0 + number)
+    monkeypatch.setattr(Path, "lstat", gone)
+    for number in range(20):
+        writer.write([gpu_use(job_id=number + 1)], T0 + 86400)
+    assert removed
+    assert "cannot write" not in "".join(said)
+    monkeypatch.setattr(Path, "unlink", lambda _file: tmp_path.joinpath("away").stat())
+    writer.write([gpu_use(job_id=30)], T0 + 86400)
+    assert 30 in {use.job_id for use in read_spool(tmp_path)[0]}
