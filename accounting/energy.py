@@ -188,9 +188,9 @@ def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: Ener
         metered.setdefault((use.node, use.gpu, use.instance), []).append(use)
     parts = [_one_gpu(attempt, uses, wall_s, site) for uses in metered.values()]
     unmetered = max(0, (attempt.row.alloc_gpus or 0) - len(metered))
-    if not metered:
-        # Nobody watched: as many as Slurm saw busy, else all.
-        busy = unmetered if attempt.use.gpus is None else min(unmetered, attempt.use.gpus)
+    if len({node for node, _, _ in metered}) < max(1, attempt.row.nodes):
+        # Nobody watched them: as many as Slurm saw busy, else all.
+        busy = unmetered if metered or attempt.use.gpus is None else min(unmetered, attempt.use.gpus)
         parts.append(_estimate(gpus_w(busy, 0.0, site) * wall_s, 0.0))
         unmetered -= busy
     idle_j = gpus_w(0.0, unmetered, site) * wall_s

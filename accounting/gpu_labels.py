@@ -39,15 +39,19 @@ class RecordedGpus:
     gpu_mem_mib: Floats
 
 
-def metered_gpus(gpu_use: Sequence[GpuUse]) -> GpuLabel:
-    """Return what meters saw during an attempt; they must have seen something."""
+def metered_gpus(gpu_use: Sequence[GpuUse], nodes: int = 1) -> GpuLabel:
+    """Return what meters saw during an attempt on so many nodes; they must have seen something.
+
+    Of nodes that nobody watched it is not known whether their GPUs were busy: what was seen is a lower bound then.
+    """
     # A GPU comes more than once where its meter paused, or where two meters watch it.
     busy = {(use.node, use.gpu, use.instance) for use in gpu_use if _was_busy(use)}
     seen_often = any(use.samples > 1 for use in gpu_use)
+    on_all = len({use.node for use in gpu_use}) >= nodes
     return GpuLabel(
         gpus=len(busy),
         gpu_mem_mib=max(use.mem_max_mib for use in gpu_use),
-        quality="sampled" if seen_often else "short",
+        quality="short" if not seen_often else "sampled" if on_all else "censored",
         source="+".join(sorted({use.source for use in gpu_use})),
     )
 

@@ -12,7 +12,7 @@ from accounting.states import Outcome
 #   exact         counted by the kernel over the whole run
 #   sampled       the highest of samples: a shorter peak may have been missed
 #   short         it ran too short to be sampled: no figure, or one that is a lower bound
-#   censored      it was cut off at its limit, or Slurm counted only part of it: a lower bound
+#   censored      it was cut off at its limit, or only part of it was counted: a lower bound
 #   contaminated  near the limit, where this release and plugin count the page cache: an upper bound
 #   absent        not recorded
 Quality = Literal["exact", "sampled", "short", "censored", "contaminated", "absent"]

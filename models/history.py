@@ -345,7 +345,7 @@ def past_job(attempt: Attempt) -> PastJob:
         given_cpus=attempt.row.alloc_cpus,
         given_gpus=attempt.row.alloc_gpus,
         gpu_mem_mib=_finite(use.gpu_mem_mib),
-        gpu_short=use.gpu_quality == "short",
+        gpu_short=use.gpu_quality in ("short", "censored"),
         input_mib=attempt.input_mib,
     )
 

@@ -163,7 +163,7 @@ def columns_of(table: pa.Table) -> PastColumns:
         given_cpus=floats(table["alloc_cpus"]),
         given_gpus=floats(table["alloc_gpus"]),
         gpu_mem_mib=_finite(table["gpu_mem_mib"]),
-        gpu_short=_texts(table["gpu_quality"]).is_any(("short",)),
+        gpu_short=_texts(table["gpu_quality"]).is_any(("short", "censored")),
         user=user.codes,
         users=user.words,
         input_mib=_finite(table["input_mib"]),

@@ -14,7 +14,7 @@ from accounting.report.usage import Grouped, Row, View, blank, energy_cells, sha
 # Why the use of an attempt is not counted, in words.
 REASONS = {
     "short": "ran too short to be sampled",
-    "censored": "killed at the limit, so only a lower bound is known",
+    "censored": "killed at the limit or counted in part, so only a lower bound is known",
     "contaminated": "page cache is counted with it, so only an upper bound is known",
     "absent": "nothing was recorded",
 }

@@ -131,6 +131,16 @@ def test_without_a_meter_gpus_are_taken_as_slurm_saw_them_else_as_busy() -> None
     assert found.unused_j == pytest.approx(3 * 60 * 100)
 
 
+def test_gpus_of_nodes_that_nobody_watched_are_not_called_idle() -> None:
+    one = used(attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=4, nodes=2), gpus=1)
+    seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0)]
+    found = energy_of(one, seen, site())
+    assert found.energy_j == pytest.approx(25_000 + 3 * 30_000)
+    assert found.unused_j == 0.0
+    elsewhere = msgspec.structs.replace(seen[0], node="n9")
+    assert energy_of(one, [*seen, elsewhere], site()).unused_j == pytest.approx(2 * 6_000)
+
+
 def test_slurms_figure_holds_the_gpus_only_where_its_plugin_counts_them() -> None:
     one = measured(50_000.0, elapsed_s=100, alloc_gpus=1)
     seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=300.0, util_mean_pct=100.0)]

@@ -311,6 +311,17 @@ def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
     assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (2, "nvml+other")
 
 
+def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
+    row = job_row(alloc_gpus=8, nodes=2)
+    one = [gpu_use(node="n1", gpu=gpu) for gpu in range(4)]
+    use = label_attempt(row, [step()], one).use
+    assert (use.gpus, use.gpu_quality) == (4, "censored")
+    use = label_attempt(row, [step()], [*one, gpu_use(node="n2", util_max_pct=0.0)]).use
+    assert (use.gpus, use.gpu_quality) == (4, "sampled")
+    once = label_attempt(row, [step()], [gpu_use(samples=1)]).use
+    assert (once.gpus, once.gpu_quality) == (1, "short")
+
+
 def test_an_instance_was_busy_where_its_memory_was_used() -> None:
     uses = [
         gpu_use(instance=1, util_max_pct=None, mem_max_mib=10.0),

@@ -112,6 +112,13 @@ def test_gpus_are_never_predicted_below_what_was_busy_once(used: list[tuple[int,
     assert estimate.jobs <= sum(complete for _, complete in used)
 
 
+@pytest.mark.parametrize(("quality", "is_short"), [("sampled", False), ("short", True), ("censored", True)])
+def test_gpus_that_were_seen_in_part_show_no_need(quality: str, is_short: bool) -> None:
+    one = attempt(gpus=1, alloc_gpus=4)
+    use = msgspec.structs.replace(one.use, gpu_quality=quality)
+    assert past_job(msgspec.structs.replace(one, use=use)).gpu_short == is_short
+
+
 def gpu_job(gpus: int, given: int = 9, **changes: Any) -> PastJob:
     return job(gpus=gpus, asked_gpus=9, given_gpus=given, gpu_source="nvml", **changes)
 

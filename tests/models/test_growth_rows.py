@@ -110,7 +110,7 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
         gpus=draw(st.none() | st.integers(0, 4)),
         gpu_source=draw(st.sampled_from(["", "nvml"])),
         gpu_mem_mib=draw(AMOUNTS),
-        gpu_quality=draw(st.sampled_from(["sampled", "short", "absent"])),
+        gpu_quality=draw(st.sampled_from(["sampled", "short", "censored", "absent"])),
     )
     return msgspec.structs.replace(
         made,
