@@ -243,5 +243,6 @@ quarantine = Table(
 
 
 def portions(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    """Yield keys in their order, as many at a time as a query may name."""
-    return (keys[begin : begin + KEYS_A_QUERY] for begin in range(0, len(keys), KEYS_A_QUERY))
+    """Yield keys in their order, each once, as many at a time as a query may name: no row is read twice."""
+    once = list(dict.fromkeys(keys))
+    return (once[begin : begin + KEYS_A_QUERY] for begin in range(0, len(once), KEYS_A_QUERY))

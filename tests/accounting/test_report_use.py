@@ -27,6 +27,7 @@ from accounting.report.usage import Row, View, use_rows, view_families, view_fir
 from accounting.report.waste import left_out_in_words, waste_of
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
+from accounting.store.schema import KEYS_A_QUERY
 from models import evidence
 from models.families import family_name
 from tests.accounting.report_store import RULE, fill, measured
@@ -239,6 +240,24 @@ def test_energy_is_that_of_accounting_energy(store: Engine) -> None:
     wasted = sum(cost.wasted_j for cost in costs) / sum(cost.energy_j for cost in costs)
     assert row["energy_wasted_pct"] == pytest.approx(100 * wasted, abs=0.06)
     assert "energy_kwh" not in families(store)["alice", "fit"]
+
+
+def test_a_gpu_counts_once_however_far_apart_the_attempts_of_its_job_lie(store: Engine) -> None:
+    """A query names some hundred jobs: a job that was queued again is asked for with those of each of its attempts."""
+    site = EnergySite(carbon=CarbonIntensity((100.0,)))
+    on_gpu: dict[str, Any] = {"alloc_gpus": 1, "energy_j": None, "energy_quality": "absent"}
+    attempts = [measured(number, **on_gpu) for number in range(1, KEYS_A_QUERY + 50)]
+    first = attempts[0].row
+    again = measured(1, start_s=first.end_s + 10**7, submit_s=first.end_s + 1, **on_gpu)
+    half = gpu_use(job_id=1, first_s=first.start_s, last_s=first.start_s + 1800, power_mean_w=300.0)
+    fill(store, [*attempts, again])
+    with store.begin() as connection:
+        write_gpu_use(connection, [half])
+    expected = energy_of(attempts[0], [half], site).energy_j + sum(
+        energy_of(one, [], site).energy_j for one in [*attempts[1:], again]
+    )
+    [row] = rows_of(store, view_families(grouped(store, site=site), RULE))
+    assert row["energy_kwh"] == pytest.approx(expected / 3.6e6, abs=1e-4)
 
 
 def plain_figures(attempts: list[Attempt]) -> dict[str, float]:
