@@ -37,7 +37,7 @@ class Cut(NamedTuple):
     """One attempt with a decision. Amounts are of the job, asked and given; `short` is of memory or GPUs.
 
     The second amount of each pair is what it was given, or would have been where that is not `enforced`; `judged` is
-    whether it is known if its memory was enough.
+    whether it is known if its memory was enough, or that its GPUs were not.
     """
 
     name: str
@@ -56,8 +56,9 @@ class CutRow(msgspec.Struct, frozen=True, kw_only=True):
     """What cutting did for one partition, user or account: `done`, or what it would have done.
 
     Hours saved are of CPUs, of GiB and of GPUs, less what short jobs held in vain. Of the `judged` jobs, whose memory
-    was measured, `short` needed more than was given: their share is `short_at_most_pct` at most, with 95 %, if jobs
-    fail each for itself. `busy` jobs kept more cores busy than was given: they take longer, or would have.
+    was measured or whose GPUs were too few, `short` needed more than was given: their share is `short_at_most_pct` at
+    most, with 95 %, if jobs fail each for itself. `busy` jobs kept more cores busy than was given: they take longer, or
+    would have.
     """
 
     name: str
@@ -107,6 +108,10 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     judged = enforced if killed else row["memory_quality"] in TRUSTED
     # Who was cut and came to its end had enough.
     needs_more = killed if enforced else _above(row["peak_mem_mib"], mem[1])
+    gpus_judged = row["gpu_quality"] in TRUSTED
+    short = _short(mem, needs_more, judged=judged) or _short(
+        gpus, _above(row["gpus"], gpus[1]), judged=gpus_judged
+    )
     return Cut(
         name=name,
         enforced=enforced,
@@ -115,9 +120,9 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
         mem_mib=mem,
         gpus=gpus,
         hours=float(str(row["wall_s"])) / S_AN_HOUR,
-        judged=judged,
-        short=_short(mem, needs_more, judged=judged)
-        or _short(gpus, _above(row["gpus"], gpus[1]), judged=row["gpu_quality"] in TRUSTED),
+        # Who had too few GPUs is judged, whatever is known of his memory: of those judged so many are short.
+        judged=judged or short,
+        short=short,
         busy=_short(cores, _above(row["cores"], cores[1]), judged=row["cores_quality"] in TRUSTED),
     )
 

@@ -36,9 +36,9 @@ def cuts(
     """Show what cutting has saved, or would have in observe mode, and how many jobs got less than they needed.
 
     Hours are of CPUs, of GiB of memory and of GPUs; what short jobs held in vain is taken off. Of the judged jobs,
-    whose memory was measured, the short ones needed more memory, or GPUs, than was given; their share is at most
-    `short at most %`, with 95 %, if jobs fail each for itself. Busy jobs kept more cores busy than was given: they
-    take longer.
+    whose memory was measured or whose GPUs were too few, the short ones needed more memory, or GPUs, than was given;
+    their share is at most `short at most %`, with 95 %, if jobs fail each for itself. Busy jobs kept more cores busy
+    than was given: they take longer.
 
     \b
     Example:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +73,18 @@ def test_memory_that_was_left_whole_is_no_ones_fault(site: Site) -> None:
     only_cpus = DONE.replace(",mem:2048", "")
     [row] = rows_of(site, measured(1, admin_comment=only_cpus, outcome="out_of_memory"))
     assert (row.cut, row.short, row.saved_core_h, row.saved_gib_h) == (1, 0, 5.0, 0.0)
+
+
+def test_no_more_jobs_are_short_than_were_judged(site: Site) -> None:
+    gpus = WOULD.replace("mem:8192", "mem:8192,gpus:4").replace("mem:2048", "mem:2048,gpus:1")
+    cached: dict[str, Any] = {"memory_quality": "contaminated", "gpu_quality": "sampled", "alloc_gpus": 4}
+    [row] = rows_of(
+        site,
+        *(measured(number, admin_comment=gpus, gpus=2, **cached) for number in (1, 2, 3)),
+        measured(4, admin_comment=gpus, gpus=1, gpu_quality="sampled"),
+        measured(5, admin_comment=gpus, gpus=1, **cached),
+    )
+    assert (row.cut, row.judged, row.short, row.short_pct) == (5, 4, 3, 75.0)
 
 
 @given(st.integers(1, 3000), st.data())
