@@ -58,10 +58,20 @@ def parse_tres(text: str) -> Tres:
     return Tres(
         cpus=whole(parts.get("cpu")),
         mem_mib=None if mem_mib is None else round(min(mem_mib, MOST_MIB)),
-        gpus=whole(parts.get("gres/gpu")),
+        gpus=_gpus(parts),
         nodes=whole(parts.get("node")),
         energy_j=whole(parts.get("energy")),
     )
+
+
+def _gpus(parts: Mapping[str, str]) -> int | None:
+    """Return the GPUs of any type; where AccountingStorageTRES names types alone, those of each."""
+    if "gres/gpu" in parts:
+        return whole(parts["gres/gpu"])
+    typed = [whole(value) for name, value in parts.items() if name.startswith("gres/gpu:")]
+    known = [number for number in typed if number is not None]
+    # More than `whole` takes would not fit a store either.
+    return whole(str(sum(known))) if known and len(known) == len(typed) else None
 
 
 def parse_usage(text: str) -> Usage:

@@ -13,6 +13,15 @@ def test_a_full_list_is_read() -> None:
     assert parse_tres(text) == Tres(cpus=8, mem_mib=8000, gpus=4, nodes=2)
 
 
+def test_gpus_are_those_of_each_type_where_types_alone_are_tracked() -> None:
+    """AccountingStorageTRES=gres/gpu:a100,gres/gpu:v100, as slurm.conf(5) has it."""
+    assert parse_tres("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1,gres/shard=7").gpus == 3
+    assert parse_tres("gres/gpu=4,gres/gpu:a100=2").gpus == 4
+    assert parse_tres("gres/gpu:a100=2,gres/gpu:v100=x").gpus is None
+    assert parse_tres(",".join(f"gres/gpu:{kind}={'9' * 18}" for kind in range(20))).gpus is None
+    assert parse_tres("gres/gpumem=5,gres/gpuutil=9").gpus is None
+
+
 def test_a_list_that_names_nothing_says_nothing() -> None:
     assert parse_tres("") == parse_tres("license/x=1,junk,=3") == Tres()
 
