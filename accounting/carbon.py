@@ -86,7 +86,10 @@ def parse_carbon_series(text: str, source: str) -> CarbonSeries:
 
     Times rise. A row holds until the next one, for an hour at most. ConfigError names `source` and the line.
     """
-    rows = list(csv.reader(text.splitlines()))
+    try:
+        rows = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise ConfigError(f"{source}: this is no CSV ({error}); export it again") from None
     if not rows or tuple(name.strip() for name in rows[0]) != HEADING:
         raise ConfigError(f"{source}: the first line must be `{','.join(HEADING)}`; put it there")
     points: list[tuple[int, float]] = []
@@ -128,7 +131,8 @@ def _moment(text: str) -> int | None:
         moment = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
     except ValueError:
         return None
-    return None if moment.tzinfo is None else int(moment.timestamp())
+    unix_s = -1 if moment.tzinfo is None else int(moment.timestamp())
+    return unix_s if unix_s >= 0 else None
 
 
 def _iso(time_s: int) -> str:

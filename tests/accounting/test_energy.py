@@ -312,6 +312,8 @@ def test_a_series_counts_where_it_has_a_row_and_the_day_elsewhere() -> None:
         ("time,gCO2_per_kWh\n1767225600,nan\n", "`nan` is no gCO2 per kWh"),
         ("time,gCO2_per_kWh\n1767225600\n", "line 2: 1 columns"),
         ("time,gCO2_per_kWh\n1767225600,1\n1767225600,2\n", "times must rise"),
+        ("time,gCO2_per_kWh\n0001-01-01T00:00:00+23:59,1\n0001-01-01T00:00:00+23:59,1\n", "is no time"),
+        pytest.param("{" + "1" * 140_000, "this is no CSV", id="no CSV"),
     ],
 )
 def test_a_series_that_cannot_be_read_names_its_line(text: str, said: str) -> None:
