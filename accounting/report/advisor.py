@@ -132,7 +132,7 @@ def _effect(name: str, blocks: Blocks, values: Floats) -> Effect:
     if watched and did is not None:
         better = 100 * (1 - did / watched)
     if min(counts.values()) >= LEAST_BLOCKS and watched:
-        low, high = _interval(sums[1], sums[0])
+        low, high = _interval(sums[1], sums[0]) or (None, None)
     return Effect(
         measure=name,
         acted=_rounded(did),
@@ -158,10 +158,11 @@ def _sums(block: Ints, values: Floats) -> Sums:
     return np.bincount(place, weights=values).astype(np.float64), np.bincount(place).astype(np.float64)
 
 
-def _interval(acted: Sums, watched: Sums) -> tuple[float, float]:
+def _interval(acted: Sums, watched: Sums) -> tuple[float, float] | None:
     """Return between which effects the truth lies, in per cent: percentiles over blocks drawn anew.
 
-    One block fewer is drawn than there are, since a bootstrap of n draws spreads too little by n / (n - 1).
+    One block fewer is drawn than there are, since a bootstrap of n draws spreads too little by n / (n - 1). None where
+    too many draws have nothing to compare with, such as no job that waited.
     """
     draw = np.random.default_rng(SEED)
     means = []
@@ -170,18 +171,24 @@ def _interval(acted: Sums, watched: Sums) -> tuple[float, float]:
         means.append(sums[picked].sum(axis=1) / numbers[picked].sum(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = 100 * (1 - means[0] / means[1])
-    effect = effect[np.isfinite(effect)]
+    known = np.isfinite(effect)
     tail = 50 * (1 - CONFIDENCE)
+    # Left out, they would make it look sure: what is left are the draws in which it was the better.
+    if 100 * known.mean() < 100 - tail:
+        return None
+    effect = effect[known]
     low, high = np.percentile(effect, [tail, 100 - tail])
     return float(low), float(high)
 
 
 def _says(counts: dict[int, int], low: float | None, high: float | None) -> str:
-    if low is None or high is None:
+    if min(counts.values()) < LEAST_BLOCKS:
         return (
             f"too little to tell: {counts[1]} blocks in which it acted and {counts[0]} in which it watched, "
             f"of {LEAST_BLOCKS} each"
         )
+    if low is None or high is None:
+        return "too little to tell: hardly a job waited while it watched"
     if low > 0:
         return "better with the advisor"
     return "worse with the advisor" if high < 0 else "no difference can be told"

@@ -287,6 +287,26 @@ def test_too_few_blocks_tell_nothing_and_that_is_said() -> None:
         assert effect.acted_blocks + effect.watched_blocks == LEAST_BLOCKS
 
 
+@pytest.mark.parametrize("waited", [None, 0, 2])
+def test_one_job_that_waited_is_no_sure_effect(waited: int | None) -> None:
+    """Ten blocks of two jobs of either kind; one job waited, where it watched (0) or acted (2), or none did."""
+    block, wait_s = np.repeat(np.arange(20), 2), np.zeros(40)
+    if waited is not None:
+        wait_s[waited] = 60.0
+    found = effects(
+        Blocks(
+            block=block,
+            acted=(block % 2 > 0).tolist(),
+            wait_s=wait_s,
+            slowdown=np.ones(40),
+            begun_in=[True] * 40,
+        )
+    )
+    assert (found[0].low_pct, found[0].high_pct) == (None, None)
+    assert found[0].says == "too little to tell: hardly a job waited while it watched"
+    assert found[1].says == "no difference can be told"
+
+
 def test_nothing_foreseen_is_no_row() -> None:
     none = np.empty(0)
     nothing = Foreseen(
