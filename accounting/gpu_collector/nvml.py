@@ -11,6 +11,9 @@ from accounting.gpu_collector.attribution import GpuProcess, Load
 from accounting.units import MIB_IN_BYTES
 
 Value = TypeVar("Value")
+# A GPU instance may be parted again, into compute instances, which Slurm hands out one by one. The first goes by the
+# GPU instance's id alone (14 at most), each further one is so much above it.
+A_COMPUTE_INSTANCE = 100
 
 
 class NvmlFault(Exception):  # noqa: N818  it is expected, and dealt with by whoever asked
@@ -88,7 +91,8 @@ class Nvml:
             except self._pynvml.NVMLError as error:
                 raise self._fault(error) from None
             instance = int(self._call(self._pynvml.nvmlDeviceGetGpuInstanceId, handle))
-            yield Device(gpu, instance, self._uuid(handle), handle, parent)
+            part = int(self._call(self._pynvml.nvmlDeviceGetComputeInstanceId, handle))
+            yield Device(gpu, instance + part * A_COMPUTE_INSTANCE, self._uuid(handle), handle, parent)
 
     def processes(self, device: Device) -> list[GpuProcess]:
         """Return the processes that compute or draw on a device."""

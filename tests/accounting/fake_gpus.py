@@ -16,7 +16,8 @@ MIB = 1024**2
 class FakeGpu:
     """One GPU. `processes` are (pid, MiB or None); `broken` is an NVML error that every call of it gives.
 
-    `fails` are errors by call, of which `lacks` is the most common.
+    `fails` are errors by call, of which `lacks` is the most common. `instances` are by GPU instance, and 100 times
+    the compute instance.
     """
 
     uuid: str
@@ -98,6 +99,13 @@ class FakePynvml(ModuleType):
 
     def nvmlDeviceGetGpuInstanceId(self, instance: FakeGpu) -> int:  # noqa: N802
         self._check("instance", instance)
+        return self._number(instance) % 100
+
+    def nvmlDeviceGetComputeInstanceId(self, instance: FakeGpu) -> int:  # noqa: N802
+        self._check("compute_instance", instance)
+        return self._number(instance) // 100
+
+    def _number(self, instance: FakeGpu) -> int:
         return next(
             number for gpu in self.gpus for number, one in (gpu.instances or {}).items() if one is instance
         )

@@ -7,6 +7,7 @@ import pytest
 
 from accounting.gpu_collector.attribution import JobHere
 from accounting.gpu_collector.nvml import NvmlFault
+from accounting.gpu_labels import metered_gpus
 from tests.accounting.fake_gpus import FakeGpu
 from tests.accounting.gpu_collector.node import A, Node
 from tests.builders import T0
@@ -114,6 +115,20 @@ def test_mig_instances_are_told_apart_and_have_no_utilisation(node: Node) -> Non
     told = [(use.job_id, use.gpu, use.instance, use.mem_max_mib) for use in uses]
     assert told == [(7, 1, 1, 700.0), (7, 1, 2, 900.0), (8, 1, 5, 0.0)]
     assert {(use.util_max_pct, use.util_mean_pct, use.power_mean_w) for use in uses} == {(None, None, None)}
+
+
+def test_compute_instances_of_one_gpu_instance_are_told_apart(node: Node) -> None:
+    node.job(7, 100)
+    parts = {n: FakeGpu(f"MIG-{name}") for n, name in ((3, "a"), (103, "b"), (203, "c"))}
+    node.fake.gpus[1].instances = parts
+    for number in (3, 103):
+        parts[number].processes = [(100, number)]
+    uses = node.watch(node.collector())
+    assert [(use.gpu, use.instance, use.mem_max_mib, use.samples) for use in uses] == [
+        (1, 3, 3.0, 30),
+        (1, 103, 103.0, 30),
+    ]
+    assert metered_gpus(uses).gpus == 2
 
 
 def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: Node) -> None:
