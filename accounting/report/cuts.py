@@ -24,7 +24,7 @@ from accounting.token import asked_request, find_token, granted_by, would_grant
 
 By = Literal["all", "partition", "user", "account"]
 COLUMNS = (
-    "user", "account", "partition", "admin_comment", "outcome", "wall_s",
+    "user", "account", "partition", "admin_comment", "outcome", "wall_s", "nodes",
     "peak_mem_mib", "memory_quality", "cores", "cores_quality", "gpus", "gpu_quality",
 )  # fmt: skip
 OUT_OF_MEMORY, ENFORCE = "out_of_memory", "enforce"
@@ -98,6 +98,9 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     # What ran again as it was asked was not cut: its attempt before, which failed, was.
     if token is None or asked is None or token.recovered_at is not None:
         return None
+    if asked.nodes is None and row["nodes"]:
+        # Of a job that names no number of nodes, what is per node was on as many as it ran on.
+        asked = msgspec.structs.replace(asked, nodes=int(str(row["nodes"])))
     enforced = token.mode == ENFORCE
     grant = granted_by(token) if enforced else would_grant(token)
     given = granted(asked, grant)

@@ -75,6 +75,15 @@ def test_memory_that_was_left_whole_is_no_ones_fault(site: Site) -> None:
     assert (row.cut, row.short, row.saved_core_h, row.saved_gib_h) == (1, 0, 5.0, 0.0)
 
 
+def test_what_is_per_node_is_of_each_node_that_it_ran_on(site: Site) -> None:
+    per_node = WOULD.replace("mem:8192", "mem:8192,gpus:4").replace("mem:2048", "mem:2048,gpus:1")
+    on_two: dict[str, Any] = {"nodes": 2, "alloc_gpus": 8, "gpus": 2, "gpu_quality": "sampled"}
+    [row] = rows_of(site, measured(1, admin_comment=per_node, peak_mem_mib=4000.0, **on_two))
+    assert (row.judged, row.short, row.saved_gib_h, row.saved_gpu_h) == (1, 0, 12.0, 6.0)
+    [row] = rows_of(site, measured(1, admin_comment=per_node, peak_mem_mib=4100.0, **on_two))
+    assert (row.judged, row.short) == (1, 1)
+
+
 def test_no_more_jobs_are_short_than_were_judged(site: Site) -> None:
     gpus = WOULD.replace("mem:8192", "mem:8192,gpus:4").replace("mem:2048", "mem:2048,gpus:1")
     cached: dict[str, Any] = {"memory_quality": "contaminated", "gpu_quality": "sampled", "alloc_gpus": 4}
