@@ -108,12 +108,12 @@ def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientD
             original.signature,
         )
         if original.request is not None:
-            columns["num_tasks"][row] = original.request.num_tasks
-            columns["asked_cpus"][row] = original.request.cpus
-            for name, amount in (
-                ("asked_mem_mib", original.request.mem_mib),
-                ("asked_gpus", original.request.gpus),
-            ):
+            # Who named no number of nodes asked for as much on each of those that it came to.
+            held = original.request.nodes or jobs["nodes"][row].as_py() or 1
+            request = msgspec.structs.replace(original.request, nodes=held)
+            columns["num_tasks"][row] = request.num_tasks
+            columns["asked_cpus"][row] = request.cpus
+            for name, amount in (("asked_mem_mib", request.mem_mib), ("asked_gpus", request.gpus)):
                 columns[name][row] = columns[name][row] if amount is None else amount
     return columns
 

@@ -285,6 +285,15 @@ def test_tokens_restore_the_request_per_node() -> None:
     assert (labelled.decision_id, labelled.script_signature) == ("d7", "ab")
 
 
+@pytest.mark.parametrize(("named", "held", "nodes"), [(None, 3, 3), (2, 2, 2), (None, None, 1), (None, 0, 1)])
+def test_what_is_asked_per_node_is_asked_on_each_that_the_job_held(
+    named: int | None, held: int | None, nodes: int
+) -> None:
+    asked = request(num_tasks=32, cpus_per_task=2, mem_per_node_mib=8000, gpus_per_node=4, nodes=named)
+    row = job_row(nodes=held, admin_comment=format_token(decision(request=asked)))
+    assert asked_by(label_attempt(row, [step()])) == (32, 64, 8000 * nodes, 4 * nodes)
+
+
 def asked_by(labelled: Attempt) -> tuple[int, int | None, int | None, int | None]:
     return labelled.num_tasks, labelled.asked_cpus, labelled.asked_mem_mib, labelled.asked_gpus
 
