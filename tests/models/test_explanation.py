@@ -122,6 +122,24 @@ def test_a_growth_model_that_lowers_says_by_how_much() -> None:
     assert one.silence == ""
 
 
+def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> None:
+    history = History(100)
+    for number in range(60):
+        one = attempt(
+            job_id=number + 1, start_s=T0 + 10**6 * number, user="bob", elapsed_s=10**5, req_mem_mib=10**6
+        )
+        history.add(request_of(one), past_job(one))
+    tiny = attempt(job_id=99, mem_mib=1.0, req_mem_mib=64_000)
+    history.add(request_of(tiny), past_job(tiny))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    asked = request_of(tiny)
+    [memory] = [one for one in explain(predictor, asked, {}) if one.dimension == "memory"]
+    predicted = predictor.predict(asked).memory
+    assert predicted is not None
+    assert memory.steps[-1].upper == predicted.upper
+    assert [step.name for step in memory.steps if step.counts] == ["highest", "streak", "margin"]
+
+
 @pytest.mark.parametrize(
     ("growth", "jobs", "silence"),
     [
