@@ -111,6 +111,13 @@ def test_warm_jobs_are_known_from_the_beginning_and_not_sized() -> None:
     assert known(jobs, warm={"1", "2", "3"}) == {}
 
 
+def test_warm_jobs_are_learned_from_in_the_order_of_their_ends_whatever_their_rows() -> None:
+    warm = [job(number, 10 * number, 10 * number + 5, mem_mib=100 + 10 * number) for number in range(12)]
+    rows = [*warm, job(99, 2000, 3000)]
+    ids = {one.job_id for one in warm}
+    assert told(list(reversed(rows)), warm=ids) == told(rows, warm=ids)
+
+
 def test_the_learner_forgets_what_is_no_longer_recent() -> None:
     jobs = [job(number, 10 * number, 10 * number + 5) for number in range(9)]
     grants = size_online(jobs, learner(recent_jobs=3), seen)
