@@ -19,6 +19,7 @@ import pandas
 
 from accounting.errors import ModelError
 from accounting.request import JobRequest
+from models.demand.matrix import Flags
 from models.evidence import PastJob
 from models.online import OnlineJob
 
@@ -47,7 +48,9 @@ def read_jobs(file: Path) -> list[OnlineJob]:
         with warnings.catch_warnings():
             # Lines longer than the header: pandas would drop what is too much, or take it for a row's name.
             warnings.simplefilter("error", pandas.errors.ParserWarning)
-            table = pandas.read_csv(file, dtype=str, keep_default_na=False, index_col=False).fillna("")
+            table = pandas.read_csv(
+                file, dtype=str, keep_default_na=False, index_col=False, skip_blank_lines=False
+            ).fillna("")
     except FileNotFoundError:
         raise ModelError(f"there is no file {file}") from None
     except (OSError, ValueError, EOFError, zlib.error, pandas.errors.ParserWarning) as error:
@@ -55,7 +58,12 @@ def read_jobs(file: Path) -> list[OnlineJob]:
         raise ModelError(f"{file} is not read: {reason}; give a CSV file with a header line") from None
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
-        raise ModelError(f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(NEEDED)}")
+        raise ModelError(
+            f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(NEEDED)}, in its first line, "
+            "between commas"
+        )
+    # Its index goes on counting those that are not filled.
+    table = table[_filled(table)]
     for name in FIGURES:
         table[name] = _numbers(table, name, file) if name in table.columns else math.nan
     for name in TEXTS:
@@ -69,7 +77,7 @@ def read_jobs(file: Path) -> list[OnlineJob]:
 def read_ids(file: Path, jobs: Sequence[OnlineJob]) -> frozenset[str]:
     """Return the job ids of a file, one a line; ModelError where it cannot be read, or names a job there is not."""
     try:
-        ids = frozenset(file.read_text(encoding="utf-8").split())
+        ids = frozenset(file.read_text(encoding="utf-8-sig").split())
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{file} is not read: {error}; give a file with one job_id a line") from None
     strange = sorted(ids - {job.job_id for job in jobs})
@@ -121,14 +129,19 @@ def write_grants(file: Path, sized: Iterable[Sized]) -> None:
         raise _unwritable(file, error.strerror or str(error)) from None
 
 
-def check_writable(file: Path) -> None:
-    """Raise ModelError where a file cannot be written: before a replay that takes minutes, not after it."""
+def check_writable(file: Path, inputs: Iterable[Path] = ()) -> None:
+    """Raise ModelError where a file cannot be written: before a replay that takes minutes, not after it.
+
+    Nor is it one of the inputs, which would be gone.
+    """
     if file.is_dir():
         raise _unwritable(file, "it is a folder")
     if not file.parent.is_dir():
         raise _unwritable(file, f"there is no folder {file.parent}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise _unwritable(file, "permission denied")
+    if file.is_file() and any(one.exists() and file.samefile(one) for one in inputs):
+        raise _unwritable(file, "it is what is read")
 
 
 def _unwritable(file: Path, reason: str) -> ModelError:
@@ -144,10 +157,8 @@ def _numbers(table: pandas.DataFrame, name: str, file: Path) -> pandas.Series[An
     numbers = pandas.to_numeric(told.where(told != "", None), errors="coerce")
     odd = (numbers.isna() & (told != "") & (told.str.lower() != "nan")) | (numbers.abs() > HIGHEST)
     if odd.any():
-        line = int(odd.to_numpy().argmax())
-        raise ModelError(
-            f"{file}, line {line + 2}: {name} is {told[line]!r}, which is no usable number; mend or drop that row"
-        )
+        row = int(odd.to_numpy().argmax())
+        raise _refused(table, row, f"{name} is {told.iloc[row]!r}, which is no usable number", file)
     return numbers
 
 
@@ -167,9 +178,22 @@ def _check(table: pandas.DataFrame, file: Path) -> None:
     }
     for problem, rows in problems.items():
         if rows.any():
-            raise ModelError(
-                f"{file}, line {int(rows.to_numpy().argmax()) + 2}: {problem}; mend or drop that row"
-            )
+            raise _refused(table, int(rows.to_numpy().argmax()), problem, file)
+
+
+def _filled(table: pandas.DataFrame) -> Flags:
+    """Return which rows say anything; below its last one a spreadsheet may leave commas alone."""
+    first, others = table.iloc[:, 0].str.strip(), table.iloc[:, 1:]
+    filled: Flags = ((first != "") | (others != "").any(axis=1)).to_numpy()
+    return filled
+
+
+def _refused(table: pandas.DataFrame, row: int, problem: str, file: Path) -> ModelError:
+    """Return what to raise of a row; its line is counted with blank ones, and with those within quotes."""
+    texts = table.iloc[:row].select_dtypes(exclude="number")
+    within = sum(int(column.str.count("\n").sum()) for _, column in texts.items())
+    line = table.index[row] + 2 + within
+    return ModelError(f"{file}, line {line}: {problem}; mend or drop that row")
 
 
 def _job(row: dict[Any, Any]) -> OnlineJob:

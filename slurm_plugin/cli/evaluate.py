@@ -158,7 +158,7 @@ def evaluate_online(
     from models.online_table import check_writable, read_ids, read_jobs, tally, write_grants
     from slurm_plugin.service.decide import chain_settings_of
 
-    check_writable(predictions)
+    check_writable(predictions, [one for one in (file, warm_ids) if one is not None])
     jobs = read_jobs(file)
     warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
     learner = Learner(chain_settings_of(config), config.models.recent_jobs)

@@ -151,6 +151,33 @@ def test_a_line_that_is_cut_off_says_what_is_missing(tmp_path: Path) -> None:
     refused(file, "line 2: submit_time, start or end is missing")
 
 
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        ("1,fit,0,1,2,1,4,5\n", 3),
+        ('1,"f\ni\nt",0,1,2,1,4,5\n', 5),
+        ("\n\n1,fit,0,1,2,1,4,5\n  \n", 6),
+        ("1,fit,0,1,2,1,4,5\n,,,,,,,\n", 4),
+    ],
+)
+@pytest.mark.parametrize(
+    ("row", "why"), [("2,fit,0,1,2,much,4,5", "elapsed_s is 'much'"), ("1,fit,0,1,2,1,4,5", "there twice")]
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_lines_are_counted_as_an_editor_does(
+    tmp_path: Path, before: str, line: int, row: str, why: str, newline: str
+) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text(f"{','.join(GOOD)}\n{before}{row}\n", encoding="utf-8", newline=newline)
+    refused(file, f"line {line}: .*{why}")
+
+
+def test_lines_that_say_nothing_are_no_jobs(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text(",".join(GOOD) + "\n\n1,fit,0,1,2,1,4,5\n,,,,,,,\n\n", encoding="utf-8")
+    assert [one.job_id for one in read_jobs(file)] == ["1"]
+
+
 def test_files_that_are_none_are_said(tmp_path: Path) -> None:
     refused(tmp_path / "none.csv", "there is no file")
     refused(tmp_path, "is not read: .*directory")
@@ -188,6 +215,8 @@ def test_strange_ids_are_refused(tmp_path: Path, content: bytes, why: str) -> No
 def test_ids_are_read_one_a_line(tmp_path: Path) -> None:
     jobs, file = [one(tmp_path)], tmp_path / "ids"
     file.write_text("\n7.batch\n\n", encoding="utf-8")
+    assert read_ids(file, jobs) == {"7.batch"}
+    file.write_bytes(b"\xef\xbb\xbf7.batch\r\n")
     assert read_ids(file, jobs) == {"7.batch"}
     file.write_text("", encoding="utf-8")
     assert read_ids(file, jobs) == frozenset()

@@ -141,3 +141,15 @@ def test_what_is_wrong_with_a_file_is_one_line(run: Run, jobs: Path, tmp_path: P
     assert_one_line(run(*ran(jobs, tmp_path / "none" / "out")), 1, "there is no folder")
     assert_one_line(run(*ran(jobs, out, "--warm-ids", str(jobs))), 1, "not in the table")
     assert not out.exists()
+
+
+@pytest.mark.usefixtures("site")
+def test_what_is_read_is_not_written_over(run: Run, jobs: Path, tmp_path: Path) -> None:
+    ids, other_name = tmp_path / "ids", tmp_path / "other.csv"
+    ids.write_text("j1\n", encoding="utf-8")
+    other_name.symlink_to(jobs)
+    before = jobs.read_bytes()
+    for out in (jobs, other_name, ids):
+        options = ["--from-file", str(jobs), "--predictions", str(out), "--warm-ids", str(ids)]
+        assert_one_line(run("evaluate", "--online", *options), 1, "is not written: it is what is read")
+    assert (jobs.read_bytes(), ids.read_text(encoding="utf-8")) == (before, "j1\n")
