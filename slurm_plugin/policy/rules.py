@@ -51,9 +51,10 @@ def terms_for(request: JobRequest, config: Config, facts: SiteFacts) -> Terms:
 def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
     """Whether a rule is for a job: each of its lists is empty or has a pattern that matches.
 
-    A job that names several partitions, separated by commas, fits where any of them does.
+    A job that names several partitions, separated by commas, fits where any of them does; one that names none is of
+    the default one, where that is known.
     """
-    partitions = request.partition.split(",")
+    partitions = facts.partition_names(request) or [""]
     return (
         any(_matches(rule.partition, partition) for partition in partitions)
         and _matches_in_any_case(rule.account, request.account)

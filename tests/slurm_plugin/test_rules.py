@@ -137,6 +137,19 @@ def test_a_job_that_names_no_partition_stands_still_with_the_default_one() -> No
         assert terms_for(JobRequest(user="ann"), site(mode="enforce"), facts).mode == mode
 
 
+def test_a_job_that_names_no_partition_is_under_the_rule_of_the_default_one() -> None:
+    config = site(Rule(name="spared", partition=("ma*",), mode="observe"), mode="enforce")
+    partitions = {"main": Partition(is_default=True), "gpu": Partition()}
+    unnamed = JobRequest(user="ann")
+    assert terms_for(unnamed, config, SiteFacts(partitions=partitions)).rule == "spared"
+    for named, rule in (("main", "spared"), ("gpu", "")):
+        other = JobRequest(user="ann", partition=named)
+        assert terms_for(other, config, SiteFacts(partitions=partitions)).rule == rule
+    assert terms_for(unnamed, config, SiteFacts()).rule == ""
+    everybody = site(Rule(name="all", mode="observe"), mode="enforce")
+    assert terms_for(unnamed, everybody, SiteFacts()).rule == "all"
+
+
 def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:
     share = (
         sum(is_enrolled(JobRequest(user=f"u{chr(97 + n % 26)}{n}", job_name="fit"), 20) for n in range(2000))
