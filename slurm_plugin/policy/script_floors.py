@@ -22,30 +22,37 @@ from models.families import without_numbers
 # A Java process holds more than its heap: threads' stacks, code, buffers.
 HEAP_OVERHEAD = 1.25
 
+# What a number may stand behind.
+_QUOTE = "[\"']?"
+
 _HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
 _MEMORY_OPTION = re.compile(
-    r"--(?:max-?mem(?:ory)?|memory|mem-limit|memory-limit)[= ](\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b"
+    rf"--(?:max-?mem(?:ory)?|memory|mem-limit|memory-limit)[= ]{_QUOTE}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b"
 )
 # These begin with plain letters, which are ten times as fast to search for as a boundary: a submission waits. What may
 # not stand before them is looked at behind them.
 _THREADS = (
-    re.compile(r"_NUM_THREADS=(\d{1,4})\b"),  # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more
-    re.compile(r"-(?<!\w-)(?:-?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]|[t@jp]\s+)(\d{1,4})\b"),
+    # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
+    re.compile(rf"_NUM_THREADS(?:=|[ \t]+){_QUOTE}(\d{{1,4}})\b"),
+    re.compile(
+        r"-(?<!\w-)(?:-?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]|[t@jp]\s+)"
+        rf"{_QUOTE}(\d{{1,4}})\b"
+    ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
 )
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 _COMMAND_END = re.compile(r"[\n;|&]")
-_RANKS = re.compile(r"\s(?:-np|-n|--np|--n)[= ](\d{1,6})\b")
+_RANKS = re.compile(rf"\s(?:-np|-n|--np|--n)[= ]{_QUOTE}(\d{{1,6}})\b")
 _INNER = re.compile(r"srun(?<!\wsrun)\b([^\n;|&]*)")
 # Where commands end, with their pipes; `&` alone leaves one in the background, while `2>&1`, `&>` and `|&` end none.
 _LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
-_INNER_TASKS = re.compile(r"\s(?:-n\s*|--ntasks[= ])\"?(\d{1,6})\b")
-_INNER_CPUS = re.compile(r"\s(?:-c\s*|--cpus-per-task[= ])\"?(\d{1,4})\b")
-_INNER_MEMORY = re.compile(r"\s--mem[= ]\"?(\d+[kKmMgGtT]?)\b")
+_INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks[= ]){_QUOTE}(\d{{1,6}})\b")
+_INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task[= ]){_QUOTE}(\d{{1,4}})\b")
+_INNER_MEMORY = re.compile(rf"\s--mem[= ]{_QUOTE}(\d+[kKmMgGtT]?)\b")
 _INNER_SHARES = re.compile(r"\s--mem-per-(?:cpu|gpu)[= ](?!\$)")
-_INNER_GPUS = re.compile(r"\s(?:--gres|--gpus(?:-per-\w+)?|-G)[= ]?(?!\$)\"?\w")
+_INNER_GPUS = re.compile(rf"\s(?:--gres|--gpus(?:-per-\w+)?|-G)[= ]?(?!\$){_QUOTE}\w")
 _OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 
 

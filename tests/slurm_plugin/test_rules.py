@@ -281,6 +281,11 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("sort --max-mem=3G x", ScriptFloors(memory_mib=3072)),
         ("export OMP_NUM_THREADS=6", ScriptFloors(cpus_per_task=6)),
         ("RAYON_NUM_THREADS=6 tool", ScriptFloors(cpus_per_task=6)),
+        ('export OMP_NUM_THREADS="6"', ScriptFloors(cpus_per_task=6)),
+        ("MKL_NUM_THREADS='6' ./a", ScriptFloors(cpus_per_task=6)),
+        ("setenv OMP_NUM_THREADS 6", ScriptFloors(cpus_per_task=6)),
+        ('tool --threads "6" --max-memory="3G"', ScriptFloors(cpus_per_task=6, memory_mib=3072)),
+        ("mpirun -np '8' ./a\nsrun --mem='2G' -c '4' ./b", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
         ("samtools sort -@ 4 x.bam", ScriptFloors(cpus_per_task=4)),
         ("make -j8", ScriptFloors(cpus_per_task=8)),
         ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
@@ -319,6 +324,7 @@ def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None
         ("srun --mem-per-cpu=500 ./a", ["memory"]),
         ("srun --gres=gpu:2 ./a", ["gpus"]),
         ("srun -G4 ./a", ["gpus"]),
+        ("srun --gres='gpu:2' ./a", ["gpus"]),
     ],
 )
 def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
@@ -327,14 +333,16 @@ def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
 
 # The same as in script_floors.py, said plainly: each begins at a boundary, and one pass goes over all ranks.
 PLAIN_THREADS = re.compile(
-    r"(?:_NUM_THREADS=|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]"
-    r"|\bmake\s+-j\s*|\B-(?:t|@|j|p)\s+)(\d{1,4})\b"
+    r"(?:(?:_NUM_THREADS(?:=|[ \t]+)|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]"
+    r"|\B-(?:t|@|j|p)\s+)[\"']?|\bmake\s+-j\s*)(\d{1,4})\b"
 )
-PLAIN_LAUNCHED = re.compile(r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)[= ](\d{1,6})\b")
+PLAIN_LAUNCHED = re.compile(
+    r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)[= ][\"']?(\d{1,6})\b"
+)
 PIECES = (
     "mpirun", "mpiexec", "orterun", "make", "srun", "-np", "-n", "--np", "--n", "-j", "-t", "-@", "-c", "-", "--mem=",
     "--threads", "--ncpus", "--gres=", "--max-mem ", "OMP_NUM_THREADS", "-Xmx", "g", "k", ".", "x", "_", "=", " ", " ",
-    " ", "\t", "\n", "\\\n", ";", "|", "&", "0", "4", "16", "250",
+    " ", "\t", "\n", "\\\n", ";", "|", "&", "0", "4", "16", "250", '"', "'",
 )  # fmt: skip
 
 
