@@ -83,11 +83,17 @@ def evaluate(
     """
     split_s = _split(attempts, train_share)
     before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.ran]
-    after = to_judge([attempt for attempt in attempts if attempt.row.submit_s >= split_s])
-    if not before or not after:
+    later = [attempt for attempt in attempts if attempt.row.submit_s >= split_s]
+    after = to_judge(later)
+    if not before:
         raise ModelError(
-            f"{len(attempts)} attempts are too few to split by time ({len(before)} ended before, {len(after)} came "
-            "after); ingest more accounting"
+            f"{len(attempts)} attempts are too few to split by time: none ended before the {len(later)} later ones "
+            "came; ingest more accounting"
+        )
+    if not after:
+        raise ModelError(
+            f"none of the {len(later)} attempts after the split ran to its end, so that nothing can be judged; "
+            "ingest more accounting"
         )
     trained = train(before, recent_jobs)
     methods: dict[str, Sizing] = {
@@ -256,7 +262,8 @@ def _amount(request: JobRequest, dimension: str) -> float | None:
 def _scores(table: pandas.DataFrame, methods: Sequence[str]) -> list[Score]:
     if table.empty:
         raise ModelError(
-            "none of the judged jobs has a known use; `rightsizer report quality` says why, and what to change"
+            "of none of the judged jobs both request and use are known; `rightsizer report quality` says of the use "
+            "why, and what to change"
         )
     scores: list[Score] = []
     for (dimension, method), group in table.groupby(["dimension", "method"], sort=False):

@@ -212,6 +212,21 @@ def test_a_grant_is_judged_by_the_rule_of_calibration(given_mib: int, used_mib: 
     assert found == (bool(exceeded[0]) if judged[0] else None)
 
 
+@pytest.mark.parametrize(
+    ("attempts", "why"),
+    [
+        (series(100.0, 100.0, state="FAILED"), "none of the 1 attempts after the split ran to its end"),
+        (series(100.0), "too few to split by time: none ended before the 1 later ones came"),
+        (series(100.0, 100.0), "of none of the judged jobs both request and use are known"),
+    ],
+)
+def test_what_cannot_be_judged_is_said_as_it_is(attempts: list[Attempt], why: str) -> None:
+    unasked = {"asked_mem_mib": None, "asked_cpus": None, "asked_gpus": None}
+    unknown = [msgspec.structs.replace(one, **unasked) for one in attempts]
+    with pytest.raises(ModelError, match=why):
+        evaluate(unknown, SETTINGS, 10, half)
+
+
 @pytest.mark.parametrize("attempts", [[], series(100.0), series(100.0, 100.0, state="FAILED")])
 def test_too_few_attempts_are_an_error_that_says_so(attempts: list[Attempt]) -> None:
     with pytest.raises(ModelError, match="ingest"):
