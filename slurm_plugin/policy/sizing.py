@@ -207,12 +207,14 @@ def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, li
     asked_mib = found[1]
     if need_mib is None:
         return None, NO_EVIDENCE
-    carriers = 1
+    carriers = before = 1
     if request.mem_per_cpu_mib is not None:
-        carriers = fewer.cpus
+        carriers, before = fewer.cpus, request.cpus
     elif request.mem_per_gpu_mib is not None:
-        carriers = fewer.gpus or 1
-    wanted_mib = max(math.ceil(need_mib / carriers), _least(asked_mib, limits))
+        carriers, before = fewer.gpus or 1, request.gpus or 1
+    # The share that is kept is one of all the memory: fewer carriers keep more of it each.
+    least_mib = math.ceil(_least(asked_mib * before, limits) / carriers)
+    wanted_mib = max(math.ceil(need_mib / carriers), least_mib)
     return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.request import Dimension, Grant, JobRequest, granted
@@ -114,6 +114,18 @@ def test_a_grant_is_below_the_request_above_zero_and_only_of_what_was_asked(
             assert asked_amount is not None
             assert isinstance(given_amount, int)
             assert 1 <= given_amount < asked_amount
+
+
+@settings(max_examples=500)
+@given(requests(), PREDICTIONS, st.floats(0.05, 0.95))
+def test_the_share_that_is_never_cut_is_one_of_all_that_was_asked(
+    asked: JobRequest, predicted: Prediction, share: float
+) -> None:
+    after = granted(asked, size(asked, predicted, limits(least_share=share)).grant)
+    for before, now in ((asked.mem_mib, after.mem_mib), (asked.cpus, after.cpus), (asked.gpus, after.gpus)):
+        if before is not None:
+            assert now is not None
+            assert now >= before * share - 1e-6 * before
 
 
 @given(requests(), PREDICTIONS, ANY_LIMITS)
@@ -255,6 +267,9 @@ def test_headroom_least_share_and_floors_hold() -> None:
     assert roomy == Grant(cpus_per_task=3, mem_per_node_mib=1504, gpus_per_node=2)
     half = size(asked, predicted, limits(least_share=0.5)).grant
     assert half == Grant(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=2)
+    by_cpus = request(cpus_per_task=16, mem_per_cpu_mib=1000)
+    assert size(by_cpus, predicted, limits(least_share=0.5)).grant == Grant(cpus_per_task=8)
+    assert size(by_cpus, predicted, limits(least_share=0.25)).grant == Grant(cpus_per_task=4)
     floors = size(asked, predicted, limits(min_cpus_per_task=4, min_gpus=3, memory_floor_mib=4096)).grant
     assert floors == Grant(cpus_per_task=4, mem_per_node_mib=4096, gpus_per_node=3)
 
