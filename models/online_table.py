@@ -134,14 +134,17 @@ def check_writable(file: Path, inputs: Iterable[Path] = ()) -> None:
 
     Nor is it one of the inputs, which would be gone.
     """
-    if file.is_dir():
-        raise _unwritable(file, "it is a folder")
-    if not file.parent.is_dir():
-        raise _unwritable(file, f"there is no folder {file.parent}")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise _unwritable(file, "permission denied")
-    if file.is_file() and any(one.exists() and file.samefile(one) for one in inputs):
-        raise _unwritable(file, "it is what is read")
+    try:
+        if file.is_dir():
+            raise _unwritable(file, "it is a folder")
+        if not file.parent.is_dir():
+            raise _unwritable(file, f"there is no folder {file.parent}")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise _unwritable(file, "permission denied")
+        if file.is_file() and any(one.exists() and file.samefile(one) for one in inputs):
+            raise _unwritable(file, "it is what is read")
+    except OSError as error:  # a folder above it is closed
+        raise _unwritable(file, error.strerror or str(error)) from None
 
 
 def _unwritable(file: Path, reason: str) -> ModelError:

@@ -25,7 +25,9 @@ CURRENT, DRAFT = "current", ".draft-"
 
 
 def versions(directory: Path) -> list[str]:
-    """Return the versions in a registry, the oldest first."""
+    """Return the versions in a registry, the oldest first; ModelError where it is closed to whoever asks."""
+    if _is_closed(directory):
+        raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
     # A name with a dot in front is a draft that a killed training left.
     folders = (file.parent for file in directory.glob(f"*/{MANIFEST}"))
     return sorted(folder.name for folder in folders if folder.name[0] != "." and not folder.is_symlink())

@@ -145,13 +145,13 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
         note(
             f"decision {decision.id} is of an earlier release, which did not record margins: today's are used"
         )
-    if decision.model not in versions(directory):
-        note(
-            f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more "
-            "(models.keep_days says how long models stay); what was decided stands in the store all the same"
-        )
-        return []
     try:
+        if decision.model not in versions(directory):
+            note(
+                f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more "
+                "(models.keep_days says how long models stay); what was decided stands in the store all the same"
+            )
+            return []
         then = decision.settings
         settings = chain_settings_then(then) if then else chain_settings_of(config)
         predictor = load_predictor(directory / decision.model, settings)

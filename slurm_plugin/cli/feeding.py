@@ -26,10 +26,10 @@ def feed_of(models: Path) -> HandOn:
 
     def hand_on(attempts: Sequence[Attempt]) -> None:
         nonlocal said
-        if not attempts or not models.is_dir():
-            return
         now_s = time.time()
         try:
+            if not attempts or not models.is_dir():
+                return
             append_jobs(models, filter(None, (finished(attempt, now_s) for attempt in attempts)), now_s)
         except OSError as error:
             if not said:

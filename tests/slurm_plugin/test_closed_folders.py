@@ -1,0 +1,56 @@
+"""Folders above models and tables that are closed to whoever asks, as the shipped units make them: one line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import FakeSacct
+from tests.conftest import Site
+from tests.slurm_plugin.test_evaluate_online import line, table
+from tests.slurm_plugin.test_explain_ended import as_plain_user
+from tests.slurm_plugin.test_feed_service import ended
+
+
+@pytest.fixture
+def closed(site: Site) -> Iterator[Path]:
+    """A folder that nobody may enter; the site's models are said to lie below it."""
+    folder = site.folder / "closed"
+    (folder / "models").mkdir(parents=True)
+    site.configure(models={"directory": str(folder / "models")})
+    folder.chmod(0)
+    yield folder
+    folder.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "words", [("models",), ("models", "v1"), ("models", "--prune"), ("promote", "v1"), ("rollback",)]
+)
+def test_models_that_are_closed_are_said_to_be(site: Site, closed: Path, words: tuple[str, ...]) -> None:
+    told = as_plain_user(*words, "--config", str(site.config_file))
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == (
+        f"rightsizer: the models in {closed}/models are closed to you; run this as the user who trains\n"
+    )
+
+
+def test_grants_for_a_closed_folder_are_refused_beforehand(site: Site, closed: Path) -> None:
+    jobs = table(site.folder / "jobs.csv", [line(1)])
+    for out in (closed / "out.csv", closed / "models" / "out.csv"):
+        options = ["--online", "--from-file", str(jobs), "--predictions", str(out)]
+        told = as_plain_user("evaluate", *options, "--config", str(site.config_file))
+        assert (told.returncode, told.stdout) == (1, "")
+        assert told.stderr.startswith(f"rightsizer: {out} is not written: Permission denied; ")
+        assert told.stderr.count("\n") == 1
+
+
+def test_what_may_not_feed_the_models_ingests_all_the_same(site: Site, closed: Path) -> None:
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", ended(range(1, 4))).command})
+    told = as_plain_user("ingest", "--format", "json", "--config", str(site.config_file))
+    assert told.returncode == 0, told.stderr
+    assert f"new jobs count from the next training on only: {closed}/models is not written" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert json.loads(told.stdout)
