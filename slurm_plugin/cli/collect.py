@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.config_file import load_config
 
@@ -22,7 +23,7 @@ JOB_WINDOW_S = 10.0
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.1, 60),
+    type=NumberRange(0.1, 60),
     default=1.0,
     show_default=True,
     help="Seconds between two looks at the GPUs.",

@@ -11,6 +11,7 @@ import click
 from slurm_plugin.cli.drift import print_drift
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.job_types import ADAPTIVE, adaptive_strategy, print_run_times
+from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import config_option, format_option, print_rows
 from slurm_plugin.cli.sizing import online_grant, policy_sizing
 from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
@@ -28,7 +29,7 @@ FILE = click.Path(path_type=Path)
 @config_option
 @click.option(
     "--train-share",
-    type=click.FloatRange(0.05, 0.95),
+    type=NumberRange(0.05, 0.95),
     default=0.7,
     show_default=True,
     help="Learn from this share of the jobs, judge on the later rest.",

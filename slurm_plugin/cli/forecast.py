@@ -11,6 +11,7 @@ import click
 from slurm_plugin.cli.drawing import check_plots
 from slurm_plugin.cli.forecast_past import from_csv, from_store
 from slurm_plugin.cli.given_options import refuse_given
+from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report_options import SELECTING, selection_options
 from slurm_plugin.cli.spans import DAY_S, span_option
@@ -43,7 +44,7 @@ COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mi
 @span_option("history", "60d", "Learn from so much at most.")
 @click.option(
     "--level",
-    type=click.FloatRange(0.5, 0.99),
+    type=NumberRange(0.5, 0.99),
     default=0.9,
     show_default=True,
     help="The chance that a value lies within its interval.",

@@ -56,6 +56,22 @@ def test_every_option_says_what_it_is_for(names: tuple[str, ...]) -> None:
     assert [option.opts[0] for option in options if not option.help] == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "--train-share", "nan"),
+        ("evaluate", "--train-share", "0.96"),
+        ("forecast", "--level", "NaN"),
+        ("collect", "--every", "-nan"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_number_of_a_range_is_a_wrong_use(words: tuple[str, ...], run: Run) -> None:
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"Invalid value for '{words[1]}'" in ran.err
+
+
 def test_every_command_is_listed_with_what_it_does(run: Run) -> None:
     shown = run("--help").out
     for name in COMMANDS:
