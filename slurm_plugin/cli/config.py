@@ -57,7 +57,9 @@ def show(config_file: str | None, output_format: str) -> None:
 @click.option(
     "--user", default="", help="A job's user; with any of these it is said which rule such a job meets."
 )
-@click.option("--partition", default="", help="The job's partition.")
+@click.option(
+    "--partition", default="", help="The job's partition; of a job that names none, give the default one."
+)
 @click.option("--account", default="", help="The job's account.")
 @click.option("--qos", default="", help="The job's QOS.")
 @click.option("--name", default="", help="The job's name: a gradual rollout takes whole families of jobs.")
