@@ -114,9 +114,9 @@ def size_online(
     """Yield each job with what it would have been granted and why, in the order of decisions.
 
     A job is known to a decision if it ended before, not at, that moment. Jobs in `warm` count as ended before all
-    others, one after the other in the order of their ends, and are not yielded.
+    others, one after the other as they were submitted, and are not yielded.
     """
-    for job in sorted(jobs, key=lambda job: job.end_s):
+    for job in sorted(jobs, key=lambda job: job.submit_s):
         if job.job_id in warm:
             learner.decided(job)
             learner.ended(job)

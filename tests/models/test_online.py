@@ -111,7 +111,7 @@ def test_warm_jobs_are_known_from_the_beginning_and_not_sized() -> None:
     assert known(jobs, warm={"1", "2", "3"}) == {}
 
 
-def test_warm_jobs_are_learned_from_in_the_order_of_their_ends_whatever_their_rows() -> None:
+def test_warm_jobs_are_learned_from_as_they_were_submitted_whatever_their_rows() -> None:
     warm = [job(number, 10 * number, 10 * number + 5, mem_mib=100 + 10 * number) for number in range(12)]
     rows = [*warm, job(99, 2000, 3000)]
     ids = {one.job_id for one in warm}
