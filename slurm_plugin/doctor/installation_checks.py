@@ -127,11 +127,15 @@ def _parts(found: HookSeen) -> Judged | None:
 
 def _loaded(found: HookSeen, booted_s: float | None) -> Judged:
     """Judge whether slurmctld runs what lies there: it loads modules anew only with a newer job_submit.lua."""
-    loaded_s = max(found.script_changed_s, booted_s or 0.0)
-    if booted_s is not None and found.modules_changed_s > loaded_s + COPYING_S:
+    if booted_s is not None and found.modules_changed_s > loaded_s(found, booted_s) + COPYING_S:
         fix = f"touch {found.folder}/job_submit.lua"
         return "warning", "modules are newer than job_submit.lua and slurmctld: it may run older ones", fix
     return "ok", f"{found.folder} has what is installed", ""
+
+
+def loaded_s(found: HookSeen | None, booted_s: float | None) -> float:
+    """Return when slurmctld loaded the hook, at the earliest: at its start, or as soon as job_submit.lua was newer."""
+    return max(found.script_changed_s if found else 0.0, booted_s or 0.0)
 
 
 def boot_s(slurm: SlurmSeen) -> float | None:
@@ -147,7 +151,8 @@ def asked(seen: Seen) -> Judged:
     found = seen.slurm.asked
     if not loads_hook(seen.slurm) or any(switch.thrown for switch in seen.switches):
         return "ok", "not to be: the hook is not loaded, or a kill switch is thrown", ""
-    if found.breaker:
+    # What the hook remembers of failures ends with its Lua state: who is loaded anew asks again.
+    if found.breaker and not _is_before(found.breaker_s, loaded_s(seen.slurm.hook, boot_s(seen.slurm))):
         fix = "see the service's log, and whether hook.deadline_ms is too short for this machine"
         return "problem", f"the hook leaves the service alone: {found.breaker}", fix
     last_s, since_s = found.last_decision_s, found.since_s
@@ -167,6 +172,11 @@ def asked(seen: Seen) -> Judged:
         what = f"it was asked of none of {found.submitted} submissions in {span(seen.now_s - since_s)}"
         return "problem", what, fix
     return "ok", f"it was asked {span(seen.now_s - last_s)} ago", ""
+
+
+def _is_before(moment_s: float | None, later_s: float) -> bool:
+    """Whether a moment that is known was before another."""
+    return moment_s is not None and moment_s < later_s
 
 
 def timers(seen: Seen) -> Judged:

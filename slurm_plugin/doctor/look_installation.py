@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +33,8 @@ FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answe
 _SETTING = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _SINCE = re.compile(r"^Data since\s.*\((\d+)\)", re.MULTILINE)
 _SUBMITTED = re.compile(r"^Jobs submitted:\s*(\d+)", re.MULTILINE)
+# LogTimeFormat's iso8601 and rfc5424, with milliseconds or without; the others name no year, or a thread.
+_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?(?:[+-]\d\d:\d\d)?)\]")
 # A password in a URL: something between the second colon and the @.
 _PASSWORD = re.compile(r"://[^/\s:@]*:[^@\s]+@")
 
@@ -110,9 +113,19 @@ def look_at_questions(config: Config, log: str) -> AskedSeen:
         last_decision_s=last_decision_s(Path(config.service.journal)),
         submitted=int(submitted[1]) if submitted else None,
         since_s=int(since[1]) if since else None,
-        breaker=lines[-1] if lines and FAILS in lines[-1] else "",
+        breaker=(breaker := lines[-1] if lines and FAILS in lines[-1] else ""),
+        breaker_s=logged_s(breaker),
         closed=closed_file(Path(config.service.journal)),
     )
+
+
+def logged_s(line: str) -> float | None:
+    """Return when slurmctld wrote a line of its log (unix seconds); None where that is in no ISO 8601, or no time."""
+    stamp = _STAMP.match(line)
+    try:
+        return datetime.fromisoformat(stamp[1]).timestamp() if stamp else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def closed_file(journal: Path) -> str:

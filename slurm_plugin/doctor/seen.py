@@ -165,13 +165,15 @@ class AskedSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Whether slurmctld asks: the last decision, and how many jobs it was given since when; None where not known.
 
     `breaker` is the line of its log that says that it has left the service alone; "" where there is none since.
-    `closed` is a file of the journal that whoever asks may not read, "" where there is none.
+    `breaker_s` is when it was written, None where that is in no form that is known. `closed` is a file of the journal
+    that whoever asks may not read, "" where there is none.
     """
 
     last_decision_s: float | None
     submitted: int | None
     since_s: int | None
     breaker: str
+    breaker_s: float | None = None
     closed: str = ""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -209,14 +209,42 @@ def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(whole: Surrou
     assert seen.slurm.asked.closed == ""
 
 
+# As LogTimeFormat has them; the last one tells no year.
+STAMPS: dict[str, Callable[[datetime], str]] = {
+    "iso8601_ms": lambda moment: moment.replace(tzinfo=None).isoformat(timespec="milliseconds"),
+    "iso8601": lambda moment: moment.replace(tzinfo=None).isoformat(timespec="seconds"),
+    "rfc5424_ms": lambda moment: moment.isoformat(timespec="milliseconds"),
+    "short": lambda moment: moment.strftime("%b %d %H:%M:%S"),
+}
+
+
+def opened(moment_s: float, form: str = "iso8601_ms") -> str:
+    """Return the line by which slurmctld's log says that the hook leaves the service alone."""
+    stamp = STAMPS[form](datetime.fromtimestamp(moment_s, timezone.utc).astimezone())
+    return f"[{stamp}] lua: {FAILS}: jobs pass as they were submitted\n"
+
+
 def test_a_breaker_that_is_open_is_a_problem(whole: Surrounded) -> None:
-    log = whole.site.folder / "slurmctld.log"
-    opened = f"[2026-11-22T10:00:00.000] lua: {FAILS}: jobs pass as they were submitted"
-    log.write_text(f"x\n{opened}\ny\n")
-    whole.expect("asked", "problem", "leaves the service alone: .*10:00:00", "deadline_ms")
+    log, now_s = whole.site.folder / "slurmctld.log", time.time()
+    say_settings(whole.site, BOOT_TIME=told_time(int(now_s - HOUR_S)))
+    log.write_text(f"x\n{opened(now_s + 60)}y\n")
+    whole.expect("asked", "problem", "leaves the service alone: .*: jobs pass", "deadline_ms")
     with log.open("a") as more:
         more.write(f"[2026-11-22T10:00:30.000] lua: {ANSWERS}\n")
     whole.expect("asked", "ok", "")
+
+
+@pytest.mark.parametrize("form", STAMPS)
+def test_a_breaker_that_was_open_in_a_hook_loaded_since_is_none(whole: Surrounded, form: str) -> None:
+    opened_s = time.time() + HOUR_S
+    (whole.site.folder / "slurmctld.log").write_text(opened(opened_s, form))
+    later = "problem" if form == "short" else "ok"
+    say_settings(whole.site, BOOT_TIME=told_time(int(opened_s + 60)))
+    whole.expect("asked", later, "")
+    say_settings(whole.site, BOOT_TIME=told_time(int(opened_s - 60)))
+    whole.expect("asked", "problem", "leaves the service alone")
+    os.utime(conf_folder(whole.site) / "job_submit.lua", (opened_s + 60, opened_s + 60))
+    whole.expect("asked", later, "")
 
 
 def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(whole: Surrounded) -> None:
