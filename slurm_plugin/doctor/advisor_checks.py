@@ -21,7 +21,7 @@ def advisor(seen: Seen) -> Judged:
     if not found.is_there:
         return "ok", f"not in use: there is no {found.folder}", ""
     if not found.is_ours:
-        fix = "run this as the advisor's user; if you did, give it that folder (chown)"
+        fix = "run this as the advisor's user; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
         return "problem", f"{found.folder} may not be read and written", fix
     if found.factors and found.lease_is_over:
         return "problem", f"{found.factors} SiteFactors of the advisor's have outlived its lease", UNDO

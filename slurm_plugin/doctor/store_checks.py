@@ -50,7 +50,7 @@ def journal(seen: Seen) -> Judged:
     if not journal.is_there:
         return "warning", f"there is no {journal.folder}", "start the service, which makes it"
     if not journal.is_ours:
-        fix = "run this as the service's user; if you did, give it that folder (chown)"
+        fix = "run this as the service's user; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
         return "problem", f"{journal.folder} may not be read and written", fix
     if isinstance(seen.store, Complaint):
         return "ok", f"{journal.folder} may be read and written; what of it is ingested is not known", ""

@@ -87,6 +87,20 @@ def test_an_advisor_that_stops_or_dies_leaves_nothing_behind() -> None:
     assert f"ConditionPathExists={Advisor().directory}/{STATE}" in lease
 
 
+def drop_ins() -> list[str]:
+    """What the pages say to put into a drop-in: the indented blocks that begin with [Service]."""
+    pages = [page.read_text(encoding="utf-8") for page in (UNITS.parents[1] / "docs").glob("*.md")]
+    blocks = [block for page in pages for block in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)]
+    return [block for block in blocks if "[Service]" in block]
+
+
+def test_a_drop_in_that_gives_power_over_others_files_leaves_the_user_namespace() -> None:
+    """There all others are nobody, and capabilities hold for nothing of theirs."""
+    powerful = [block for block in drop_ins() if "AmbientCapabilities" in block]
+    assert len(powerful) == 2
+    assert [block for block in powerful if "PrivateUsers=no" not in block] == []
+
+
 @needs_systemd
 @pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.stem)
 def test_no_unit_may_more_than_it_needs(unit: Path) -> None:
