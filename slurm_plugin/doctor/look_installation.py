@@ -35,8 +35,8 @@ _SINCE = re.compile(r"^Data since\s.*\((\d+)\)", re.MULTILINE)
 _SUBMITTED = re.compile(r"^Jobs submitted:\s*(\d+)", re.MULTILINE)
 # LogTimeFormat's iso8601 and rfc5424, with milliseconds or without; the others name no year, or a thread.
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?(?:[+-]\d\d:\d\d)?)\]")
-# A password in a URL: something between the second colon and the @.
-_PASSWORD = re.compile(r"://[^/\s:@]*:[^@\s]+@")
+# A password in a URL: something between the second colon and the @, or one of the database driver's own words.
+_PASSWORD = re.compile(r"(?i)://[^/\s:@]*:[^@\s]+@|[?&](?:password|passwd|sslpassword)=[^&\s]")
 
 
 def look_at_slurm(config: Config) -> SlurmSeen:

@@ -292,6 +292,10 @@ def test_what_others_may_read_or_write_is_said(whole: Surrounded) -> None:
     whole.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader:hunter2@db/slurm_acct_db"})
     whole.expect("permissions", "warning", "holds a database's password", "store.url_file")
     assert "hunter2" not in str(whole.findings())
+    whole.site.configure(
+        accounting={"slurmdbd_url": "mysql+pymysql://reader@db/slurm_acct_db?Password=hunter2"}
+    )
+    whole.expect("permissions", "warning", "holds a database's password", "store.url_file")
     whole.site.config_file.chmod(0o646)
     whole.expect("permissions", "problem", "everybody may write .*rightsizer.toml", "chmod o-w")
     folder.chmod(0o700)
