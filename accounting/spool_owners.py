@@ -16,12 +16,10 @@ from sqlalchemy import Engine
 from accounting.gpu_spool import Owners
 from accounting.records import GpuUse
 from accounting.store.records import Ran, read_runs
+from accounting.unnamed import nobody
 
 # A node's clock may be off by as much as that when a job starts and ends.
 SLACK_S = 300
-# Whom the kernel shows for owners that it cannot name: in a user namespace, or behind a file server.
-_NOBODY_FILE = Path("/proc/sys/kernel/overflowuid")
-_NOBODY = 65534
 
 
 def owners_of(engine: Engine, ours: Iterable[Path], hide: Callable[[str], str]) -> Owners:
@@ -46,14 +44,6 @@ def is_his(use: GpuUse, runs: Sequence[Ran], user: str) -> bool | None:
     """
     then = [run for run in runs if use.may_be_of(run.cluster) and _is_during(use, run)]
     return all(run.user == user for run in then) if then else None
-
-
-def nobody() -> int:
-    """Return the uid that stands for owners unknown here."""
-    try:
-        return int(_NOBODY_FILE.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return _NOBODY
 
 
 def _is_during(use: GpuUse, run: Ran) -> bool:

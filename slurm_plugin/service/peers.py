@@ -13,6 +13,8 @@ import socket
 import struct
 from collections.abc import Iterable
 
+from accounting.unnamed import nobody
+
 log = logging.getLogger(__name__)
 
 ROOT = 0
@@ -48,8 +50,17 @@ class Peers:
             return True
         if uid not in self._refused:
             self._refused.add(uid)
-            log.warning("uid %d may not ask: if slurmctld runs as it, add it to service.users", uid)
+            log.warning(
+                "uid %d may not ask: if slurmctld runs as it, add it to service.users%s", uid, _caution(uid)
+            )
         return False
+
+
+def _caution(uid: int) -> str:
+    """Return what is to be known of a uid that may stand for everybody; '' for any other."""
+    if uid != nobody():
+        return ""
+    return "; in a user namespace all others have it: set PrivateUsers=no in the service's unit then, and see who it is"
 
 
 def _uid_of(user: str) -> int | None:

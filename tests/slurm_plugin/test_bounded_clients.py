@@ -46,6 +46,8 @@ def test_whom_the_kernel_names_and_the_site_does_not_is_hung_up_on(open_site: Si
     _, log = service.communicate(timeout=PATIENCE_S)
     refused = f"uid {pwd.getpwnam('nobody').pw_uid} may not ask".encode()
     assert log.count(refused) == 1, "said once, not at each connection"
+    # Who follows the line must not let in all whom a user namespace hides.
+    assert b"PrivateUsers=no" in log
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")

@@ -13,9 +13,10 @@ from accounting.gpu_spool import WAITS_S, Owners, read_spool_on
 from accounting.ingest import Run, ingest
 from accounting.pseudonyms import Pseudonyms
 from accounting.retry import retry
-from accounting.spool_owners import SLACK_S, is_his, nobody
+from accounting.spool_owners import SLACK_S, is_his
 from accounting.store.quarantine import list_quarantine
 from accounting.store.records import Ran, read_attempts
+from accounting.unnamed import nobody
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.accounting.ingest.test_gpu_spool import sample
 from tests.builders import T0, FakeSacct, gpu_use, job_line
