@@ -30,6 +30,7 @@ HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_lengt
 RootFolder = Annotated[str, msgspec.Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\0]+)+\Z")]
 # A relative one would be another file for the command line than for slurmctld.
 AbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\0]+\Z")]
+MaybeAbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^(/[^\0]+)?\Z")]
 RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
 
 
@@ -43,7 +44,7 @@ class Service(Section, frozen=True, kw_only=True):
     `journal_key` is a file, "" for none. `limits_needed`: nothing is cut before Slurm has said what it allows.
     """
 
-    socket: str = "/run/rightsizer/rightsizer.sock"
+    socket: AbsolutePath = "/run/rightsizer/rightsizer.sock"
     socket_mode: OctalMode = "0660"
     users: tuple[str, ...] = ("slurm",)
     journal: str = "/var/lib/rightsizer/journal"
@@ -65,7 +66,7 @@ class Client(Section, frozen=True, kw_only=True):
     says whether an salloc that has a name may be sized too.
     """
 
-    socket: str = ""
+    socket: MaybeAbsolutePath = ""
     deadline_ms: Deadline = 25
     kill_switch: AbsolutePath = "/etc/rightsizer/clients.disabled"
     salloc: bool = False

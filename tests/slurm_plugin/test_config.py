@@ -85,6 +85,8 @@ def test_a_value_of_the_wrong_type_names_its_key(text: str, key: str) -> None:
         ("models.scaling.alpha", ["0", "1", "nan", "-0.5"], ["0.05", "0.99"]),
         ("models.scaling.step", ["0", "1.0"], ["0.01"]),
         ("models.scaling.theta", ["0", "-0.1", "inf"], ["0.05"]),
+        ("service.socket", ['""', '"rightsizer.sock"', '"/a\\u0000b"'], ['"/run/a.sock"']),
+        ("client.socket", ['"./clients.sock"'], ['""', '"/run/c.sock"']),
         ("hook.kill_switch", ['""', '"off"'], ['"/run/off"']),
         ("client.kill_switch", ['""', '"./off"'], ['"/etc/off"']),
         ("models.recent_jobs", ["0", "10001"], ["1", "10000"]),
@@ -147,7 +149,7 @@ def test_what_is_rendered_is_read_back(
 ) -> None:
     document: dict[str, Any] = {
         "mode": "enforce",
-        "service": {"socket": socket},
+        "service": {"socket": f"/{socket}.sock"},
         "store": {"url": url},
         "hook": {"deadline_ms": deadline_ms},
         "models": {"scaling": {"theta": margin + 0.1}},
