@@ -37,9 +37,11 @@ def config_group() -> None:
 def show(config_file: str | None, output_format: str) -> None:
     """Print every key with the value in force, defaults included.
 
+    To keep it, write it to another file than the one that it is read from: a shell empties that before it is read.
+
     \b
     Example:
-      rightsizer config show > /etc/rightsizer/rightsizer.toml
+      rightsizer config show > rightsizer.toml.new
     """
     from slurm_plugin.config_file import render_config
 

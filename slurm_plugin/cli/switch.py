@@ -54,7 +54,7 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
             throw(switch)
         except OSError as error:
             raise ServiceError(
-                f"cannot make {switch}: {error.strerror}; run this as the service's user"
+                f"cannot make {switch}: {error.strerror}; run this as root, or as who may write to that folder"
             ) from None
         note(f"disabled: while {switch} exists every job is left alone; `rightsizer enable` ends that")
 
@@ -115,6 +115,6 @@ def remove_switches(config: Config) -> None:
             switch.unlink(missing_ok=True)
         except OSError as error:
             raise ServiceError(
-                f"cannot remove {switch}: {error.strerror}; run this as the service's user"
+                f"cannot remove {switch}: {error.strerror}; run this as root, or as who may write to that folder"
             ) from None
     note("enabled: the service is asked again")

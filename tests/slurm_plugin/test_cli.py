@@ -19,7 +19,7 @@ from accounting.store.records import write_attempts
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.cli import COMMANDS, rightsizer
 from slurm_plugin.config import Config
-from slurm_plugin.config_file import parse_config
+from slurm_plugin.config_file import SYSTEM_CONFIG, parse_config
 from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run, assert_one_line
@@ -349,6 +349,10 @@ def test_the_configuration_is_shown_as_it_can_be_read_again(run: Run, site: Site
     assert parse_config(run("config", "show", "--config", str(site.config_file)).out) == Config()
 
 
+def test_no_example_empties_the_file_that_it_reads(run: Run) -> None:
+    assert f"> {SYSTEM_CONFIG}\n" not in run("config", "show", "--help").out
+
+
 def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     switch = Path(site.config.hook.kill_switch)
     for _ in range(2):
@@ -364,7 +368,7 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     assert not (site.folder / "clients.off").exists()
     (site.folder / "file").touch()
     site.configure(hook={"kill_switch": f"{site.folder}/file/disabled"})
-    assert_one_line(run("disable"), 1, "cannot make")
+    assert_one_line(run("disable"), 1, "cannot make .*; run this as root")
 
 
 @pytest.mark.parametrize(
