@@ -69,6 +69,10 @@ class Watch:
         self._unwritten: dict[Brake, Pulled] = {}
         self._asked_s, self._counted = 0.0, dict[Brake, int]()
 
+    def retune(self, config: Config) -> None:
+        """Throw the kill switches of another configuration from now on; the rest of it counts from the next start."""
+        self._config = config
+
     def look(self) -> None:
         """Count what ended since, pull what is to be pulled, and keep what was counted."""
         now_s = time.time()

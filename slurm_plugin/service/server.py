@@ -119,6 +119,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
         model.retune(chain_settings_of(config))
         facts.retune(config, groups)
         answers.retune(config)
+        brakes.retune(config)
 
     log.info("answering on %s in mode %s", path, config.mode)
     try:

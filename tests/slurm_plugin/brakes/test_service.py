@@ -14,7 +14,7 @@ from models.feed import append_jobs
 from models.recent import Finished
 from models.trials import Trial
 from slurm_plugin.brakes.evidence import Evidence
-from slurm_plugin.brakes.pools import Pool, Portion
+from slurm_plugin.brakes.pools import PORTION_S, Pool, Portion
 from slurm_plugin.brakes.pulled import FILE, PulledFile
 from slurm_plugin.brakes.tallies import Counts
 from slurm_plugin.brakes.watch import EVIDENCE, Kept
@@ -121,16 +121,34 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     assert is_cut(enforcing), "it begins anew, and what was told before is not counted again"
 
 
+def use_up(site: Site, since_s: float) -> None:
+    """Leave what was counted so that everything is stopped once the portions that began then are over."""
+    killed = Portion(since_s, Counts(shrunk=1, failed=1, wanted=1))
+    everything = Pool(portions=dict.fromkeys(("ann", "bob", "cid", "dan", "eli", "fay"), killed))
+    (site.folder / "brakes").mkdir(exist_ok=True)
+    kept = msgspec.json.encode(Kept(Evidence(of_all=everything)))
+    (site.folder / "brakes" / EVIDENCE).write_bytes(kept)
+
+
+def test_a_switch_that_was_moved_is_thrown_where_the_hook_looks_now(enforcing: Site) -> None:
+    # Time to start and to read the configuration anew.
+    use_up(enforcing, time.time() - PORTION_S + 8)
+    service = enforcing.serve()
+    assert is_cut(enforcing, SIM)
+    enforcing.configure(mode="observe", hook={"kill_switch": f"{enforcing.folder}/moved"})
+    service.send_signal(signal.SIGHUP)
+    wait_for(lambda: not is_cut(enforcing, SIM))
+    wait_for(lambda: stopped(enforcing).read().brakes == {ALL})
+    assert (enforcing.folder / "moved").exists()
+    assert not (enforcing.folder / "disabled").exists()
+
+
 def test_everything_is_stopped_by_the_hooks_own_switch_too(enforcing: Site, run: Run) -> None:
     enforcing.serve()
     assert is_cut(enforcing, SIM)
     enforcing.stop_all()
     assert not (enforcing.folder / "disabled").exists()
-    killed = Portion(0.0, Counts(shrunk=1, failed=1, wanted=1))
-    everything = Pool(portions=dict.fromkeys(("ann", "bob", "cid", "dan", "eli", "fay"), killed))
-    (enforcing.folder / "brakes").mkdir(exist_ok=True)
-    kept = msgspec.json.encode(Kept(Evidence(of_all=everything)))
-    (enforcing.folder / "brakes" / EVIDENCE).write_bytes(kept)
+    use_up(enforcing, 0.0)
     enforcing.serve()
     wait_for((enforcing.folder / "disabled").exists)
     assert not is_cut(enforcing, SIM)
