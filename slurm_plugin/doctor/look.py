@@ -40,8 +40,9 @@ def look(config: Config, configuration: str, now_s: float, config_file: str | No
     `config_file` is the file that was named, None where the usual one counts.
     """
     slurm = _or_complaint(lambda: look_at_slurm(config))
-    told = "" if isinstance(slurm, Complaint) else slurm.settings.get("clustername", "").lower()
-    cluster = config.accounting.cluster or told
+    told = "" if isinstance(slurm, Complaint) else slurm.settings.get("clustername", "")
+    # As local_cluster.py has it: slurmdbd, and so the store, knows clusters in lower case alone.
+    cluster = (config.accounting.cluster or told).lower()
     return Seen(
         now_s=now_s,
         configuration=configuration,

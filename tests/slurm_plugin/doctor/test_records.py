@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from accounting.ingest import SACCT
 from accounting.key_file import make_key, read_key
+from accounting.store import schema
 from accounting.store.database import open_store
-from accounting.store.records import write_mark
+from accounting.store.records import write_attempts, write_mark, write_rows
 from slurm_plugin.doctor.audit_checks import LEAST_SILENT_S
 from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNREAD_BYTES
 from slurm_plugin.recovery.journal import LAST_ROUND
 from slurm_plugin.recovery.journal import Journal as RecoveryJournal
 from slurm_plugin.service.journal import Journal
-from tests.builders import decision
+from tests.builders import attempt, decision
 from tests.slurm_plugin.doctor.installation import HOUR_S, Installation
 
 
@@ -54,6 +56,21 @@ def test_a_store_that_is_behind(
 ) -> None:
     whole.store(**store)
     whole.expect(check, state, said)
+
+
+def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installation) -> None:
+    """As `rightsizer ingest` writes it, whatever the case."""
+    whole.store(read_ago_s=None, ended_ago_s=None)
+    engine, now_s = open_store(whole.site.config.store.url), int(time.time())
+    with engine.begin() as connection:
+        mark = {"source": SACCT, "cluster": "alpha", "read_until_s": now_s - 60}
+        write_rows(connection, schema.windows, [mark])
+        ended = attempt(cluster="alpha", submit_s=now_s - 700, start_s=now_s - 700, elapsed_s=100)
+        write_attempts(connection, [ended])
+    engine.dispose()
+    whole.site.configure(accounting={"cluster": "Alpha"})
+    whole.expect("ingest", "ok", "read until")
+    whole.expect("newest-job", "ok", "ended 10 minutes ago")
 
 
 def test_a_journal_that_nobody_ingests_is_a_warning(whole: Installation) -> None:
