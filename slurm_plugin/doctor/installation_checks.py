@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from slurm_plugin.doctor.finding import Judged, span, unseen
-from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen
+from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_hook_stopped
 
 FRAGMENT = "compare etc/slurm.conf.fragment, and restart slurmctld"
 # So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
@@ -149,7 +149,7 @@ def asked(seen: Seen) -> Judged:
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     found = seen.slurm.asked
-    if not loads_hook(seen.slurm) or any(switch.thrown for switch in seen.switches):
+    if not loads_hook(seen.slurm) or is_hook_stopped(seen):
         return "ok", "not to be: the hook is not loaded, or a kill switch is thrown", ""
     # What the hook remembers of failures ends with its Lua state: who is loaded anew asks again.
     if found.breaker and not _is_before(found.breaker_s, loaded_s(seen.slurm.hook, boot_s(seen.slurm))):

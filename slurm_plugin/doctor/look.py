@@ -46,7 +46,10 @@ def look(config: Config, configuration: str, now_s: float, config_file: str | No
     return Seen(
         now_s=now_s,
         configuration=configuration,
-        switches=tuple(SwitchSeen(str(path), _exists(path)) for path in switches(config)),
+        switches=tuple(
+            SwitchSeen(str(path), _exists(path), clients_alone=path != Path(config.hook.kill_switch))
+            for path in switches(config)
+        ),
         sockets=look_at_sockets(config),
         slurm=slurm,
         limits=look_at_limits(config),

@@ -22,10 +22,11 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 class SwitchSeen(msgspec.Struct, frozen=True):
-    """A kill switch; `thrown` is None where it may not be looked at."""
+    """A kill switch; `thrown` is None where it may not be looked at. The hook does not look at the clients' own."""
 
     path: str
     thrown: bool | None
+    clients_alone: bool = False
 
 
 class SocketSeen(msgspec.Struct, frozen=True):
@@ -256,6 +257,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     brakes: BrakesSeen | Complaint
     disks: tuple[DiskSeen, ...] | Complaint
     owners: tuple[OwnerSeen, ...] | Complaint
+
+
+def is_hook_stopped(seen: Seen) -> bool:
+    """Whether a kill switch keeps the hook from asking."""
+    return any(one.thrown and not one.clients_alone for one in seen.switches)
 
 
 def unread_bytes(journal: JournalSeen, store: StoreSeen) -> int:

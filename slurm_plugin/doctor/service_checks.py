@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_plugin.doctor.finding import Judged, State
-from slurm_plugin.doctor.seen import Answer, Seen, SocketSeen
+from slurm_plugin.doctor.seen import Answer, Seen, SocketSeen, is_hook_stopped
 
 # The worst last.
 BAD: tuple[State, ...] = ("ok", "unknown", "warning", "problem")
@@ -15,11 +15,12 @@ def configuration(seen: Seen) -> Judged:
 
 
 def kill_switch(seen: Seen) -> Judged:
-    """Whether a kill switch is thrown: every job is left alone then."""
+    """Whether a kill switch is thrown: every job is left alone then, or what clients would ask about."""
     thrown = [switch.path for switch in seen.switches if switch.thrown]
     hidden = [switch.path for switch in seen.switches if switch.thrown is None]
     if thrown:
-        return "warning", f"every job is left alone: {', '.join(thrown)} exists", "run `rightsizer enable`"
+        left = "every job is left alone" if is_hook_stopped(seen) else "no srun or salloc asks"
+        return "warning", f"{left}: {', '.join(thrown)} exists", "run `rightsizer enable`"
     if hidden:
         return "unknown", f"{', '.join(hidden)} may not be looked at", "run this as the service's user"
     return "ok", "not thrown", ""

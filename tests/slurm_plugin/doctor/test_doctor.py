@@ -87,6 +87,17 @@ def test_a_thrown_kill_switch_is_a_warning(whole: Installation) -> None:
     whole.expect("kill-switch", "warning", "every job is left alone: .*/disabled", "rightsizer enable")
 
 
+def test_the_switch_of_clients_alone_leaves_the_hook_asking(whole: Installation) -> None:
+    off, clients = whole.site.folder / "clients.off", whole.site.folder / "clients"
+    whole.site.configure(client={"socket": str(clients), "kill_switch": str(off)})
+    off.touch()
+    with listening(clients):
+        whole.expect("kill-switch", "warning", "^no srun or salloc asks: .*clients.off", "rightsizer enable")
+        assert "a kill switch is thrown" not in whole.found()[0]["asked"]["saw"]
+        whole.run("disable")
+        whole.expect("kill-switch", "warning", "every job is left alone: .*disabled, .*clients.off exists")
+
+
 def test_a_service_that_was_killed_leaves_a_dead_socket(whole: Installation) -> None:
     whole.site.socket.unlink()
     process = whole.site.serve()
