@@ -7,6 +7,7 @@ from slurm_plugin.brakes.words import release_of, words_of
 from slurm_plugin.doctor.finding import Judged, span
 from slurm_plugin.doctor.seen import Complaint, Seen
 
+CLOSED = "run this as the service's user; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
 DAMAGED = (
     "nothing is cut meanwhile; see what was stopped in the service's log, then `rightsizer enable --all`"
 )
@@ -20,6 +21,8 @@ def brakes(seen: Seen) -> Judged:
     if found.stopped.damaged:
         return "problem", found.stopped.damaged, DAMAGED
     pulled = found.stopped.pulled
+    if not pulled and found.closed:
+        return "problem", f"{found.closed} may not be read and written: no brake outlasts the service", CLOSED
     if not pulled:
         lost = f"; {found.lost}" if found.lost else ""
         return "ok", f"none is pulled; {figures(found.counts)}{lost}", ""

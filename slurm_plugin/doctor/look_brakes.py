@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -16,15 +17,22 @@ from slurm_plugin.doctor.seen import BrakesSeen
 def look_at_brakes(settings: Brakes) -> BrakesSeen:
     """Return what there is to see; OSError where that is hidden."""
     folder = Path(settings.directory)
-    stopped = pulled_file(settings).read()
+    stopped, closed = pulled_file(settings).read(), "" if _may_write(folder) else str(folder)
     try:
         kept = msgspec.json.decode((folder / EVIDENCE).read_bytes(), type=Kept)
     except (FileNotFoundError, NotADirectoryError):
         kept = Kept()
     except UNREADABLE:
-        return BrakesSeen(stopped=stopped, lost=f"what was counted is lost ({folder / EVIDENCE} is damaged)")
+        lost = f"what was counted is lost ({folder / EVIDENCE} is damaged)"
+        return BrakesSeen(stopped=stopped, lost=lost, closed=closed)
     everything = kept.evidence.of_all
     counts = everything.tally.counts
     for portion in everything.portions.values():
         counts += portion.counts
-    return BrakesSeen(stopped=stopped, counts=counts)
+    return BrakesSeen(stopped=stopped, counts=counts, closed=closed)
+
+
+def _may_write(folder: Path) -> bool:
+    """Whether a folder may be read and written, or made in its own; of neither, a service's first start makes them."""
+    there = next((one for one in (folder, folder.parent) if one.exists()), None)
+    return there is None or os.access(there, os.R_OK | os.W_OK | os.X_OK)

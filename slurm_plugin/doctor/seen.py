@@ -138,11 +138,15 @@ class RecoverySeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrakesSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stopped, and what was counted of all jobs since everything was last let go; `lost` says why not."""
+    """What is stopped, and what was counted of all jobs since everything was last let go; `lost` says why not.
+
+    `closed` is the folder where it, or while it is not there its own folder, may not be read and written; else "".
+    """
 
     stopped: Stopped
     counts: Counts = Counts()
     lost: str = ""
+    closed: str = ""
 
 
 class HookSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import csv
 import io
 import socket
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -85,6 +86,14 @@ def test_a_configuration_that_does_not_load_is_a_problem(whole: Installation) ->
 def test_a_thrown_kill_switch_is_a_warning(whole: Installation) -> None:
     whole.run("disable")
     whole.expect("kill-switch", "warning", "every job is left alone: .*/disabled", "rightsizer enable")
+
+
+def test_brakes_that_no_disk_takes_are_a_problem(whole: Installation) -> None:
+    folder = Path(whole.site.config.brakes.directory)
+    folder.touch()
+    whole.expect("brakes", "problem", "brakes may not be read and written: no brake outlasts", "chown")
+    folder.unlink()
+    whole.expect("brakes", "ok", "none is pulled")
 
 
 def test_the_switch_of_clients_alone_leaves_the_hook_asking(whole: Installation) -> None:
