@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -110,16 +112,44 @@ def check(
 
 
 def check_reached(config: Config) -> None:
-    """Raise RightsizerError where what the configuration names cannot be used: time zone, carbon file, store's URL."""
-    from accounting.store.database import check_url
+    """Raise RightsizerError where what the configuration names cannot be used: time zone, files of it, store's URL."""
+    from accounting.key_file import journal_key, read_key
     from slurm_plugin.energy_site import energy_site
-    from slurm_plugin.secret_urls import store_url
+    from slurm_plugin.secret_urls import slurmdbd_url
 
     energy_site(config.energy)
-    secret = config.store.url_file
-    if secret and Path(secret).exists() and not os.access(secret, os.R_OK):
-        note(f"the store's URL is not checked: {secret} is not yours to read")
-        return
+    pseudonyms = config.accounting.pseudonym_key
+    secrets: dict[str, tuple[str, Callable[[], object]]] = {
+        "the key of the journal": (
+            config.service.journal_key,
+            partial(journal_key, config.service.journal_key),
+        ),
+        "the key of pseudonyms": (pseudonyms, partial(read_key, Path(pseudonyms)) if pseudonyms else bytes),
+        "slurmdbd's URL": (config.accounting.slurmdbd_url_file, partial(slurmdbd_url, config)),
+        "the store's URL": (config.store.url_file, partial(_check_store_url, config)),
+    }
+    for what, (file, use) in secrets.items():
+        if _is_closed(file):
+            note(f"{what} is not checked: {file} is not yours to read")
+        else:
+            use()
+
+
+def _is_closed(file: str) -> bool:
+    """Whether a file is kept from whoever asks: that says nothing against it."""
+    try:
+        os.stat(file)  # noqa: PTH116 - "" is no file, where Path's is the current folder
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(file, os.R_OK)
+
+
+def _check_store_url(config: Config) -> None:
+    from accounting.store.database import check_url
+    from slurm_plugin.secret_urls import store_url
+
     try:
         check_url(store_url(config))
     except StoreError as error:

@@ -1,6 +1,7 @@
 """The command line: helpful, honest about failure, and data alone on stdout."""
 
 import csv
+import errno
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -378,6 +380,9 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
         ({"energy": {"carbon_file": "/nope"}}, "energy.carbon_file: cannot read /nope"),
         ({"store": {"url": "foo://x"}}, "store.url 'foo://x' is not usable"),
         ({"store": {"url_file": "/nope"}}, "cannot read /nope"),
+        ({"service": {"journal_key": "/nope"}}, "cannot read the journal key /nope"),
+        ({"accounting": {"pseudonym_key": "/etc/passwd"}}, "pseudonym key /etc/passwd is readable by others"),
+        ({"accounting": {"slurmdbd_url_file": "/nope"}}, "cannot read /nope"),
     ],
 )
 def test_what_would_fail_later_is_no_valid_configuration(
@@ -385,6 +390,22 @@ def test_what_would_fail_later_is_no_valid_configuration(
 ) -> None:
     site.configure(**changes)
     assert_one_line(run("config", "check"), 2, said)
+
+
+def test_a_secret_in_a_folder_that_is_closed_to_you_is_not_checked(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.configure(store={"url_file": f"{site.folder}/closed/url"})
+    look = os.stat
+
+    def refused(path: Any, *arguments: Any, **named: Any) -> os.stat_result:
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return look(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "stat", refused)
+    ran = run("config", "check")
+    assert (ran.code, "the store's URL is not checked" in ran.err) == (0, True), ran.err
 
 
 def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(site: Site) -> None:
