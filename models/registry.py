@@ -44,7 +44,7 @@ def current_version(directory: Path) -> str | None:
 def current_folder(directory: Path) -> Path:
     """Return the folder of the current version; ModelError where there is none."""
     version = current_version(directory)
-    if version is None and _is_closed(directory):
+    if version is None and is_closed(directory):
         raise ModelError(
             f"the models in {directory} are closed to you; run this as the user who trains, or let "
             "`sbatch --test-only SCRIPT` say what a job would get"
@@ -54,7 +54,7 @@ def current_folder(directory: Path) -> Path:
     return directory / version
 
 
-def _is_closed(directory: Path) -> bool:
+def is_closed(directory: Path) -> bool:
     """Whether somebody is asking who may not look into a registry."""
     try:
         (directory / CURRENT).lstat()

@@ -81,7 +81,7 @@ def check(
       rightsizer config check --partition gpu --user ann
     """
     from accounting.request import JobRequest
-    from slurm_plugin.brakes.pulled import pulled_file
+    from slurm_plugin.brakes.pulled import FILE, pulled_file
     from slurm_plugin.brakes.words import words_of
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.rules import terms_for
@@ -89,7 +89,9 @@ def check(
 
     config = load_config(config_file)
     check_reached(config)
-    brakes = pulled_file(config.brakes).read().brakes
+    pulled = Path(config.brakes.directory) / FILE
+    is_hidden = _is_closed(str(pulled))
+    brakes = frozenset() if is_hidden else pulled_file(config.brakes).read().brakes
     facts = SiteFacts(groups=members_of_rules(config), brakes=brakes)
     note(
         f"{config_path(config_file) or 'the built-in defaults'}: valid, mode {config.mode}, {len(config.rules)} rules"
@@ -104,6 +106,9 @@ def check(
         "enrolled": "yes" if terms.enrolled else "no",
         "brake": "none" if terms.brake is None else words_of(terms.brake),
     }
+    if is_hidden:
+        held["brake"] = "not known"
+        note(f"whether a brake holds is not known: {pulled} is not yours to read")
     limits = msgspec.structs.asdict(terms.limits)
     held |= {name: limits[name] for name in limits if name in Policy.__struct_fields__}
     print_rows(

@@ -60,6 +60,8 @@ def _listed(directory: Path) -> list[dict[str, object]]:
     from models.artefact import read_all, read_manifest
     from models.going_back import gate_of
 
+    if registry.is_closed(directory):
+        raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
     current = registry.current_version(directory)
     rows: list[dict[str, object]] = []
     for version in sorted({*registry.versions(directory), *filter(None, [current])}):

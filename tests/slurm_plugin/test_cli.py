@@ -1,7 +1,6 @@
 """The command line: helpful, honest about failure, and data alone on stdout."""
 
 import csv
-import errno
 import io
 import json
 import os
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -25,6 +23,7 @@ from slurm_plugin.config_file import SYSTEM_CONFIG, parse_config
 from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.slurm_plugin.test_explain_ended import as_plain_user
 
 
 def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -392,20 +391,27 @@ def test_what_would_fail_later_is_no_valid_configuration(
     assert_one_line(run("config", "check"), 2, said)
 
 
-def test_a_secret_in_a_folder_that_is_closed_to_you_is_not_checked(
-    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.configure(store={"url_file": f"{site.folder}/closed/url"})
-    look = os.stat
-
-    def refused(path: Any, *arguments: Any, **named: Any) -> os.stat_result:
-        if "closed" in str(path):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return look(path, *arguments, **named)
-
-    monkeypatch.setattr(os, "stat", refused)
-    ran = run("config", "check")
-    assert (ran.code, "the store's URL is not checked" in ran.err) == (0, True), ran.err
+def test_what_is_closed_to_you_is_said_and_not_taken_for_something_else(site: Site) -> None:
+    closed = site.folder / "closed"
+    closed.mkdir(0o000)
+    site.configure(
+        mode="enforce",
+        store={"url_file": str(closed / "url")},
+        brakes={"directory": str(closed / "brakes")},
+        models={"directory": str(closed / "models")},
+    )
+    try:
+        checked = as_plain_user(
+            "config", "check", "--user", "ann", "--format", "csv", "--config", str(site.config_file)
+        )
+        listed = as_plain_user("models", "--config", str(site.config_file))
+    finally:
+        closed.chmod(0o755)
+    assert checked.returncode == 0, checked.stderr
+    assert "the store's URL is not checked: " in checked.stderr
+    assert "whether a brake holds is not known: " in checked.stderr
+    assert {"mode,enforce", "brake,not known"} <= set(checked.stdout.splitlines())
+    assert (listed.returncode, "are closed to you" in listed.stderr) == (1, True), listed.stderr
 
 
 def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(site: Site) -> None:
