@@ -12,6 +12,7 @@ A chain is what one writer writes: it is named as his files are without their da
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class Linker:
 
     def begin(self, name: str) -> Head:
         """Return what the first line of a chain of this name follows."""
-        return Head(0, self.digest(b"begin " + name.encode()))
+        return Head(0, self.digest(b"begin " + os.fsencode(name)))
 
     def is_intact(self, body: bytes, link: Link) -> bool:
         """Whether a line is as it was written, by this key."""
@@ -123,7 +124,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
 
 def anchor_of(name: str, head: Head, linker: Linker) -> Anchor:
     """Return the anchor of a chain whose lines up to a head are removed."""
-    seal = linker.digest(b"removed %d %b " % head + name.encode())
+    seal = linker.digest(b"removed %d %b " % head + os.fsencode(name))
     return Anchor(number=head.number, own=head.own.decode(), seal=seal.decode())
 
 

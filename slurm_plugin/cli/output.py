@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 import msgspec
 
-from slurm_plugin.cli.shown_text import csv_value, visible, visible_json
+from slurm_plugin.cli.shown_text import csv_value, encodable, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, Task
@@ -46,12 +46,18 @@ def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def print_rows(rows: Sequence[Row], output_format: str, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print rows that all have the columns of the first one; `columns` are those of a CSV that has no row."""
     if output_format == "json":
-        document = msgspec.json.format(msgspec.json.encode(list(rows)), indent=2).decode()
-        click.echo(visible_json(document))
+        click.echo(visible_json(msgspec.json.format(_json(list(rows)), indent=2).decode()))
     elif output_format == "csv":
         click.echo(_csv(rows, columns), nl=False)
     else:
         _print_table(rows, title)
+
+
+def _json(rows: list[Row]) -> bytes:
+    try:
+        return msgspec.json.encode(rows)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(encodable(rows))
 
 
 def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 # With these a spreadsheet's formula begins, in some languages in full width.
 _FORMULA = tuple("=+-@＝＋－＠")
@@ -25,6 +26,15 @@ def visible_json(document: str) -> str:
         return document
     # Beyond the indentation, only strings hold what is not printable.
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in document)
+
+
+def encodable(value: object) -> object:
+    r"""Return rows in which bytes of a file's name that are no UTF-8 are written out (`\udcff`)."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {name: encodable(one) for name, one in value.items()}
+    return [encodable(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def csv_value(value: object) -> object:

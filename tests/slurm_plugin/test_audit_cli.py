@@ -1,6 +1,7 @@
 """`rightsizer audit`: journal, store, tokens and Slurm's figures compared, on the files and answers that there are."""
 
 import json
+import os
 import re
 import socket
 import time
@@ -225,6 +226,17 @@ def test_a_journal_that_is_gone_is_told_by_the_store(audited: Audited) -> None:
     audited.file.unlink()
     assert audited.found() == [("problem", "decisions-*.jsonl", "removed")]
     assert audited.found("--journal") == []
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "csv"])
+def test_a_file_of_a_name_that_is_no_utf_8_is_checked_too(site: Site, run: Run, output_format: str) -> None:
+    folder = Path(site.config.service.journal)
+    folder.mkdir()
+    forged = f'{{"id":"1","link":[1,"{"0" * 32}","{"0" * 32}"]}}\n'
+    Path(os.fsdecode(os.fsencode(folder) + b"/decisions-\xff-20261122.jsonl")).write_text(forged)
+    ran = run("audit", "--journal", "--format", output_format)
+    assert ran.code == 3, ran.err
+    assert r"decisions-\udcff-20261122.jsonl:1" in ran.out.replace("\\\\", "\\")
 
 
 def test_a_journal_folder_that_is_not_there_is_no_empty_one(audited: Audited) -> None:
