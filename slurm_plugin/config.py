@@ -225,6 +225,11 @@ class Advisor(Section, frozen=True, kw_only=True):
     block_s: Annotated[int, msgspec.Meta(ge=60)] = 7200
     late_sizing: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse a lease that each cycle's changes would outlast: they were undone before the next one."""
+        if self.lease_s <= self.period_s:
+            raise ValueError(f"lease_s ({self.lease_s}) must be more than period_s ({self.period_s})")
+
 
 class Recovery(Section, frozen=True, kw_only=True):
     """`rightsizer recover`: its journal, and how often it looks for how many jobs that failed because we cut them."""

@@ -107,6 +107,14 @@ def test_values_out_of_range_are_refused_with_their_key(key: str, bad: list[str]
         parse_config(f"[{section}]\n{name} = {value}")
 
 
+def test_a_lease_that_ends_before_the_next_cycle_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"lease_s \(600\) must be more than period_s \(900\) - at `\$.advisor`"
+    ):
+        parse_config("[advisor]\nperiod_s = 900")
+    parse_config("[advisor]\nperiod_s = 900\nlease_s = 3600")
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [
