@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -25,10 +28,21 @@ def serve(config_file: str | None, clients: bool) -> None:
     Example:
       rightsizer serve --config /etc/rightsizer/rightsizer.toml
     """
-    from slurm_plugin.service.clients import serve_clients
-    from slurm_plugin.service.server import serve as serve_until_stopped
+    with hangups_kept():
+        from slurm_plugin.service.clients import serve_clients
+        from slurm_plugin.service.server import serve as serve_until_stopped
 
-    log_to_stderr()
-    config = load_config(config_file)
-    serve_all = serve_clients if clients else serve_until_stopped
-    asyncio.run(serve_all(config, lambda: load_config(config_file)))
+        log_to_stderr()
+        config = load_config(config_file)
+        serve_all = serve_clients if clients else serve_until_stopped
+        asyncio.run(serve_all(config, lambda: load_config(config_file)))
+
+
+@contextmanager
+def hangups_kept() -> Iterator[None]:
+    """Keep a SIGHUP for whoever takes them (service/reloading.py): it would end a process that still imports."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -31,12 +31,13 @@ Apply = Callable[[Config, Groups], None]
 
 
 class Hangups:
-    """Hears SIGHUP from its making on, so that none ends a service that is still starting."""
+    """Hears SIGHUP from its making on, and one that was kept before, so that none ends a service that is starting."""
 
     def __init__(self, load: Callable[[], Config]) -> None:
         self._load = load
         self._heard = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._heard.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
     async def follow(self, in_use: Config, apply: Apply) -> None:
         """Read and `apply` the configuration at each SIGHUP, for ever."""

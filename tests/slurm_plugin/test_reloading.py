@@ -88,6 +88,24 @@ def test_a_new_mode_and_a_new_margin_count_without_a_restart(site: Site, trained
     assert "service.socket has changed, which counts from the next start" in served.stop()
 
 
+def blocks_hangups(process: subprocess.Popen[bytes]) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(blocked.split()[1], 16) & 1 << signal.SIGHUP - 1)
+
+
+def test_a_hangup_while_it_still_imports_is_kept_and_ends_nothing(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    process = site.start("serve")
+    while not blocks_hangups(process):
+        assert not site.socket.exists(), "it is up, and a signal before that would have ended it"
+        time.sleep(0.005)
+    Served(process).hang_up(READ_ANEW)
+    assert reply(site).token
+
+
 def test_a_wrong_configuration_is_refused_and_the_old_one_stays(
     site: Site, trained_model: TrainedModel
 ) -> None:
