@@ -1,7 +1,8 @@
 """Many updates through one scontrol: it reads them from its stdin, and what it says about each is told apart.
 
 A process for each write costs 2.5 ms, a line 0.3 ms. scontrol prints only complaints, to stderr, and none of them names
-its line. So behind each update stands a word that it does not know, and which it therefore repeats.
+its line. So behind each update stands a word that it does not know, and which it therefore repeats. One more stands
+before the first: what scontrol says of slurm.conf as it starts is no complaint about an update.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from accounting.slurm_environment import slurm_environment
 # scontrol reads lines of less than 4096 bytes, and takes a longer one for the end of its input.
 _LONGEST = 4000
 _ECHO = "invalid keyword: "
+# How its messages about itself and slurm.conf begin; what slurmctld says of an update has no such beginning.
+_OF_ITSELF = "scontrol: "
 # What it says where slurmctld does not answer, the last where that hangs; no line after that one would fare better.
 _SILENCE = (
     "Unable to contact slurm controller",
@@ -49,16 +52,19 @@ def run_update(*words: str, patience_s: float, kept_open: Sequence[int] = ()) ->
     It keeps the handles of `kept_open` as long as it runs, whatever becomes of us.
     """
     finished = _scontrol(words, "", patience_s, kept_open)
-    said = _joined(finished.stderr.splitlines())
+    if finished.returncode == 0:
+        return ""
+    lines = finished.stderr.splitlines()
+    said = _joined([line for line in lines if not line.startswith(_OF_ITSELF)]) or _joined(lines)
     _check(said)
-    return said or ("" if finished.returncode == 0 else f"scontrol fails with code {finished.returncode}")
+    return said or f"scontrol fails with code {finished.returncode}"
 
 
 def _run_short(updates: Sequence[str], patience_s: float) -> list[str]:
     if not updates:
         return []
     word = f"next-{secrets.token_hex(6)}"
-    finished = _scontrol((), "".join(f"{update}\n{word}\n" for update in updates), patience_s)
+    finished = _scontrol((), "\n".join((word, *(f"{update}\n{word}" for update in updates), "")), patience_s)
     complaints: list[str] = []
     said: list[str] = []
     for line in finished.stderr.splitlines():
@@ -67,14 +73,15 @@ def _run_short(updates: Sequence[str], patience_s: float) -> list[str]:
             said = []
         else:
             said.append(line)
-    for complaint in complaints:
+    at_start, *of_updates = complaints or [""]
+    for complaint in of_updates:
         _check(complaint)
-    if len(complaints) != len(updates):
+    if len(complaints) != len(updates) + 1:
         raise SlurmError(
-            f"scontrol ended after {len(complaints)} of {len(updates)} updates ({_joined(said) or 'no message'}); "
-            "look into slurmctld's log, and run the next cycle"
+            f"scontrol ended after {len(of_updates)} of {len(updates)} updates "
+            f"({_joined(said) or at_start or 'no message'}); look into slurmctld's log, and run the next cycle"
         )
-    return complaints
+    return of_updates
 
 
 def _scontrol(

@@ -1,0 +1,56 @@
+"""What scontrol complains of: told apart by update, and from what it says of slurm.conf as it starts."""
+
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
+from tests.builders import executable
+
+# Said by every command of a site whose slurm.conf names an old option (seen on 22.05), or PrologFlags=Contain beside
+# another ProctrackType than proctrack/cgroup; each works all the same.
+OF_ITSELF = "scontrol: error: Ignoring ControlMachine since SlurmctldHost is set."
+GONE = "Invalid job id specified for job 99"
+# As scontrol does: it repeats what it does not know, and ends with 1 where any update failed.
+SCRIPT = f"""#!/bin/sh
+echo "{OF_ITSELF}" >&2
+code=0
+answer() {{
+  case "$*" in
+    *JobId=99*) echo "{GONE}" >&2; code=1 ;;
+    *JobId=98*) exit 1 ;;
+    update*) ;;
+    *) echo "invalid keyword: $*" >&2; code=1 ;;
+  esac
+}}
+[ $# -gt 0 ] && {{ answer "$@"; exit $code; }}
+while read -r line; do answer "$line"; done
+exit $code
+"""
+
+
+@pytest.fixture(autouse=True)
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "scontrol", SCRIPT)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+
+def test_what_is_said_of_slurm_conf_is_no_complaint_about_the_first_update() -> None:
+    updates = ["update JobId=1 SiteFactor=1", "update JobId=99 SiteFactor=1", "update JobId=2 SiteFactor=1"]
+    assert run_updates(updates, patience_s=10.0) == ["", GONE, ""]
+    assert run_updates(updates[1:], patience_s=10.0) == [GONE, ""]
+
+
+def test_nor_about_one_alone() -> None:
+    assert run_update("update", "JobId=1", "AdminComment=x", patience_s=10.0) == ""
+    assert run_update("update", "JobId=99", "AdminComment=x", patience_s=10.0) == GONE
+    assert run_update("update", "JobId=98", patience_s=10.0) == OF_ITSELF
+
+
+@pytest.mark.parametrize(
+    ("updates", "taken"), [(["JobId=98"], "0 of 1"), (["JobId=1", "JobId=98", "JobId=2"], "1 of 3")]
+)
+def test_a_scontrol_that_ends_early_is_told(updates: list[str], taken: str) -> None:
+    with pytest.raises(SlurmError, match=f"after {taken} updates"):
+        run_updates([f"update {update}" for update in updates], patience_s=10.0)
