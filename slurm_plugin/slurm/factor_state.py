@@ -9,7 +9,8 @@ A write that hangs may still come through when slurmctld wakes up, after it was 
 before us again is forgotten only when it has been so for LATE_S, and is looked at once more.
 
 A job that runs, is held, or is not eligible yet keeps its SiteFactor, but sprio does not show it. Such an entry stays
-for as long as the job exists: it may be queued again.
+for as long as the job exists: it may be queued again. So may a task of an array, which takes with it the SiteFactor of
+the record that it is split from: it gets an entry of its own (`with_tasks`).
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ class Clock(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A job, its SiteFactor before the first of ours, and ours since, the newest last.
 
-    `back` is when it was first seen to be as before us again.
+    `back` is when it was first seen to be as before us again. Of an array, `tasks_to` is the highest id that was looked
+    at of its tasks with records of their own.
     """
 
     job_id: int
     original: int
     ours: tuple[int, ...]
     back: Clock | None = None
+    tasks_to: int = 0
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -75,20 +78,53 @@ def is_over(lease: Lease | None, now: Clock) -> bool:
     return not 0 <= now.time_s - lease.stamped.time_s <= lease.lease_s
 
 
-def intend(state: FactorState, changes: Iterable[FactorChange], current: Mapping[int, int]) -> FactorState:
-    """Note what is about to be written, given what Slurm has now.
+def intend(
+    state: FactorState,
+    changes: Iterable[FactorChange],
+    current: Mapping[int, int],
+    array_of: Mapping[int, int],
+) -> FactorState:
+    """Note what is about to be written, given what Slurm has now, and which tasks have records of their own.
 
     A value that is not ours was set by somebody else meanwhile: it is what the job goes back to from now on.
     """
-    entries = state.by_job
+    state = with_tasks(state, array_of)
+    entries, newest = state.by_job, _newest(array_of)
     for change in changes:
         old = entries.get(change.job_id)
         now = current.get(change.job_id, change.before)
         if old is None or now not in (*old.ours, old.original):
-            old = Entry(change.job_id, now, ())
+            old = Entry(change.job_id, now, (), tasks_to=newest.get(change.job_id, 0))
         ours = (*(value for value in old.ours if value != change.after), change.after)
-        entries[change.job_id] = Entry(old.job_id, old.original, ours[-_MOST_VALUES:])
+        entries[change.job_id] = msgspec.structs.replace(old, ours=ours[-_MOST_VALUES:], back=None)
     return msgspec.structs.replace(state, entries=tuple(entries.values()))
+
+
+def with_tasks(state: FactorState, array_of: Mapping[int, int]) -> FactorState:
+    """Return the state with an entry for each task that was split from an array of ours.
+
+    `array_of` has the arrays of tasks with records of their own. A task gets its id when it is split off, the highest
+    by then, so each is looked at once: what somebody else sets of it later stays his.
+    """
+    known, newest = state.by_job, _newest(array_of)
+    new = [
+        msgspec.structs.replace(known[array], job_id=task, back=None)
+        for task, array in array_of.items()
+        if array in known and task > known[array].tasks_to and task not in known
+    ]
+    seen = (
+        msgspec.structs.replace(one, tasks_to=max(one.tasks_to, newest.get(one.job_id, 0)))
+        for one in state.entries
+    )
+    return msgspec.structs.replace(state, entries=(*seen, *new)) if new else state
+
+
+def _newest(array_of: Mapping[int, int]) -> dict[int, int]:
+    """Return the highest id of each array's tasks."""
+    newest: dict[int, int] = {}
+    for task, array in array_of.items():
+        newest[array] = max(task, newest.get(array, 0))
+    return newest
 
 
 def settle(

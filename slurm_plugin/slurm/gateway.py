@@ -78,6 +78,7 @@ class Gateway:
         self._log = FactorLog(folder, cluster)
         self._held = ExitStack()
         self._alive: frozenset[int] | None = None
+        self._array_of: Mapping[int, int] = {}
         self._unnumbered = Unnumbered(clock_s)
 
     def __enter__(self) -> Gateway:
@@ -97,12 +98,13 @@ class Gateway:
         """Return the cluster as it is now; SlurmError where it does not answer."""
         snapshot = self._queue.read()
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
+        self._array_of = _array_of(snapshot)
         self._unnumbered.keep(self._alive)
         return snapshot
 
     def ours(self) -> dict[int, frozenset[int]]:
         """Return all the SiteFactors that jobs may have because of us; empty once all is as before us for good."""
-        return factor_state.may_be_ours(self._log.read())
+        return factor_state.may_be_ours(factor_state.with_tasks(self._log.read(), self._array_of))
 
     def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
         """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
@@ -120,7 +122,9 @@ class Gateway:
         new.sort(key=lambda change: self._unnumbered.was_refused(change.job_id))
         lease = Lease(now(), self._terms.lease_s)
         self._log.change(
-            lambda state: msgspec.structs.replace(factor_state.intend(state, wanted, current), lease=lease)
+            lambda state: msgspec.structs.replace(
+                factor_state.intend(state, wanted, current, self._array_of), lease=lease
+            )
         )
         writing = Lease(lease.stamped, lease.lease_s * WRITING_SHARE)
         problems, after = self._write(new, writing=writing) if new else ({}, current)
@@ -158,12 +162,15 @@ class Gateway:
         state = self._log.read()
         if not state.entries or (only_expired and not factor_state.is_over(state.lease, now())):
             return []
-        alive = {job.job_id for job in self._queue.read().jobs}
+        snapshot = self._queue.read()
         current = self._queue.site_factors()
-        alive |= current.keys()
+        alive = {job.job_id for job in snapshot.jobs} | current.keys()
+        array_of = _array_of(snapshot)
+        state = factor_state.with_tasks(state, array_of)
         changes = factor_state.restorations(state, current, alive)
         if not self._apply:
             return [_logged(change, DRY_RUN) for change in changes]
+        self._log.change(lambda newest: factor_state.with_tasks(newest, array_of))
         back = factor_state.taking_back(state)
         self._log.change(lambda newest: factor_state.follow(newest, state, back))
         problems, after = self._write(changes, unseen=alive) if changes else ({}, current)
@@ -282,6 +289,11 @@ def open_gateway(config: Config, *, apply: bool) -> Gateway:
         lease_s=wanted.lease_s,
     )
     return Gateway(queue, Path(wanted.directory), terms, apply=apply, cluster=queue.cluster())
+
+
+def _array_of(snapshot: Snapshot) -> dict[int, int]:
+    """Return the array of each task that has a record of its own."""
+    return {job.job_id: job.array_job_id for job in snapshot.jobs if job.array_job_id not in (0, job.job_id)}
 
 
 def _left(change: FactorChange, current: Mapping[int, int], unseen: Collection[int]) -> str:

@@ -206,6 +206,25 @@ def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQu
     full.run("scancel", *map(str, (single, array, het, operators)))
 
 
+def test_a_task_that_is_split_off_with_our_factor_is_undone_too(
+    full: Shell, queue: ScontrolQueue, tmp_path: Path
+) -> None:
+    array = full.submit("--cpus-per-task=16", "--time=5", "--array=1-3")
+    wait_until(lambda: array in shown(full))
+    before = shown(full)
+    with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
+        (record,) = waiting(gateway.read(), array)
+        assert [one.problem for one in gateway.reorder([change(record, -300)])] == [""]
+        full.run("scontrol", "hold", f"{array}_2")
+        full.run("scontrol", "release", f"{array}_2")
+        wait_until(lambda: len(shown(full)) > len(before))
+        (task,) = set(shown(full)) - set(before)
+        assert shown(full)[task] == -300
+        gateway.undo()
+        assert shown(full) == before | {task: 0}
+    full.run("scancel", str(array))
+
+
 def test_an_array_of_which_tasks_run_stays_one_record(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:

@@ -19,7 +19,8 @@ class MemoryQueue:
     """SiteFactors by job, as slurmctld keeps them; a job that is hidden has one that nobody is shown.
 
     It refuses a job that it does not know, and dies or falls silent at the write of a chosen number. `forgotten` are
-    jobs whose next changes backfill takes back, and how many; `refusing` says what is said of some instead.
+    jobs whose next changes backfill takes back, and how many; `refusing` says what is said of some instead; `array_of`
+    has the arrays of tasks with records of their own.
     """
 
     factors: dict[int, int]
@@ -28,6 +29,7 @@ class MemoryQueue:
     refusing: dict[int, str] = field(default_factory=dict)
     die_at: int | None = None
     silent_at: int | None = None
+    array_of: dict[int, int] = field(default_factory=dict)
     writes: list[tuple[int, int]] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     name: str = "memory"
@@ -35,7 +37,9 @@ class MemoryQueue:
     def read(self) -> Snapshot:
         """Return all jobs."""
         jobs = tuple(
-            waiting(job, site_factor=0 if job in self.hidden else factor)
+            waiting(
+                job, site_factor=0 if job in self.hidden else factor, array_job_id=self.array_of.get(job, 0)
+            )
             for job, factor in self.factors.items()
         )
         return Snapshot(time_s=1.0, jobs=jobs, nodes=(), partitions=(), reservations=(), terms=TERMS)

@@ -50,6 +50,57 @@ def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
     assert queue.factors == {1: 3}
 
 
+@pytest.mark.parametrize("array_ends", [False, True])
+def test_a_task_takes_our_factor_with_it_and_is_undone_too(tmp_path: Path, *, array_ends: bool) -> None:
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    # One task starts, another is held and let go by its user: both are split off with the factor that there is.
+    queue.factors |= {7: 5, 8: 5}
+    queue.array_of |= {1: 1, 7: 1, 8: 1}
+    queue.hidden.add(7)
+    gateway.read()
+    assert gateway.ours() == {1: {5}, 7: {5}, 8: {5}}
+    gateway.reorder(changes_of({8: 6}, queue.factors))
+    if array_ends:
+        del queue.factors[1]
+        gateway.read()
+        gateway.reorder([])
+    # Queued again.
+    queue.hidden.clear()
+    gateway.undo()
+    assert queue.factors == dict.fromkeys(queue.factors, 3)
+    assert in_force(tmp_path) == {}
+
+
+def test_a_task_that_was_split_off_since_the_last_cycle_is_undone(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
+    queue.factors |= {7: 5, 8: 500}
+    queue.array_of |= {1: 1, 7: 1, 8: 1}
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 0, 7: 0, 8: 500}
+    assert in_force(tmp_path) == {}
+
+
+def test_what_somebody_else_set_of_a_task_stays_also_when_it_runs(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 7: 500}, array_of={1: 1, 7: 1})
+    gateway = gate(queue, tmp_path)
+    gateway.read()
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.factors |= {8: 5}
+    queue.array_of |= {8: 1}
+    gateway.read()
+    gateway.reorder([])
+    queue.factors[8] = 900
+    gateway.reorder([])
+    queue.hidden |= {7, 8}
+    gateway.read()
+    gateway.reorder([])
+    gateway.undo()
+    assert queue.factors == {1: 0, 7: 500, 8: 900}
+
+
 def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
