@@ -185,9 +185,16 @@ def _learned(records: Iterable[Seen], of: Mapping[int, Seen], older: int, since_
             run_s = one.ran_s + since_s
             now = msgspec.structs.replace(one, phase="ended", run_s=run_s, ran_s=run_s)
         now = now or one
-        priority = now.priority if now.phase == "waits" else one.priority + older
+        # What runs is told with where it runs; where it might have is as it was while it waited.
+        waits = now.phase == "waits"
         yield msgspec.structs.replace(
-            one, phase=now.phase, run_s=now.run_s, ran_s=now.ran_s, out=now.out, priority=priority
+            one,
+            phase=now.phase,
+            run_s=now.run_s,
+            ran_s=now.ran_s,
+            out=now.out,
+            priority=now.priority if waits else one.priority + older,
+            pools=now.pools if waits else one.pools,
         )
 
 

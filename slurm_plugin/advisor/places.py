@@ -46,8 +46,8 @@ def _reserved(job: QueuedJob, _now_s: float) -> Place | None:
 
 
 def _blocked(job: QueuedJob, _now_s: float) -> Place | None:
-    kept = reason_of(job.reason).kept
-    return Place(kept, out=True) if kept else None
+    reason = reason_of(job.reason)
+    return Place(reason.kept, out=True) if reason.holds(job.partitions) else None
 
 
 def _het(job: QueuedJob, _now_s: float) -> Place | None:

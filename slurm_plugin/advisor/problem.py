@@ -1,7 +1,7 @@
 """From the cluster as Slurm has it to what a plan is made of. Pure.
 
-It decides how Slurm's words are taken: partitions are pools; a job that a plan must not move keeps its place, with the
-reason; an exclusive job takes whole nodes; one that no node holds takes several.
+It decides how Slurm's words are taken: partitions are pools, of a job those in which it may start; a job that a plan
+must not move keeps its place, with the reason; an exclusive job takes whole nodes, one that no node holds several.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from models.scheduling.room import Amounts
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
-from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
 
 MOST_PRIORITY = (1 << 32) - 1
 # What factors may bridge, where nobody says.
@@ -40,25 +40,35 @@ def problem_of(
     numbers = numbers_of(snapshot)
     cluster = cluster_of(snapshot, numbers, expect)
     waiting = [job for job in snapshot.jobs if job.waits]
-    tiers = tiers_of(snapshot, waiting)
+    partitions = {partition.name: partition for partition in snapshot.partitions}
+    open_to = [open_partitions(job, partitions) for job in waiting]
+    tiers = [
+        tier_of(names or job.partitions, partitions) for job, names in zip(waiting, open_to, strict=True)
+    ]
     factors = {job.job_id: factor_of(job, ours) for job in waiting}
     own = [own_priority(job, factors[job.job_id]) for job in waiting]
     top = top_of(waiting, own, tiers, reach)
-    up = frozenset(partition.name for partition in snapshot.partitions if partition.up)
     kinds = Kinds(cluster.machines)
     pending = [
         _pending(
             job,
+            names or job.partitions,
             numbers,
             kinds,
-            _place(job, snapshot.time_s, up, top, is_ours=factors[job.job_id] == job.site_factor),
+            _place(
+                job,
+                snapshot.time_s,
+                top,
+                starts=bool(names),
+                is_ours=factors[job.job_id] == job.site_factor,
+            ),
             expect(job),
             factor=factors[job.job_id],
             priority=priority,
             tier=tier,
             now_s=snapshot.time_s,
         )
-        for job, priority, tier in zip(waiting, own, tiers, strict=True)
+        for job, names, priority, tier in zip(waiting, open_to, own, tiers, strict=True)
     ]
     return Problem(
         machines=cluster.machines,
@@ -80,17 +90,26 @@ def own_priority(job: QueuedJob, factor: int) -> int:
     return min(max(0, own), MOST_PRIORITY)
 
 
-def tiers_of(snapshot: Snapshot, jobs: Sequence[QueuedJob]) -> list[int]:
-    """Return the highest tier of each job's partitions."""
-    of_partition = {partition.name: partition.tier for partition in snapshot.partitions}
-    return [max((of_partition.get(name, 1) for name in job.partitions), default=1) for job in jobs]
+def open_partitions(job: QueuedJob, partitions: Mapping[str, PartitionState]) -> tuple[str, ...]:
+    """Return in which of the partitions that it lists a job may start: that are up, and allow its limit.
+
+    All that are up, where none of them allows it: a QOS may.
+    """
+    up = tuple(name for name in job.partitions if name in partitions and partitions[name].up)
+    limit_s = math.inf if job.limit_s is None else job.limit_s
+    return tuple(name for name in up if limit_s <= partitions[name].longest_s) or up
 
 
-def _place(job: QueuedJob, now_s: float, up: frozenset[str], top: frozenset[int], *, is_ours: bool) -> Place:
+def tier_of(names: Sequence[str], partitions: Mapping[str, PartitionState]) -> int:
+    """Return the highest tier of some partitions."""
+    return max((partitions[name].tier for name in names if name in partitions), default=1)
+
+
+def _place(job: QueuedJob, now_s: float, top: frozenset[int], *, starts: bool, is_ours: bool) -> Place:
     place = place_of(job, now_s)
     if place.out:
         return place
-    if not up.intersection(job.partitions):
+    if not starts:
         return Place("its partition is down", out=True)
     if not place.kept and not is_ours:
         return Place("its SiteFactor was set by somebody else")
@@ -115,6 +134,7 @@ class Kinds:
 
 def _pending(
     job: QueuedJob,
+    partitions: Sequence[str],
     numbers: Numbers,
     kinds: Kinds,
     place: Place,
@@ -125,7 +145,7 @@ def _pending(
     tier: int,
     now_s: float,
 ) -> Pending:
-    pools = frozenset(numbers.pools[name] for name in job.partitions)
+    pools = frozenset(numbers.pools[name] for name in partitions)
     demand, nodes = demand_of(job, kinds.of(pools))
     kept = place.kept
     if job.exclusive and demand is None:

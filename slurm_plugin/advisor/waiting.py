@@ -38,7 +38,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
 def why_it_waits(job: QueuedJob, ahead: int) -> str:
     """Return Slurm's reason for a job in words; `ahead` jobs of its partitions come before it."""
-    words = reason_of(job.reason).said
+    reason = reason_of(job.reason)
+    words = reason.said
+    if reason.of_partition and len(job.partitions) > 1:
+        words += "; that is of one of its partitions, and it waits in the others, too"
     first = "1 other job comes first" if ahead == 1 else f"{ahead:,} other jobs come first"
     if ahead and job.reason == "Priority":
         words = first

@@ -5,6 +5,7 @@ No user's text stands in any of it: they are words of administrators, and number
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -57,12 +58,13 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
 
 
 def parse_partition_states(text: str) -> tuple[PartitionState, ...]:
-    """Read `scontrol --oneliner show partition`; jobs start only in one that is UP."""
+    """Read `scontrol --oneliner show partition`; jobs start in one that is UP, or DRAIN: it takes no new ones."""
     return tuple(
         PartitionState(
             name=words["PartitionName"],
             tier=int(_number(words.get("PriorityTier", "1"))),
-            up=words.get("State", "UP") == "UP",
+            up=words.get("State", "UP") in ("UP", "DRAIN"),
+            longest_s=_span_s(words.get("MaxTime", "")),
         )
         for words in _records(text, "PartitionName")
     )
@@ -125,6 +127,12 @@ def parse_factors(text: str) -> dict[int, Factors]:
 def _number(text: str) -> float:
     """Return what Slurm writes as a number; 0 for `Unknown` and the like."""
     return float(text) if _NUMBER.match(text) else 0.0
+
+
+def _span_s(text: str) -> float:
+    """Return a span of time; infinite for `UNLIMITED`, and where there is none."""
+    seconds = parse_duration_s(text)
+    return math.inf if seconds is None else seconds
 
 
 def _site_factor_plugin(value: str) -> str:

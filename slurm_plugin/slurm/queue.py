@@ -5,6 +5,7 @@ scontrol_queue.py is the reference backend, pyslurm_queue.py the fast one; gatew
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -84,11 +85,12 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition; Slurm looks at those of a higher tier first."""
+    """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`."""
 
     name: str
     tier: int = 1
     up: bool = True
+    longest_s: float = math.inf
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):

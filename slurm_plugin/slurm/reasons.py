@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -15,12 +16,18 @@ _IMPOSSIBLE = "Slurm says that it cannot run as it asks"
 class Reason(NamedTuple):
     """A reason of Slurm's (a pattern), what it says to the job's user, and why its place is kept, '' where it need not.
 
-    Who is kept cannot start now, whatever its priority.
+    Who is kept cannot start now, whatever its priority. But what is `of_partition` Slurm says of the one that it looked
+    at last: of a job that lists others, too, it tells nothing (seen on 22.05).
     """
 
     pattern: str
     said: str
     kept: str = ""
+    of_partition: bool = False
+
+    def holds(self, partitions: Sequence[str]) -> bool:
+        """Whether a job that lists these partitions cannot start now."""
+        return bool(self.kept) and not (self.of_partition and len(partitions) > 1)
 
 
 # `src/common/job_state_reason.c`; the first pattern that fits counts, the last fits all.
@@ -58,23 +65,35 @@ REASONS = (
         "ReqNodeNotAvail*",
         "a node that it needs is down, drained or reserved",
         "the nodes that it asks for are not there",
+        of_partition=True,
     ),
-    Reason("NodeDown", "a node that it needs is down", "the nodes that it asks for are not there"),
-    Reason("PartitionDown", "its partition starts no jobs now", _PARTITION),
-    Reason("PartitionInactive", "its partition is switched off", _PARTITION),
-    Reason("PartitionNodeLimit", "it asks for more nodes, or others, than its partition has", _PARTITION),
+    Reason(
+        "NodeDown",
+        "a node that it needs is down",
+        "the nodes that it asks for are not there",
+        of_partition=True,
+    ),
+    Reason("PartitionDown", "its partition starts no jobs now", _PARTITION, of_partition=True),
+    Reason("PartitionInactive", "its partition is switched off", _PARTITION, of_partition=True),
+    Reason(
+        "PartitionNodeLimit",
+        "it asks for more nodes, or others, than its partition has",
+        _PARTITION,
+        of_partition=True,
+    ),
     Reason(
         "PartitionTimeLimit",
         "it asks for more time than its partition allows; ask for less with --time",
         _PARTITION,
+        of_partition=True,
     ),
-    Reason("Partition*", "its partition does not allow what it asks for", _PARTITION),
+    Reason("Partition*", "its partition does not allow what it asks for", _PARTITION, of_partition=True),
     Reason(
         "BadConstraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE
     ),
     Reason("Constraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE),
     Reason("Invalid*", "its account or QOS does not exist, or is not open to it", _IMPOSSIBLE),
-    Reason("AccountNotAllowed", "its partition is not open to its account", _IMPOSSIBLE),
+    Reason("AccountNotAllowed", "its partition is not open to its account", _IMPOSSIBLE, of_partition=True),
     Reason("InactiveLimit", "Slurm says that it cannot run now", "Slurm says that it cannot run now"),
     Reason("AssocGrp*", "its account has as much as it may have at a time", _ACCOUNT),
     Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),

@@ -1,5 +1,6 @@
 """What scontrol, squeue and sprio of each release print (tests/contract/queue), and what nobody can make them print."""
 
+import math
 import tracemalloc
 from pathlib import Path
 
@@ -212,6 +213,16 @@ def test_nodes_partitions_reservations(captured: Captured) -> None:
     (talk,) = cluster_lines.parse_reservations(captured.text("reservations"))
     assert (talk.name, talk.nodes, talk.users, talk.accounts) == ("talk", (first.name,), ("root",), ())
     assert talk.end_s - talk.start_s == 3600
+
+
+def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
+    line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
+    states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))
+    found = cluster_lines.parse_partition_states(
+        "\n".join(line.format(state.lower(), state, longest) for state, longest in states)
+    )
+    assert [one.name for one in found if one.up] == ["up", "drain"]
+    assert [one.longest_s for one in found[:2]] == [math.inf, 86_400.0]
 
 
 def test_terms(captured: Captured) -> None:

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from models.planning.problem import Holding, Machine, Problem
-from models.planning.shadow import OLDEST_S, Seen, Shadow, Site, begun_anew, usable
+from models.planning.shadow import OLDEST_S, Seen, Shadow, Site, begun_anew, learned, usable
 from models.planning.shadow_rolling import foreseen, longest_wait_s, measured, passed_on
 from models.scheduling.room import amounts_of
 from models.simulation.engine import Policy, simulate
@@ -228,6 +228,13 @@ def test_a_priority_that_grows_with_age_grows_for_who_waits_in_the_shadow_alone(
     seen = [record(1, "runs"), record(2, priority=998 + 60), record(3, priority=997 + 60), record(9, "runs")]
     shadow, _ = passed_on(shadow, ONE, 60.0, seen)
     assert {one.job_id: one.priority for one in shadow.waiting} == {1: 1059, 2: 1058, 3: 1057}
+
+
+def test_who_waits_may_use_the_pools_that_are_open_to_him_by_now() -> None:
+    shadow = begun_anew(ONE, 0.0, [record(1), record(2)], ())
+    both = record(1, pools=frozenset({0, 1}))
+    ran = msgspec.structs.replace(both, job_id=2, phase="runs", ran_s=1.0)
+    assert [one.pools for one in learned(shadow, 60.0, [both, ran]).waiting] == [both.pools, POOL]
 
 
 def test_a_shadow_fits_unless_it_is_old_from_the_future_or_of_other_pools() -> None:

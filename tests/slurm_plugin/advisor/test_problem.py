@@ -13,6 +13,7 @@ from models.planning.problem import Problem
 from models.scheduling.availability import shortage
 from models.scheduling.room import Room
 from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, Snapshot
 from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
@@ -23,6 +24,13 @@ def problem(of: Snapshot, **options: object) -> Problem:
 
 
 TASKS_A_NODE = {"num_nodes": 2, "cpus": 8, "other": ("NtasksPerN:B:S:C=4:0:*:*",)}
+
+
+SEVERAL = (
+    PartitionState(name="batch"),
+    PartitionState(name="short", longest_s=1800.0, tier=5),
+    PartitionState(name="closed", up=False, tier=9),
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,43 @@ def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out
     partitions = (PartitionState(name="batch"), PartitionState(name="closed", up=False))
     only = problem(snapshot(waiting(1, **fields), partitions=partitions)).pending[0]
     assert (only.kept, only.out) == (kept, out)
+
+
+@pytest.mark.parametrize(
+    ("reason", "listed", "kept"),
+    [
+        ("PartitionTimeLimit", ("batch",), "its partition does not take it now"),
+        ("PartitionTimeLimit", ("batch", "short"), ""),
+        ("PartitionDown", ("batch", "closed"), ""),
+        ("ReqNodeNotAvail,_UnavailableNodes:n9", ("batch", "short"), ""),
+        ("AssocGrpCpuLimit", ("batch", "short"), "a limit of its account holds it"),
+    ],
+)
+def test_what_one_of_its_partitions_refuses_holds_no_job_that_lists_others(
+    reason: str, listed: tuple[str, ...], kept: str
+) -> None:
+    only = problem(snapshot(waiting(1, reason=reason, partitions=listed), partitions=SEVERAL)).pending[0]
+    assert (only.kept, only.out) == (kept, bool(kept))
+
+
+@pytest.mark.parametrize(
+    ("listed", "limit_s", "names", "tier"),
+    [
+        (("batch", "short"), 600, {"batch", "short"}, 5),
+        (("batch", "short"), 3600, {"batch"}, 1),
+        (("batch", "short"), None, {"batch"}, 1),
+        (("batch", "closed"), 600, {"batch"}, 1),
+        (("short",), 3600, {"short"}, 5),  # its QOS lets it
+        (("closed",), 600, {"closed"}, 9),
+    ],
+)
+def test_a_job_may_use_the_nodes_of_partitions_that_start_it(
+    listed: tuple[str, ...], limit_s: int | None, names: set[str], tier: int
+) -> None:
+    found = snapshot(waiting(1, partitions=listed, limit_s=limit_s), partitions=SEVERAL)
+    only = problem(found).pending[0]
+    pools = numbers_of(found).pools
+    assert (only.pools, only.tier) == (frozenset(pools[name] for name in names), tier)
 
 
 @pytest.mark.parametrize(

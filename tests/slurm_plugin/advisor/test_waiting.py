@@ -46,6 +46,12 @@ def test_every_reason_has_words(reason: str, words: str) -> None:
     assert why_it_waits(changed(reason=reason), 3).startswith(words)
 
 
+def test_what_one_partition_says_is_said_of_that_one() -> None:
+    said = why_it_waits(changed(reason="PartitionTimeLimit"), 3)
+    assert "of one of its partitions, and it waits in the others, too" in said
+    assert "others, too" not in why_it_waits(changed(reason="PartitionTimeLimit", partitions=("main",)), 3)
+
+
 def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
     assert REASONS[-1].pattern == "*"
     assert len({reason.pattern for reason in REASONS}) == len(REASONS)
