@@ -53,7 +53,7 @@ def glimpse(ahead: Ahead, name: str, wished: Floats) -> Candidate:
     places: Floats = numpy.full(len(wished), math.inf)
     for cell in ahead.cells:
         order = arranged(
-            ahead.problem.pending, cell.active, wished, ahead.urgent, ahead.bounds.most_inversion
+            ahead.problem.pending, cell.in_line, wished, ahead.urgent, ahead.bounds.most_inversion
         )
         places[order] = numpy.arange(len(order))
     prospect = value_of(ahead, places)
@@ -100,7 +100,7 @@ def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
     factors: dict[int, int] = {}
     refused = ""
     for cell in ahead.cells:
-        members = list(cell.active)
+        members = list(cell.in_line)
         order = arranged(pending, members, wished, urgent, bounds.most_inversion)
         factors |= factors_of(pending, order, bounds.most_factor)
         result = order_of(pending, members, factors)

@@ -51,8 +51,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     `capacity` is resources × machines, `free` what of it nothing runs on.
     `only_for` has the groups that may use each machine; empty: every group all. `groups` has the group of some pools.
-    `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others,
-    `queue` has them in columns.
+    `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others, `queue` has
+    them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
+    are known only so well, and Slurm may start it.
     """
 
     capacity: Ints
@@ -62,6 +63,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[Held, ...]
     members: tuple[int, ...]
     active: tuple[int, ...]
+    in_line: tuple[int, ...]
     stuck: frozenset[int]
     groups: dict[frozenset[int], int]
     needs: dict[int, Need]
@@ -148,6 +150,11 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
     never = _misfits(problem.pending, members, lasting(capacity, windows), pools)
     stuck = never | frozenset(number for number in members if problem.pending[number].out)
     active = tuple(number for number in members if number not in stuck)
+    in_line = tuple(
+        number
+        for number in members
+        if number not in stuck or (problem.pending[number].kept and not problem.pending[number].out)
+    )
     needs = {number: _need(problem.pending[number], groups, total) for number in members}
     return Cell(
         capacity=capacity,
@@ -157,6 +164,7 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
         running=tuple(running),
         members=tuple(members),
         active=active,
+        in_line=in_line,
         stuck=stuck,
         groups=groups,
         needs=needs,

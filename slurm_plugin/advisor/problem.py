@@ -7,9 +7,11 @@ must not move keeps its place, with the reason; an exclusive job takes whole nod
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from models.planning.problem import Coming, Machine, Pending, Problem
+from models.scheduling.placement import part_of
 from models.scheduling.room import Amounts
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
@@ -123,13 +125,22 @@ class Kinds:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
-        self._found: dict[frozenset[int], tuple[Amounts, ...]] = {}
+        self._found: dict[frozenset[int], Counter[Amounts]] = {}
 
-    def of(self, pools: frozenset[int]) -> tuple[Amounts, ...]:
-        """Return what the machines of any of these pools have, each once."""
+    def of(self, pools: frozenset[int]) -> Counter[Amounts]:
+        """Return how many machines of any of these pools have how much."""
         if pools not in self._found:
-            self._found[pools] = tuple({each.amounts for each in self._machines if each.pools & pools})
+            self._found[pools] = Counter(each.amounts for each in self._machines if each.pools & pools)
         return self._found[pools]
+
+    def hold(self, pools: frozenset[int], demand: Amounts, nodes: int) -> bool:
+        """Whether so many of them are large enough for equal parts of a demand."""
+        part = part_of(demand, nodes)
+        return nodes <= sum(
+            count
+            for amounts, count in self.of(pools).items()
+            if all(has >= needs for has, needs in zip(amounts, part, strict=True))
+        )
 
 
 def _pending(
@@ -146,10 +157,13 @@ def _pending(
     now_s: float,
 ) -> Pending:
     pools = frozenset(numbers.pools[name] for name in partitions)
-    demand, nodes = demand_of(job, kinds.of(pools))
+    whole, nodes = demand_of(job, tuple(kinds.of(pools)))
+    demand = whole or amounts_of_job(job)
     kept = place.kept
-    if job.exclusive and demand is None:
+    if job.exclusive and whole is None:
         kept = kept or "it wants whole nodes, and they differ"
+    if not kinds.hold(pools, demand, nodes):
+        kept = kept or "equal parts of it fit no nodes that are there"
     since_s = job.eligible_s if 0 < job.eligible_s <= now_s else job.submit_s
     return Pending(
         job_id=job.job_id,
@@ -158,7 +172,7 @@ def _pending(
         pools=pools,
         priority=priority,
         factor=factor,
-        demand=demand or amounts_of_job(job),
+        demand=demand,
         limit_s=limit_of(job),
         likely_s=run_time.likely_s,
         upper_s=run_time.upper_s,

@@ -71,6 +71,21 @@ def test_what_is_kept_is_never_passed() -> None:
     assert found.jobs[0].reason == "kept: top priority"
 
 
+def test_nor_is_who_is_kept_though_no_machine_here_holds_him() -> None:
+    wide = job(1, cpus=6, run_s=60.0, kept="no node that is there holds it", priority=9_000)
+    shorts = [job(3 + at, cpus=4, run_s=60.0, priority=8_000 - at) for at in range(20)]
+    problem = Problem(
+        machines=(machine(4),),
+        pending=(wide, job(2, cpus=4, run_s=LONG_S, priority=8_500), *shorts),
+        running=(holding(0, 4, 600.0),),
+    )
+    order = order_after(problem, plan(problem, Bounds()))
+    assert (order[0], order[-1]) == (1, 2)
+    ahead = msgspec.structs.replace(problem.pending[1], priority=9_500)
+    behind = msgspec.structs.replace(problem, pending=(wide, ahead, *shorts))
+    assert order_after(behind, plan(behind, Bounds()))[:2] == [2, 1]
+
+
 @pytest.mark.parametrize(("most", "allowed"), [(0.1, False), (0.4, False), (0.6, True)])
 def test_the_better_fair_share_is_not_put_behind_beyond_the_bound(most: float, allowed: bool) -> None:
     problem = big_ahead_of_short(account=1, fair_share=0.2)

@@ -163,6 +163,18 @@ def test_a_job_on_several_nodes_is_there_in_equal_parts_after_those_on_one() -> 
     assert dict(parts[1]) == {1: (2000, 4000, 0), 0: (6000, 4000, 0)}
 
 
+def test_who_fits_the_nodes_in_unequal_parts_alone_keeps_his_place() -> None:
+    nodes = tuple(
+        NodeState(name=f"n{cpus}", cpus=cpus, mem_mib=16_000, gpus=0, partitions=("batch",))
+        for cpus in (4, 2)
+    )
+    jobs = [waiting(1, cpus=6), waiting(2, cpus=4), waiting(3, cpus=4, num_nodes=2)]
+    found = problem(snapshot(*jobs, nodes=nodes)).pending
+    assert [(one.kept, one.out) for one in found] == [
+        ("equal parts of it fit no nodes that are there", False), ("", False), ("", False),
+    ]  # fmt: skip
+
+
 def test_an_exclusive_job_takes_whole_nodes() -> None:
     found = problem(snapshot(running(1, exclusive=True), waiting(2, exclusive=True, num_nodes=2)))
     assert found.running[0].parts == ((0, (8000, 16_000, 0)),)
