@@ -1,6 +1,7 @@
 """What scontrol and sprio print of nodes, partitions, reservations, terms and priorities, as the queue's words. Pure.
 
-No user's text stands in any of it: they are words of administrators, and numbers.
+No user's text stands in any of it: they are words of administrators, and numbers. What an administrator gives as a
+reason or comment may look like others of Slurm's, but comes behind them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of
+from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of, words_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -143,7 +144,7 @@ def _site_factor_plugin(value: str) -> str:
 
 def _records(text: str, key: str) -> Iterator[dict[str, str]]:
     for line in text.splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        words = words_of(line)
         if key in words:
             yield words
 

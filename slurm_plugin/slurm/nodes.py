@@ -38,13 +38,19 @@ def parse_nodes(text: str, partition: str | None = None) -> Machines:
     alike = Counter[Node]()
     away = 0
     for line in text.splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        words = words_of(line)
         states = states_of(words)
         is_meant = partition is None or partition in words.get("Partitions", "").split(",")
         if "NodeName" in words and is_meant and not states & NOT_THERE:
             alike[capacity_of(words)] += 1
             away += bool(states & AWAY)
     return Machines(tuple(msgspec.structs.replace(node, count=count) for node, count in alike.items()), away)
+
+
+def words_of(line: str) -> dict[str, str]:
+    """Return the words of one of scontrol's lines, the first of a name: what an admin gave as a reason comes last."""
+    pairs = [word.split("=", 1) for word in line.split() if "=" in word]
+    return dict(reversed(pairs))
 
 
 def states_of(words: dict[str, str]) -> set[str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_plugin.slurm import cluster_lines, job_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.nodes import parse_nodes
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import problem_of, with_factors
 from slurm_plugin.slurm.targets import target_of
@@ -213,6 +214,16 @@ def test_nodes_partitions_reservations(captured: Captured) -> None:
     (talk,) = cluster_lines.parse_reservations(captured.text("reservations"))
     assert (talk.name, talk.nodes, talk.users, talk.accounts) == ("talk", (first.name,), ("root",), ())
     assert talk.end_s - talk.start_s == 3600
+
+
+def test_an_admins_reason_is_no_state_and_no_partition() -> None:
+    line = (
+        "NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE+DRAIN Partitions=main CfgTRES=cpu=16,mem=64000M "
+        "Comment=was RealMemory=1 Reason=set State=FUTURE, then Partitions=side [root@2026-01-01T00:00:00]"
+    )
+    (node,) = cluster_lines.parse_node_states(line)
+    assert (node.partitions, node.mem_mib, node.away) == (("main",), 64_000, True)
+    assert parse_nodes(line, "main").away == 1
 
 
 def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
