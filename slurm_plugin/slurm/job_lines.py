@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -64,7 +64,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 # Whatever is read of a record, here or in requeuing.py and gpu_fields.py, stands in it once at most.
 _AT_MOST_ONCE = (
     *_WORDS, "DerivedExitCode", "AdminComment", "Comment", "StdErr", "StdOut", "TresPerJob", "TresPerNode",
-    "TresPerTask", "TresBind", "MemPerTres",
+    "TresPerTask", "TresPerSocket", "TresBind", "MemPerTres", "Switches",
 )  # fmt: skip
 # States in which a job waits or holds nodes; the rest has ended.
 ALIVE = frozenset({
@@ -85,7 +85,13 @@ _OTHER = {
     "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (),
     "ReqB:S:C:T": ("0:0:*:*", "*:*:*:*"), "NtasksPerN:B:S:C": ("0:0:*:*", "0:0:*:1", "*:*:*:*"),
     "MinTmpDiskNode": ("0",), "Socks/Node": ("*",),
+    # Nodes that only its own user's jobs share, or those of its MCS label.
+    "OverSubscribe": ("OK", "NO", "YES"), "Exclusive": ("NO", "NODE"),
 }  # fmt: skip
+# What else a job asks for, `gres:gpu:2,gres/shard=1`: of this its CPUs and GPUs are told otherwise.
+_TRES_PER = ("TresPerJob", "TresPerNode", "TresPerSocket", "TresPerTask")
+_TOLD = frozenset({"", "cpu", "mem", "gpu"})
+_GRES_NAME = re.compile(r"(?:gres[:/])?([^:=,]*)", re.ASCII)
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -260,7 +266,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         nodes=() if pending else expand_nodes(words["NodeList"]),
         exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
         batch=words["BatchFlag"] == "1",
-        other=_constraints(words), comment=texts.get("Comment", "").rstrip(" "),
+        other=(*_constraints(words), *_asked_else(texts)), comment=texts.get("Comment", "").rstrip(" "),
         admin_comment=_admin_comment(lines, heads),
     )  # fmt: skip
 
@@ -322,6 +328,19 @@ def _constraints(words: Mapping[str, str]) -> tuple[str, ...]:
         for key, none in _OTHER.items()
         if words.get(key, "(null)") not in (*none, "(null)")
     )
+
+
+def _asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what stands among the texts of users: GRES other than GPUs, and how few switches it may span."""
+    asked = [part for key in _TRES_PER for part in texts.get(key, "").split(",")]
+    switches = texts.get("Switches")
+    return (*other_gres(asked), *([f"Switches={switches}"] if switches else ()))
+
+
+def other_gres(asked: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds of what is asked (`gres:shard:2`) that are neither CPUs, memory nor GPUs, as one constraint."""
+    kinds = {found[1] for part in asked if (found := _GRES_NAME.match(part))} - _TOLD
+    return (f"GRES={','.join(sorted(kinds))}",) if kinds else ()
 
 
 def _text(value: str) -> str:

@@ -15,11 +15,13 @@ import pyslurm
 
 from accounting.errors import SlurmError
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks
+from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks, other_gres
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue, user_name
 from slurm_plugin.slurm.targets import target_of
 
+# Whose nodes only jobs of the same user, or of the same MCS label, share.
+_SHARED_WITH_FEW = ("USER", "MCS", "TOPO")
 # What pyslurm returns has no types.
 Loaded: TypeAlias = Any
 
@@ -120,7 +122,7 @@ def _dependency(parts: dict[str, Any] | None) -> str:
 
 
 def _constraints(job: Loaded) -> tuple[str, ...]:
-    """Return what job_lines.py returns, in its order and words."""
+    """Return what job_lines.py returns, in its order and words; of switches not how long it waits for them."""
     shape = [
         job.boards_per_node or 0,
         job.sockets_per_board or 0,
@@ -146,8 +148,15 @@ def _constraints(job: Loaded) -> tuple[str, ...]:
         "NtasksPerN:B:S:C": _unless(per, [[0, 0, "*", "*"], [0, 0, "*", 1]]),
         "MinTmpDiskNode": f"{job.temporary_disk_per_node}M" if job.temporary_disk_per_node else None,
         "Socks/Node": job.sockets_per_node,
+        "OverSubscribe": job.resource_sharing if job.resource_sharing in _SHARED_WITH_FEW else None,
     }
-    return tuple(f"{key}={value}" for key, value in said.items() if value)
+    asked = [*(job.gres_per_node or ()), *(job.requested_tres.gres if job.requested_tres else ())]
+    switches = job.required_switches
+    return (
+        *(f"{key}={value}" for key, value in said.items() if value),
+        *other_gres(asked),
+        *([f"Switches={switches}"] if switches else ()),
+    )
 
 
 def _any(value: int | str | None) -> int | str:

@@ -129,6 +129,31 @@ def test_constraints_of_placement(captured: Captured) -> None:
     assert captured.job("both").other == ()
 
 
+@pytest.mark.parametrize(
+    ("line", "instead", "other"),
+    [
+        ("OverSubscribe=OK", "OverSubscribe=YES", ()),
+        ("OverSubscribe=OK", "OverSubscribe=USER", ("OverSubscribe=USER",)),
+        ("OverSubscribe=OK", "OverSubscribe=NO Exclusive=MCS", ("Exclusive=MCS",)),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   Switches=1@00:05:00", ("Switches=1@00:05:00",)),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres:shard:2", ("GRES=shard",)),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres/gpu:a100:2", ()),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerTask=cpu=2,gres/gpu=1,gres/fast=3", ("GRES=fast",)),
+        (
+            "StdIn=/dev/null",
+            "StdIn=/dev/null\n   TresPerJob=gres:nvme:1,gres:gpu:2,fast",
+            ("GRES=fast,nvme",),
+        ),
+    ],
+)
+def test_what_no_field_tells_is_a_constraint(line: str, instead: str, other: tuple[str, ...]) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace(line, instead))
+    assert found is not None
+    assert found.other == other
+
+
 def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
     odd = captured.job("odd")
     assert odd.deadline_s - odd.submit_s == 2 * 86_400
