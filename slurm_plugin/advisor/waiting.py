@@ -7,6 +7,7 @@ time, but no licences, no limits of a QOS or an association, and nothing of what
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import msgspec
 
@@ -59,26 +60,32 @@ def why_whole(job: QueuedJob) -> str:
     return f"it has {has}, because cutting jobs like it is stopped; `rightsizer doctor` says why"
 
 
-def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...]) -> int:
-    """Return how many records of its partitions that could start come before it; of equal ones, the older do."""
+def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...], out: Collection[int] = ()) -> int:
+    """Return how many records of its partitions that could start come before it; of equal ones, the older do.
+
+    `out` are the ids of those that cannot start now, whatever their priority.
+    """
     mine, place = set(job.partitions), (-job.priority, job.job_id)
     return sum(
         other.waits
-        and not other.held
+        and not (other.held or other.job_id in out)
         and (-other.priority, other.job_id) < place
         and bool(mine & set(other.partitions))
         for other in others
     )
 
 
-def variants(job: Pending, needed: Needed) -> list[Variant]:
+def variants(job: Pending, needed: Needed, *, whole_nodes: bool = False) -> list[Variant]:
     """Return the job as it is, and as it might be: less of each thing that is more than jobs like it needed.
 
     Of what is not known the half is tried, so that it can be seen what it would bring; nothing says that it is enough.
+    One that gets `whole_nodes` has all of their CPUs and memory, however little it asks for.
     """
     cpu_milli, mem_mib, gpu_milli = job.demand
-    fewer = _less(cpu_milli, None if needed.cpus is None else needed.cpus * MILLI, MILLI)
-    smaller = _less(mem_mib, needed.mem_mib, 1)
+    fewer = smaller = None
+    if not whole_nodes:
+        fewer = _less(cpu_milli, None if needed.cpus is None else needed.cpus * MILLI, MILLI)
+        smaller = _less(mem_mib, needed.mem_mib, 1)
     shorter_s = _shorter(job.limit_s, needed.wall_s)
     replace = msgspec.structs.replace
     found = [Variant(what="as it is", job=job)]

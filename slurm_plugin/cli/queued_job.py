@@ -95,8 +95,9 @@ def _show_waiting(
     problem = problem_of(snapshot, expect, ours={})
     calibration = _calibration(config, queued)
     rows: list[dict[str, object]] = []
+    out = frozenset(one.job_id for one in problem.pending if one.out)
     for job in (job for job in queued.records if job.waits):
-        note(f"job {_name(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs))}")
+        note(f"job {_name(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
         if whole := why_whole(job):
             note(whole)
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
@@ -153,7 +154,7 @@ def _rows(
     from slurm_plugin.advisor.waiting import variants
 
     # Where room is not what it waits for, to ask for less changes nothing.
-    found = variants(pending, needed)[: 1 if pending.out else None]
+    found = variants(pending, needed, whole_nodes=job.exclusive)[: 1 if pending.out else None]
     starts = [None if pending.out else _start(problem, variant, calibration) for variant in found]
     as_it_is = starts[0]
     return [

@@ -15,7 +15,7 @@ from tests.conftest import Site
 from tests.slurm_plugin.advisor.conftest import mixed
 from tests.slurm_plugin.conftest import Run
 from tests.slurm_plugin.fake_queue import FakeQueue
-from tests.slurm_plugin.queued import NOW_S
+from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
 
 AHEAD_S = 7200
 
@@ -80,3 +80,21 @@ def test_the_range_is_by_what_came_and_says_so(run: Run, site: Site) -> None:
     rolled, calibrated = json.loads(before.out)[0], json.loads(after.out)[0]
     assert rolled["likely start"] == calibrated["likely start"]
     assert rolled["not after"] < calibrated["not after"]
+
+
+def test_who_cannot_start_comes_before_nobody_and_whole_nodes_stay_whole(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = snapshot(
+        running(1, cpus=8),
+        running(2, cpus=8, nodes=("n2",)),
+        waiting(3, dependency="afterok:1"),
+        waiting(4),
+        waiting(12, exclusive=True),
+    )
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
+    told = run("explain", "12", "--format", "json")
+    assert "job 12 waits: 1 other job comes first" in told.err
+    assert [row["if it asked for"] for row in json.loads(told.out)] == [
+        "as it is", "30 minutes of time, half of what it asks for",
+    ]  # fmt: skip

@@ -85,6 +85,8 @@ def test_ahead_are_those_that_could_take_its_nodes_before_it() -> None:
         JOB,
     )
     assert ahead_of(JOB, others) == 1
+    waits_for_another = changed(job_id=6, priority=200, dependency="afterok:1")
+    assert ahead_of(JOB, (*others, waits_for_another), out={6}) == 1
 
 
 def test_it_might_ask_for_what_jobs_like_it_needed() -> None:
@@ -99,6 +101,11 @@ def test_it_might_ask_for_what_jobs_like_it_needed() -> None:
     assert found[0].job == PENDING
     assert found[-1].job.demand == (2000, 512, 0)
     assert found[-1].job.limit_s == 900
+
+
+def test_who_gets_whole_nodes_gains_by_less_time_alone() -> None:
+    found = variants(PENDING, Needed(cpus=2, mem_mib=512), whole_nodes=True)
+    assert [one.what for one in found] == ["as it is", "30 minutes of time, half of what it asks for"]
 
 
 def test_of_what_is_not_known_the_half_is_tried() -> None:
