@@ -61,9 +61,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJob], RunTime]) -> Cluster:
-    """Return the cluster of a snapshot, without what is away; what is reserved now comes back when that ends."""
-    spans = reserved_spans(snapshot.reservations, snapshot.time_s)
-    nodes = [node for node in snapshot.nodes if not node.away]
+    """Return the cluster of a snapshot, without what is away; what is reserved now comes back when that ends.
+
+    What is reserved of a part of a node is left out for as long as it is.
+    """
+    of_parts = parts_reserved(snapshot.nodes, snapshot.reservations)
+    whole = [one for one in snapshot.reservations if one not in of_parts]
+    spans = reserved_spans(whole, snapshot.time_s)
+    nodes = [without_parts(node, of_parts, snapshot.time_s) for node in snapshot.nodes if not node.away]
     open_now = {
         node.name: place
         for place, node in enumerate(nodes)
@@ -82,6 +87,25 @@ def _machine(node: NodeState, numbers: Numbers) -> Machine:
     return Machine(
         amounts=amounts_of_node(node), pools=frozenset(numbers.pools[name] for name in node.partitions)
     )
+
+
+def parts_reserved(nodes: Sequence[NodeState], reservations: Iterable[ReservedNodes]) -> list[ReservedNodes]:
+    """Return the reservations that leave some of their nodes' CPUs to others."""
+    cpus = {node.name: node.cpus for node in nodes}
+    return [one for one in reservations if 0 < one.cpus < sum(cpus.get(name, 0) for name in one.nodes)]
+
+
+def without_parts(node: NodeState, of_parts: Iterable[ReservedNodes], now_s: float) -> NodeState:
+    """Return a node without what reservations of parts of nodes hold of it now: of each of theirs as much.
+
+    Which cores these are is not told. When such a one ends, or the next begins, the next cycle sees that.
+    """
+    held = [one for one in of_parts if node.name in one.nodes and one.start_s <= now_s < one.end_s]
+    cpus, gpus = (
+        sum(-(-amount // len(one.nodes)) for one, amount in zip(held, amounts, strict=True))
+        for amounts in ([one.cpus for one in held], [one.gpus for one in held])
+    )
+    return msgspec.structs.replace(node, cpus=max(0, node.cpus - cpus), gpus=max(0, node.gpus - gpus))
 
 
 def reserved_spans(

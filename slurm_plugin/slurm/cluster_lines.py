@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of, words_of
@@ -73,18 +74,22 @@ def parse_partition_states(text: str) -> tuple[PartitionState, ...]:
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
     """Read `scontrol --oneliner show reservation`, times as unix seconds; one that holds no nodes is left out."""
-    found = (
-        ReservedNodes(
-            name=words["ReservationName"],
-            nodes=expand_nodes(words.get("Nodes", "")),
-            start_s=_number(words.get("StartTime", "0")),
-            end_s=_number(words.get("EndTime", "0")),
-            users=_listed(words.get("Users", "")),
-            accounts=_listed(words.get("Accounts", "")),
-        )
-        for words in _records(text, "ReservationName")
-    )
+    found = (_reservation(words) for words in _records(text, "ReservationName"))
     return tuple(one for one in found if one.nodes)
+
+
+def _reservation(words: dict[str, str]) -> ReservedNodes:
+    tres = parse_tres(words.get("TRES", ""))
+    return ReservedNodes(
+        name=words["ReservationName"],
+        nodes=expand_nodes(words.get("Nodes", "")),
+        start_s=_number(words.get("StartTime", "0")),
+        end_s=_number(words.get("EndTime", "0")),
+        cpus=tres.cpus or 0,
+        gpus=tres.gpus or 0,
+        users=_listed(words.get("Users", "")),
+        accounts=_listed(words.get("Accounts", "")),
+    )
 
 
 def parse_terms(text: str) -> SchedulerTerms:

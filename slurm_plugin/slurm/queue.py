@@ -94,12 +94,17 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """A reservation: which nodes it holds, from when to when (unix seconds), for whom (none: for nobody)."""
+    """A reservation: which nodes it holds, from when to when (unix seconds), for whom (none: for nobody).
+
+    Of these nodes it holds so many CPUs and GPUs in all; without CPUs all that they have.
+    """
 
     name: str
     nodes: tuple[str, ...]
     start_s: float
     end_s: float
+    cpus: int = 0
+    gpus: int = 0
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
 

@@ -261,6 +261,14 @@ def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> N
     assert [one.longest_s for one in found[:2]] == [math.inf, 86_400.0]
 
 
+def test_a_reservation_tells_how_much_of_its_nodes_it_holds() -> None:
+    (part,) = cluster_lines.parse_reservations(
+        "ReservationName=course StartTime=1795330843 EndTime=1795334443 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2 "
+        "CoreCnt=4 Features=(null) PartitionName=main Flags=SPEC_NODES TRES=cpu=4,gres/gpu=2 Users=root State=ACTIVE"
+    )
+    assert (part.nodes, part.cpus, part.gpus) == (("n1", "n2"), 4, 2)
+
+
 def test_terms(captured: Captured) -> None:
     terms = cluster_lines.parse_terms(captured.text("config"))
     assert (terms.priority_type, terms.scheduler_type) == ("priority/multifactor", "sched/backfill")

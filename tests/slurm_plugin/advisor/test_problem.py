@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy
 import pytest
 from hypothesis import given
@@ -199,6 +200,20 @@ def test_a_node_that_is_away_is_not_there_nor_what_runs_on_it() -> None:
     found = problem(snapshot(wide, nodes=(away, there)))
     assert len(found.machines) == 1
     assert [each.parts for each in found.running] == [((0, (4000, 4000, 0)),)]
+
+
+def test_a_reservation_of_a_part_of_its_nodes_leaves_the_rest() -> None:
+    course = ReservedNodes(
+        name="course", nodes=("n1", "n2"), start_s=NOW_S - 60, end_s=NOW_S + 86_400, cpus=4, gpus=0
+    )
+    later = msgspec.structs.replace(course, name="later", start_s=NOW_S + 60, cpus=6)
+    ended = msgspec.structs.replace(course, name="ended", end_s=NOW_S - 1)
+    found = problem(snapshot(running(1, cpus=6), reservations=(course, later, ended)))
+    assert [one.amounts for one in found.machines] == [(6000, 16_000, 0)] * 2
+    assert found.running[0].parts == ((0, (6000, 1000, 0)),)
+    assert found.windows == ()
+    whole = msgspec.structs.replace(course, cpus=16)
+    assert [one.amounts[0] for one in problem(snapshot(reservations=(whole,))).windows] == [8000] * 2
 
 
 def test_a_reservation_now_takes_its_nodes_until_it_ends() -> None:
