@@ -94,6 +94,30 @@ REASONS = (
     Reason("Constraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE),
     Reason("Invalid*", "its account or QOS does not exist, or is not open to it", _IMPOSSIBLE),
     Reason("AccountNotAllowed", "its partition is not open to its account", _IMPOSSIBLE, of_partition=True),
+    Reason("QOSNotAllowed", "its partition is not open to its QOS", _IMPOSSIBLE, of_partition=True),
+    # These Slurm says in sentences.
+    Reason(
+        "*account?not?*use?this?partition*",
+        "its partition is not open to its account",
+        _IMPOSSIBLE,
+        of_partition=True,
+    ),
+    Reason(
+        "*QOS?not?*use?this?partition*",
+        "its partition is not open to its QOS",
+        _IMPOSSIBLE,
+        of_partition=True,
+    ),
+    Reason(
+        "*not?in?group?permitted?to?use?this?partition*",
+        "its partition is not open to its user's groups",
+        _IMPOSSIBLE,
+        of_partition=True,
+    ),
+    Reason(
+        "Nodes?required?for?job?are*",
+        "nodes that it needs are down or drained, or are kept for jobs of a partition that comes first",
+    ),
     Reason("InactiveLimit", "Slurm says that it cannot run now", "Slurm says that it cannot run now"),
     Reason("AssocGrp*", "its account has as much as it may have at a time", _ACCOUNT),
     Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),

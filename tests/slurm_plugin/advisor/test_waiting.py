@@ -39,6 +39,15 @@ def changed(**values: Any) -> QueuedJob:
         ("AssocGrpMemLimit", "its account has as much as it may have at a time"),
         ("MaxMemoryPerAccount", "its account has as much as the QOS allows at a time"),
         ("JobHeldAdmin", "an administrator holds it; ask there"),
+        (
+            "Job's_account_not_permitted_to_use_this_partition_(acct_allows_other_not_root)",
+            "its partition is not open to its account",
+        ),
+        (
+            "Nodes_required_for_job_are_DOWN,_DRAINED,_REBOOTING_or_…",
+            "nodes that it needs are down or drained",
+        ),
+        ("QOSNotAllowed", "its partition is not open to its QOS"),
         ("NvidiaImexChannels", "Slurm gives no other reason (NvidiaImexChannels)"),
     ],
 )
@@ -69,6 +78,22 @@ def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
         ("JobHoldMaxRequeue", "it is held"),
         ("InvalidQOS", "Slurm says that it cannot run as it asks"),
         ("DeadLine", "its deadline has passed"),
+        (
+            "Job's_account_not_permitted_to_use_this_partition_(acct_allows_other_not_root)",
+            "Slurm says that it cannot run as it asks",
+        ),
+        (
+            "Job's QOS not permitted to use this partition (main denies low including low)",
+            "Slurm says that it cannot run as it asks",
+        ),
+        (
+            "uid_1001_not_in_group_permitted_to_use_this_partition_(main)._groups_allowed:_staff",
+            "Slurm says that it cannot run as it asks",
+        ),
+        (
+            "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
+            "",
+        ),
     ],
 )
 def test_who_waits_for_more_than_its_turn_keeps_its_place(reason: str, kept: str) -> None:
