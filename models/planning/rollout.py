@@ -1,6 +1,11 @@
-"""When Slurm as it is would start what waits, with an interval: the queue rolled forward in its own order. Pure."""
+"""When Slurm as it is would start what waits, with an interval: the queue rolled forward in its own order. Pure.
+
+So many starts are simulated; what is behind them is estimated as by a plan (tail.py).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 import numpy
@@ -10,6 +15,7 @@ from models.planning.checks import check
 from models.planning.forward import Until
 from models.planning.futures import IN_ALL, Future, Outlook, drawn_future, likely_future, look_ahead
 from models.planning.problem import Problem
+from models.planning.prospects import rest_of
 from models.scheduling.room import Floats
 
 HORIZON_S = 7 * 86_400.0
@@ -39,18 +45,44 @@ def expected_starts(
     if not cells:
         return [StartSpan(start_s=numpy.inf, low_s=numpy.inf, high_s=numpy.inf)] * len(problem.pending)
     places = places_of(slurm_order(problem.pending))
-    most = max(1, MOST_STARTS // (samples + 1) // len(cells))
-    untils = [Until(until_s=horizon_s, most_starts=most)] * len(cells)
-    coming = problem.coming or ((),)
-    likely = look_ahead(cells, places, likely_future(problem, cells, coming[0]), untils)
-    drawn = [
-        look_ahead(cells, places, future, untils) for future in drawn_futures(problem, cells, samples, seed)
+    comes = max(map(len, problem.coming), default=0)
+    tasks = [sum(problem.pending[number].tasks for number in cell.active) + comes for cell in cells]
+    untils = [
+        Until(until_s=horizon_s, most_starts=max(1, most))
+        for most in shared_out(tasks, MOST_STARTS // (samples + 1))
     ]
+    coming = problem.coming or ((),)
+    futures = [
+        likely_future(problem, cells, coming[0]),
+        *drawn_futures(problem, cells, samples, seed),
+    ]
+    likely, *drawn = (_outlook(cells, places, future, untils, horizon_s) for future in futures)
     low_s, high_s = span_of(likely.first_s, drawn)
     return [
         StartSpan(start_s=start_s, low_s=low, high_s=high)
         for start_s, low, high in zip(likely.first_s.tolist(), low_s.tolist(), high_s.tolist(), strict=True)
     ]
+
+
+def _outlook(
+    cells: list[Cell], places: Floats, future: Future, untils: list[Until], horizon_s: float
+) -> Outlook:
+    """Return what a future brings, with estimates within the horizon of what starts behind what was simulated."""
+    found = look_ahead(cells, places, future, untils)
+    later_s = rest_of(cells, future, found, found, places, None)
+    return msgspec.structs.replace(
+        found, first_s=numpy.minimum(found.first_s, numpy.where(later_s <= horizon_s, later_s, numpy.inf))
+    )
+
+
+def shared_out(wanted: Sequence[int], most: int) -> list[int]:
+    """Return how much of `most` each gets: what it wants, or as much as any other that gets less than that."""
+    found, left = [0] * len(wanted), most
+    in_order = sorted(range(len(wanted)), key=lambda at: wanted[at])
+    for done, at in enumerate(in_order):
+        found[at] = min(wanted[at], left // (len(wanted) - done))
+        left -= found[at]
+    return found
 
 
 def drawn_futures(problem: Problem, cells: list[Cell], samples: int, seed: int) -> list[Future]:

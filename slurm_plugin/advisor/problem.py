@@ -21,6 +21,8 @@ from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
 MOST_PRIORITY = (1 << 32) - 1
 # What factors may bridge, where nobody says.
 REACH = 10_000
+# Why a job keeps its place that is in no simulation.
+UNEQUAL = "equal parts of it fit no nodes that are there"
 
 Expect = Callable[[QueuedJob], RunTime]
 
@@ -163,7 +165,7 @@ def _pending(
     if job.exclusive and whole is None:
         kept = kept or "it wants whole nodes, and they differ"
     if not kinds.hold(pools, demand, nodes):
-        kept = kept or "equal parts of it fit no nodes that are there"
+        kept = kept or UNEQUAL
     since_s = job.eligible_s if 0 < job.eligible_s <= now_s else job.submit_s
     return Pending(
         job_id=job.job_id,

@@ -87,7 +87,7 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, o
 def _show_waiting(
     queued: Queued, expect: Expect, predictor: Predictor | None, config: Config, output_format: str
 ) -> None:
-    from slurm_plugin.advisor.problem import problem_of
+    from slurm_plugin.advisor.problem import UNEQUAL, problem_of
     from slurm_plugin.advisor.waiting import ahead_of, why_it_waits, why_whole
 
     snapshot = queued.snapshot
@@ -103,6 +103,9 @@ def _show_waiting(
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
         if pending.out:
             note("when it starts is not foreseen: what holds it up is not a matter of room")
+        elif pending.kept == UNEQUAL:
+            note(f"when it starts is not foreseen: {UNEQUAL}")
+            pending = msgspec.structs.replace(pending, out=True)
         rows += _rows(job, pending, problem, _needed(job, predictor, config), calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):

@@ -98,3 +98,10 @@ def test_who_cannot_start_comes_before_nobody_and_whole_nodes_stay_whole(
     assert [row["if it asked for"] for row in json.loads(told.out)] == [
         "as it is", "30 minutes of time, half of what it asks for",
     ]  # fmt: skip
+
+
+def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(waiting(12, cpus=17))))
+    told = run("explain", "12", "--format", "json")
+    assert "when it starts is not foreseen: equal parts of it fit no nodes that are there" in told.err
+    assert [row["likely start"] for row in json.loads(told.out)] == [None]

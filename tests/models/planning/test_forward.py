@@ -12,7 +12,7 @@ from models.planning.cells import cells_of, slurm_order
 from models.planning.forward import Until
 from models.planning.futures import BY_ITSELF, IN_ALL, Doubt, drawn_future, likely_future, look_ahead
 from models.planning.problem import Coming, Machine, Problem
-from models.planning.rollout import expected_starts, places_of
+from models.planning.rollout import expected_starts, places_of, shared_out
 from models.scheduling.availability import Window
 from models.scheduling.backfill import Promise
 from models.scheduling.room import amounts_of
@@ -160,6 +160,23 @@ def test_jobs_use_machines_of_their_pools_alone() -> None:
     )
     assert len(cells_of(problem)) == 2
     assert first_starts(problem) == [0.0, 100.0, 0.0, 100.0, 0.0, math.inf]
+
+
+def test_what_is_behind_the_starts_that_are_simulated_is_estimated() -> None:
+    long = [job(at, run_s=60.0, priority=10_000 - at) for at in range(1, 3_001)]
+    other = frozenset([1])
+    few = [job(10_000 + at, run_s=600.0, cpus=4, pools=other, priority=5) for at in range(60)]
+    both = Problem(machines=(machine(4), machine(4, pools=other)), pending=(*long, *few), running=())
+    spans = expected_starts(both, samples=19)
+    for at in (99, 999, 2_999):
+        assert spans[at].start_s == pytest.approx(at * 60.0 / 4, abs=60.0)
+    # A short queue elsewhere is simulated to its end, however long another is.
+    assert [span.start_s for span in spans[3_000:]] == [600.0 * at for at in range(60)]
+
+
+def test_of_work_that_does_not_suffice_each_gets_as_much_as_any_other() -> None:
+    assert shared_out([10, 1000, 3, 1000], 113) == [10, 50, 3, 50]
+    assert shared_out([1, 2], 100) == [1, 2]
 
 
 def test_nothing_starts_that_could_run_into_a_window() -> None:
