@@ -17,6 +17,8 @@ from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
 from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
 
 NOTHING: Amounts = (0, 0, 0)
+# What nodes have where memory does not count: more than jobs ask for.
+ENDLESS_MIB = 1 << 40
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJ
     whole = [one for one in snapshot.reservations if one not in of_parts]
     spans = reserved_spans(whole, snapshot.time_s)
     nodes = [without_parts(node, of_parts, snapshot.time_s) for node in snapshot.nodes if not node.away]
+    if not snapshot.terms.memory_counts:
+        nodes = [msgspec.structs.replace(node, mem_mib=ENDLESS_MIB) for node in nodes]
     open_now = {
         node.name: place
         for place, node in enumerate(nodes)

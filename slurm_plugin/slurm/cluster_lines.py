@@ -106,6 +106,7 @@ def parse_terms(text: str) -> SchedulerTerms:
             if key.startswith(_WEIGHT) and (weight := whole(value.strip())) is not None
         },
         most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
+        memory_counts="MEMORY" in words.get("SelectTypeParameters", "MEMORY").upper(),
     )
 
 

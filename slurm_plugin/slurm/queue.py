@@ -112,7 +112,8 @@ class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names.
 
-    `most_age_s` is from when on a job's age counts in full; 0 where that is not said.
+    `most_age_s` is from when on a job's age counts in full; 0 where that is not said. Where memory does not count
+    (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for.
     """
 
     priority_type: str
@@ -121,6 +122,7 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     site_factor_plugin: str = ""
     weights: Mapping[str, int] = {}
     most_age_s: float = 0.0
+    memory_counts: bool = True
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

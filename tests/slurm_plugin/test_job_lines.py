@@ -277,6 +277,15 @@ def test_terms(captured: Captured) -> None:
     assert cluster_lines.parse_cluster_name(captured.text("config")).startswith("sandbox-")
 
 
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [("CR_CORE_MEMORY", True), ("CR_CORE,CR_ONE_TASK_PER_CORE", False), ("CR_MEMORY", True), ("NONE", False)],
+)
+def test_whether_memory_counts(said: str, *, counts: bool) -> None:
+    assert cluster_lines.parse_terms(f"SelectTypeParameters    = {said}").memory_counts is counts
+    assert cluster_lines.parse_terms("").memory_counts
+
+
 def test_states_of_nodes() -> None:
     text = "".join(
         f"NodeName=n{number} CPUTot=4 RealMemory=8000 State={state} Partitions=main\n"

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.planning.problem import Problem
+from models.planning.rollout import expected_starts
 from models.scheduling.availability import shortage
 from models.scheduling.room import Room
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, Snapshot
-from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
+from tests.slurm_plugin.queued import NOW_S, TERMS, running, snapshot, waiting
 
 
 def problem(of: Snapshot, **options: object) -> Problem:
@@ -200,6 +201,13 @@ def test_a_node_that_is_away_is_not_there_nor_what_runs_on_it() -> None:
     found = problem(snapshot(wide, nodes=(away, there)))
     assert len(found.machines) == 1
     assert [each.parts for each in found.running] == [((0, (4000, 4000, 0)),)]
+
+
+@pytest.mark.parametrize(("counts", "starts"), [(True, [0.0, 3600.0]), (False, [0.0, 0.0])])
+def test_memory_holds_up_nobody_where_slurm_does_not_count_it(*, counts: bool, starts: list[float]) -> None:
+    terms = msgspec.structs.replace(TERMS, memory_counts=counts)
+    found = problem(snapshot(waiting(1, mem_mib=9000), waiting(2, mem_mib=9000), nodes=1, terms=terms))
+    assert [one.start_s for one in expected_starts(found, 0)] == starts
 
 
 def test_a_reservation_of_a_part_of_its_nodes_leaves_the_rest() -> None:
