@@ -244,7 +244,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
     pending = state == "PENDING"
     nodes = max(1, whole(words["NumNodes"].partition("-")[0]) or 1)
     tres = parse_tres(_tres(words, pending=pending))
-    tasks = first["tasks"] or ""
+    tasks, tasks_asked = first["tasks"] or "", whole(words["NumTasks"]) or 1
     memory_mib = round(parse_memory_mib(words.get("MinMemoryNode", words.get("MinMemoryCPU", "0"))) or 0)
     return QueuedJob(
         job_id=int(first["job"]), user=owner[1], uid=int(owner[2]), account=_text(words["Account"]),
@@ -255,11 +255,11 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         deadline_s=_time_s(words["Deadline"]), least_limit_s=_limit_s(words["TimeMin"]),
         priority=int(words["Priority"]), site_factor=0,
         cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
-        mem_mib=tres.mem_mib or 0, gpus=_gpus(tres.gpus, texts, nodes),
+        mem_mib=tres.mem_mib or 0, gpus=_gpus(tres.gpus, texts, nodes, tasks_asked),
         array_job_id=int(first["array"] or 0), array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=int(first["het"] or 0), held=pending and (words["Priority"] == "0" or words["JobState"] in HELD),
         dependency=_text(words["Dependency"]), reservation=_text(words.get("Reservation", "")),
-        num_tasks=whole(words["NumTasks"]) or 1, cpus_per_task=whole(words["CPUs/Task"]) or 1,
+        num_tasks=tasks_asked, cpus_per_task=whole(words["CPUs/Task"]) or 1,
         mem_per_node_mib=memory_mib if "MinMemoryNode" in words else None,
         mem_per_cpu_mib=memory_mib if "MinMemoryCPU" in words else None, num_nodes=nodes,
         min_cpus_per_node=whole(words["MinCPUsNode"]) or 1,
@@ -314,12 +314,15 @@ def _tres(words: Mapping[str, str], *, pending: bool) -> str:
     return allocated or words.get("TRES") or words.get("ReqTRES", "")
 
 
-def _gpus(listed: int | None, texts: Mapping[str, str], nodes: int) -> int:
-    """Return a job's GPUs; where the site does not account for them, by what it asks of each node."""
+def _gpus(listed: int | None, texts: Mapping[str, str], nodes: int, tasks: int) -> int:
+    """Return a job's GPUs; where the site does not account for them, by what it asks in all, of each node or task."""
     if listed is not None:
         return listed
-    of_job, of_node = (_GPUS.findall(texts.get(key, "")) for key in ("TresPerJob", "TresPerNode"))
-    return sum(int(count) for count in of_job) or nodes * sum(int(count) for count in of_node)
+    of_job, of_node, of_task = (
+        sum(int(count) for count in _GPUS.findall(texts.get(key, "")))
+        for key in ("TresPerJob", "TresPerNode", "TresPerTask")
+    )
+    return of_job or nodes * of_node or tasks * of_task
 
 
 def _constraints(words: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import msgspec
@@ -16,6 +17,8 @@ NOT_THERE = frozenset({"FUTURE"})
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING"})
 # What Slurm puts behind a state: not answering, powering up and the like.
 MARKS = "*~#!%$@^-"
+# `gpu:4(S:0),gpu:a100:2,shard:16`.
+_GPUS = re.compile(r"\bgpu(?::[A-Za-z][\w.-]*)?:(\d+)", re.ASCII)
 
 
 class Machines(msgspec.Struct, frozen=True):
@@ -59,12 +62,15 @@ def states_of(words: dict[str, str]) -> set[str]:
 
 
 def capacity_of(words: dict[str, str]) -> Node:
-    """Return what a node has for jobs, from the words of its line."""
+    """Return what a node has for jobs, from the words of its line.
+
+    Its GPUs are in Gres alone where AccountingStorageTRES does not name them.
+    """
     tres = parse_tres(words.get("CfgTRES", ""))
     cpus = tres.cpus or whole(words.get("CPUTot")) or 0
     mem_mib = whole(words.get("RealMemory")) or tres.mem_mib or 0
     return Node(
         cpus=min(cpus, whole(words.get("CPUEfctv")) or cpus),
         mem_mib=max(0, mem_mib - (whole(words.get("MemSpecLimit")) or 0)),
-        gpus=tres.gpus or 0,
+        gpus=tres.gpus or sum(map(int, _GPUS.findall(words.get("Gres", "")))),
     )

@@ -154,6 +154,27 @@ def test_what_no_field_tells_is_a_constraint(line: str, instead: str, other: tup
     assert found.other == other
 
 
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ("TresPerJob=gres:gpu:6", 6),
+        ("TresPerNode=gres/gpu:a100:2", 4),
+        ("TresPerTask=cpu=1,gres/gpu=1", 32),
+        ("TresPerNode=gres:shard:2", 0),
+    ],
+)
+def test_gpus_where_the_site_does_not_account_for_them(asked: str, gpus: int) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace("StdIn=/dev/null", f"StdIn=/dev/null\n   {asked}"))
+    assert found is not None
+    assert found.gpus == gpus
+    line = (
+        "NodeName=n1 Gres=gpu:a100:2(S:0),gpu:1,shard:16 CPUTot=16 RealMemory=64000 State=IDLE CfgTRES=cpu=16"
+    )
+    assert [one.gpus for one in cluster_lines.parse_node_states(line)] == [3]
+
+
 def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
     odd = captured.job("odd")
     assert odd.deadline_s - odd.submit_s == 2 * 86_400
