@@ -26,7 +26,7 @@ CURRENT, DRAFT = "current", ".draft-"
 
 def versions(directory: Path) -> list[str]:
     """Return the versions in a registry, the oldest first; ModelError where it is closed to whoever asks."""
-    if _is_closed(directory):
+    if is_closed(directory):
         raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
     # A name with a dot in front is a draft that a killed training left.
     folders = (file.parent for file in directory.glob(f"*/{MANIFEST}"))

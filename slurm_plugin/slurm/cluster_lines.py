@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -106,8 +106,13 @@ def parse_terms(text: str) -> SchedulerTerms:
             if key.startswith(_WEIGHT) and (weight := whole(value.strip())) is not None
         },
         most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
-        memory_counts="MEMORY" in words.get("SelectTypeParameters", "MEMORY").upper(),
+        memory_counts=counts_memory(words),
     )
+
+
+def counts_memory(words: Mapping[str, str]) -> bool:
+    """Whether Slurm gives memory out at all, by the words of its configuration; CR_Core and the like do not."""
+    return "MEMORY" in words.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
 
 
 def parse_cluster_name(text: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from accounting.tres import parse_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition
+from slurm_plugin.slurm.cluster_lines import counts_memory
 
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -40,8 +41,7 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 def parse_config_terms(text: str) -> MemoryTerms:
     """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
     words = dict(_CONFIG_LINE.findall(text))
-    counted = words.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
-    return _terms(words, is_uncounted="MEMORY" not in counted)
+    return _terms(words, is_uncounted=not counts_memory(words))
 
 
 def gives_whole_nodes(text: str) -> bool:
