@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from accounting.errors import SandboxError
+from accounting.errors import RightsizerError, SandboxError
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import print_rows
 
 if TYPE_CHECKING:
     from slurm_plugin.demo.story import Voice
+    from slurm_plugin.sandbox.cluster import Sandbox
 
 ERASE_LINE = "\r\x1b[K"
 NEXT_STEPS = """\
@@ -86,17 +90,9 @@ def _why_no_slurm() -> str | None:
 def _on_slurm(directory: Path | None, keep: bool, voice: Voice) -> None:
     from slurm_plugin.demo.story import tell
     from slurm_plugin.demo.table import family_rows
-    from slurm_plugin.sandbox import cluster
 
-    folder = directory or Path(tempfile.mkdtemp(prefix="rightsizer-demo-"))
-    try:
-        outcome = tell(folder, voice)
-    finally:
-        if not keep and (folder / "sandbox.json").exists():
-            voice.say("ending the private Slurm")
-            cluster.stop(folder, remove=directory is None)
-        elif directory is None and not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    with orderly_end(), _private_slurm(directory, keep, voice) as sandbox:
+        outcome = tell(sandbox, voice)
     print_rows(family_rows(outcome.before.attempts), "table", "before: as people ask (AllocTRES, MaxRSS)")
     print_rows(family_rows(outcome.after.attempts), "table", "after: the same sbatch, the hook enforcing")
     print_rows(
@@ -115,7 +111,36 @@ def _on_slurm(directory: Path | None, keep: bool, voice: Voice) -> None:
     click.echo(f"A user read: {outcome.user_line}")
     click.echo(f"sacct shows: {outcome.after.attempts[0].row.admin_comment}\n")
     if keep:
-        click.echo(f'Still running: eval "$(rightsizer sandbox env --dir {folder})"\n')
+        click.echo(f'Still running: eval "$(rightsizer sandbox env --dir {sandbox.directory})"\n')
+
+
+@contextlib.contextmanager
+def _private_slurm(directory: Path | None, keep: bool, voice: Voice) -> Iterator[Sandbox]:
+    """Run a private Slurm for as long as the block lasts, or on where it is kept; one that ran before is left alone.
+
+    A temporary folder is removed, but where the demo fails: the error may name a log in it.
+    """
+    from slurm_plugin.demo.story import begin
+    from slurm_plugin.sandbox import cluster
+
+    folder = directory or Path(tempfile.mkdtemp(prefix="rightsizer-demo-"))
+    stays = keep or directory is not None
+    try:
+        with contextlib.ExitStack() as afterwards:
+            sandbox = begin(folder, voice)
+            if not keep:
+                # Called from the last to the first, each even where the one before fails: who listened may be gone.
+                afterwards.callback(cluster.stop, folder)
+                afterwards.callback(voice.say, "ending the private Slurm")
+            yield sandbox
+    except RightsizerError:
+        stays = stays or (folder / "sandbox.json").exists()
+        if directory is None and stays:
+            voice.say(f"its logs stay; to end and remove it: rightsizer sandbox down --remove --dir {folder}")
+        raise
+    finally:
+        if not stays:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _recorded(voice: Voice, reason: str) -> None:

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from accounting.decisions import Mode
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import EXIT_PROBLEMS
 from slurm_plugin.sandbox import cluster, files
 from slurm_plugin.sandbox.environment import SANDBOX_VARIABLE
@@ -47,7 +48,7 @@ def sandbox_group() -> None:
     Example:
       rightsizer sandbox up --dir /tmp/sandbox
       eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
-      sbatch --wrap hostname && sacct
+      sbatch --wait --wrap hostname && sleep 2 && sacct
       rightsizer sandbox down --dir /tmp/sandbox
     """
 
@@ -86,7 +87,8 @@ def up(
         mode=mode,
         serve=not no_serve,
     )
-    sandbox = cluster.start(options, say)
+    with orderly_end():
+        sandbox = cluster.start(options, say)
     enforcement = sandbox.manifest.enforcement
     say(f"memory enforcement {'on' if enforcement.memory else 'off'}: {enforcement.reason}")
     note_closed_parent(files.closed_parent(sandbox.directory))

@@ -20,7 +20,7 @@ JobFields = dict[str, Any]
 
 _PRELOAD = """
 function(py)
-   package.preload["socket"] = function() return { gettime = py.now } end
+   package.preload["socket"] = function() return { gettime = py.now, sleep = py.sleep } end
    package.preload["socket.unix"] = function()
       return { stream = function()
          local stream = py.stream()
@@ -100,6 +100,7 @@ class LuaHook:
         self._streams: list[Stream] = []
         lent = {
             "now": time.time,
+            "sleep": time.sleep,
             "stream": self._new_stream,
             "encode": lambda table: json.dumps(_plain(table)),
             "decode": lambda line: self._lua.table_from(json.loads(line), recursive=True),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from slurm_plugin.demo.lua_hook import JobFields, LuaHook
 from slurm_plugin.demo.table import cores, size
 from slurm_plugin.demo.workload import FAMILIES, JOBS
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.sandbox.daemons import unix_complaint
 from slurm_plugin.sbatch_script import read_submission
 
 RECORDED = Path(__file__).parent / "recorded_accounting"
@@ -128,19 +128,18 @@ def _service(folder: Path, config: Config) -> Iterator[None]:
     with (folder / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        _wait_for(process, config.service.socket, folder / "serve.log")
+        _wait_for(process, Path(config.service.socket), folder / "serve.log")
         yield
     finally:
         process.terminate()
         process.wait(START_PATIENCE_S)
 
 
-def _wait_for(process: subprocess.Popen[bytes], path: str, log: Path) -> None:
+def _wait_for(process: subprocess.Popen[bytes], path: Path, log: Path) -> None:
     deadline_s = time.monotonic() + START_PATIENCE_S
     while time.monotonic() < deadline_s and process.poll() is None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            if probe.connect_ex(path) == 0:
-                return
+        if unix_complaint(path) is None:
+            return
         time.sleep(0.05)
     raise ServiceError(
         f"`rightsizer serve` does not answer: {log.read_text(errors='replace').strip()[-300:]}"

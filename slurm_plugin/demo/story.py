@@ -14,6 +14,7 @@ import msgspec
 from accounting.errors import RightsizerError
 from slurm_plugin.demo.workload import FAMILIES, Queue, install_work, read_queue, submit, wait_until_ended
 from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox.environment import foreign_variables
 
 HISTORY_ROUNDS = 14
 HISTORY_GAP_S = 2.0
@@ -42,14 +43,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     user_line: str
 
 
-def tell(directory: Path, voice: Voice) -> Outcome:
-    """Run the whole story in a sandbox at `directory`, which is left running for the caller to end.
+def begin(directory: Path, voice: Voice) -> cluster.Sandbox:
+    """Start the private Slurm in `directory`; SandboxError or SlurmError, and nothing left, where that fails."""
+    voice.say("starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and our service")
+    # An earlier demo in the same folder ended enforcing.
+    return cluster.start(cluster.Options(directory=directory, mode="observe"), voice.tick)
+
+
+def tell(sandbox: cluster.Sandbox, voice: Voice) -> Outcome:
+    """Run the whole story in a private Slurm, which is left running for the caller to end.
 
     Raises SandboxError, SlurmError or RightsizerError where a step fails.
     """
     say = voice.say
-    say("starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and our service")
-    sandbox = cluster.start(cluster.Options(directory=directory), voice.tick)
+    for name in foreign_variables():
+        del os.environ[name]
     os.environ.update(sandbox.environment())
     install_work(sandbox.layout.bin)
     enforcement = sandbox.manifest.enforcement
@@ -65,7 +73,7 @@ def tell(directory: Path, voice: Voice) -> Outcome:
         say(f"$ rightsizer {command}")
         for line in run_command(command).splitlines():
             say(f"    {line}")
-    cluster.set_mode(directory, "enforce")
+    cluster.set_mode(sandbox.directory, "enforce")
     say("mode enforce: the same scripts, the same sbatch, the same queue")
     after, user_line = run_queue(voice)
     return Outcome(before=before, after=after, user_line=user_line)

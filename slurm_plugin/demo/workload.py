@@ -47,13 +47,15 @@ def submit(family: str) -> tuple[int, str]:
 def wait_until_ended(job_ids: Sequence[int], progress: Callable[[int], None], patience_s: float) -> None:
     """Wait until none of the jobs is queued or running, telling `progress` how many are left.
 
-    Raises SlurmError after `patience_s`.
+    Raises SlurmError after `patience_s`, or where squeue fails.
     """
     wanted, deadline_s = set(job_ids), time.monotonic() + patience_s
     while True:
         listing = subprocess.run(
-            ["squeue", "--noheader", "--format=%A"], capture_output=True, text=True, check=True
+            ["squeue", "--noheader", "--format=%A"], capture_output=True, text=True, check=False
         )
+        if listing.returncode != 0:
+            raise SlurmError(f"squeue fails: {listing.stderr.strip()}; look into the sandbox's log folder")
         left = wanted & {int(word) for word in listing.stdout.split()}
         progress(len(left))
         if not left:

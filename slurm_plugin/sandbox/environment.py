@@ -37,9 +37,15 @@ def user_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[s
     }
 
 
+def foreign_variables() -> list[str]:
+    """List the variables of this process that are another Slurm's, or of a job that this process runs in."""
+    return [name for name in os.environ if name.startswith(FOREIGN_PREFIXES)]
+
+
 def command_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[str, str]:
     """Return a whole environment for a Slurm command on this sandbox, free of another Slurm's variables."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)}
+    foreign = foreign_variables()
+    kept = {name: value for name, value in os.environ.items() if name not in foreign}
     return {**kept, **user_environment(layout, prefix_folders)}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.demo.story import QUEUE_ROUNDS, Outcome, Voice, tell
+from slurm_plugin.demo.story import QUEUE_ROUNDS, Outcome, Voice, begin, tell
 from slurm_plugin.demo.table import family_rows
 from slurm_plugin.demo.workload import FAMILIES
 from slurm_plugin.sandbox import cluster
@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 def outcome(make_folder: Callable[[], Path]) -> Outcome:
     before = dict(os.environ)
     directory = make_folder() / "demo"
+    voice = Voice(lambda _line: None, lambda _line: None)
     try:
-        return tell(directory, Voice(lambda _line: None, lambda _line: None))
+        return tell(begin(directory, voice), voice)
     finally:
         # The demo puts the sandbox's variables into its own process, as a shell would.
         os.environ.clear()

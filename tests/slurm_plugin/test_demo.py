@@ -1,12 +1,34 @@
-"""The demo without a Slurm: recorded accounting, real training, the real service, the real Lua hook."""
+"""The demo without a Slurm: recorded accounting, real training, the real service, the real Lua hook.
+
+And what becomes of the demo's private Slurm, whichever way the demo ends.
+"""
+
+import itertools
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from accounting.errors import SandboxError, ServiceError, SlurmError
 from slurm_plugin.cli import rightsizer
-from slurm_plugin.demo.recorded import tell_recorded
-from slurm_plugin.demo.workload import FAMILIES, JOBS
+from slurm_plugin.cli.demo import _private_slurm
+from slurm_plugin.cli.orderly_end import orderly_end
+from slurm_plugin.demo import recorded, story
+from slurm_plugin.demo.lua_hook import JobFields, Stream
+from slurm_plugin.demo.recorded import job_fields, tell_recorded
+from slurm_plugin.demo.story import Voice
+from slurm_plugin.demo.workload import FAMILIES, JOBS, wait_until_ended
+from slurm_plugin.policy.submission import Submission
+from slurm_plugin.sandbox import cluster
+from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.sbatch_script import read_submission
+
+SILENT = Voice(lambda _line: None, lambda _line: None)
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +50,22 @@ def test_every_family_goes_through_the_real_hook(rows: dict[str, dict[str, objec
     assert str(rows["assemble"]["memory"]).endswith("MiB /CPU")
 
 
+def test_an_answer_that_is_not_there_at_once_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, at_once = Stream.receive, itertools.cycle([False, True])
+
+    def late(stream: Stream, count: int) -> object:
+        is_look = count == 1 and stream._socket.gettimeout() == 0
+        return (None, "timeout", "") if is_look and not next(at_once) else answered(stream, count)
+
+    def after_a_pause(submission: Submission) -> JobFields:
+        time.sleep(0.02)  # the hook does something meanwhile only where its last call is a while ago
+        return job_fields(submission)
+
+    monkeypatch.setattr(Stream, "receive", late)
+    monkeypatch.setattr(recorded, "job_fields", after_a_pause)
+    assert {row["CPUs/task"] for row in tell_recorded(lambda _line: None)} == {"8 → 1", "4 → 1", "1 → 1"}
+
+
 def test_two_tasks_keep_a_cpu_each(rows: dict[str, dict[str, object]]) -> None:
     assert (rows["ensemble"]["tasks"], rows["ensemble"]["CPUs/task"]) == (2, "8 → 1")
 
@@ -38,3 +76,123 @@ def test_the_command_says_plainly_that_it_is_a_recording() -> None:
     assert "no private Slurm here: asked for with --recorded" in result.stderr
     assert "no job was started" in result.stdout
     assert "What to do next" in result.stdout
+
+
+def test_a_temporary_folder_too_deep_for_a_socket_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(ServiceError, match="more than 107 bytes"):
+        tell_recorded(lambda _line: None)
+
+
+class FakeSlurm:
+    """Stands in for the sandbox: what it was started with, and which folders were ended."""
+
+    def __init__(self) -> None:
+        self.started: list[Options] = []
+        self.ended: list[Path] = []
+        self.refusal: SandboxError | None = None
+
+    def start(self, options: Options, _progress: object) -> SimpleNamespace:
+        if self.refusal:
+            raise self.refusal
+        self.started.append(options)
+        options.directory.mkdir(exist_ok=True)
+        (options.directory / "sandbox.json").touch()
+        return SimpleNamespace(directory=options.directory)
+
+    def stop(self, directory: Path) -> None:
+        self.ended.append(directory)
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSlurm:
+    fake = FakeSlurm()
+    monkeypatch.setattr(cluster, "start", fake.start)
+    monkeypatch.setattr(cluster, "stop", fake.stop)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return fake
+
+
+def test_a_sandbox_that_ran_before_the_demo_is_not_ended(slurm: FakeSlurm, tmp_path: Path) -> None:
+    (tmp_path / "sandbox.json").touch()
+    slurm.refusal = SandboxError("is already running")
+    with pytest.raises(SandboxError, match="already running"), _private_slurm(tmp_path, False, SILENT):
+        pass
+    assert slurm.ended == []
+
+
+def test_a_second_demo_in_a_folder_observes_first(slurm: FakeSlurm, tmp_path: Path) -> None:
+    with _private_slurm(tmp_path, False, SILENT):
+        pass
+    assert (slurm.started[0].mode, slurm.ended) == ("observe", [tmp_path])
+
+
+def test_a_reader_who_is_gone_leaves_no_slurm_behind(slurm: FakeSlurm, tmp_path: Path) -> None:
+    gone = False
+
+    def say(_line: str) -> None:
+        if gone:
+            raise BrokenPipeError
+
+    voice = Voice(say, say)
+    with pytest.raises(BrokenPipeError), _private_slurm(tmp_path, False, voice):  # noqa: PT012
+        gone = True
+        voice.say("round 1")
+    assert slurm.ended == [tmp_path]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_ended_ends_its_slurm(slurm: FakeSlurm, number: signal.Signals) -> None:
+    with pytest.raises(SystemExit), orderly_end(), _private_slurm(None, False, SILENT) as sandbox:
+        os.kill(os.getpid(), number)
+    assert slurm.ended == [sandbox.directory]
+    assert not sandbox.directory.exists()
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with orderly_end():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_logs_of_a_demo_that_failed_stay(slurm: FakeSlurm) -> None:
+    said: list[str] = []
+    voice = Voice(said.append, said.append)
+    with pytest.raises(SlurmError), _private_slurm(None, False, voice) as sandbox:
+        raise SlurmError("sbatch refused align; look into the sandbox's log folder")
+    assert slurm.ended == [sandbox.directory]
+    assert sandbox.directory.exists()
+    assert said[-1].endswith(f"rightsizer sandbox down --remove --dir {sandbox.directory}")
+
+
+def test_another_slurms_variables_do_not_reach_the_demos_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"SBATCH_PARTITION": "gpu", "SLURM_JOB_ID": "77", "HOME": "/home/me"})
+
+    def reached(_folder: Path) -> None:
+        raise SlurmError("reached")
+
+    monkeypatch.setattr(story, "install_work", reached)
+    sandbox = SimpleNamespace(
+        environment=lambda: {"SLURM_CONF": "ours"}, layout=SimpleNamespace(bin=tmp_path)
+    )
+    with pytest.raises(SlurmError, match="reached"):
+        story.tell(sandbox, SILENT)  # type: ignore[arg-type]
+    assert os.environ == {"SLURM_CONF": "ours", "HOME": "/home/me"}
+
+
+def test_a_squeue_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(SlurmError, match="squeue fails: Unable to contact"):
+        wait_until_ended([1], lambda _left: None, 1.0)
