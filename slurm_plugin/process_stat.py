@@ -24,8 +24,8 @@ def parse_stat(text: str) -> Stat:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Return the state of process `pid`; None where there is none."""
+    """Return the state of process `pid`; None where there is none, or /proc hides it (hidepid)."""
     try:
         return parse_stat((PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace"))
-    except (FileNotFoundError, ProcessLookupError, IndexError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError, IndexError):
         return None

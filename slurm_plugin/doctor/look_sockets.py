@@ -56,10 +56,7 @@ def _connect(probe: socket.socket, path: Path) -> Answer:
 
 def _began_before(pid: int, moment_s: float) -> bool:
     """Whether a process began before a moment (unix seconds); not, where that cannot be seen."""
-    try:
-        stat = read_stat(pid)
-    except PermissionError:  # /proc may hide others' processes
-        return False
+    stat = read_stat(pid)
     if stat is None:
         return False
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - stat.start_ticks / os.sysconf("SC_CLK_TCK")

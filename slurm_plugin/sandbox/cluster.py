@@ -90,6 +90,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
     """
     layout = Layout(options.directory.resolve())
     files.check_folder(layout)
+    user_name(os.geteuid())
     if not 1 <= options.nodes <= NODES_MAX:
         raise SandboxError(f"--nodes {options.nodes} is not between 1 and {NODES_MAX}; choose another number")
     programs = find_programs(options.slurm_prefix.absolute() if options.slurm_prefix else None)
@@ -126,6 +127,7 @@ def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _
     """
     layout = Layout(directory.resolve())
     manifest = read_manifest(layout)
+    files.refuse_foreign(layout)
     if manifest.user_id != os.geteuid():
         raise SandboxError(f"{layout.root} belongs to user {manifest.user_id}; run `down` as that user")
     with locked(layout):
@@ -146,8 +148,9 @@ def remove_folder(root: Path) -> None:
 
 
 def set_mode(directory: Path, mode: Mode) -> None:
-    """Write the mode into the sandbox's rightsizer.toml and restart the service if it runs."""
+    """Write the mode into the sandbox's rightsizer.toml and restart the service if it runs; only its owner may."""
     sandbox = load(directory)
+    files.refuse_foreign(sandbox.layout)
     files.rewrite_mode(sandbox.layout, mode)
     if teardown.running_record(sandbox.layout, daemons.SERVE) is not None:
         stop_service(directory)
@@ -226,7 +229,7 @@ def new_manifest(options: Options, layout: Layout, release: str, ports: Ports) -
 def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
     """Write all the configuration of a sandbox."""
     manifest = cluster.manifest
-    starter = pwd.getpwuid(manifest.user_id).pw_name
+    starter = user_name(manifest.user_id)
     files.write_rightsizer_files(
         cluster.layout,
         mode,
@@ -253,6 +256,16 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
     )
     if manifest.slurm_user:
         slurm_user.hand_over(cluster.layout, manifest.slurm_user)
+
+
+def user_name(user_id: int) -> str:
+    """Return the name of a user; SandboxError where this host knows none, such as in a container."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        raise SandboxError(
+            f"user {user_id} has no name on this host, and Slurm knows users by name; run this as one who has"
+        ) from None
 
 
 def refuse_running(layout: Layout) -> None:

@@ -60,9 +60,9 @@ def check_folder(layout: Layout) -> None:
         raise SandboxError(
             f"{root} holds characters that Slurm's files cannot; choose a --dir of letters, digits and . _ - + @"
         )
-    if root.exists() and not root.is_dir():
-        raise SandboxError(f"{root} is not a folder; choose another --dir")
     try:
+        if root.exists() and not root.is_dir():
+            raise SandboxError(f"{root} is not a folder; choose another --dir")
         is_foreign = not layout.manifest.exists() and any(root.iterdir())
     except FileNotFoundError:
         return
@@ -73,18 +73,37 @@ def check_folder(layout: Layout) -> None:
 
 
 def make_folders(layout: Layout) -> None:
-    """Make every folder with its mode, whatever the umask; SandboxError where that is not allowed."""
+    """Make every folder with its mode, whatever the umask; SandboxError where that is not allowed, or of no use."""
     plain = (layout.root, layout.etc, layout.bin, layout.devices, layout.log, layout.run, layout.state)
     inner = (layout.controller_state, layout.scratch, layout.rightsizer, layout.service)
     modes = dict.fromkeys((*plain, *inner), 0o755)
     modes |= {layout.secret: 0o700, layout.database: 0o700, layout.gpu_spool: 0o1777}
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
+        refuse_foreign(layout)
+        refuse_noexec(layout)
         for folder, mode in modes.items():
             folder.mkdir(exist_ok=True)
             folder.chmod(mode)
     except OSError as error:
         raise SandboxError(f"cannot make {error.filename}: {error.strerror}; choose another --dir") from None
+
+
+def refuse_foreign(layout: Layout) -> None:
+    """Raise SandboxError where somebody else owns the folder: he could change what we run, and whom we end."""
+    owner = layout.root.stat().st_uid
+    if owner != os.geteuid():
+        raise SandboxError(
+            f"{layout.root} belongs to user {owner}; run this as that user or choose another --dir"
+        )
+
+
+def refuse_noexec(layout: Layout) -> None:
+    """Raise SandboxError where nothing in the folder can be run: slurmd runs the scripts of jobs there."""
+    if os.statvfs(layout.root).f_flag & os.ST_NOEXEC:
+        raise SandboxError(
+            f"{layout.root} is mounted noexec, so that no job could run there; choose another --dir"
+        )
 
 
 def closed_parent(root: Path) -> Path | None:

@@ -19,6 +19,7 @@ import msgspec
 
 from accounting.errors import SandboxError
 from slurm_plugin.process_stat import PROC, Stat, read_stat
+from slurm_plugin.sandbox.files import write_file
 
 MARKER_VARIABLE = "RIGHTSIZER_SANDBOX_ID"
 POLL_S = 0.02
@@ -90,10 +91,8 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], log: P
 
 
 def write_record(record: Record, folder: Path) -> None:
-    """Write the record so that a reader sees all of it or nothing."""
-    partial = folder / f".{record.name}.json.partial"
-    partial.write_bytes(msgspec.json.encode(record))
-    partial.replace(folder / f"{record.name}.json")
+    """Write the record so that a reader, whoever it is, sees all of it or nothing."""
+    write_file(folder / f"{record.name}.json", msgspec.json.encode(record).decode(), 0o644)
 
 
 def read_records(folder: Path) -> tuple[Record, ...]:

@@ -1,6 +1,7 @@
 """`rightsizer sandbox`: help, refusals, and what is said where Slurm is missing."""
 
 import os
+import pwd
 from pathlib import Path
 
 import click
@@ -9,9 +10,13 @@ from click.testing import CliRunner
 
 from accounting.errors import SandboxError
 from slurm_plugin.cli.sandbox import sandbox_group, status_table
-from slurm_plugin.sandbox import cluster, release
+from slurm_plugin.sandbox import cluster, release, teardown
 from slurm_plugin.sandbox.cluster import Options
+from slurm_plugin.sandbox.enforcement import Enforcement
+from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.manifest import Manifest, write_manifest
 from slurm_plugin.sandbox.root_tree import find_root_tree, follow
+from slurm_plugin.sandbox.slurm_conf import Ports
 from slurm_plugin.sandbox.status import DaemonStatus, Status
 
 
@@ -37,17 +42,53 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
         cluster.load(tmp_path)
 
 
-def test_missing_programs_name_their_packages(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_ended_by_the_word_of_somebody_elses_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path_factory.mktemp("bare")
-    monkeypatch.setattr(release, "SYSTEM_FOLDERS", (str(folder),))
+    layout, us = Layout(tmp_path), tmp_path.stat().st_uid + 1
+    manifest = Manifest(
+        nodes=("abcde-1",),
+        ports=Ports(1, 2, 3, (4,)),
+        release="slurm-wlm 22.05.8",
+        slurm_prefix=None,
+        hook=False,
+        serve=False,
+        user_id=us,
+        enforcement=Enforcement(memory=False, swap=False, reason=""),
+    )
+    write_manifest(manifest, layout)
+    layout.run.mkdir()
+    ended: list[object] = []
+    monkeypatch.setattr(os, "geteuid", lambda: us)
+    monkeypatch.setattr(cluster, "find_programs", lambda _prefix: None)
+    monkeypatch.setattr(teardown, "end_everything", lambda *words: ended.append(words))
+    with pytest.raises(SandboxError, match="belongs to user"):
+        cluster.stop(tmp_path)
+    with pytest.raises(SandboxError, match="belongs to user"):
+        cluster.set_mode(tmp_path, "enforce")
+    assert ended == []
+
+
+def test_a_user_without_a_name_is_told_so(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(user_id: int) -> None:
+        raise KeyError(user_id)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(cluster, "find_programs", lambda _prefix: None)
+    monkeypatch.setattr(cluster, "release_of", lambda _programs: "slurm-wlm 22.05.8")
+    with pytest.raises(SandboxError, match="has no name on this host"):
+        cluster.start(Options(directory=short_path / "sandbox"))
+    assert not (short_path / "sandbox").exists()
+
+
+def test_missing_programs_name_their_packages(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "SYSTEM_FOLDERS", (str(short_path),))
     with pytest.raises(SandboxError) as caught:
-        cluster.start(Options(directory=folder / "sandbox"))
+        cluster.start(Options(directory=short_path / "sandbox"))
     words = str(caught.value)
     assert "\n" not in words
     assert "apt-get install mariadb-server-core munge slurm-client slurm-wlm-mysql-plugin slurmctld" in words
-    assert not (folder / "sandbox").exists()
+    assert not (short_path / "sandbox").exists()
 
 
 def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """The sandbox's configuration files: what they say, per release and per host."""
 
 import dataclasses
+import errno
 import os
 import socket
 import stat
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -210,13 +212,40 @@ def test_folders_and_secrets_have_their_modes(tmp_path: Path) -> None:
     assert (modes[layout.slurm_conf], modes[layout.munge_key]) == (0o644, 0o600)
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("theirs")
-    (folder / "thesis.tex").touch()
+def test_a_folder_that_somebody_else_owns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(
+        SandboxError, match=f"belongs to user {tmp_path.stat().st_uid}; run this as that user"
+    ):
+        files.make_folders(Layout(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_where_nothing_can_be_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    with pytest.raises(SandboxError, match="mounted noexec"):
+        files.make_folders(Layout(tmp_path))
+
+
+def test_a_folder_that_we_may_not_look_for_is_one_line(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(path: Path, **_words: bool) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", closed)
+    with pytest.raises(SandboxError, match=r"cannot look into .*: Permission denied"):
+        files.check_folder(Layout(short_path / "theirs"))
+
+
+def test_a_folder_of_somebody_else_is_refused(short_path: Path) -> None:
+    (short_path / "thesis.tex").touch()
     with pytest.raises(SandboxError, match="not empty and not a sandbox"):
-        files.check_folder(Layout(folder))
+        files.check_folder(Layout(short_path))
     with pytest.raises(SandboxError, match="not a folder"):
-        files.check_folder(Layout(folder / "thesis.tex"))
+        files.check_folder(Layout(short_path / "thesis.tex"))
     with pytest.raises(SandboxError, match="characters"):
         files.check_folder(Layout(Path("/srv/a b")))
     files.check_folder(Layout(Path("/srv/rightsizer-none-such")))

@@ -1,6 +1,8 @@
 """Processes of a sandbox: only our own are found, and only they are ended."""
 
+import errno
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -94,6 +96,23 @@ def test_one_s_own_process_is_never_found() -> None:
 def test_a_missing_program_is_one_line(tmp_path: Path, mark: str) -> None:
     with pytest.raises(SandboxError, match="cannot start /no/such"):
         spawn(mark, tmp_path, ("/no/such",))
+
+
+def test_everybody_may_read_what_runs_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        processes.write_record(Record("munged", 1, 2, ("munged",), "log"), tmp_path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "munged.json").stat().st_mode) == 0o644
+
+
+def test_processes_that_proc_hides_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(path: Path, **_words: str) -> str:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert processes.snapshot() == {}
 
 
 def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
