@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from accounting.decisions import Mode
 from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import EXIT_PROBLEMS
 from slurm_plugin.sandbox import cluster, files
-from slurm_plugin.sandbox.environment import SANDBOX_VARIABLE
+from slurm_plugin.sandbox.environment import SANDBOX_VARIABLE, foreign_variables
 from slurm_plugin.sandbox.status import Status, status_of
 
 MODES = click.Choice(["observe", "advise", "enforce"])
@@ -98,13 +99,22 @@ def up(
 @sandbox_group.command()
 @dir_option
 def env(directory: Path) -> None:
-    """Print the export lines with which plain sbatch, sacct and rightsizer work on the sandbox.
+    """Print the lines for a shell with which plain sbatch, sacct and rightsizer work on the sandbox.
+
+    They also unset what another Slurm has left there, such as SBATCH_PARTITION, or a job's SLURM_JOB_ID.
 
     \b
     Example:
       eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
     """
-    for name, value in cluster.load(directory).environment().items():
+    ours = cluster.load(directory).environment()
+    # A name that no shell takes cannot be unset, and must not be read as a command.
+    foreign = [
+        name for name in foreign_variables() if name not in ours and re.fullmatch(r"\w+", name, re.ASCII)
+    ]
+    if foreign:
+        click.echo(f"unset {' '.join(foreign)}")
+    for name, value in ours.items():
         click.echo(f"export {name}={shlex.quote(value)}")
 
 

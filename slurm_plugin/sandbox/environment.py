@@ -28,13 +28,19 @@ FOREIGN_PREFIXES = (
 def user_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[str, str]:
     """Return the variables with which plain sbatch, sacct and rightsizer work on this sandbox; PATH is complete."""
     first = [str(folder) for folder in (*prefix_folders, layout.bin, command_folder())]
-    rest = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder]
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    rest = [folder for folder in path if folder and not _of_a_sandbox(Path(folder))]
     return {
         "SLURM_CONF": str(layout.slurm_conf),
         CONFIG_VARIABLE: str(layout.rightsizer_toml),
         SANDBOX_VARIABLE: str(layout.root),
         "PATH": os.pathsep.join(dict.fromkeys([*first, *rest])),
     }
+
+
+def _of_a_sandbox(folder: Path) -> bool:
+    """Whether a folder is in a sandbox: an earlier one's commands, of another release, would be run on ours."""
+    return os.access(Layout(folder.parent).manifest, os.F_OK)
 
 
 def foreign_variables() -> list[str]:

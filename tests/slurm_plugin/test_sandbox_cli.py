@@ -3,6 +3,7 @@
 import os
 import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -67,6 +68,16 @@ def test_nothing_is_ended_by_the_word_of_somebody_elses_folder(
     with pytest.raises(SandboxError, match="belongs to user"):
         cluster.set_mode(tmp_path, "enforce")
     assert ended == []
+
+
+def test_a_shell_is_rid_of_another_slurm_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = SimpleNamespace(environment=lambda: {"SLURM_CONF": "/srv/slurm.conf"})
+    monkeypatch.setattr(cluster, "load", lambda _directory: sandbox)
+    monkeypatch.setattr(
+        os, "environ", {"SBATCH_PARTITION": "gpu", "SLURM_CONF": "theirs", "SLURM_x;ls": "", "HOME": "/root"}
+    )
+    printed = CliRunner().invoke(sandbox_group, ["env", "--dir", str(tmp_path)]).stdout
+    assert printed == "unset SBATCH_PARTITION\nexport SLURM_CONF=/srv/slurm.conf\n"
 
 
 def test_a_user_without_a_name_is_told_so(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

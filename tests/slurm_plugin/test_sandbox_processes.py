@@ -138,6 +138,18 @@ def test_the_user_s_path_is_complete_and_stable(tmp_path: Path, monkeypatch: pyt
     assert once.split(":")[:2] == ["/opt/slurm/bin", str(layout.bin)]
 
 
+def test_an_earlier_sandbox_s_programs_are_not_found_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, ours = Layout(tmp_path / "earlier"), Layout(tmp_path / "ours")
+    earlier.root.mkdir()
+    monkeypatch.setenv("PATH", f"{earlier.wrappers}:{earlier.bin}:/usr/bin")
+    earlier.manifest.touch()
+    path = user_environment(ours, ())["PATH"].split(":")
+    assert (path[0], path[-1]) == (str(ours.bin), "/usr/bin")
+    assert not {str(earlier.wrappers), str(earlier.bin)} & set(path)
+
+
 def test_another_slurm_s_variables_are_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "9")
     monkeypatch.setenv("SBATCH_PARTITION", "other")
