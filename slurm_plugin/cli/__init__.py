@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 import click
 
@@ -56,6 +57,9 @@ def rightsizer() -> None:
 
 def main() -> None:
     """Run the command line; an expected failure is one line on stderr, never a traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # In a locale without UTF-8, what it cannot show (an arrow, a job's name) is written out, as stderr does.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         rightsizer(prog_name="rightsizer")
     except RightsizerError as error:

@@ -436,3 +436,17 @@ def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(sit
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
         assert "run `rightsizer ingest` first" in ran.stderr
+
+
+def test_what_a_locale_cannot_show_is_written_out(tmp_path: Path) -> None:
+    config = tmp_path / "rightsizer.toml"
+    config.write_text('[store]\nurl = "sqlite:////srv/作业/store.db"\n', encoding="utf-8")
+    shown = subprocess.run(
+        [sys.executable, "-m", "slurm_plugin.cli", "config", "show", "--config", str(config)],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert r"sqlite:////srv/\u4f5c\u4e1a/store.db" in shown.stdout
