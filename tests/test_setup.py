@@ -1,0 +1,81 @@
+"""tools/setup and tools/releases: what `make` does first, on machines that are not quite as expected."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Stands in for Python: it notes how it is asked for an environment, and makes one whose pip installs a program.
+FAKE_PYTHON = """\
+#!/bin/sh
+[ "$1" = -m ] || exit 0
+echo "$@" >>"$NOTES"
+mkdir -p .venv/bin
+printf '#!/bin/sh\\necho "#!%s/.venv/bin/python" >.venv/bin/rightsizer\\n' "$PWD" >.venv/bin/python
+chmod 755 .venv/bin/python
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "a checkout"
+    (folder / "tools").mkdir(parents=True)
+    for name in ("tools/setup", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder / name)
+    (tmp_path / "python3").write_text(FAKE_PYTHON)
+    (tmp_path / "python3").chmod(0o755)
+    return folder
+
+
+def environments_made(checkout: Path) -> list[str]:
+    """Run `tools/setup venv` and return how Python was asked for environments, in all the runs so far."""
+    notes = checkout.parent / "notes"
+    environment = {**os.environ, "PYTHON": str(checkout.parent / "python3"), "NOTES": str(notes)}
+    subprocess.run([checkout / "tools/setup", "venv"], env=environment, check=True, capture_output=True)
+    return notes.read_text().splitlines()
+
+
+def test_an_environment_is_made_once(checkout: Path) -> None:
+    assert environments_made(checkout) == environments_made(checkout) == ["-m venv --clear .venv"]
+
+
+def test_other_pins_are_installed_into_the_same_environment(checkout: Path) -> None:
+    environments_made(checkout)
+    (checkout / "constraints.txt").write_text("click==8.1.7\n")
+    assert environments_made(checkout)[1:] == ["-m venv .venv"]
+
+
+def test_a_checkout_that_moved_gets_an_environment_of_its_own(checkout: Path) -> None:
+    environments_made(checkout)
+    moved = checkout.rename(checkout.parent / "moved")
+    assert environments_made(moved)[1:] == ["-m venv --clear .venv"]
+    assert len(environments_made(moved)) == 2
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Path) -> None:
+    environments_made(checkout)
+    (checkout / ".venv/bin/python").unlink()
+    assert environments_made(checkout)[1:] == ["-m venv --clear .venv"]
+
+
+def test_an_environment_of_others_that_a_link_names_is_left_alone(checkout: Path) -> None:
+    environments_made(checkout)
+    theirs = (checkout / ".venv").rename(checkout.parent / "theirs")
+    (checkout / ".venv").symlink_to(theirs)
+    (theirs / "bin/rightsizer").write_text("#!/srv/theirs/.venv/bin/python\n")
+    assert len(environments_made(checkout)) == 1
+
+
+def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -> None:
+    for release in ("24.11", "26.05"):
+        (tmp_path / ".cache/slurm-rightsizer/releases" / release).mkdir(parents=True)
+    (tmp_path / "getent").write_text(f"#!/bin/sh\necho 'me:x:1000:1000:Me:{tmp_path}:/bin/sh'\n")
+    (tmp_path / "getent").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [ROOT / "tools/releases"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
