@@ -1,8 +1,9 @@
-"""tools/setup and tools/releases: what `make` does first, on machines that are not quite as expected."""
+"""tools/setup, tools/releases and tools/test: what `make` does, on machines that are not quite as expected."""
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,30 @@ def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -
         [ROOT / "tools/releases"], env=environment, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# Stands in for pytest: the tests on Slurm are interrupted once the others run, who note that they could clean up.
+FAKE_PYTEST = f"""\
+#!{sys.executable}
+import pathlib, sys, time
+if "tests/cluster" in sys.argv:
+    while not pathlib.Path("begun").exists():
+        time.sleep(0.02)
+    sys.exit(2)
+pathlib.Path("begun").touch()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    pathlib.Path("cleaned").touch()
+"""
+
+
+def test_interrupted_tests_end_what_they_have_started(tmp_path: Path) -> None:
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(FAKE_PYTEST)
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/test", tmp_path / "tools/test")
+    done = subprocess.run([tmp_path / "tools/test"], capture_output=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert (tmp_path / "cleaned").exists()
