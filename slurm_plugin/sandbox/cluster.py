@@ -93,7 +93,10 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
     user_name(os.geteuid())
     if not 1 <= options.nodes <= NODES_MAX:
         raise SandboxError(f"--nodes {options.nodes} is not between 1 and {NODES_MAX}; choose another number")
-    programs = find_programs(options.slurm_prefix.absolute() if options.slurm_prefix else None)
+    prefix = options.slurm_prefix.absolute() if options.slurm_prefix else None
+    if prefix:
+        files.refuse_characters(prefix, "--slurm-prefix")
+    programs = find_programs(prefix)
     release = release_of(programs)
     files.make_folders(layout)
     if options.slurm_user:

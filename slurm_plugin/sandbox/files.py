@@ -56,10 +56,7 @@ def check_folder(layout: Layout) -> None:
         raise SandboxError(
             f"{root} is longer than {ROOT_BYTES_MAX} bytes, too long for a Unix socket below it; choose a shorter --dir"
         )
-    if re.search(r"[^\w./@+-]", str(root)):
-        raise SandboxError(
-            f"{root} holds characters that Slurm's files cannot; choose a --dir of letters, digits and . _ - + @"
-        )
+    refuse_characters(root, "--dir")
     try:
         if root.exists() and not root.is_dir():
             raise SandboxError(f"{root} is not a folder; choose another --dir")
@@ -70,6 +67,14 @@ def check_folder(layout: Layout) -> None:
         raise SandboxError(f"cannot look into {root}: {error.strerror}; choose another --dir") from None
     if is_foreign:
         raise SandboxError(f"{root} is not empty and not a sandbox; choose another --dir, or empty it first")
+
+
+def refuse_characters(path: Path, option: str) -> None:
+    """Raise SandboxError where a path, given by `option`, cannot be written into slurm.conf, such as for a blank."""
+    if re.search(r"[^\w./@+-]", str(path)):
+        raise SandboxError(
+            f"{path} holds characters that Slurm's files cannot; choose a {option} of letters, digits and . _ - + @"
+        )
 
 
 def make_folders(layout: Layout) -> None:

@@ -107,6 +107,14 @@ def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:
         release.find_programs(tmp_path)
 
 
+def test_a_prefix_that_slurm_conf_cannot_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        SandboxError, match=r"my slurm holds characters .* choose a --slurm-prefix of letters"
+    ):
+        cluster.start(Options(directory=tmp_path / "sandbox", slurm_prefix=tmp_path / "my slurm"))
+    assert not (tmp_path / "sandbox").exists()
+
+
 def test_a_prefix_with_half_a_slurm_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lib" / "slurm").mkdir(parents=True)
     (tmp_path / "lib" / "slurm" / "auth_munge.so").touch()
