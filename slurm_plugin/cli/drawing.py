@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,11 @@ def check_plots(file: Path) -> None:
     """End here, before anything is computed, where there is nothing to plot with, or no way to write this file."""
     if file.suffix.lower() not in SUFFIXES:
         raise click.UsageError(f"--plot {file}: give a file ending in {', '.join(SUFFIXES)}")
-    if not file.absolute().parent.is_dir():
-        raise click.UsageError(f"--plot {file}: there is no folder {file.absolute().parent}; make it first")
+    folder = file.absolute().parent
+    if not os.access(f"{folder}/.", os.X_OK, effective_ids=True):
+        raise click.UsageError(
+            f"--plot {file}: there is no folder {folder} that you may enter; choose another"
+        )
     if importlib.util.find_spec("matplotlib") is None:
         raise RightsizerError(
             "--plot needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'"
