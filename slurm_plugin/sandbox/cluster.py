@@ -98,6 +98,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
         files.refuse_characters(prefix, "--slurm-prefix")
     programs = find_programs(prefix)
     release = release_of(programs)
+    refuse_running(layout)
     files.make_folders(layout)
     if options.slurm_user:
         slurm_user.check(options.slurm_user, layout, options.slurm_prefix)
@@ -129,7 +130,14 @@ def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _
     Raises SandboxError where there is no sandbox, where it is somebody else's, or where a process will not end.
     """
     layout = Layout(directory.resolve())
-    manifest = read_manifest(layout)
+    try:
+        manifest = read_manifest(layout)
+    except SandboxError:
+        # Somebody removed the folder of a sandbox that ran: only its processes know of it.
+        if not processes.find_processes(marks(layout, ())):
+            raise
+        teardown.end_leftovers(layout, layout.node_names(NODES_MAX))
+        return
     files.refuse_foreign(layout)
     if manifest.user_id != os.geteuid():
         raise SandboxError(f"{layout.root} belongs to user {manifest.user_id}; run `down` as that user")

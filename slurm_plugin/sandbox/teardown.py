@@ -35,6 +35,13 @@ def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _:
     for name in end_order(nodes):
         if end_daemon(layout, name):
             progress(f"{name} ended")
+    end_leftovers(layout, nodes)
+    for name in end_order(nodes):
+        processes.forget_record(name, layout.run)
+
+
+def end_leftovers(layout: Layout, nodes: tuple[str, ...]) -> None:
+    """End whatever still runs, and remove the cgroups; SandboxError names what resists."""
     left = end_stragglers(layout, nodes)
     if left:
         pids = ", ".join(str(one.pid) for one in left)
@@ -44,8 +51,6 @@ def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _:
     stuck = remove_cgroups(nodes)
     if stuck:
         raise SandboxError(f"these cgroups are still in use: {', '.join(map(str, stuck))}; run `down` again")
-    for name in end_order(nodes):
-        processes.forget_record(name, layout.run)
 
 
 def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:

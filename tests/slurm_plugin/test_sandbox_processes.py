@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from accounting.errors import SandboxError
 from slurm_plugin.process_stat import Stat, parse_stat
-from slurm_plugin.sandbox import processes
+from slurm_plugin.sandbox import cluster, processes
 from slurm_plugin.sandbox.environment import daemon_environment, marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, Record
@@ -91,6 +91,17 @@ def test_one_s_own_process_is_never_found() -> None:
         found = processes.find_processes([], [os.getpid(), os.getppid(), other.pid])
         other.kill()
     assert [one.pid for one in found] == [other.pid]
+
+
+def test_down_ends_what_runs_of_a_folder_that_was_removed(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "removed")
+    log = tmp_path / "log"
+    record = processes.spawn("slurmctld", SLEEP, daemon_environment(layout, ()), log, tmp_path)
+    with pytest.raises(SandboxError, match="is already running"):
+        cluster.refuse_running(layout)
+    cluster.stop(layout.root)
+    assert not processes.is_running(record.identity)
+    assert not layout.root.exists()
 
 
 def test_a_missing_program_is_one_line(tmp_path: Path, mark: str) -> None:
