@@ -10,7 +10,7 @@ set -eu
 usage='usage: simulate-gpu-use N [UTIL_PCT [MEM_MIB]]   (whole numbers, inside a job of a sandbox)'
 busy=${1:-} util_pct=${2:-90} mem_mib=${3:-2000}
 for number in "$busy" "$util_pct" "$mem_mib"; do
-    case $number in '' | *[!0-9]*) echo "$usage" >&2; exit 2 ;; esac
+    case $number in '' | *[!0-9]* | 0?*) echo "$usage" >&2; exit 2 ;; esac
 done
 job_id=${SLURM_JOB_ID:-}
 if [ -z "$job_id" ] || [ -z "${RIGHTSIZER_SANDBOX:-}" ]; then echo "$usage" >&2; exit 2; fi

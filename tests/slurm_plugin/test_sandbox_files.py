@@ -355,7 +355,7 @@ def test_simulated_gpu_use(tmp_path: Path, variables: dict[str, str], busy: list
     )
 
 
-@pytest.mark.parametrize("argv", [[], ["x"], ["1", "-3"]])
+@pytest.mark.parametrize("argv", [[], ["x"], ["1", "-3"], ["1", "05"]])
 def test_simulated_gpu_use_refuses_rubbish(tmp_path: Path, argv: list[str]) -> None:
     command = ["sh", "-c", SIMULATE_GPU_USE, "simulate-gpu-use", *argv]
     variables = {"RIGHTSIZER_SANDBOX": str(tmp_path), "SLURM_JOB_ID": "7", "PATH": os.defpath}
