@@ -107,12 +107,12 @@ def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:
         release.find_programs(tmp_path)
 
 
-def test_a_prefix_that_slurm_conf_cannot_name_is_refused(tmp_path: Path) -> None:
+def test_a_prefix_that_slurm_conf_cannot_name_is_refused(short_path: Path) -> None:
     with pytest.raises(
         SandboxError, match=r"my slurm holds characters .* choose a --slurm-prefix of letters"
     ):
-        cluster.start(Options(directory=tmp_path / "sandbox", slurm_prefix=tmp_path / "my slurm"))
-    assert not (tmp_path / "sandbox").exists()
+        cluster.start(Options(directory=short_path / "sandbox", slurm_prefix=short_path / "my slurm"))
+    assert not (short_path / "sandbox").exists()
 
 
 def test_a_prefix_with_half_a_slurm_is_refused(tmp_path: Path) -> None:
