@@ -28,6 +28,11 @@ LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 KILLED_BUMP = 1.2
 # A job that needs two per cent more than all before it is no surprise.
 SURPRISE_LOG = 0.02
+# A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
+# Before that those are known first that are soon over, which are a burst's small ones.
+REST_RUNS = 3
+# Of a family at rest so many jobs are enough to go by their median.
+WHOLE_JOBS = 8
 
 
 # What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
@@ -98,7 +103,8 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     them, and `highest` the most. `complete` counts the jobs that show their whole need, or that they needed more.
     `streak` counts the jobs since the last that surprised by needing more than all before it, that one included, or
     more than is asked for. `above_median` is the sum of squares by which logarithms exceed their median. `held` is the
-    mean of what was asked for, times seconds.
+    mean of what was asked for, times seconds. `whole` says that they are all that came, the slow ones too, and enough
+    of them to go by their median: at rest, and none of them beyond the request.
     """
 
     needed: tuple[float, ...]
@@ -109,9 +115,11 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     highest_log: float
     mean_log: float
     last_log: float
+    median_log: float
     spread_log: float
     above_median: float
     held: float
+    whole: bool = False
 
     @property
     def count(self) -> int:
@@ -119,8 +127,10 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.needed)
 
 
-def past_use(jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | None = None) -> PastUse | None:
-    """Return what jobs needed of a dimension; None where it is known of none.
+def past_use(
+    jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | None = None, *, at_rest: bool = False
+) -> PastUse | None:
+    """Return what jobs needed of a dimension; None where it is known of none. `at_rest` is their family's.
 
     A job that was cut short, or was looked at too early, counts only where it shows more than all before it. Where
     `asked_mib` is asked for, who used more memory and was not killed tells nothing of how much may be granted: of that
@@ -160,10 +170,20 @@ def past_use(jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | Non
         highest_log=max(logs),
         mean_log=mean,
         last_log=logs[-1],
+        median_log=median,
         spread_log=math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)),
         above_median=sum((value - median) ** 2 for value in logs if value > median),
         held=held / len(logs),
+        whole=at_rest and len(logs) >= WHOLE_JOBS and not beyond,
     )
+
+
+def rests_from_s(jobs: Iterable[PastJob]) -> float:
+    """Return from when on (unix seconds) a family is at rest whose jobs these are; the past where there are none."""
+    began, longest = -math.inf, 0
+    for job in jobs:
+        began, longest = max(began, job.end_s - job.wall_s), max(longest, job.wall_s)
+    return began + REST_RUNS * longest
 
 
 def held_by(job: PastJob, dimension: Learned) -> float:
@@ -224,8 +244,9 @@ class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
     `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
-    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask. Requests that
-    see the same of a family share it (models/likeness.py).
+    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask. `at_rest` says
+    that no job of the family can be missing for being slow. Requests that see the same of a family share it
+    (models/likeness.py).
     """
 
     def __init__(
@@ -235,11 +256,14 @@ class Evidence:
         site_held: Mapping[Learned, float] | None = None,
         input_mib: float | None = None,
         asked_mib: float | None = None,
+        *,
+        at_rest: bool = False,
     ) -> None:
         self.family = family
         self.jobs = tuple(jobs)
         self.input_mib = input_mib
         self.asked_mib = asked_mib
+        self.at_rest = at_rest
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
         self._gpus: tuple[PastGpus | None] | None = None
@@ -249,7 +273,7 @@ class Evidence:
     def use(self, dimension: Learned) -> PastUse | None:
         """Return what they used of a dimension; None where it is known of none."""
         if dimension not in self._uses:
-            self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib)
+            self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib, at_rest=self.at_rest)
         return self._uses[dimension]
 
     @property

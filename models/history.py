@@ -105,6 +105,8 @@ class History:
         # Which job was the last to join a family, by its number among all that joined.
         self._joined: dict[Family, int] = {}
         self._joins = 0
+        # The site's clock: when the last job ended that is known (unix seconds).
+        self._now_s = -math.inf
         # Who shares a bound, each the one first that was not seen for longest.
         self._seen: dict[Family, OrderedDict[Family, None]] = {}
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
@@ -149,7 +151,10 @@ class History:
         return bool(self._jobs)
 
     def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
-        self._jobs.setdefault(family, deque(maxlen=self.recent_jobs)).extend(jobs)
+        known = self._jobs.setdefault(family, deque(maxlen=self.recent_jobs))
+        known.extend(jobs)
+        if known:
+            self._now_s = max(self._now_s, known[-1].end_s)
         self._forget(family)
 
     def join(self, request: JobRequest, job: PastJob) -> bool:
@@ -164,6 +169,7 @@ class History:
             family for family in (*family_keys(request), *wide_keys(request)) if self._place(family, job)
         ]
         self._joins += bool(families)
+        self._now_s = max(self._now_s, job.end_s)
         for family in families:
             self._joined[family] = self._joins
             self._note(family)
@@ -177,9 +183,22 @@ class History:
         self._forget(family)
         return True
 
-    def joined(self, families: Iterable[Family]) -> int:
-        """Return a number that rises whenever a job joins one of these families, and is never the same again."""
+    def joined(self, families: Sequence[Family]) -> int:
+        """Return a number that rises whenever a job joins one of these families, or one is seen to have come to rest.
+
+        It is never the same again.
+        """
+        for family in families:
+            self._let_rest(family)
         return max((self._joined.get(family, 0) for family in families), default=0)
+
+    def _let_rest(self, family: Family) -> None:
+        """Forget what was worked out of a family that was not at rest then, and is now."""
+        past = self._pasts.get(family)
+        if past is not None and not past.at_rest and past.rests(self._now_s):
+            self._joins += 1
+            self._joined[family] = self._joins
+            self._forget(family)
 
     def _note(self, family: Family) -> None:
         """Remember that a family was seen; forget the one that was not for longest where they are too many."""
@@ -224,13 +243,14 @@ class History:
 
     def _seen_by(self, like: Likeness, family: Family) -> Evidence | None:
         """Return what a request sees of a family; None where that has no jobs."""
+        self._let_rest(family)
         past = self._pasts.get(family)
         if past is None:
             jobs = self._jobs.get(family)
             if not jobs:
                 return None
             site_held = {dimension: held.mean for dimension, held in self.held.items()}
-            past = self._pasts[family] = FamilyPast(family, jobs, site_held)
+            past = self._pasts[family] = FamilyPast(family, jobs, site_held, now_s=self._now_s)
         place = past.place(like)
         seen = past.seen.get(place)
         if seen is None:

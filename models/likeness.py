@@ -6,13 +6,14 @@ be asked for only a few see other jobs than the next smaller one, so what is see
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from accounting.request import JobRequest
-from models.evidence import COMPARABLE_INPUT, Evidence, Learned, PastJob, use_of
+from models.evidence import COMPARABLE_INPUT, Evidence, Learned, PastJob, rests_from_s, use_of
 from models.families import Family, family_keys
 
 # A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
@@ -93,11 +94,18 @@ class FamilyPast:
     """A family's jobs, the oldest first, and what was `seen` of them from each place."""
 
     def __init__(
-        self, family: Family, jobs: Iterable[PastJob], site_held: Mapping[Learned, float] | None = None
+        self,
+        family: Family,
+        jobs: Iterable[PastJob],
+        site_held: Mapping[Learned, float] | None = None,
+        *,
+        now_s: float = -math.inf,
     ) -> None:
         self._family = family
         self._jobs = tuple(jobs)
         self._site_held = site_held
+        self._rests_from_s = rests_from_s(self._jobs)
+        self.at_rest = self.rests(now_s)
         self._asked_mib = _in_order(job.asked_mem_mib for job in self._jobs)
         self._asked_cpus = _in_order(job.asked_cpus for job in self._jobs)
         self._asked_gpus = _in_order(job.asked_gpus for job in self._jobs)
@@ -116,10 +124,19 @@ class FamilyPast:
             like.input_mib,
         )
 
+    def rests(self, now_s: float) -> bool:
+        """Whether the family is at rest at a time (unix seconds)."""
+        return now_s >= self._rests_from_s
+
     def look(self, like: Likeness) -> Evidence:
         """Return what a request sees, and every other one at its place."""
         return Evidence(
-            self._family, comparable(self._jobs, like), self._site_held, like.input_mib, like.mem_mib or None
+            self._family,
+            comparable(self._jobs, like),
+            self._site_held,
+            like.input_mib,
+            like.mem_mib or None,
+            at_rest=self.at_rest,
         )
 
 

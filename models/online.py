@@ -114,13 +114,15 @@ def size_online(
     """Yield each job with what it would have been granted and why, in the order of decisions.
 
     A job is known to a decision if it ended before, not at, that moment. Jobs in `warm` count as ended before all
-    others, one after the other as they were submitted, and are not yielded.
+    others, one after the other in the order of their ends, and are not yielded.
     """
-    for job in sorted(jobs, key=lambda job: job.submit_s):
-        if job.job_id in warm:
-            learner.decided(job)
-            learner.ended(job)
     others = [job for job in jobs if job.job_id not in warm]
+    for job in _before(
+        [job for job in jobs if job.job_id in warm],
+        min((_moment(job, decide_at) for job in others), default=math.inf),
+    ):
+        learner.decided(job)
+        learner.ended(job)
     by_end = iter(sorted(others, key=lambda job: job.end_s))
     next_end = next(by_end, None)
     learner.refit()
@@ -157,6 +159,18 @@ def follow(
             learner.decided(jobs[index])
     # What is known of a job when it is decided rests on no model.
     learner.refit()
+
+
+def _before(jobs: Sequence[OnlineJob], moment_s: float) -> list[OnlineJob]:
+    """Return jobs in the order of their ends, all as much earlier as the last has to be to end before a moment."""
+    ordered = sorted(jobs, key=lambda job: job.end_s)
+    if not ordered or ordered[-1].end_s < moment_s:
+        return ordered
+    earlier_s = math.ceil(ordered[-1].end_s - moment_s) + 1
+    return [
+        msgspec.structs.replace(job, past=msgspec.structs.replace(job.past, end_s=job.past.end_s - earlier_s))
+        for job in ordered
+    ]
 
 
 def _moment(job: OnlineJob, decide_at: DecideAt) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -163,7 +163,7 @@ class Predictor:
         if evidence is not None:
             evidence.worked_out.clear()
 
-    def joined(self, families: Iterable[Family]) -> int:
+    def joined(self, families: Sequence[Family]) -> int:
         """Return a number that rises whenever what is known of one of these families changes."""
         return self._history.joined(families)
 

@@ -6,7 +6,8 @@ Two bounds, of which the lower counts, both on the logarithm of next need over t
              family may go. The jobs of a burst that end first are its small ones; they surprise one after the other.
     spread   s · √(df · (risk^(-2/df) - 1)): a Student-like tail, df = PRIOR_JOBS + jobs - 1. s² is the mean square by
              which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
-             PRIOR_SPREAD. Only upwards: small outliers say nothing about the top.
+             PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. It begins at the highest, while
+             slow jobs may still be missing; of a family at rest (PastUse.whole) at the median, as for a sample.
 
 The constants were chosen on public traces of workflows (docs/decisions/0022); 30 % more or less of any one changes
 little there.
@@ -49,7 +50,8 @@ def streak_bound(streak: int, room: float) -> float:
 
 
 def spread_bound(past: PastUse, risk: float) -> float:
-    """Return the upper tail of the family's spread at a risk."""
+    """Return the upper tail of the family's spread at a risk, above its highest."""
     freedom = PRIOR_JOBS + past.count - 1
     variance = (PRIOR_JOBS * PRIOR_SPREAD**2 + 2 * past.above_median) / freedom
-    return math.sqrt(variance * freedom * (risk ** (-2 / freedom) - 1))
+    tail = math.sqrt(variance * freedom * (risk ** (-2 / freedom) - 1))
+    return max(0.0, tail - (past.highest_log - past.median_log)) if past.whole else tail

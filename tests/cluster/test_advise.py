@@ -19,7 +19,7 @@ from tests.cluster.advised_site import PATIENCE_S, Site, start_site, wait_for
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 KILLS = int(os.environ.get("RIGHTSIZER_KILLS", "3"))
-LEASE_S = 1
+LEASE_S = 2
 # Every second kill comes at any time, the others among writes, or soon after: those are slow.
 ANYWHERE_S, AMONG_WRITES_S = (0.4, 3.0), (0.0, 1.5)
 

@@ -39,6 +39,50 @@ def filled(jobs: list[PastJob], recent_jobs: int = 50) -> History:
     return history
 
 
+def test_a_family_is_at_rest_once_what_came_with_its_jobs_has_ended() -> None:
+    other = msgspec.structs.replace(KNOWN, user="bob", job_name="other")
+    history = History(50)
+    # The last began at 170, and the longest ran for 100 s.
+    for end_s, wall_s in ((100, 100), (180, 10), (190, 90)):
+        history.join(KNOWN, job(end_s=end_s, wall_s=wall_s))
+    families = likeness_of(KNOWN).families
+
+    def at_rest() -> bool:
+        evidence = history.evidence(KNOWN, enough=1)
+        assert evidence is not None
+        return evidence.at_rest
+
+    seen = [(at_rest(), history.joined(families))]
+    for end_s in (469, 470, 471):
+        history.join(other, job(end_s=end_s))
+        seen.append((at_rest(), history.joined(families)))
+    (before, early, later, latest) = seen
+    assert before == early == (False, before[1])
+    assert later == latest == (True, later[1])
+    assert later[1] > before[1]
+    history.join(KNOWN, job(end_s=480, wall_s=5))
+    assert not at_rest()
+
+
+@pytest.mark.parametrize(
+    ("at_rest", "used_mib", "whole"),
+    [
+        (True, [900.0] * 8, True),
+        (False, [900.0] * 8, False),
+        (True, [900.0] * 7, False),
+        (True, [900.0] * 8 + [3000.0], False),
+    ],
+    ids=["enough", "not_at_rest", "too_few", "one_beyond_the_request"],
+)
+def test_jobs_are_all_that_came_only_at_rest_where_they_are_enough(
+    at_rest: bool, used_mib: list[float], whole: bool
+) -> None:
+    jobs = [job(mem_mib=mib) for mib in used_mib]
+    past = past_use(jobs, "memory", 2000.0, at_rest=at_rest)
+    assert past is not None
+    assert past.whole is whole
+
+
 def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
     history = filled([job(end_s=n) for n in range(9)], recent_jobs=3)
     assert all([one.end_s for one in jobs] == [6, 7, 8] for _, jobs in history.items())

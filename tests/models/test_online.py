@@ -111,11 +111,29 @@ def test_warm_jobs_are_known_from_the_beginning_and_not_sized() -> None:
     assert known(jobs, warm={"1", "2", "3"}) == {}
 
 
-def test_warm_jobs_are_learned_from_as_they_were_submitted_whatever_their_rows() -> None:
-    warm = [job(number, 10 * number, 10 * number + 5, mem_mib=100 + 10 * number) for number in range(12)]
+def test_warm_jobs_are_learned_from_as_they_ended_whatever_their_rows() -> None:
+    warm = [job(number, number, 10 * number + 5, mem_mib=100 + 10 * number) for number in range(12)]
     rows = [*warm, job(99, 2000, 3000)]
     ids = {one.job_id for one in warm}
     assert told(list(reversed(rows)), warm=ids) == told(rows, warm=ids)
+
+
+@pytest.mark.parametrize(("since_s", "at_rest"), [(0, False), (1000, True)])
+def test_warm_jobs_have_ended_before_all_others(since_s: int, at_rest: bool) -> None:
+    warm = [job(number, 5000, 6000) for number in range(3)]
+    late = job(3, 6000 + since_s, 6000 + since_s)
+    late = msgspec.structs.replace(late, request=msgspec.structs.replace(late.request, user="bob"))
+    seen_at_rest = []
+
+    def look(predictor: Predictor, asked: JobRequest) -> tuple[JobRequest, str]:
+        sight = predictor.sight(asked)
+        assert sight is not None
+        seen_at_rest.append((sight.evidence.at_rest, max(one.end_s for one in sight.evidence.jobs) < 100))
+        return asked, ""
+
+    rows = [*warm, late, job(4, 100, 7000)]
+    assert len(list(size_online(rows, learner(), look, warm={"0", "1", "2", "3"}))) == 1
+    assert seen_at_rest == [(at_rest, True)]
 
 
 def test_the_learner_forgets_what_is_no_longer_recent() -> None:

@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ def past(*, count: int = 10, streak: int = 5, above_median: float = 0.0) -> Past
         highest_log=math.log(100),
         mean_log=math.log(100),
         last_log=math.log(100),
+        median_log=math.log(100),
         spread_log=0.0,
         above_median=above_median,
         held=1.0,
@@ -65,6 +67,16 @@ def test_less_risk_means_more_room(one: float, other: float, count: int, above: 
     low, high = sorted((one, other))
     use = past(count=count, above_median=above)
     assert spread_bound(use, low) >= spread_bound(use, high) >= 0
+
+
+@given(RISK, st.integers(8, 100), st.floats(0, 5), st.floats(0, 3))
+def test_of_a_family_at_rest_the_tail_begins_at_its_median(
+    risk: float, count: int, above: float, highest_over_median: float
+) -> None:
+    during = past(count=count, above_median=above)
+    during = msgspec.structs.replace(during, median_log=during.highest_log - highest_over_median)
+    at_rest = spread_bound(msgspec.structs.replace(during, whole=True), risk)
+    assert at_rest == pytest.approx(max(0.0, spread_bound(during, risk) - highest_over_median))
 
 
 def test_one_job_alone_is_given_far_more_than_it_needed() -> None:

@@ -147,11 +147,16 @@ def test_a_reader_who_is_gone_leaves_no_slurm_behind(slurm: FakeSlurm, tmp_path:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_demo_that_is_ended_ends_its_slurm(slurm: FakeSlurm, number: signal.Signals) -> None:
-    with pytest.raises(SystemExit), orderly_end(), _private_slurm(None, False, SILENT) as sandbox:
-        os.kill(os.getpid(), number)
+    # The tests may run under nohup.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit), orderly_end(), _private_slurm(None, False, SILENT) as sandbox:
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
     assert slurm.ended == [sandbox.directory]
     assert not sandbox.directory.exists()
-    assert signal.getsignal(number) == signal.SIG_DFL
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
