@@ -178,8 +178,10 @@ def past_use(
     )
 
 
-def rests_from_s(jobs: Iterable[PastJob]) -> float:
-    """Return from when on (unix seconds) a family is at rest whose jobs these are; the past where there are none."""
+def rests_from_s(jobs: Sequence[PastJob]) -> float:
+    """Return from when on (unix seconds) a family is at rest whose jobs these are; never where they are too few."""
+    if len(jobs) < WHOLE_JOBS:
+        return math.inf
     began, longest = -math.inf, 0
     for job in jobs:
         began, longest = max(began, job.end_s - job.wall_s), max(longest, job.wall_s)

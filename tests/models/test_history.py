@@ -43,8 +43,8 @@ def test_a_family_is_at_rest_once_what_came_with_its_jobs_has_ended() -> None:
     other = msgspec.structs.replace(KNOWN, user="bob", job_name="other")
     history = History(50)
     # The last began at 170, and the longest ran for 100 s.
-    for end_s, wall_s in ((100, 100), (180, 10), (190, 90)):
-        history.join(KNOWN, job(end_s=end_s, wall_s=wall_s))
+    for number, (end_s, wall_s) in enumerate([(100, 100), (180, 10), *[(190, 90)] * 6]):
+        history.join(KNOWN, job(job_id=number + 1, end_s=end_s, wall_s=wall_s))
     families = likeness_of(KNOWN).families
 
     def at_rest() -> bool:
@@ -60,7 +60,7 @@ def test_a_family_is_at_rest_once_what_came_with_its_jobs_has_ended() -> None:
     assert before == early == (False, before[1])
     assert later == latest == (True, later[1])
     assert later[1] > before[1]
-    history.join(KNOWN, job(end_s=480, wall_s=5))
+    history.join(KNOWN, job(job_id=9, end_s=480, wall_s=5))
     assert not at_rest()
 
 

@@ -18,7 +18,7 @@ from models.demand.matrix import Row, matrix_of
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.quantile import booster_growth, fit_quantile
 from models.demand.training import MIN_ROWS
-from models.evidence import PastJob
+from models.evidence import WHOLE_JOBS, PastJob
 from models.features import FEATURES
 from models.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
 
@@ -120,8 +120,8 @@ def test_warm_jobs_are_learned_from_as_they_ended_whatever_their_rows() -> None:
 
 @pytest.mark.parametrize(("since_s", "at_rest"), [(0, False), (1000, True)])
 def test_warm_jobs_have_ended_before_all_others(since_s: int, at_rest: bool) -> None:
-    warm = [job(number, 5000, 6000) for number in range(3)]
-    late = job(3, 6000 + since_s, 6000 + since_s)
+    warm = [job(number, 5000, 6000) for number in range(WHOLE_JOBS)]
+    late = job(90, 6000 + since_s, 6000 + since_s)
     late = msgspec.structs.replace(late, request=msgspec.structs.replace(late.request, user="bob"))
     seen_at_rest = []
 
@@ -131,8 +131,9 @@ def test_warm_jobs_have_ended_before_all_others(since_s: int, at_rest: bool) -> 
         seen_at_rest.append((sight.evidence.at_rest, max(one.end_s for one in sight.evidence.jobs) < 100))
         return asked, ""
 
-    rows = [*warm, late, job(4, 100, 7000)]
-    assert len(list(size_online(rows, learner(), look, warm={"0", "1", "2", "3"}))) == 1
+    rows = [*warm, late, job(91, 100, 7000)]
+    known_before = {one.job_id for one in (*warm, late)}
+    assert len(list(size_online(rows, learner(), look, warm=known_before))) == 1
     assert seen_at_rest == [(at_rest, True)]
 
 
