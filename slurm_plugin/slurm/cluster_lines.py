@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
 from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.limits import counts_memory
 from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of, words_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
@@ -108,11 +109,6 @@ def parse_terms(text: str) -> SchedulerTerms:
         most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
         memory_counts=counts_memory(words),
     )
-
-
-def counts_memory(words: Mapping[str, str]) -> bool:
-    """Whether Slurm gives memory out at all, by the words of its configuration; CR_Core and the like do not."""
-    return "MEMORY" in words.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
 
 
 def parse_cluster_name(text: str) -> str:

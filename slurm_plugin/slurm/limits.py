@@ -8,13 +8,13 @@ CPUs of a job whose memory they cannot carry, and Lua sees a partition's alone, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 from accounting.tres import parse_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition
-from slurm_plugin.slurm.cluster_lines import counts_memory
 
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -42,6 +42,11 @@ def parse_config_terms(text: str) -> MemoryTerms:
     """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
     words = dict(_CONFIG_LINE.findall(text))
     return _terms(words, is_uncounted=not counts_memory(words))
+
+
+def counts_memory(words: Mapping[str, str]) -> bool:
+    """Whether Slurm gives memory out at all, by the words of its configuration; CR_Core and the like do not."""
+    return "MEMORY" in words.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
 
 
 def gives_whole_nodes(text: str) -> bool:
