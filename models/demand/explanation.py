@@ -15,7 +15,7 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is_settled, room_and_risk
 from models.demand.prediction import Predictor
-from models.demand.tail import MOST_RISE_LOG, spread_bound, streak_bound
+from models.demand.tail import rise_log, streak_bound
 from models.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
 from models.feature_words import WORDS
 from models.features import FEATURES, features
@@ -151,8 +151,8 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     highest = told["history"]
     room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
     streak = streak_bound(past.streak, room)
-    # As in `rise_log`: beyond that one job at a tiny risk leaves open what no figure can hold.
-    spread = min(spread_bound(past, risk), MOST_RISE_LOG)
+    # As far as it counts: one job alone at a tiny risk leaves open what no figure can hold.
+    spread = rise_log(past, math.inf, risk)
     steps = [
         Step(name="highest", upper=highest, counts=True),
         Step(

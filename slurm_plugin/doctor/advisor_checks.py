@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_plugin.doctor.finding import DAY_S, Judged, span, unseen
+from slurm_plugin.doctor.finding import DAY_S, Judged, closed_to, span, unseen
 from slurm_plugin.doctor.seen import AdvisorSeen, Complaint, Seen, unread_cycles
 from slurm_plugin.doctor.store_checks import INGEST, UNREAD_BYTES
 
@@ -21,7 +21,7 @@ def advisor(seen: Seen) -> Judged:
     if not found.is_there:
         return "ok", f"not in use: there is no {found.folder}", ""
     if not found.is_ours:
-        fix = "run this as the advisor's user; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
+        fix = closed_to("the advisor's user")
         return "problem", f"{found.folder} may not be read and written", fix
     if found.factors and found.lease_is_over:
         return "problem", f"{found.factors} SiteFactors of the advisor's have outlived its lease", UNDO

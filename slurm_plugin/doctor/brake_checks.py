@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from slurm_plugin.brakes.judging import figures
 from slurm_plugin.brakes.words import release_of, words_of
-from slurm_plugin.doctor.finding import Judged, span
+from slurm_plugin.doctor.finding import Judged, closed_to, span
 from slurm_plugin.doctor.seen import Complaint, Seen
 
-CLOSED = "run this as the service's user; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
+CLOSED = closed_to("the service's user")
 DAMAGED = (
     "nothing is cut meanwhile; see what was stopped in the service's log, then `rightsizer enable --all`"
 )

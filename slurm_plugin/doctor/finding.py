@@ -30,6 +30,11 @@ def unseen(why: Complaint) -> Judged:
     return "unknown", why.what, why.fix
 
 
+def closed_to(user: str) -> str:
+    """Return the fix where a folder is closed to whoever asks, and should be open to a user."""
+    return f"run this as {user}; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
+
+
 def by_age(what: str, age_s: float, most_s: float, fix: str) -> Judged:
     """Judge an age that should be at most `most_s`."""
     if age_s < -CLOCK_S:

@@ -6,6 +6,7 @@ import re
 
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_hook_stopped
+from slurm_plugin.slurm.limits import counts_memory
 
 FRAGMENT = "compare etc/slurm.conf.fragment, and restart slurmctld"
 # So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
@@ -34,7 +35,7 @@ def slurm_conf(seen: Seen) -> Judged:
         )
     if "linear" in settings.get("selecttype", ""):
         lacking.append("SelectType is select/linear: jobs get whole nodes, so that nothing is cut")
-    elif "memory" not in settings.get("selecttypeparameters", "memory").lower():
+    elif not counts_memory(settings.get("selecttypeparameters")):
         lacking.append(
             "SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"
         )

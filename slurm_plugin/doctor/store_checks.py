@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_plugin.doctor.finding import DAY_S, HOUR_S, Judged, by_age, unseen
+from slurm_plugin.doctor.finding import DAY_S, HOUR_S, Judged, by_age, closed_to, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 
 # The timer ingests every ten minutes.
@@ -50,7 +50,7 @@ def journal(seen: Seen) -> Judged:
     if not journal.is_there:
         return "warning", f"there is no {journal.folder}", "start the service, which makes it"
     if not journal.is_ours:
-        fix = "run this as the service's user; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
+        fix = closed_to("the service's user")
         return "problem", f"{journal.folder} may not be read and written", fix
     if isinstance(seen.store, Complaint):
         return "ok", f"{journal.folder} may be read and written; what of it is ingested is not known", ""

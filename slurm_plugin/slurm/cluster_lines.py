@@ -107,7 +107,7 @@ def parse_terms(text: str) -> SchedulerTerms:
             if key.startswith(_WEIGHT) and (weight := whole(value.strip())) is not None
         },
         most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
-        memory_counts=counts_memory(words),
+        memory_counts=counts_memory(words.get("SelectTypeParameters")),
     )
 
 

@@ -8,7 +8,6 @@ CPUs of a job whose memory they cannot carry, and Lua sees a partition's alone, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import msgspec
 
@@ -41,12 +40,12 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 def parse_config_terms(text: str) -> MemoryTerms:
     """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
     words = dict(_CONFIG_LINE.findall(text))
-    return _terms(words, is_uncounted=not counts_memory(words))
+    return _terms(words, is_uncounted=not counts_memory(words.get("SelectTypeParameters")))
 
 
-def counts_memory(words: Mapping[str, str]) -> bool:
-    """Whether Slurm gives memory out at all, by the words of its configuration; CR_Core and the like do not."""
-    return "MEMORY" in words.get("SelectTypeParameters", "CR_CORE_MEMORY").upper()
+def counts_memory(parameters: str | None) -> bool:
+    """Whether Slurm gives memory out at all, by SelectTypeParameters; CR_Core and the like do not. None is unknown."""
+    return parameters is None or "MEMORY" in parameters.upper()
 
 
 def gives_whole_nodes(text: str) -> bool:
