@@ -3,15 +3,16 @@
     python -m bench.memory_sizing [--traces DIR] [--only PATTERN] [--decide-at submit|start] [--warm SEEDS]
         [--ask-cpus N] [--plots DIR] [--show sizes|goals|cores] [--format table|json|csv]
 
-Ours is `rightsizer evaluate --online` with the default configuration. All methods see the same: the jobs that had
-ended before the one that is decided was submitted (or started). None grants less than 128 MiB or more than was asked. A
-job that uses more than it got holds that for its whole run, and then runs again with what was asked. `waste %` is what
-was held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used,
-`caused` those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs,
-drawn by each seed, count as ended before all others. Where a trace tells the size of the input when a job is submitted
-(Galaxy), ours is shown with and without it. Of CPUs a job is short that kept more cores busy, in the mean, than it was
-granted. With --ask-cpus every job asks for that many CPUs at least: most of these workflows ask for hardly more than
-they use, which is not what people do.
+Ours is `rightsizer evaluate --online` with the default configuration. All methods see the same: the jobs that had ended
+before the one that is decided was submitted (or started). None grants less than 128 MiB or more than was asked. A job
+that uses more than it got holds that for its whole run, and then runs again with what was asked. `waste %` is what was
+held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used, `caused`
+those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs, drawn by
+each seed, count as ended before all others. Where a trace tells the size of the input when a job is submitted (Galaxy),
+ours is shown with and without it. Two know the future, and are the floor of what can be had once a job of a name has
+ended: `oracle` each job's own peak, `best figure` the one figure for each name that wastes least. Of CPUs a job is
+short that kept more cores busy, in the mean, than it was granted. With --ask-cpus every job asks for that many CPUs at
+least: most of these workflows ask for hardly more than they use, which is not what people do.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from slurm_plugin.config import Config
 
 Flags = numpy.typing.NDArray[numpy.bool_]
 REQUEST, OURS, COLD = "request", "rightsizer", "nothing"
+FORESIGHT = "best figure"
 # The same where nobody tells it how large the input is.
 BLIND, INPUT = "rightsizer, no input", "input_mib"
 FLOOR_MIB = 128.0
@@ -158,6 +160,7 @@ def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[S
         given[method] = found["alloc_mem_mib"].to_numpy(float)
     for method, make in {**PEERS, ORACLE: Oracle}.items():
         given[method] = sized_by(make, trace, decide_at, warm)[rows]
+    given[FORESIGHT] = best_figures(jobs, ~numpy.isnan(given[ORACLE]))
     cores = {
         REQUEST: silent,
         OURS: mine.reindex(jobs.jobs["job_id"])["alloc_cpus"].to_numpy(float),
@@ -172,6 +175,25 @@ def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[S
 def without_input(trace: Trace) -> Trace:
     """Return the same jobs, of whose input nothing is known."""
     return Trace(name=trace.name, jobs=trace.jobs.drop(columns=INPUT))
+
+
+def best_figures(trace: Trace, sized: Flags) -> Floats:
+    """Return the one figure for each name that wastes least over all its `sized` jobs (MiB by row), NaN for others.
+
+    Who grants a name one figure wastes no less, though he knew all that will come.
+    """
+    names, run_s = trace.jobs["job_name"].to_numpy(), trace.column("elapsed_s")
+    asked, peak = trace.column("req_mem_mib"), trace.column("peak_mem_mib")
+    best = numpy.full(len(peak), math.nan)
+    for name in dict.fromkeys(names[sized]):
+        rows = sized & (names == name)
+        best[rows] = min(
+            numpy.unique(numpy.append(peak[rows], asked[rows])),
+            key=lambda mib, of=rows: float(  # type: ignore[misc]
+                (held_by_all(asked[of], peak[of], granted(asked[of], mib))[0] * run_s[of]).sum()
+            ),
+        )
+    return best
 
 
 def drawn(trace: Trace, seed: int) -> frozenset[str]:
@@ -194,8 +216,7 @@ def sized_by_us(trace: Trace, decide_at: DecideAt, warm: frozenset[str]) -> pand
 def sizing_of(trace: Trace, known: str, method: str, given_mib: Floats) -> Sizing:
     """Score what a method gave the jobs of a trace, NaN where it said nothing."""
     asked, peak = trace.column("req_mem_mib"), trace.column("peak_mem_mib")
-    first = numpy.where(numpy.isnan(given_mib), asked, given_mib)
-    first = numpy.minimum(numpy.maximum(first, FLOOR_MIB), asked)
+    first = granted(asked, numpy.where(numpy.isnan(given_mib), asked, given_mib))
     held, failed = held_by_all(asked, peak, first)
     run_s = trace.column("elapsed_s")
     wasted = float(((held - peak) * run_s).sum())
@@ -211,6 +232,11 @@ def sizing_of(trace: Trace, known: str, method: str, given_mib: Floats) -> Sizin
         caused=float((failed & (peak <= asked * (1 + ROUNDING))).mean()),
         failed_gib_h=float((first * run_s)[failed].sum()) * GIB_HOURS,
     )
+
+
+def granted(asked: Floats, mib: Floats | float) -> Floats:
+    """Return what a job is given where a method says so much: no less than the floor, no more than was asked."""
+    return numpy.minimum(numpy.maximum(mib, FLOOR_MIB), asked)
 
 
 def held_by_all(asked: Floats, peak: Floats, first: Floats) -> tuple[Floats, Flags]:

@@ -62,6 +62,10 @@ def read_jobs(file: Path) -> list[OnlineJob]:
             f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(NEEDED)}, in its first line, "
             "between commas"
         )
+    # Of two columns of one name pandas calls the second so.
+    twice = [name for name in (*FIGURES, *TEXTS) if f"{name}.1" in table.columns]
+    if twice:
+        raise ModelError(f"{file} has the columns {', '.join(twice)} more than once; leave one of each")
     # Its index goes on counting those that are not filled.
     table = table[_filled(table)]
     for name in FIGURES:

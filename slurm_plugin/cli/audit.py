@@ -87,6 +87,7 @@ def read_all(
     from accounting.job_audit import compare_jobs
     from accounting.journal_audit import journalled_from_s
     from accounting.store.database import open_store
+    from accounting.store.records import earliest_end_s
     from slurm_plugin.cli.ingest_settings import settings_of
 
     engine, now_s = open_store(store_url(config)), int(time.time())
@@ -99,10 +100,12 @@ def read_all(
         settings = settings_of(config)
         with engine.connect() as connection, progress_bar("comparing jobs") as progress:
             chains = audit_journal(folder, key, connection, settings.pseudonyms, settings.reader)
+            # What ended before all that is stored is nobody's, and Slurm would be asked for it day by day.
+            since_s = max(now_s - last_s, (earliest_end_s(connection) or 1) - 1)
             jobs = compare_jobs(
                 connection,
                 source_of(settings, now_s),
-                now_s - last_s,
+                since_s,
                 now_s,
                 settings.pseudonyms,
                 journalled_from_s(folder),

@@ -51,6 +51,10 @@ def demo(directory: Path | None, keep: bool, recorded: bool) -> None:
     Example:
       rightsizer demo --keep --dir /tmp/sandbox
     """
+    if recorded and (directory or keep):
+        raise click.UsageError(
+            "--recorded starts no private Slurm that --dir or --keep could be of; leave them out"
+        )
     reason = "asked for with --recorded" if recorded else _why_no_slurm()
     if reason:
         _recorded(_voice(), reason)

@@ -20,8 +20,10 @@ from bench.memory_peers import PEERS, Autoscaler, FirstAllocation, Highest, Job,
 from bench.memory_sizing import (
     BLIND,
     COLD,
+    FORESIGHT,
     OURS,
     REQUEST,
+    best_figures,
     drawn,
     held_by_all,
     measure,
@@ -116,6 +118,16 @@ def test_a_failed_job_holds_what_it_got_and_then_what_was_asked() -> None:
     assert failed.tolist() == [False, True, True]
 
 
+def test_the_best_figure_is_the_cheapest_of_those_sized() -> None:
+    # Nine of 200 MiB and one of 900: to let that one fail costs its run, and to cover it all others' room.
+    many = trace(*[200.0] * 9, 900.0, 950.0)
+    sized = numpy.array([True] * 10 + [False])
+    figure = best_figures(many, sized)
+    assert figure[:10].tolist() == [200.0] * 10
+    assert math.isnan(figure[10])
+    assert best_figures(trace(850.0, 900.0), numpy.array([True, True])).tolist() == [900.0, 900.0]
+
+
 def test_waste_is_against_the_request_and_failures_of_the_request_are_told_apart() -> None:
     jobs = trace(500.0, 1500.0)
     nothing = numpy.full(2, math.nan)
@@ -132,7 +144,7 @@ def test_waste_is_against_the_request_and_failures_of_the_request_are_told_apart
 def test_ours_and_theirs_see_the_same_jobs_and_sum_up_alike() -> None:
     sizings, cores = measure(trace(*[300.0] * 30), "submit", None)
     by_method = {one.method: one for one in sizings}
-    assert set(by_method) == {REQUEST, OURS, "oracle", *PEERS}
+    assert set(by_method) == {REQUEST, OURS, "oracle", FORESIGHT, *PEERS}
     assert by_method["oracle"].waste < by_method[OURS].waste < 1
     assert {one.jobs for one in sizings} == {30}
     assert {one.method: one.short for one in cores}[OURS] == 0

@@ -90,6 +90,13 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     refused(file, rf"lacks the columns {column}; needed are job_id, ")
 
 
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.csv", GOOD)
+    head, *jobs = file.read_text().splitlines()
+    file.write_text("\n".join([f"{head},req_mem_mib,note,note", *(f"{line},1,a,b" for line in jobs)]) + "\n")
+    refused(file, r"has the columns req_mem_mib more than once; leave one of each")
+
+
 @pytest.mark.parametrize("column", [*NEEDED[2:], "req_cpus", "used_cores", "limit_s"])
 @pytest.mark.parametrize(
     "value", ["much", "inf", "-Infinity", "1e400", "1e300", "4G", "0x10", "True", "1_000"]

@@ -55,6 +55,7 @@ class Audited:
 
     site: Site
     run: Run
+    fake: FakeSacct = field(init=False)
     now_s: int = field(default_factory=lambda: int(time.time()))
     tokens: dict[int, str] = field(
         default_factory=lambda: {number: format_token(made(number)) for number in range(1, JOBS + 1)}
@@ -79,8 +80,8 @@ class Audited:
             job_line(number, self.now_s - 600 + 10 * number, 50, AdminComment=token, **given)
             for number, token in self.tokens.items()
         ]
-        fake = FakeSacct(self.site.folder / "slurm", lines)
-        self.site.configure(accounting={"sacct": fake.command, "first_days": 1})
+        self.fake = FakeSacct(self.site.folder / "slurm", lines)
+        self.site.configure(accounting={"sacct": self.fake.command, "first_days": 1})
 
     def ingest(self) -> None:
         assert self.run("ingest").code == 0
@@ -220,6 +221,13 @@ def test_jobs_that_ended_before_are_left_out_and_those_not_ingested_are_counted(
     audited.tokens[JOBS + 1] = ""
     audited.slurm_says()
     assert "1 are not in the store yet" in audited.run("audit", "--last", "2h").err
+
+
+def test_before_all_that_is_stored_slurm_is_asked_for_nothing(audited: Audited) -> None:
+    before = len(audited.fake.calls())
+    assert f"{JOBS} attempts compared" in audited.run("audit", "--last", "999999d").err
+    asked = audited.fake.calls()[before:]
+    assert min(begin_s for begin_s, _ in asked) > audited.now_s - 3600
 
 
 def test_a_journal_that_is_gone_is_told_by_the_store(audited: Audited) -> None:

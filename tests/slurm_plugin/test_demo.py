@@ -78,6 +78,13 @@ def test_the_command_says_plainly_that_it_is_a_recording() -> None:
     assert "What to do next" in result.stdout
 
 
+@pytest.mark.parametrize("options", [["--keep"], ["--dir", "there"]])
+def test_a_recording_has_no_slurm_to_keep(options: list[str]) -> None:
+    result = CliRunner().invoke(rightsizer, ["demo", "--recorded", *options])
+    assert result.exit_code == 2
+    assert "leave them out" in result.output
+
+
 def test_a_temporary_folder_too_deep_for_a_socket_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
