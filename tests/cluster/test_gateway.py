@@ -206,6 +206,23 @@ def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQu
     full.run("scancel", *map(str, (single, array, het, operators)))
 
 
+def test_an_array_of_every_other_task_is_changed_as_one_record(
+    full: Shell, queue: ScontrolQueue, tmp_path: Path
+) -> None:
+    array = full.submit("--cpus-per-task=16", "--time=5", "--array=0-30:2%3")
+    wait_until(lambda: array in shown(full))
+    before = shown(full)
+    with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
+        (record,) = waiting(gateway.read(), array)
+        assert record.array_tasks == "0-30:2%3"
+        assert [one.problem for one in gateway.reorder([change(record, 300)])] == [""]
+        assert shown(full) == before | {array: 300}
+        gateway.undo()
+    assert shown(full) == before
+    assert array_records(full, array) == ["0-30:2%3"]
+    full.run("scancel", str(array))
+
+
 def test_a_task_that_is_split_off_with_our_factor_is_undone_too(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:

@@ -362,6 +362,8 @@ def test_tasks_of_an_array(text: str, tasks: int) -> None:
     [
         (waiting(7), "7"),
         (waiting(7, array_job_id=7, array_tasks="1-5%2"), "7_[1-5]"),
+        (waiting(7, array_job_id=7, array_tasks="0-12:4,15%2"), "7_[0,4,8,12,15]"),
+        (waiting(7, array_job_id=7, array_tasks="0-4000000000:2"), "7_[0-4000000000:2]"),
         (waiting(7, array_job_id=7, array_tasks="5"), "7_5"),
         (waiting(9, array_job_id=7, array_tasks="3"), "7_3"),
         (waiting(7, het_job_id=7), "7+0"),
