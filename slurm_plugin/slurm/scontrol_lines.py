@@ -16,6 +16,9 @@ from accounting.slurm_environment import slurm_environment
 
 # scontrol reads lines of less than 4096 bytes, and takes a longer one for the end of its input.
 _LONGEST = 4000
+# The kernel gives a program no longer word (MAX_ARG_STRLEN, with the byte that ends it).
+_LONGEST_WORD = 128 * 1024
+TOO_LONG = "its array has tasks cancelled here and there, so that those that wait are too many to name"
 _ECHO = "invalid keyword: "
 # How its messages about itself and slurm.conf begin; what slurmctld says of an update has no such beginning.
 _OF_ITSELF = "scontrol: "
@@ -51,6 +54,8 @@ def run_update(*words: str, patience_s: float, kept_open: Sequence[int] = ()) ->
 
     It keeps the handles of `kept_open` as long as it runs, whatever becomes of us.
     """
+    if any(len(word.encode()) >= _LONGEST_WORD for word in words):
+        return TOO_LONG
     finished = _scontrol(words, "", patience_s, kept_open)
     if finished.returncode == 0:
         return ""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
+from slurm_plugin.slurm.scontrol_lines import TOO_LONG, run_update, run_updates
 from tests.builders import executable
 
 # Said by every command of a site whose slurm.conf names an old option (seen on 22.05), or PrologFlags=Contain beside
@@ -46,6 +46,15 @@ def test_nor_about_one_alone() -> None:
     assert run_update("update", "JobId=1", "AdminComment=x", patience_s=10.0) == ""
     assert run_update("update", "JobId=99", "AdminComment=x", patience_s=10.0) == GONE
     assert run_update("update", "JobId=98", patience_s=10.0) == OF_ITSELF
+
+
+def test_a_list_of_tasks_that_no_program_takes_keeps_none_of_the_others() -> None:
+    lists = [",".join(map(str, range(0, most, 2))) for most in (2_000, 40_000, 60_000)]
+    assert len(lists[1]) < 128 * 1024 < len(lists[2])
+    updates = [f"update JobId=1_[{one}] SiteFactor=1" for one in lists]
+    assert run_updates(["update JobId=2", *updates, "update JobId=99"], patience_s=10.0) == [
+        "", "", "", TOO_LONG, GONE
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
