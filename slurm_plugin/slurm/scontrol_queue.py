@@ -85,8 +85,11 @@ class ScontrolQueue:
         )
 
     def site_factors(self) -> dict[int, int]:
-        """Return the SiteFactor of each job that waits and that sprio shows: eligible, not held, not set directly."""
-        shown = cluster_lines.parse_factors(_ask("sprio", "--noheader", f"--format={SPRIO_FORMAT}"))
+        """Return the SiteFactor of each job that waits and that sprio shows: eligible, not held, not set directly.
+
+        It shows none with another PriorityType; slurmctld keeps them for when that is set back.
+        """
+        shown = self._factors(self.terms())
         return {job: factors.site for job, factors in shown.items() if not factors.fixed}
 
     def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:

@@ -10,6 +10,8 @@ import pytest
 from accounting.errors import SlurmError
 from slurm_plugin.slurm.backends import why_no_pyslurm
 from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.builders import executable
 
 
 def test_a_pyslurm_that_lies_where_one_stands_is_not_run(
@@ -40,3 +42,15 @@ def test_what_slurm_says_is_read_alike_in_every_locale() -> None:
         [sys.executable, "-c", code], env={**os.environ, **ascii_only}, capture_output=True, check=True
     )
     assert said.stdout.decode() == "Größe"
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("basic", {}), ("multifactor", {7: 40})])
+def test_factors_are_asked_for_where_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, shown: dict[int, int]
+) -> None:
+    executable(tmp_path / "scontrol", f"#!/bin/sh\necho 'PriorityType            = priority/{kind}'\n")
+    fails = "echo \"Only 'priority/multifactor' is supported.\" >&2; exit 1\n"
+    prints = "echo '7|40|0.5|0.1'\n"
+    executable(tmp_path / "sprio", f"#!/bin/sh\n{fails if kind == 'basic' else prints}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert ScontrolQueue().site_factors() == shown
