@@ -81,8 +81,10 @@ class FactorLog:
     def held(self) -> Iterator[None]:
         """Be the one advisor of this folder; ServiceError, naming the other, where there is one."""
         with self._held(_ADVISOR_LOCK, wait=False) as handle:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            # The lock holds without a number in it, as on a full disk.
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             yield
 
     @contextlib.contextmanager

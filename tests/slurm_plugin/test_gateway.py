@@ -1,6 +1,8 @@
 """The gate: bounds, pace, read back, one advisor at a time, and a state on disk that survives what is done to it."""
 
+import errno
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +105,23 @@ def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:
         other.kill()
     with gate(MemoryQueue({}), tmp_path):
         pass
+
+
+def test_a_full_disk_keeps_nobody_from_saying_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(factor_log, "replace_whole", full)
+    queue = MemoryQueue({1: 0})
+    with (
+        gate(queue, tmp_path) as gateway,
+        pytest.raises(StoreError, match="No space left on device; nothing was written to Slurm"),
+    ):
+        gateway.reorder(changes_of({1: 5}, queue.factors))
+    assert queue.writes == []
 
 
 def test_a_state_of_another_cluster_is_not_used(tmp_path: Path) -> None:
