@@ -14,6 +14,8 @@ from models.scheduling.room import MILLI, Amounts, Ints, amounts_of
 HOUR_S = 3600.0
 # No amount of a node or a job is as much: in thousandths, and of thousands of nodes, it would not fit a whole number.
 MOST_AMOUNT = 2.0**40
+# Ten times the largest clusters that there are.
+MOST_NODES = 1_000_000
 # From and to, in hours after a simulation's start; what never comes back ends at infinity.
 Hours = tuple[float, float]
 
@@ -34,9 +36,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         """Refuse what is no node."""
         amounts = (self.cpus, self.mem_mib, self.gpus)
-        if self.count < 1 or not are_amounts(*amounts) or not 0 < self.speed < float("inf"):
+        if not 1 <= self.count <= MOST_NODES or not are_amounts(*amounts) or not 0 < self.speed < float("inf"):
             raise ModelError(
-                f"{self} is no node; give counts of at least 1, amounts of at least 0, a speed above 0"
+                f"{self} is no node; give counts of 1 to {MOST_NODES}, amounts of at least 0, a speed above 0"
             )
         for hours in self.down:
             check_hours("down", hours)

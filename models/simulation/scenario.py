@@ -6,10 +6,11 @@ would do.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy
@@ -26,6 +27,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+# Ten times those of the largest sites.
+MOST_USERS = 1_000_000
+
 
 class JobKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A type of job of a made-up load: its weight in the mix, what it asks, what of that it uses, how long it runs.
@@ -41,7 +45,7 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     weight: float = 1.0
     used_cpu_share: float = 1.0
     used_mem_share: float = 1.0
-    users: int = 1
+    users: Annotated[int, msgspec.Meta(le=MOST_USERS)] = 1
     limit_factor: float = 2.0
 
 
@@ -79,11 +83,12 @@ def read_scenario(file: Path) -> Scenario:
         return msgspec.convert(document, Scenario)
     except FileNotFoundError:
         raise ConfigError(f"there is no scenario {file}; `rightsizer simulate --help` shows one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file} is not read: {error}") from None
     except msgspec.ValidationError as error:
         told = hint(error, Scenario) or "docs/simulation.md describes a scenario"
         raise ConfigError(f"{file}: {error}; {told}") from None
+    # A number of thousands of digits, and brackets as deep, are no TOMLDecodeError.
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is not read: {error}") from None
     except ModelError as error:
         raise ConfigError(f"{file}: {error}") from None
 
@@ -116,9 +121,10 @@ def load_of(scenario: Scenario, folder: Path, seed: int) -> Loaded:
 def made_up(load: Load, seed: int) -> Workload:
     """Return Poisson arrivals of a mix of kinds; the same seed gives the same jobs."""
     for each in load.kinds:
-        if not all(one > 0 for one in (each.weight, each.mean_run_s, each.limit_factor, each.users)):
+        numbers = (each.weight, each.mean_run_s, each.limit_factor, each.users)
+        if not all(one > 0 for one in numbers) or math.inf in numbers[:2]:
             raise ConfigError(
-                f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0"
+                f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0, and not endless"
             )
         if not are_amounts(each.used_cpu_share, each.used_mem_share):
             raise ConfigError(f"job kind {each.name}: what is used cannot be below 0")

@@ -15,6 +15,8 @@ from models.scheduling.room import RESOURCES, Floats, Ints
 Flags = npt.NDArray[numpy.bool_]
 
 RESOURCE_ROWS = len(RESOURCES)
+# So many jobs of a made-up load are years of the largest sites, and fit into memory.
+MOST_JOBS = 10_000_000
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +95,8 @@ def poisson_arrivals(jobs_per_hour: float, hours: float, draw: numpy.random.Gene
     """Return the arrivals (seconds, sorted) of a Poisson process: exponential gaps until the time is over."""
     if not (jobs_per_hour > 0 and 0 < hours < math.inf and jobs_per_hour < math.inf):
         raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is no load; give both above 0")
+    if jobs_per_hour * hours > MOST_JOBS:
+        raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is more than {MOST_JOBS} jobs; give less of either")
     arrivals: list[float] = []
     now_s = 0.0
     while True:

@@ -121,6 +121,8 @@ def test_a_reservation_names_a_kind_of_job_or_a_user_of_a_trace(tmp_path: Path) 
         ("cpus = 16", "cpu = 16", "cpu"),
         ('name = "small"', "", "name"),
         ("[load]", "[load", "not read"),
+        ("seed = 3", f"seed = {'9' * 5000}", "not read"),
+        ("seed = 3", f"seed = {'[' * 5000}", "not read"),
     ],
 )
 def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> None:
@@ -139,7 +141,11 @@ def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> Non
         ("cpus = 2\n", "cpus = nan\n", "job kind small: no job asks for so much"),
         ("mem_mib = 4096", "mem_mib = 99999999999999999999", "job kind small: no job asks for so much"),
         ("weight = 0.5", "weight = nan", "job kind large: weight"),
+        ("weight = 0.5", "weight = inf", "job kind large: weight"),
         ("hours = 4", "hours = inf", "is no load"),
+        ("hours = 4", "hours = 1e300", "is more than 10000000 jobs"),
+        ("count = 2", "count = 1000000000", "is no node"),
+        ("weight = 0.5", "users = 1000000000000", "users"),
     ],
 )
 def test_a_number_that_is_none_is_refused_in_words(tmp_path: Path, old: str, new: str, reason: str) -> None:
