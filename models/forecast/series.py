@@ -20,6 +20,8 @@ from models.forecast.panel import Floats, Ints, Panel
 MOST_GAP = 3
 # The year 3000: no time of any demand is as late, but milliseconds since 1970 are.
 LATEST_S = 32_503_680_000
+# Of no demand is there so much, and models that reckon in 32 bits take no more.
+MOST = 1e30
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,9 @@ def _value(text: str, line: int) -> float:
         raise SeriesError(
             f"line {line} of the CSV: {text!r} is no number; write one such as 12.5, or leave it empty"
         ) from None
-    if not 0 <= value < float("inf"):
+    if not 0 <= value <= MOST:
         raise SeriesError(
-            f"line {line} of the CSV: {text} is no demand; it must be 0 or more, or empty where it is not known"
+            f"line {line} of the CSV: {text} is no demand; it must be 0 to {MOST:g}, or empty where it is not known"
         )
     return value
 

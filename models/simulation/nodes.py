@@ -36,7 +36,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         """Refuse what is no node."""
         amounts = (self.cpus, self.mem_mib, self.gpus)
-        if not 1 <= self.count <= MOST_NODES or not are_amounts(*amounts) or not 0 < self.speed < float("inf"):
+        if (
+            not 1 <= self.count <= MOST_NODES
+            or not are_amounts(*amounts)
+            or not 0 < self.speed < float("inf")
+        ):
             raise ModelError(
                 f"{self} is no node; give counts of 1 to {MOST_NODES}, amounts of at least 0, a speed above 0"
             )

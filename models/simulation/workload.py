@@ -96,7 +96,9 @@ def poisson_arrivals(jobs_per_hour: float, hours: float, draw: numpy.random.Gene
     if not (jobs_per_hour > 0 and 0 < hours < math.inf and jobs_per_hour < math.inf):
         raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is no load; give both above 0")
     if jobs_per_hour * hours > MOST_JOBS:
-        raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is more than {MOST_JOBS} jobs; give less of either")
+        raise ModelError(
+            f"{jobs_per_hour} jobs/h for {hours} h is more than {MOST_JOBS} jobs; give less of either"
+        )
     arrivals: list[float] = []
     now_s = 0.0
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -43,7 +44,7 @@ def from_csv(file: Path, step_s: int) -> Past:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SeriesError(f"cannot read {file}: {why}; give a CSV of times and demand") from None
-    except SeriesError as error:
+    except (SeriesError, csv.Error) as error:
         raise SeriesError(f"{file}: {error}") from None
     for line in read.notes:
         note(line)

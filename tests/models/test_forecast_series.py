@@ -114,6 +114,7 @@ def test_a_column_that_ends_before_the_others_is_named(until: int) -> None:
         (csv("0,many"), "line 2 .* 'many' is no number"),
         (csv("0,-1"), "-1 is no demand"),
         (csv("0,inf"), "inf is no demand"),
+        (csv("0,1e31"), r"1e31 is no demand; it must be 0 to 1e\+30"),
         (
             csv("1699920000,1", "1699920005000,2"),
             "line 3 .* no time in unix seconds; divide milliseconds by 1000",

@@ -199,6 +199,9 @@ def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None
     assert_one_line(
         run("forecast", "--from-csv", str(binary)), 1, "cannot read .*binary.csv: it is no text; give a CSV"
     )
+    endless = tmp_path / "endless.csv"
+    endless.write_text(f"time,gpus\n0,{'1' * 200_000}\n")
+    assert_one_line(run("forecast", "--from-csv", str(endless)), 1, "endless.csv: field larger than")
 
 
 @pytest.mark.usefixtures("site")
