@@ -109,11 +109,17 @@ def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
             continue
         # Cut to the bound, factors make another order, which has to keep the bounds, too, and to be one.
         if result == members or arranged(pending, members, places, urgent, bounds.most_inversion) != result:
-            refused = f"it would take factors beyond ±{bounds.most_factor}"
+            refused = _out_of_reach(order, factors, bounds.most_factor)
     changes = sum(factor != pending[number].factor for number, factor in factors.items())
     if not refused and changes > bounds.most_changes:
         refused = f"it would change {changes} jobs at once"
     return Arranged(factors=factors, places=places, changes=changes, refused=refused)
+
+
+def _out_of_reach(order: list[int], factors: dict[int, int], most_factor: int) -> str:
+    if any(abs(factors[number]) >= most_factor for number in order):
+        return f"it would take factors beyond ±{most_factor}"
+    return "it would take priorities that Slurm does not have: those of jobs that keep their place are near its least"
 
 
 def first_of(wished: Floats, places: Floats, most: int) -> Floats:

@@ -163,6 +163,15 @@ def test_a_lever_too_short_is_not_pulled() -> None:
     assert "factors beyond" in found.why
 
 
+def test_no_order_is_below_the_least_priority_and_that_is_what_is_said() -> None:
+    queue = big_ahead_of_short()
+    jobs = tuple(msgspec.structs.replace(one, priority=1) for one in queue.pending)
+    first = msgspec.structs.replace(jobs[0], job_id=0, kept="it is a part of a het job")
+    found = plan(msgspec.structs.replace(queue, pending=(first, *jobs)), Bounds())
+    assert not found.changes
+    assert "it would take priorities that Slurm does not have" in found.why
+
+
 def test_no_more_change_than_may_at_once() -> None:
     shorts = [job(9 + at, run_s=60.0, cpus=4) for at in range(6)]
     bigs = [job(1 + at, run_s=LONG_S / 2, cpus=4) for at in range(6)]
