@@ -46,6 +46,8 @@ _MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
 _LINE_END = "\n   "
 # What tasks of an array say that have started or ended since they were read.
 _PAST = ("no longer pending", "already", "Invalid job id")
+# What scontrol says of a name that it does not understand; of tasks that are gone it names them first.
+_NO_NAME = "Invalid job id specified for job "
 
 
 class ScontrolQueue:
@@ -192,12 +194,12 @@ def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: 
 
 def problem_of(complaint: str, *, is_array: bool) -> str:
     """Return what is wrong with an update; what single tasks of an array say that have started is no problem."""
-    left = [
-        one for one in complaint.split("; ") if one and not (is_array and any(past in one for past in _PAST))
-    ]
-    if not left:
-        return ""
-    return "gone" if "Invalid job id" in left[0] else "; ".join(left)
+    said = [one for one in complaint.split("; ") if one]
+    if not is_array:
+        return "gone" if said and "Invalid job id" in said[0] else "; ".join(said)
+    return "; ".join(
+        one for one in said if one.startswith(_NO_NAME) or not any(past in one for past in _PAST)
+    )
 
 
 @lru_cache(maxsize=4096)

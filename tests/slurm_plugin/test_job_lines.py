@@ -382,6 +382,8 @@ def test_targets(job: QueuedJob, target: str) -> None:
         ("Access/permission denied for job 3", False, "Access/permission denied for job 3"),
         ("7_1: Job is no longer pending execution; 7_2: Job/step already completing or completed", True, ""),
         ("7_1: Job is no longer pending execution; 7_2: Denied", True, "7_2: Denied"),
+        ("7_1-5: Invalid job id specified", True, ""),
+        ("Invalid job id specified for job 7_[0-9:9]", True, "Invalid job id specified for job 7_[0-9:9]"),
         ("Job is no longer pending execution", False, "Job is no longer pending execution"),
     ],
 )  # fmt: skip
