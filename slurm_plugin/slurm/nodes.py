@@ -30,7 +30,7 @@ class Machines(msgspec.Struct, frozen=True):
 
 def read_nodes(partition: str | None = None) -> Machines:
     """Return the cluster's nodes, or a partition's; SlurmError where scontrol does not answer."""
-    return parse_nodes(run("scontrol", "--oneliner", "show", "node"), partition)
+    return parse_nodes(run("scontrol", "--all", "--oneliner", "show", "node"), partition)
 
 
 def parse_nodes(text: str, partition: str | None = None) -> Machines:

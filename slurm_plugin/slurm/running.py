@@ -8,5 +8,6 @@ from slurm_plugin.slurm.command import run
 
 def count_running(user: str, name: str) -> int:
     """Return how many jobs of a user, by the name that a family goes by, run; SlurmError where squeue does not say."""
-    names = run("squeue", "--noheader", "--states=RUNNING", f"--user={user}", "--format=%j").splitlines()
+    told = run("squeue", "--noheader", "--all", "--states=RUNNING", f"--user={user}", "--format=%j")
+    names = told.splitlines()
     return sum(normal_name(one.strip()) == name for one in names)

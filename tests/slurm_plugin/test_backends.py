@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import SlurmError
+from models.job_names import normal_name
 from slurm_plugin.slurm.backends import why_no_pyslurm
 from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.nodes import read_nodes
+from slurm_plugin.slurm.running import count_running
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.builders import executable
 
@@ -54,3 +57,15 @@ def test_factors_are_asked_for_where_there_are_any(
     executable(tmp_path / "sprio", f"#!/bin/sh\n{fails if kind == 'basic' else prints}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert ScontrolQueue().site_factors() == shown
+
+
+def test_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As for everybody who is no operator: Slurm keeps their jobs and nodes from who does not ask for all.
+    for name, line in (
+        ("squeue", "train-7"),
+        ("scontrol", "NodeName=n1 CPUTot=4 RealMemory=8000 State=IDLE"),
+    ):
+        executable(tmp_path / name, f'#!/bin/sh\ncase " $* " in *" --all "*) echo "{line}" ;; esac\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert count_running("ann", normal_name("train-7")) == 1
+    assert [node.count for node in read_nodes().nodes] == [1]
