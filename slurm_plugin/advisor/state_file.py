@@ -32,9 +32,17 @@ def read_state(folder: Path) -> State:
     """Return what was kept; nothing where there is no file, or where it is damaged, which is said."""
     file = folder / NAME
     try:
-        return msgspec.json.decode(file.read_bytes(), type=State)
+        return _decoded(file)
     except FileNotFoundError:
         return State()
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def _decoded(file: Path) -> State:
+    content = file.read_bytes()
+    try:
+        return msgspec.json.decode(content, type=State)
     except UNREADABLE as error:
         aside = file.with_suffix(".damaged")
         file.replace(aside)
@@ -45,8 +53,6 @@ def read_state(folder: Path) -> State:
             aside,
         )
         return State()
-    except OSError as error:
-        raise _refused(folder, error) from None
 
 
 def write_state(folder: Path, state: State) -> None:

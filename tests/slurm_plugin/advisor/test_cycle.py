@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from accounting.advice import Cycle, decode_cycle
-from accounting.errors import SlurmError, StoreError
+from accounting.errors import ServiceError, SlurmError, StoreError
 from models.planning import planning
 from models.planning.interval_calibration import Calibration, Reach
 from models.planning.problem import Bounds, Coming, Plan, Problem
@@ -147,6 +147,13 @@ def test_a_damaged_state_is_put_aside_and_said(
     assert "was damaged" in caplog.text
     assert (folder / "state.damaged").read_bytes() == content
     assert json.loads((folder / NAME).read_bytes())["shadow"]
+
+
+def test_a_damaged_state_that_cannot_be_put_aside_is_said(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("{")
+    (tmp_path / "state.damaged" / "in the way").mkdir(parents=True)
+    with pytest.raises(ServiceError, match=r"cannot keep the advisor's state in .*; set advisor\.directory"):
+        read_state(tmp_path)
 
 
 def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
