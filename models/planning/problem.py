@@ -33,7 +33,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
     `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite:
     not known. `deadline_s` is when it has to have ended, if it runs to its limit. Slurm looks at those of a higher
-    `tier` (PriorityTier) first, whatever their priority.
+    `tier` (PriorityTier) first, whatever their priority. Of a user's records none is put behind one of his that has a
+    higher `nice`.
     """
 
     job_id: int
@@ -55,6 +56,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unmoved_start_s: float = math.inf
     deadline_s: float = math.inf
     tier: int = 1
+    nice: int = 0
 
     @property
     def start_by_s(self) -> float:

@@ -3,13 +3,14 @@
 Within a segment only: nothing that is behind a record whose place is not ours (`kept`), or of a lower tier, in Slurm's
 order passes it, so that what is kept has the same before it as without us. In a segment, who is urgent (has waited
 long, is overdue, or would start too late otherwise) comes first, in Slurm's own order; with it those whose better fair
-share holds them before it. Of what is left each comes where it is wished, but behind all whose fair share is better by
-more than the bound and whom Slurm would have before it.
+share, or lower Nice, holds them before it. Of what is left each comes where it is wished, but behind all whom Slurm
+would have before it and whose fair share is better by more than the bound, or who are its user's own with a lower Nice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy
 
@@ -68,17 +69,21 @@ def urgent_ones(
 def _lifted(
     pending: Sequence[Pending], segment: Sequence[int], urgent: Collection[int], most_inversion: float
 ) -> set[int]:
-    """Return the urgent ones of a segment, and those that fair share holds before one of them."""
+    """Return the urgent ones of a segment, and those that fair share or Nice holds before one of them."""
     found: set[int] = set()
+    # The highest Nice of what is lifted behind, by user.
+    nicest: dict[int, int] = {}
     # The least fair share of what is lifted behind, of an account, and the least of any other account.
     least, account, other = numpy.inf, -1, numpy.inf
     for number in reversed(segment):
         job = pending[number]
         share = job.fair_share
         behind = other if job.account == account else least
-        if number not in urgent and (share is None or not share > behind + most_inversion):
+        held_by_share = share is not None and share > behind + most_inversion
+        if number not in urgent and not held_by_share and not job.nice < nicest.get(job.user, job.nice):
             continue
         found.add(number)
+        nicest[job.user] = max(job.nice, nicest.get(job.user, job.nice))
         if share is None:
             continue
         if job.account == account:
@@ -97,6 +102,9 @@ def _held_back(
     keys: Floats = wished[list(records)] if records else numpy.zeros(0)
     shares = sorted({job.fair_share for job in (pending[at] for at in records) if job.fair_share is not None})
     if len(shares) < 2 or shares[-1] <= shares[0] + most_inversion:
+        shares = []
+    of_user = _with_several_nices(pending[at] for at in records)
+    if not shares and not of_user:
         return keys
     # How many of the better shares, best first, hold each back.
     levels = {share: place for place, share in enumerate(reversed(shares))}
@@ -108,14 +116,50 @@ def _held_back(
     noted: set[tuple[int, float]] = set()
     for place, number in enumerate(records):
         job = pending[number]
-        share = job.fair_share
-        if share is None or (held[place] == numpy.inf and (job.account, share) in noted):
-            continue
-        held[place] = max(held[place], _largest(tree, behind[share], job.account))
-        _note(tree, levels[share] + 1, held[place], job.account)
-        if held[place] == numpy.inf:
-            noted.add((job.account, share))
+        share = job.fair_share if shares else None
+        if own := of_user.get(job.user):
+            held[place] = max(held[place], own.largest_below(job.nice))
+        if share is not None and not (held[place] == numpy.inf and (job.account, share) in noted):
+            held[place] = max(held[place], _largest(tree, behind[share], job.account))
+            _note(tree, levels[share] + 1, held[place], job.account)
+            if held[place] == numpy.inf:
+                noted.add((job.account, share))
+        if own:
+            own.note(job.nice, held[place])
     return numpy.array(held)
+
+
+def _with_several_nices(jobs: Iterable[Pending]) -> dict[int, _Nices]:
+    """Return, of each user whose jobs differ in their Nice, what is to be noted of them."""
+    first: dict[int, int] = {}
+    found: dict[int, _Nices] = {}
+    for job in jobs:
+        if first.setdefault(job.user, job.nice) != job.nice and job.user not in found:
+            found[job.user] = _Nices()
+    return found
+
+
+class _Nices:
+    """The largest key of a user's records so far, by their Nice: rising with it, what tells nothing left out."""
+
+    def __init__(self) -> None:
+        self._nices: list[int] = []
+        self._keys: list[float] = []
+
+    def largest_below(self, nice: int) -> float:
+        """Return the largest key of those with a lower Nice."""
+        at = bisect_left(self._nices, nice)
+        return self._keys[at - 1] if at else -numpy.inf
+
+    def note(self, nice: int, key: float) -> None:
+        """Note a key; those of a higher Nice that are no larger tell nothing beside it."""
+        at = bisect_left(self._nices, nice)
+        if at < len(self._nices) and self._nices[at] == nice:
+            key = max(key, self._keys[at])
+        if at and self._keys[at - 1] >= key:
+            return
+        until = bisect_right(self._keys, key, lo=at)
+        self._nices[at:until], self._keys[at:until] = [nice], [key]
 
 
 def _largest(tree: list[_Best], count: int, account: int) -> float:

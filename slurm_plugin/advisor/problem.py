@@ -186,6 +186,7 @@ def _pending(
         out=place.out,
         deadline_s=deadline_of(job, now_s),
         tier=tier,
+        nice=job.nice,
     )
 
 

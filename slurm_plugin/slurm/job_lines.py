@@ -50,7 +50,7 @@ ALWAYS = (
 _TEXTS_FROM, _TOKEN_AFTER = "Command", "WorkDir"
 # The words that are read, by the first word of their line: `--network='x EndTime=9'` is no end.
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "Priority": ("Priority", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
+    "Priority": ("Priority", "Nice", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
     "Requeue": ("BatchFlag",), "RunTime": ("TimeLimit", "TimeMin"), "SubmitTime": ("SubmitTime", "EligibleTime"),
     "StartTime": ("StartTime", "EndTime", "Deadline"), "Partition": ("Partition",),
     "ReqNodeList": ("ReqNodeList", "ExcNodeList"), "NodeList": ("NodeList",),
@@ -253,7 +253,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         eligible_s=_time_s(words["EligibleTime"]), start_s=_time_s(words["StartTime"]),
         end_s=_time_s(words["EndTime"]), limit_s=_limit_s(words["TimeLimit"]),
         deadline_s=_time_s(words["Deadline"]), least_limit_s=_limit_s(words["TimeMin"]),
-        priority=int(words["Priority"]), site_factor=0,
+        priority=int(words["Priority"]), site_factor=0, nice=int(words.get("Nice", "0")),
         cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
         mem_mib=tres.mem_mib or 0, gpus=_gpus(tres.gpus, texts, nodes, tasks_asked),
         array_job_id=int(first["array"] or 0), array_tasks=tasks, tasks=count_tasks(tasks),

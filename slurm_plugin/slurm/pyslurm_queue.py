@@ -64,6 +64,7 @@ def job_of(job: Loaded) -> QueuedJob:
         submit_s=float(job.submit_time or 0), eligible_s=float(job.eligible_time or 0),
         start_s=float(job.start_time or 0), end_s=float(job.end_time or 0),
         limit_s=_minutes_s(job.time_limit), priority=job.priority or 0, site_factor=0,
+        nice=job.nice or 0,
         deadline_s=float(job.deadline or 0), least_limit_s=_minutes_s(job.time_limit_min),
         cpus=_count(tres, "cpu") or job.cpus, mem_mib=_count(tres, "mem"), gpus=_gpus(tres),
         array_job_id=job.array_id or 0, array_tasks=tasks, tasks=count_tasks(tasks),

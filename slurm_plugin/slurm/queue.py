@@ -18,10 +18,10 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
     what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
     CPUs, memory and GPUs are those of one task of an array. `start_s` of a job that waits is Slurm's own estimate.
-    `fixed` says that its priority was set directly, so that no factor counts. `fair_share` is the factor of 0 to 1,
-    None where it does not count. By `deadline_s` a job has to have ended: Slurm gives one up that waits so long that
-    `least_limit_s` (None: its limit) would end later. `other` names constraints of placement that the fields here do
-    not express.
+    `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
+    `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
+    gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `other` names constraints of
+    placement that the fields here do not express.
     """
 
     job_id: int
@@ -49,6 +49,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     het_job_id: int = 0
     held: bool = False
     fixed: bool = False
+    nice: int = 0
     fair_share: float | None = None
     deadline_s: float = 0.0
     least_limit_s: int | None = None

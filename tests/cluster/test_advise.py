@@ -52,6 +52,23 @@ def test_what_is_applied_is_what_sprio_shows_and_undo_restores_it(site: Site) ->
     assert (site.factors(), site.jobs()) == (before, jobs)
 
 
+def test_the_order_that_a_user_gives_his_own_jobs_by_nice_stays(site: Site) -> None:
+    lines = site.shell.run("squeue", "--noheader", "--states=PENDING", "--format=%i %l").splitlines()
+    limits = dict(map(str.split, lines))
+    short, *others = (job for job in site.factors() if limits.get(job) == "5:00")
+    site.shell.run("scontrol", "update", f"JobId={short}", "Nice=20")
+    try:
+        site.advise("quick", "--once", "--apply")
+        factors = site.factors()
+        # By equal priorities the job that came first is before it: no long one of its user's is passed.
+        assert factors[short] <= min(factors[job] for job in limits if limits[job] == "5:00:00")
+        assert min(factors[job] for job in others) > factors[short]
+    finally:
+        site.advise("quick", "--undo")
+        site.shell.run("scontrol", "update", f"JobId={short}", "Nice=0")
+    assert set(site.factors().values()) == {0}
+
+
 def test_whenever_it_is_killed_nothing_outlives_the_lease(site: Site, tmp_path: Path) -> None:
     before, jobs = site.factors(), site.jobs()
     draw, cut_off = random.Random(7), 0

@@ -77,6 +77,8 @@ def pending_jobs(draw: st.DrawFn, most: int = 14, *, kept: bool = True) -> tuple
             nodes=draw(st.sampled_from([1, 1, 1, 2])),
             tier=draw(st.sampled_from([1, 1, 1, 2])),
             pools=draw(pools),
+            user=draw(st.integers(0, 1)),
+            nice=draw(st.sampled_from([0, 0, 0, 1, 5, -5])),
         )
         for number in range(draw(st.integers(1, most)))
     )

@@ -25,14 +25,16 @@ inversions = st.sampled_from([0.0, 0.1, 0.3, 1.0])
 
 
 def must_stay_before(one: Pending, other: Pending, most_inversion: float) -> bool:
-    """Whether the site forbids to put `one` behind `other`, which Slurm has behind it."""
+    """Whether the site, or their user, forbids to put `one` behind `other`, which Slurm has behind it."""
+    if one.user == other.user and one.nice < other.nice:
+        return True
     if one.fair_share is None or other.fair_share is None or one.account == other.account:
         return False
     return one.fair_share > other.fair_share + most_inversion
 
 
 @given(pending_jobs(), wishes, urgents, inversions)
-def test_no_better_fair_share_of_another_account_is_put_behind(
+def test_no_better_fair_share_of_another_account_and_no_lower_nice_of_its_own_user_is_put_behind(
     pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
 ) -> None:
     found = arrange(pending, wished, urgent, most)
@@ -99,6 +101,25 @@ def test_users_of_one_account_may_change_places() -> None:
 def test_fair_share_lifts_with_the_urgent_one_who_may_not_be_passed_by_it() -> None:
     pending = (job(0, account=0, fair_share=0.9), job(1, account=1), job(2, account=2, fair_share=0.1))
     assert arrange(pending, numpy.array([9.0, 0.0, 5.0]), {2}, 0.1) == [0, 2, 1]
+
+
+def test_a_user_sets_the_order_of_his_own_jobs_by_nice() -> None:
+    pending = tuple(
+        job(at, user=user, nice=nice) for at, (user, nice) in enumerate([(0, 0), (0, 50), (1, 0), (0, -9)])
+    )
+    # 1 may not pass 0, which is wished last; the other user may, and so may 3, whose Nice is lower.
+    assert arrange(pending, numpy.array([9.0, 0.0, 1.0, 2.0]), set(), 0.0) == [2, 3, 0, 1]
+    # Who is urgent takes along whom its user has before it.
+    assert arrange(pending, numpy.array([9.0, 8.0, 1.0, 2.0]), {1}, 0.0) == [0, 1, 2, 3]
+
+
+def test_what_a_user_has_before_it_is_told_by_nice_and_by_fair_share_together() -> None:
+    pending = (
+        job(0, user=0, account=0, fair_share=0.9),
+        job(1, user=1, account=1, fair_share=0.1, nice=0),
+        job(2, user=1, account=1, fair_share=0.1, nice=7),
+    )
+    assert arrange(pending, numpy.array([9.0, 5.0, 0.0]), set(), 0.1) == [0, 1, 2]
 
 
 def test_who_waited_long_or_is_overdue_is_urgent() -> None:
