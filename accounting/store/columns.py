@@ -1,8 +1,9 @@
 """Columns as every database takes them: their types, and texts without what PostgreSQL or a key refuses. Pure.
 
 The same rows are the same content on all of them: NUL and half a surrogate pair become U+FFFD, figures that are not
-finite are not known, and a key that is longer than an index takes ends in a digest of itself, so that two of them stay
-two.
+finite are not known, a count beyond what its column holds is the most that it holds (anybody may ask for 3,600,000,000
+CPUs, and slurmdbd keeps what he asked), and a key that is longer than an index takes ends in a digest of itself, so
+that two of them stay two.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from accounting.store.schema import NAME
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 _DIGEST_CHARACTERS = 32
+MOST_COUNT = 2**31 - 1
 PART_BYTES = 2**26
 
 
@@ -78,6 +80,8 @@ def _encodable(value: object) -> object:
 
 
 def _stored(column: Column[Any], values: pa.ChunkedArray) -> pa.ChunkedArray:
+    if _arrow_type(column) == pa.int32() and pa.types.is_int64(values.type):
+        values = pc.min_element_wise(values, MOST_COUNT, skip_nulls=False)
     try:
         values = values.cast(_arrow_type(column))
     except pa.ArrowInvalid as error:

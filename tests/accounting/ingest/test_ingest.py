@@ -17,7 +17,7 @@ from accounting.retry import retry
 from accounting.sacct_records import Metering
 from accounting.store.database import open_store
 from accounting.store.quarantine import list_quarantine
-from accounting.store.records import Counts
+from accounting.store.records import Counts, read_attempts
 from accounting.windows import Fetched
 from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
 from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, executable, job_line, step_line
@@ -63,6 +63,29 @@ def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path:
     second = ingest(store, settings, NOW_S + 100)
     assert (first.attempts, first.unfinished) == (Counts(), 1)
     assert (second.attempts, second.unfinished) == (Counts(new=1), 0)
+
+
+def test_what_nobody_can_have_stops_no_ingest(store: Engine, tmp_path: Path) -> None:
+    # Seen on 22.05: a submission that is refused at once is recorded all the same, as FAILED, with what it asked for.
+    asked = {
+        1: "billing=3600000000,cpu=3600000000,mem=3600000000000M,node=1",  # -n 60000 -c 60000
+        2: "billing=1,cpu=1,gres/gpu=3000000000,mem=1000M,node=1",
+        3: "billing=1,cpu=1,mem=9000000000000000M,node=1",
+        4: "billing=1,cpu=1,mem=14730855926290448384M,node=1",
+    }
+    comment = "rightsizer/1;id=4ea01338cd18;mode=observe;why=no-model;asked=tasks:60000,cpus:60000"
+    rows = [
+        job_line(number, NOW_S - 50, 0, State="FAILED", ReqTRES=tres, AllocTRES="", AdminComment=comment)
+        for number, tres in asked.items()
+    ]
+    fake = FakeSacct(tmp_path / "slurm", [*rows, job_line(5, NOW_S - 100), step_line(5, start_s=NOW_S - 100)])
+    report = ingest(store, settings_of(fake, tmp_path), NOW_S)
+    assert report.attempts == Counts(new=5)
+    most = 2**31 - 1
+    stored = {one.row.job_id: one for one in read_attempts(store)}
+    assert [stored[number].row.req_cpus for number in range(1, 6)] == [most, 1, 1, 1, 8]
+    assert [stored[number].row.req_gpus for number in range(1, 6)] == [None, most, None, None, None]
+    assert {stored[number].asked_cpus for number in asked} == {most}
 
 
 def test_a_job_in_a_state_that_is_not_known_is_kept_for_another_try(store: Engine, tmp_path: Path) -> None:
