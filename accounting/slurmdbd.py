@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from sqlalchemy import (
@@ -25,6 +26,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    RowMapping,
     Select,
     column,
     create_engine,
@@ -41,7 +43,9 @@ from accounting.dumps.heading import Heading, read_heading
 from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.rows import group_rows
 from accounting.errors import SlurmError
-from accounting.frames import Records
+from accounting.frames import JOBS, STEPS, Records
+from accounting.records import Quarantined
+from accounting.sacct_groups import SETTLED_S
 from accounting.sacct_records import Metering
 from accounting.slurmdbd_rows import COLUMNS, Names, printed
 
@@ -71,6 +75,7 @@ def read_database(
 ) -> Iterator[Records]:
     """Yield the jobs of a cluster that ended in a window of unix seconds, in chunks; the first counts the unfinished.
 
+    Both ends of the window are included, as sacct's are.
     `url` is SQLAlchemy's (`mysql+pymysql://rightsizer:...@replica/slurm_acct_db`); `metering` says who measured, which
     the database does not. Raises SlurmError where the database cannot be read, has no such cluster, or where the
     account could change it.
@@ -121,17 +126,28 @@ def _read(
     end: ColumnClause[int] = column("time_end")
     job: ColumnClause[int] = column("job_db_inx")
     # time_end has an index in every release.
-    query = jobs.where(column("deleted") == 0, end >= window[0], end < window[1]).order_by(job)
+    query = jobs.where(column("deleted") == 0, end >= window[0], end <= window[1]).order_by(job)
     streamed = connection.execution_options(stream_results=True, max_row_buffer=CHUNK_JOBS)
     found = streamed.execute(query).mappings()
     with engine.connect() as other:
         other.execute(text("SET SESSION TRANSACTION READ ONLY"))
         while chunk := found.fetchmany(CHUNK_JOBS):
-            of_chunk = steps.where(column("deleted") == 0, job.in_([one["job_db_inx"] for one in chunk]))
-            rows = printed(chunk, other.execute(of_chunk).mappings().all(), names, cluster)
+            whole = [one for one in chunk if not _is_half_written(one, settings.now_s)]
+            unfinished += len(chunk) - len(whole)
+            if not whole:
+                continue
+            of_chunk = steps.where(column("deleted") == 0, job.in_([one["job_db_inx"] for one in whole]))
+            rows = printed(whole, other.execute(of_chunk).mappings().all(), names, cluster)
             records = _records(rows, settings, cluster)
             yield replace(records, unfinished=records.unfinished + unfinished)
             unfinished = 0
+    if unfinished:
+        yield Records(JOBS.empty_table(), STEPS.empty_table(), unfinished=unfinished)
+
+
+def _is_half_written(job: RowMapping, now_s: int) -> bool:
+    """Whether the end of a job has come before its start: in two seconds its row will be whole (seen on 22.05)."""
+    return not job["partition"] and int(job["time_end"]) > now_s - SETTLED_S
 
 
 def _count_unfinished(connection: Connection, cluster: str) -> int:
@@ -174,7 +190,13 @@ def _records(rows: list[tuple[str, ...]], settings: DumpSettings, cluster: str) 
     texts = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
     lines = [heading.delimiter.join(row) for row in rows]
     reasons = np.full(len(rows), "", object)
-    return records_of(group_rows(heading, 1, lines, texts, reasons), settings, cluster, SOURCE)
+    records = records_of(group_rows(heading, 1, lines, texts, reasons), settings, cluster, SOURCE)
+    return replace(records, quarantined=tuple(map(_without_number, records.quarantined)))
+
+
+def _without_number(item: Quarantined) -> Quarantined:
+    """Return a row that was not taken without its place in the answer: each window would make it another entry."""
+    return msgspec.structs.replace(item, line=item.line.partition(": ")[2])
 
 
 @cache
