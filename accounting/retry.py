@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlalchemy import Engine
 
 from accounting import gpu_samples
 from accounting.advice_journal import SOURCE as ADVISOR
+from accounting.frames import Records
 from accounting.ingest import Run
 from accounting.journal import SOURCE as JOURNAL
 from accounting.journal import JournalPart, read_quarantined
 from accounting.records import Quarantined
 from accounting.recoveries import SOURCE as RECOVERY
 from accounting.sacct_groups import SOURCE as SACCT
-from accounting.sacct_groups import cluster_of, end_of
+from accounting.sacct_groups import cluster_of, end_of, job_of
 from accounting.slurmdbd import SOURCE as DATABASE
 from accounting.spools import take_decisions
 from accounting.store.database import writing
@@ -69,17 +72,27 @@ def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:
 
 
 def _retry_jobs(engine: Engine, run: Run, source: Source, entries: list[Entry]) -> None:
-    """Ask for the moments anew in which these jobs ended; what is not understood again is quarantined again."""
-    ends: dict[int, list[str]] = {}
+    """Ask for the moments anew in which these jobs ended; what is not understood again is quarantined again.
+
+    A job of which Slurm tells no more, since it was purged there, stays as it is: there is no other record of it.
+    """
+    ends: dict[int, list[Entry]] = {}
     for digest, item in entries:
         end_s = end_of(item.line)
         # Those of another cluster are for who can ask for them.
         if end_s and run.settings.cluster in ("", cluster_of(item.line)):
-            ends.setdefault(end_s, []).append(digest)
-    for end_s, digests in ends.items():
+            ends.setdefault(end_s, []).append((digest, item))
+    for end_s, ended in ends.items():
         # All parts: Slurm may be asked for each, outside the transaction, and a second's jobs are few.
         parts = list(source(end_s - 1, end_s).records(None))
+        told = {name for records in parts for name in _told(records)}
         with writing(engine) as connection:
-            forget_quarantined(connection, digests)
+            forget_quarantined(connection, [digest for digest, item in ended if job_of(item.line) in told])
             for records in parts:
                 run.write(connection, records)
+
+
+def _told(records: Records) -> Iterator[str]:
+    """Yield the ids of the jobs that records tell of, whether they are understood or not."""
+    yield from map(str, records.jobs["job_id"].to_pylist())
+    yield from (job_of(item.line) for item in records.quarantined)

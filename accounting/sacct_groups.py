@@ -228,6 +228,11 @@ def cluster_of(line: str) -> str:
     return _figure(line, "Cluster")
 
 
+def job_of(line: str) -> str:
+    """Return the id of a quarantined job, or of the job of a quarantined step, as Slurm writes it."""
+    return _figure(line, "JobIDRaw").partition(".")[0]
+
+
 def _figure(line: str, name: str) -> str:
     fields = line.split("\n", 1)[0].split(DELIMITER)
     place = FIGURES.index(name)

@@ -110,6 +110,19 @@ def test_a_job_in_a_state_that_is_not_known_is_kept_for_another_try(store: Engin
     assert run.report.attempts.new == len(rows)
 
 
+def test_a_job_that_slurm_has_purged_stays_in_the_quarantine(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(
+        tmp_path / "slurm", [job_line(number, NOW_S - 500, State="LAUNCH_FAILED") for number in (1, 2)]
+    )
+    settings = settings_of(fake, tmp_path)
+    ingest(store, settings, NOW_S)
+    FakeSacct(tmp_path / "slurm", [job_line(2, NOW_S - 500), job_line(3, NOW_S - 500)])
+    run = Run(settings, NOW_S)
+    assert retry(store, run, source_of(settings, NOW_S)) == 1
+    assert kept(store) == 1, "the one record that there is of job 1"
+    assert run.report.attempts.new == 2
+
+
 def windows_of(store: Engine, settings: IngestSettings, fake: FakeSacct) -> list[tuple[int, int]]:
     """Ingest all that there is, and return the windows that were asked for."""
     ingest(store, settings, NOW_S, since_s=T0)
