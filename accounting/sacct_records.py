@@ -22,7 +22,7 @@ from accounting.frames import JOBS, STEPS, Ints, Records, by_value, flagged, int
 from accounting.records import Quarantined
 from accounting.sacct import DELIMITER, FIGURES, Answer
 from accounting.sacct_groups import SETTLED_S, SOURCE, Group, add_texts, shown, split_groups
-from accounting.states import NO_PARTITION, RESIZED, UNKNOWN_STATE, is_known, is_resized
+from accounting.states import NO_PARTITION, RESIZED, UNKNOWN_STATE, WENT_ON, is_known, is_resized
 from accounting.usage import Flags
 
 # Attempts in one Records: what a few hundred megabytes hold.
@@ -202,6 +202,8 @@ def taken(
     ended = pc.and_(ended, pc.not_equal(columns.outcomes(jobs["state"]), "unfinished")).to_numpy()
     identified = pc.and_(pc.is_valid(jobs["job_id"]), pc.is_valid(jobs["submit_s"])).to_numpy()
     in_order = pc.greater_equal(jobs["end_s"], jobs["start_s"]).to_numpy()
+    rest = identified & ended & in_order & went_on(jobs, steps)
+    settled = ints(jobs["end_s"]) <= settled_s
     later = pc.greater(jobs["end_s"], until_s).to_numpy()
     odd = [(reason, identified & ~ended & flags) for reason, flags in _odd_ends(jobs, settled_s)]
     refused = [
@@ -209,17 +211,42 @@ def taken(
         for reason, flags in (
             ("no job id or submit time", ~identified),
             ("it ends before it starts", identified & ended & ~in_order),
+            (WENT_ON, rest & settled),
             *odd,
         )
         for row in np.flatnonzero(flags)
     ]
-    kept_jobs, kept_steps = flagged(jobs, steps, identified & ended & in_order & ~later)
+    kept_jobs, kept_steps = flagged(jobs, steps, identified & ended & in_order & ~rest & ~later)
     return Records(
         jobs=kept_jobs,
         steps=kept_steps,
         quarantined=(*quarantined, *refused),
-        unfinished=int((identified & ~ended).sum()) - sum(int(flags.sum()) for _, flags in odd),
+        unfinished=int(((identified & ~ended) | (rest & ~settled)).sum())
+        - sum(int(flags.sum()) for _, flags in odd),
     )
+
+
+def went_on(jobs: pa.Table, steps: pa.Table) -> Flags:
+    """Flag what of jobs came after their size was changed: a record of its own, COMPLETED, that tells of little.
+
+    It is submitted when the record before it ends, which may be in another window. Its start is the job's own (22.05),
+    or the same moment (24.11, 26.05); steps go on counting. Components of a het job may lack the first step, too.
+    """
+    job_id, submit_s, start_s, end_s = (
+        ints(jobs[name]) for name in ("job_id", "submit_s", "start_s", "end_s")
+    )
+    resized = by_value(jobs["state"], is_resized).astype(bool)
+    cuts = {*zip(job_id[resized].tolist(), end_s[resized].tolist(), strict=True)}
+    begun = zip(job_id.tolist(), submit_s.tolist(), strict=True)
+    follows = np.array([one in cuts for one in begun], bool) if cuts else np.zeros(len(jobs), bool)
+    is_later = pc.match_substring_regex(pc.fill_null(steps["step_id"], ""), "^[1-9]")
+    several, later = (
+        np.bincount(ints(own["job"]), minlength=len(jobs)) for own in (steps, steps.filter(is_later))
+    )
+    is_part = pc.match_substring(jobs["display_id"], "+").to_numpy(zero_copy_only=False).astype(bool)
+    counts_on = (several > 0) & (later == several) & ~is_part & (submit_s == start_s)
+    flags: Flags = follows | counts_on | ((start_s > 0) & (start_s < submit_s))
+    return flags
 
 
 def _odd_ends(jobs: pa.Table, settled_s: int) -> Iterator[tuple[str, Flags]]:

@@ -59,6 +59,7 @@ _BY_FLAG = {
 # Why jobs that are over are not taken.
 UNKNOWN_STATE = "it is over, in a state that is not known here"
 RESIZED = "it is over in state RESIZING: the rest of it ran with other resources"
+WENT_ON = "its size was changed while it ran: what it used before that is in another record"
 NO_PARTITION = "no partition: its record had not been written whole"
 
 

@@ -15,6 +15,8 @@ from accounting.dumps.rows import NOTHING, Rows
 from accounting.dumps.steps import read_steps
 from accounting.frames import Records
 from accounting.records import Quarantined
+from accounting.sacct_records import went_on
+from accounting.states import WENT_ON
 
 
 def records_of(rows: Rows, settings: DumpSettings, cluster: str, source: str) -> Records:
@@ -26,9 +28,11 @@ def records_of(rows: Rows, settings: DumpSettings, cluster: str, source: str) ->
     leader = np.flatnonzero(rows.is_job)
     of_job = pa.array(np.where(rows.group >= 0, np.append(leader, 0)[rows.group], 0))
     steps = read_steps(rows, settings, jobs["elapsed_s"].combine_chunks().take(of_job))
+    finished = np.asarray(pc.not_equal(columns.outcomes(jobs["state"]), "unfinished"))[leader]
+    rest = went_on(jobs.take(pa.array(leader)), steps.filter(pa.array(~rows.is_job & (rows.group >= 0))))
+    rows.mark(np.isin(np.arange(len(rows.lines)), leader[rest & finished]), WENT_ON)
     doubted = np.zeros(len(leader), bool)
     doubted[rows.group[(rows.reasons != "") & (rows.group >= 0)]] = True
-    finished = np.asarray(pc.not_equal(columns.outcomes(jobs["state"]), "unfinished"))[leader]
     taken = ~doubted & finished
     is_taken_step = ~rows.is_job & (rows.group >= 0) & np.append(taken, False)[rows.group]
     number = np.cumsum(taken) - 1

@@ -102,6 +102,54 @@ def test_what_was_over_just_now_may_still_be_written_whole(changes: dict[str, An
     assert (len(records.quarantined), records.unfinished) == (1, 0)
 
 
+def step_1_of(job_id: int) -> SacctRow:
+    return step_line(job_id, "1", start_s=T0 + 110, seconds=50)
+
+
+# What came after `scontrol update jobid=… numnodes=1`, as seen; the record before it may be in another window.
+RESTS = {
+    "22.05": [job_line(7, seconds=150, Submit=str(T0 + 110)), step_1_of(7)],
+    "24.11": [job_line(7, T0 + 110, 50, Submit=str(T0 + 110)), step_1_of(7)],
+}
+BEFORE = [job_line(7, State="RESIZING"), step_line(7, State="RESIZING"), step_line(7, "0")]
+
+
+@pytest.mark.parametrize("rest", RESTS.values(), ids=RESTS)
+@pytest.mark.parametrize("before", [BEFORE, []], ids=["with what was before", "alone"])
+def test_what_came_after_a_job_was_resized_is_no_job_of_its_own(
+    rest: list[SacctRow], before: list[SacctRow]
+) -> None:
+    [records] = read(*before, *rest, job_line(8), step_line(8))
+    assert (records.jobs["job_id"].to_pylist(), records.unfinished) == ([8], 0)
+    assert sum("its size was changed" in item.reason for item in records.quarantined) == 1
+    [fresh] = read_answer(answer_of(rest), T0 + 165, METERING)
+    assert (len(fresh.jobs), fresh.quarantined, fresh.unfinished) == (0, (), 1), "steps may be on their way"
+
+
+def test_what_came_after_a_job_was_resized_may_have_no_step() -> None:
+    # On 26.05 all steps are of the record before.
+    rest = job_line(7, T0 + 110, 50, Submit=str(T0 + 110))
+    [records] = read(*BEFORE, rest, job_line(8, T0 + 110, Submit=str(T0 + 110)))
+    assert records.jobs["job_id"].to_pylist() == [8]
+
+
+@pytest.mark.parametrize(
+    ("job", "steps"),
+    [
+        ({}, ["batch", "1", "2"]),
+        ({}, ["0", "1"]),
+        ({}, ["interactive", "1"]),
+        ({}, []),
+        ({"Submit": str(T0 + 9)}, ["1"]),  # its first step may never have come
+        ({"JobID": "6+1"}, ["1"]),  # srun --het-group=1
+    ],
+)
+def test_a_job_that_starts_at_once_is_taken(job: dict[str, Any], steps: list[str]) -> None:
+    own = {"Submit": str(T0 + 10), **job}
+    [records] = read(job_line(7, **own), *(step_line(7, name) for name in steps))
+    assert (len(records.jobs), records.quarantined) == (1, ())
+
+
 @pytest.mark.parametrize("state", ["CANCELLED by 1000", "DEADLINE", "PENDING", "REQUEUE_HOLD"])
 @pytest.mark.parametrize("start", ["None", "0", str(T0 + 110)])
 def test_jobs_that_never_ran_fill_no_quarantine(state: str, start: str) -> None:

@@ -209,6 +209,17 @@ def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
     assert all(one.source == "dump.psv" for one in records.quarantined)
 
 
+def test_what_came_after_a_job_was_resized_is_kept_aside(tmp_path: Path) -> None:
+    before = job(State="RESIZING")
+    rest = job(Submit=before["End"], Start=before["End"], ElapsedRaw="60", End=str(int(before["End"]) + 60))
+    records = read(tmp_path, text([*numbered(99), before, step(), rest, *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [99, 101]
+    assert [one.reason.partition(":")[0] for one in records.quarantined] == [
+        "it is over in state RESIZING",
+        "its size was changed while it ran",
+    ]
+
+
 @pytest.mark.parametrize("job_id", ["1OO", "", "99999999999"])
 def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job_id: str) -> None:
     records = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)]))
