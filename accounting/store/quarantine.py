@@ -12,6 +12,8 @@ from accounting.records import Quarantined
 from accounting.store.schema import quarantine
 
 LINES_AT_ONCE = 1_000
+# A job may have a hundred thousand steps, and MariaDB takes 16 MiB in a statement: what is longer is kept so far.
+MOST_CHARS = 2**20
 
 
 class QuarantineGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +28,8 @@ class QuarantineGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 def digest_of(item: Quarantined) -> str:
     """Return what an entry is known by: its line and, where that was told, the path of its file."""
-    known_by = f"{item.path}\0{item.line}" if item.path else item.line
+    line = item.line[:MOST_CHARS]
+    known_by = f"{item.path}\0{line}" if item.path else line
     return hashlib.sha256(known_by.encode(errors="replace")).hexdigest()
 
 

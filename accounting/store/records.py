@@ -20,7 +20,7 @@ from accounting.store import counts, schema
 from accounting.store.batches import arrow_schema, read_batches
 from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
-from accounting.store.quarantine import digest_of
+from accounting.store.quarantine import MOST_CHARS, digest_of
 from accounting.store.schema import portions
 from accounting.token import tells_of
 
@@ -96,7 +96,13 @@ def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_
     rows = {digest_of(item): item for item in lines}
     known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
     fresh = (
-        {"digest": digest, "seen_s": seen_s, "source": item.source, "reason": item.reason, "line": item.line}
+        {
+            "digest": digest,
+            "seen_s": seen_s,
+            "source": item.source,
+            "reason": item.reason,
+            "line": item.line[:MOST_CHARS],
+        }
         for digest, item in rows.items()
         if digest not in known
     )

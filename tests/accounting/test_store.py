@@ -16,6 +16,7 @@ from accounting.errors import StoreError
 from accounting.records import Quarantined
 from accounting.store import schema
 from accounting.store.database import check_url, hold_little, open_store
+from accounting.store.quarantine import MOST_CHARS, digest_of, take_quarantined
 from accounting.store.records import (
     Counts,
     read_attempts,
@@ -229,6 +230,17 @@ def test_decisions_and_gpu_use_are_read_back(store: Engine) -> None:
         assert read_gpu_use(connection, [2, 9]) == {2: [gpu_use(job_id=2)]}
     assert read_decision(store, "abc") == made
     assert read_decision(store, "other") is None
+
+
+def test_a_job_of_very_many_steps_is_quarantined_as_far_as_every_store_takes_it(store: Engine) -> None:
+    item = Quarantined(line="7|COMPLETED\n" * 2**21, reason="odd", source="sacct")
+    with store.begin() as connection:
+        assert write_quarantine(connection, [item], 100).new == 1
+        assert write_quarantine(connection, [item], 200).new == 0
+        [(digest, kept)] = take_quarantined(connection)
+    assert digest == digest_of(item) == digest_of(kept)
+    assert item.line.startswith(kept.line)
+    assert len(kept.line) == MOST_CHARS
 
 
 def test_a_quarantined_line_is_kept_once_with_its_first_time(store: Engine) -> None:
