@@ -22,6 +22,7 @@ from accounting.spool_owners import owners_of
 from accounting.store.advice import write_cycles
 from accounting.store.audit import origin_of, write_links, write_recoveries
 from accounting.store.database import writing
+from accounting.store.recorded import jobs_naming
 from accounting.store.records import read_gpu_use, read_marks, write_gpu_use, write_journalled, write_mark
 
 if TYPE_CHECKING:
@@ -53,9 +54,15 @@ def ingest_decisions(engine: Engine, run: Run, folder: Path, marks: Mapping[str,
 def take_decisions(
     connection: Connection, run: Run, decisions: Sequence[Decision], links: Sequence[JournalLink]
 ) -> None:
-    """Write decisions of the journal, and the links of their lines."""
+    """Write decisions of the journal, and the links of their lines; attempts that came before them are labelled anew.
+
+    A login node's journal may lie in a shared folder, another controller's is read by an ingest of its own.
+    """
     hidden = list(map(run.hidden_decision, decisions))
-    run.report.decisions += write_journalled(connection, hidden)
+    written = write_journalled(connection, hidden)
+    run.report.decisions += written
+    if written.new or written.changed:
+        run.label_again(connection, jobs_naming(connection, hidden))
     write_links(connection, of_their_chain(connection, links, run.settings.reader))
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
+from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S
+from accounting.decisions import Decision
 from accounting.frames import JOBS, STEPS, Records
+from accounting.originals import CARRIED_WORD, TOKEN_WORD
 from accounting.records import Key
 from accounting.store.schema import attempts, portions, steps
+from accounting.token import carried_id, find_token
 
 
 def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
@@ -32,3 +36,26 @@ def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
             own.append({**row, "job": job})
     own.sort(key=lambda step: step["job"])  # type: ignore[arg-type, return-value]
     return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(own, STEPS))
+
+
+def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[int]:
+    """Return the jobs of stored attempts that name one of these decisions: they were read before it was.
+
+    Looks at what ended after the first of them was made: that is little, unless a journal comes late.
+    """
+    if not decisions:
+        return []
+    ids, times_s = {one.id for one in decisions}, [one.time_s for one in decisions]
+    own = attempts.c
+    query = select(own.job_id, own.comment, own.admin_comment).where(
+        own.end_s >= int(min(times_s)) - CLOCKS_DIFFER_S,
+        own.submit_s <= int(max(times_s)) + LEAD_S,
+        or_(own.comment.contains(CARRIED_WORD), own.admin_comment.contains(TOKEN_WORD)),
+    )
+    found = set[int]()
+    for job_id, comment, admin_comment in connection.execute(query):
+        token = find_token(admin_comment)
+        named = {carried_id(comment)} if token is None else {token.decision_id, token.via}
+        if not ids.isdisjoint(named):
+            found.add(job_id)
+    return sorted(found)

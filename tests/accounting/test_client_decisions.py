@@ -79,22 +79,45 @@ def test_what_was_filled_in_after_the_client_asked_is_kept() -> None:
     assert first == msgspec.structs.replace(MADE.request, gpus_per_node=1, num_tasks=4)
 
 
+@pytest.mark.parametrize("comes_late", [False, True])
 @pytest.mark.parametrize(("user", "asked"), [("alice", 8), ("mallory", 2)])
-def test_ingest_knows_the_first_request_of_the_same_user_alone(user: str, asked: int, tmp_path: Path) -> None:
+def test_ingest_knows_the_first_request_of_the_same_user_alone(
+    user: str, asked: int, comes_late: bool, tmp_path: Path
+) -> None:
     journal = tmp_path / "journal"
     journal.mkdir()
     owned = msgspec.structs.replace(MADE, request=msgspec.structs.replace(MADE.request, user=user))
-    (journal / "decisions-clients-login1-20231114.jsonl").write_bytes(encode_decision(owned))
     job = job_line(1, T0 + 10, AdminComment=seen(), ReqTRES="cpu=2,mem=512M")
-    fake = FakeSacct(tmp_path / "slurm", [job, step_line(1, start_s=T0 + 10)])
+    fake = FakeSacct(tmp_path / "slurm", [job, step_line(1, start_s=T0 + 10), job_line(2)])
     settings = IngestSettings(
         sacct=fake.command, overlap_s=60, first_days=1, gpu_spool=tmp_path / "spool", journal=journal
     )
     store = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    if comes_late:  # a login node's, from a shared folder or by an ingest of its own
+        ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
+        assert read_attempts(store, 1)[0].asked_cpus == 2
+    (journal / "decisions-clients-login1-20231114.jsonl").write_bytes(encode_decision(owned))
     for _ in range(2):
         ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
-        [attempt] = read_attempts(store)
+        [attempt] = read_attempts(store, 1)
         assert attempt.asked_cpus == asked
         assert attempt.decision_id == (ID if user == "alice" else "d2")
         assert (attempt.script_signature == "abc") is (user == "alice")
+        assert read_attempts(store, 2)[0].asked_cpus == 8
+    store.dispose()
+
+
+def test_the_size_of_a_jobs_input_comes_with_its_decision_however_late(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    made = decision(id="d2", time_s=T0 - 1.0, request=request(input_mib=700.0))
+    fake = FakeSacct(tmp_path / "slurm", [job_line(1, T0 + 10, AdminComment=format_token(made))])
+    settings = IngestSettings(
+        sacct=fake.command, overlap_s=60, first_days=1, gpu_spool=tmp_path / "spool", journal=journal
+    )
+    store = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
+    (journal / "decisions-controller2-20231114.jsonl").write_bytes(encode_decision(made))
+    ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
+    assert [one.input_mib for one in read_attempts(store)] == [700.0]
     store.dispose()
