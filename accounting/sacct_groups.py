@@ -24,7 +24,7 @@ FEW, MOST_ASKED = 5, 1_000
 # Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
 SETTLED_S = 10
 # Raised whenever labels change, so that what is read again is labelled anew.
-DIGEST_KEY = b"labels-3"
+DIGEST_KEY = b"labels-4"
 
 
 @dataclass(slots=True)

@@ -216,9 +216,9 @@ def column(table: Any, name: str, value: object) -> tuple[int, str, Any]:
 
 
 def test_a_node_of_several_holds_no_more_than_its_largest_tasks() -> None:
-    even = srun(0, 0, 50, 0, tasks=8, nodes=2, mem_max_task_mib=100.0, mem_total_mib=800.0)
+    packed = srun(0, 0, 50, 0, tasks=8, nodes=2, mem_max_task_mib=100.0, mem_total_mib=800.0)
     uneven = srun(0, 0, 50, 0, tasks=2, nodes=2, mem_max_task_mib=700.0, mem_total_mib=800.0)
-    assert (use_of(even, nodes=2).peak_node_mib, use_of(even, nodes=2).peak_mem_mib) == (400, 800)
+    assert (use_of(packed, nodes=2).peak_node_mib, use_of(packed, nodes=2).peak_mem_mib) == (700, 800)
     assert use_of(uneven, nodes=2).peak_node_mib == 700
     assert use_of(step(tasks=4, mem_max_task_mib=100.0, mem_total_mib=250.0)).peak_node_mib == 250
 

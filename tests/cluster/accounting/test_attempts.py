@@ -70,9 +70,9 @@ def assert_peak(attempt: Attempt, facts: Sequence[Fact]) -> None:
     use, true_mib, more = attempt.use, held_mib(facts), others_mib(attempt, facts)
     assert true_mib > 0
     assert is_near(use.peak_mem_mib, true_mib, more), (use.peak_mem_mib, true_mib, more)
-    # Slurm tells the largest task and the sum, not the nodes: the bound is the largest task on every place of a node.
+    # Slurm tells the largest task and the sum, not the nodes: all others may have one task each.
     node_mib = max(held_mib(node) for node in by_node(facts))
-    most = max(len(node) for node in by_node(facts)) * largest_task_mib(facts)
+    most = (1 + sum(len(node) - 1 for node in by_node(facts))) * largest_task_mib(facts)
     assert use.peak_node_mib is not None
     assert node_mib - ROUNDING_MIB <= use.peak_node_mib <= max(node_mib, most) + more
     assert use.peak_node_mib <= (use.peak_mem_mib or 0.0)
