@@ -15,6 +15,8 @@ from accounting.records import Key
 from accounting.store.schema import attempts, portions, steps
 from accounting.token import carried_id, find_token
 
+LATEST_S = 2.0**40  # beyond all that jobs have
+
 
 def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
     """Return the records of stored attempts of jobs, so that they can be labelled anew."""
@@ -45,11 +47,13 @@ def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[i
     """
     if not decisions:
         return []
-    ids, times_s = {one.id for one in decisions}, [one.time_s for one in decisions]
+    ids = {one.id for one in decisions}
+    # Any number is a time to a journal that was damaged, and not to a database.
+    times_s = [int(min(max(one.time_s, 0.0), LATEST_S)) for one in decisions]
     own = attempts.c
     query = select(own.job_id, own.comment, own.admin_comment).where(
-        own.end_s >= int(min(times_s)) - CLOCKS_DIFFER_S,
-        own.submit_s <= int(max(times_s)) + LEAD_S,
+        own.end_s >= min(times_s) - CLOCKS_DIFFER_S,
+        own.submit_s <= max(times_s) + LEAD_S,
         or_(own.comment.contains(CARRIED_WORD), own.admin_comment.contains(TOKEN_WORD)),
     )
     found = set[int]()

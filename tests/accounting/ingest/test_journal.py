@@ -60,6 +60,14 @@ def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_p
     assert read_decision(store, "b") == decision(id="b")
 
 
+def test_a_decision_of_no_time_that_there_is_stops_no_ingest(store: Engine, tmp_path: Path) -> None:
+    settings = settings_of(FakeSacct(tmp_path / "slurm", [job_line(1)]), tmp_path)
+    settings.journal.mkdir()
+    odd = [decision(id=f"d{place}", time_s=time_s) for place, time_s in enumerate((-1e300, 1e300, 5.5))]
+    (settings.journal / "decisions-20260101.jsonl").write_bytes(b"".join(map(encode_decision, odd)))
+    assert ingest(store, settings, NOW_S).decisions.new == 3
+
+
 def test_the_input_that_a_decision_saw_is_its_attempts_and_in_no_token(store: Engine, tmp_path: Path) -> None:
     sized, plain = (
         decision(id=name, request=request(input_mib=mib)) for name, mib in (("a", 1234.5), ("b", None))
