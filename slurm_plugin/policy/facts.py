@@ -95,8 +95,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return ("exclusive_partition",) if any(one.whole_nodes for one in self.partitions_of(request)) else ()
 
     def minimum_for(self, request: JobRequest) -> Minimum:
-        """Return the least that this job must ask for: of its QOS and of any partition it may run in."""
-        names = [request.qos, *(partition.qos for partition in self.partitions_of(request))]
+        """Return the least that this job must ask for: of any QOS and any partition that it may run in."""
+        names = [*request.qos.split(","), *(partition.qos for partition in self.partitions_of(request))]
         # slurmdbd knows a QOS in lower case alone; a partition's is as slurm.conf has it.
         least = [self.qos_minimums[name.lower()] for name in names if name.lower() in self.qos_minimums]
         if not least:

@@ -51,14 +51,14 @@ def terms_for(request: JobRequest, config: Config, facts: SiteFacts) -> Terms:
 def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
     """Whether a rule is for a job: each of its lists is empty or has a pattern that matches.
 
-    A job that names several partitions, separated by commas, fits where any of them does; one that names none is of
-    the default one, where that is known.
+    A job that names several partitions or QOS (24.11 and later), separated by commas, fits where any of them does; one
+    that names no partition is of the default one, where that is known.
     """
     partitions = facts.partition_names(request) or [""]
     return (
         any(_matches(rule.partition, partition) for partition in partitions)
         and _matches_in_any_case(rule.account, request.account)
-        and _matches_in_any_case(rule.qos, request.qos)
+        and any(_matches_in_any_case(rule.qos, qos) for qos in request.qos.split(","))
         and _matches(rule.user, request.user)
         and (not rule.group or any(request.user in facts.groups.get(name, ()) for name in rule.group))
     )

@@ -244,6 +244,14 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     )
 
 
+def test_a_job_that_names_several_qos_is_held_to_each_of_them() -> None:
+    facts = SiteFacts(qos_minimums=parse_qos("large|cpu=4\nwide|cpu=2,mem=2G\n"))
+    asked = JobRequest(user="alice", qos="normal,Large,wide")
+    assert facts.minimum_for(asked) == Minimum(cpus=4, mem_mib=2048)
+    assert fits(Rule(name="r", qos=("lar*",)), asked, facts)
+    assert not fits(Rule(name="r", qos=("narrow", "normal,*")), asked, facts)
+
+
 def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
     asked = submission(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
     limits = with_floors(
