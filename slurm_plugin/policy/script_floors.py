@@ -22,21 +22,24 @@ from models.families import without_numbers
 # A Java process holds more than its heap: threads' stacks, code, buffers.
 HEAP_OVERHEAD = 1.25
 
-# What a number may stand behind.
+# What a number may stand behind: a sign or blanks, and a quote.
+_IS = "(?:=|[ \\t]+)"
 _QUOTE = "[\"']?"
 
 _HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
 _MEMORY_OPTION = re.compile(
-    rf"--(?:max-?mem(?:ory)?|memory|mem-limit|memory-limit)[= ]{_QUOTE}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b"
+    rf"--(?:max-?mem(?:ory)?|memory|mem-limit|memory-limit){_IS}{_QUOTE}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b"
 )
 # These begin with plain letters, which are ten times as fast to search for as a boundary: a submission waits. What may
 # not stand before them is looked at behind them.
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
-    re.compile(rf"_NUM_THREADS(?:=|[ \t]+){_QUOTE}(\d{{1,4}})\b"),
+    re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
+    # Slurm's own, which an srun in the script asks by.
+    re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b"),
     re.compile(
-        r"-(?<!\w-)(?:-?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]|[t@jp]\s+)"
+        rf"-(?<!\w-)(?:-?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
         rf"{_QUOTE}(\d{{1,4}})\b"
     ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
@@ -44,15 +47,21 @@ _THREADS = (
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 _COMMAND_END = re.compile(r"[\n;|&]")
-_RANKS = re.compile(rf"\s(?:-np|-n|--np|--n)[= ]{_QUOTE}(\d{{1,6}})\b")
+_RANKS = re.compile(rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}(\d{{1,6}})\b")
 _INNER = re.compile(r"srun(?<!\wsrun)\b([^\n;|&]*)")
 # Where commands end, with their pipes; `&` alone leaves one in the background, while `2>&1`, `&>` and `|&` end none.
 _LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
-_INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks[= ]){_QUOTE}(\d{{1,6}})\b")
-_INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task[= ]){_QUOTE}(\d{{1,4}})\b")
-_INNER_MEMORY = re.compile(rf"\s--mem[= ]{_QUOTE}(\d+[kKmMgGtT]?)\b")
-_INNER_SHARES = re.compile(r"\s--mem-per-(?:cpu|gpu)[= ](?!\$)")
-_INNER_GPUS = re.compile(rf"\s(?:--gres|--gpus(?:-per-\w+)?|-G)[= ]?(?!\$){_QUOTE}\w")
+_INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
+_INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
+_INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
+_INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)\b")
+_INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
+# CPUs and GPUs by their numbers on the node: with fewer of them the step fails, or a task sees none.
+_BY_NUMBER = r"\S*(?:\$|ma(?:p|sk)_)"
+_INNER_GPUS = re.compile(
+    rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER})"
+)
+_INNER_CORES = re.compile(rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER})")
 _OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 
 
@@ -96,7 +105,10 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     cpus = [int(number) for threads in _THREADS for number in threads.findall(body)]
     cpus += [math.ceil(number / num_tasks) for number in _ranks(body)]
-    cpus.append(math.ceil(_held([(_step_cpus(step.options), step.background) for step in steps]) / num_tasks))
+    held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
+    cpus.append(math.ceil(held / num_tasks))
+    # Each task of a step has its CPUs on one node, where there may be no more than one of the job's tasks.
+    cpus += [int(number) for step in steps for number in _INNER_CPUS.findall(step.options)]
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(cpus, default=0),
@@ -127,10 +139,17 @@ def _ranks(body: str) -> list[int]:
     return [int(found[1]) for found in map(_RANKS.search, commands) if found]
 
 
-def _step_cpus(options: str) -> int:
-    """Return the CPUs that an inner srun asks for in numbers; 0 where it takes what the job has."""
-    tasks, cpus = _INNER_TASKS.search(options), _INNER_CPUS.search(options)
-    return int(tasks[1] if tasks else 1) * int(cpus[1] if cpus else 1) if tasks or cpus else 0
+def _step_cpus(options: str, num_tasks: int) -> int:
+    """Return the CPUs that an inner srun asks for in numbers; 0 where it takes what the job has.
+
+    One that says no number of tasks starts those of the job; as many on each node are as many for each of those.
+    """
+    tasks, each_node = _INNER_TASKS.search(options), _INNER_TASKS_PER_NODE.search(options)
+    cpus = _INNER_CPUS.search(options)
+    if not (tasks or each_node or cpus):
+        return 0
+    started = int(tasks[1]) if tasks else num_tasks * int(each_node[1] if each_node else 1)
+    return started * int(cpus[1] if cpus else 1)
 
 
 def _step_mib(options: str) -> float:
@@ -150,4 +169,6 @@ def _kept(body: str, inner: Sequence[str]) -> list[tuple[Dimension, str]]:
         kept.append(("memory", "the script fixes its memory"))
     if any(_INNER_GPUS.search(options) for options in inner):
         kept.append(("gpus", "an srun in the script fixes its GPUs"))
+    if any(_INNER_CORES.search(options) for options in inner):
+        kept.append(("cores", "an srun in the script fixes its CPUs"))
     return kept

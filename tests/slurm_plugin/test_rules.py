@@ -294,24 +294,35 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("setenv OMP_NUM_THREADS 6", ScriptFloors(cpus_per_task=6)),
         ('tool --threads "6" --max-memory="3G"', ScriptFloors(cpus_per_task=6, memory_mib=3072)),
         ("mpirun -np '8' ./a\nsrun --mem='2G' -c '4' ./b", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
+        ("mpirun -np  8 ./a\nsrun --mem\t 2G ./b", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
+        ("tool --threads   6 --max-memory  3G", ScriptFloors(cpus_per_task=6, memory_mib=3072)),
         ("samtools sort -@ 4 x.bam", ScriptFloors(cpus_per_task=4)),
         ("make -j8", ScriptFloors(cpus_per_task=8)),
         ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
         ("mpirun -np 8 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun -n 8 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun --ntasks=4 --cpus-per-task=3 ./a", ScriptFloors(cpus_per_task=6)),
+        # It starts the job's two tasks.
+        ("srun -c 4 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun --cpus-per-task=4 ./a", ScriptFloors(cpus_per_task=4)),
+        # Each of the two may be alone on its node.
+        ("srun -n 1 -c 4 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun --ntasks-per-node=4 -c 2 ./a", ScriptFloors(cpus_per_task=8)),
+        ("srun -n 8 --ntasks-per-node=8 ./a", ScriptFloors(cpus_per_task=4)),
+        ("export SRUN_CPUS_PER_TASK=4\nsrun ./a", ScriptFloors(cpus_per_task=4)),
+        ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nsrun ./a", ScriptFloors()),
         ("srun --mem=2G ./a", ScriptFloors(memory_mib=2048)),
         ("srun \\\n  -n 8 \\\n  --mem=2G \\\n  ./a", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
         ("mpirun \\\r\n -np 8 ./a", ScriptFloors(cpus_per_task=4)),
         ("java \\\n-Xmx4g x", ScriptFloors(memory_mib=5120)),
-        ("srun -c 4 --mem=2G ./a\nsrun -c 6 --mem=1G ./b", ScriptFloors(cpus_per_task=3, memory_mib=2048)),
+        ("srun -c 4 --mem=2G ./a\nsrun -c 6 --mem=1G ./b", ScriptFloors(cpus_per_task=6, memory_mib=2048)),
         (
             "srun -c 4 --mem=2G ./a &\nsrun -c 6 --mem=1G ./b&\nwait",
-            ScriptFloors(cpus_per_task=5, memory_mib=3072),
+            ScriptFloors(cpus_per_task=10, memory_mib=3072),
         ),
-        ("srun -c 8 ./a > a.log 2>&1 & srun -c 8 ./b &> b.log & wait", ScriptFloors(cpus_per_task=8)),
-        ("srun -c 8 ./a | tee a.log & srun -c 8 ./b |& tee b.log &\nwait", ScriptFloors(cpus_per_task=8)),
-        ("srun -c 8 ./a 2>&1 && srun -c 8 ./b || srun -c 8 ./c", ScriptFloors(cpus_per_task=4)),
+        ("srun -c 8 ./a > a.log 2>&1 & srun -c 8 ./b &> b.log & wait", ScriptFloors(cpus_per_task=16)),
+        ("srun -c 8 ./a | tee a.log & srun -c 8 ./b |& tee b.log &\nwait", ScriptFloors(cpus_per_task=16)),
+        ("srun -c 8 ./a 2>&1 && srun -c 8 ./b || srun -c 8 ./c", ScriptFloors(cpus_per_task=8)),
         ("srun -c $SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
         ("OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
         ("srun ./a -n 5", ScriptFloors(cpus_per_task=3)),
@@ -333,6 +344,17 @@ def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None
         ("srun --gres=gpu:2 ./a", ["gpus"]),
         ("srun -G4 ./a", ["gpus"]),
         ("srun --gres='gpu:2' ./a", ["gpus"]),
+        ("srun --gpus  4 ./a", ["gpus"]),
+        ("srun --gpus=$SLURM_GPUS ./a", []),
+        ("srun --gpu-bind=map_gpu:0,1 ./a", ["gpus"]),
+        ("srun --gpu-bind verbose,mask_gpu:0x3 ./a", ["gpus"]),
+        ("srun --gpu-bind=closest ./a", []),
+        ("srun --mem-per-cpu  $X ./a", []),
+        ("srun --cpus-per-gpu=4 ./a", ["cores"]),
+        ("srun --cpu-bind=map_cpu:0,1,2,3 ./a", ["cores"]),
+        ("srun --cpu-bind=verbose,mask_cpu:0xff ./a", ["cores"]),
+        ('B=mask_cpu:0xf\nsrun --cpu-bind "$B" --gpu-bind=$G ./a', ["gpus", "cores"]),
+        ("srun --cpu-bind=cores ./a", []),
     ],
 )
 def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
@@ -341,11 +363,12 @@ def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
 
 # The same as in script_floors.py, said plainly: each begins at a boundary, and one pass goes over all ranks.
 PLAIN_THREADS = re.compile(
-    r"(?:(?:_NUM_THREADS(?:=|[ \t]+)|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)[= ]"
+    r"(?:(?:_(?:NUM_THREADS|CPUS_PER_TASK)(?:=|[ \t]+)"
+    r"|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)(?:=|[ \t]+)"
     r"|\B-(?:t|@|j|p)\s+)[\"']?|\bmake\s+-j\s*)(\d{1,4})\b"
 )
 PLAIN_LAUNCHED = re.compile(
-    r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)[= ][\"']?(\d{1,6})\b"
+    r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)(?:=|[ \t]+)[\"']?(\d{1,6})\b"
 )
 PIECES = (
     "mpirun", "mpiexec", "orterun", "make", "srun", "-np", "-n", "--np", "--n", "-j", "-t", "-@", "-c", "-", "--mem=",

@@ -23,8 +23,8 @@ RAN_S = 100
 
 def script_of(form: Form) -> str:
     """Return the shell commands of a form's job: an `srun` with no options must work in it, where it does at all."""
-    if form.is_direct:
-        return ""
+    if form.is_direct or form.script:
+        return form.script
     if not form.srun:
         return "hostname\n"
     return "srun sh -c 'echo gpus=$CUDA_VISIBLE_DEVICES'\n" if form.wants_gpus else "srun hostname\n"

@@ -18,9 +18,9 @@ class Form:
 
     `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many the past jobs of its family
     had, and `used_mib` what they used. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts
-    of a heterogeneous job). `srun` is whether its script starts a step. One that is `alone` runs before the others:
-    slurmctld 22.05 takes the first node's CPUs for those of every node (`_pick_step_nodes` in step_mgr.c), and refuses
-    the step where a busy first node took fewer tasks than the second.
+    of a heterogeneous job). `srun` is whether its script starts a step, `script` stands for another one than the usual.
+    One that is `alone` runs before the others: slurmctld 22.05 takes the first node's CPUs for those of every node
+    (`_pick_step_nodes` in step_mgr.c), and refuses the step where a busy first node took fewer tasks than the second.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Form:
     jobs: int = 1
     used_mib: float = USED_MIB
     srun: bool = True
+    script: str = ""
     alone: bool = False
 
     @property
@@ -73,6 +74,7 @@ def form(
     jobs: int = 1,
     used_mib: float = USED_MIB,
     srun: bool = True,
+    script: str = "",
     alone: bool = False,
     command: Command = "sbatch",
     **environment: str,
@@ -88,6 +90,7 @@ def form(
         jobs=jobs,
         used_mib=used_mib,
         srun=srun,
+        script=script,
         alone=alone,
         command=command,
         environment=environment,

@@ -132,6 +132,22 @@ PLACE = (
     form("het", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", jobs=2),
     form("het-directives", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", command="#SBATCH", jobs=2),
 )
+# What the script fixes for a step of its own.
+STEPS = (
+    form("step-cpus", "-n 4 -c 8 --mem=8000", script="srun -c 4 hostname\n", cpu=16, mem=256, tasks=4),
+    form(
+        "step-nodes", "-p pair -N 2 -c 8 --mem=8000", script="srun -c 6 hostname\n", cpu=12, mem=512, tasks=2
+    ),
+    form(
+        "step-alone",
+        "-p pair -N 2 -c 8 --mem=8000",
+        script="srun -N 1 -n 1 -c 6 hostname\n",
+        cpu=12,
+        mem=512,
+        tasks=2,
+    ),
+    form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2G hostname\n", cpu=2, mem=2048),
+)
 # CPUs and GPUs of a direct srun or salloc are known to their client as well: only the memory is cut.
 DIRECT = (
     form("srun", "-c 4 --mem=8000", command="srun", mem=256),
@@ -156,4 +172,4 @@ AS_CLIENT = tuple(
     for row in (*CPUS, *MEMORY, *GPUS, *PLACE)
     if row.command == "sbatch" and row.jobs == 1 and not row.environment
 )
-FORMS = (*CPUS, *MEMORY, *GPUS, *PLACE, *DIRECT, *WHOLE_NODES)
+FORMS = (*CPUS, *MEMORY, *GPUS, *PLACE, *STEPS, *DIRECT, *WHOLE_NODES)
