@@ -19,6 +19,9 @@ local EXPORTED = {
    gpus_per_task = "SLURM_GPUS_PER_TASK",
    mem_per_gpu_mib = "SLURM_MEM_PER_GPU",
 }
+--- By each of these an srun asks for GPUs. Others than the job's own are there where it is submitted from
+-- inside a job that asked in another way.
+local GPU_VARIABLES = { "SLURM_GPUS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_TASK", "SLURM_GRES" }
 
 local function is_het_job(fields)
    return numbers.wide(fields.het_job_offset) ~= nil
@@ -49,6 +52,14 @@ local function has_cpus_to_spare(fields, cpus_per_task)
    return numbers.narrow(fields.shared) == 0 or (numbers.narrow(fields.pn_min_cpus) or 0) > cpus_per_task
 end
 
+--- What a user exported for his srun in the job from which he submits this one: an srun in here goes by it.
+local function lower_cpus_export(list, fields, new)
+   local digits = (writes.variable(list, fields, "SRUN_CPUS_PER_TASK") or ""):match("^%d+$")
+   if digits and tonumber(digits) > new then
+      writes.export(list, fields, "SRUN_CPUS_PER_TASK", string.format("%d", new))
+   end
+end
+
 --- Slurm allocates by min_cpus: cpus_per_task alone changes nothing, so all that repeat it change together.
 local function plan_cpus(list, fields, ask, new)
    local old = ask.cpus_per_task
@@ -66,6 +77,7 @@ local function plan_cpus(list, fields, ask, new)
    if numbers.wide(fields.max_cpus) == count * old then
       writes.set(list, fields, "max_cpus", count * new)
    end
+   lower_cpus_export(list, fields, new)
    return edit_per_task(list, fields, old, new, tres.cpus, tres.with_cpus)
 end
 
@@ -110,14 +122,31 @@ local function plan_binding(list, fields, dimension, old, new)
    return nil
 end
 
+--- What a variable asks for, and how many that is; not a number where it is not understood.
+local function exported_gpus(list, fields, name)
+   local exported = writes.variable(list, fields, name)
+   local request = exported and (name == "SLURM_GRES" and exported or "gpu:" .. exported)
+   return exported, request and not request:find(",", 1, true) and tres.gpus(request)
+end
+
 --- An export that asks for more than the job now has would make an inner srun fail: it goes down as well.
 local function lower_export(list, fields, name, new)
-   local exported = writes.variable(list, fields, name)
-   local count = exported and not exported:find(",", 1, true) and tres.gpus("gpu:" .. exported)
+   local exported, count = exported_gpus(list, fields, name)
    if exported and not count then
       return MISFIT
    elseif count and count > new then
       writes.export(list, fields, name, tres.with_gpus("gpu:" .. exported, new):sub(#"gpu:" + 1))
+   end
+   return nil
+end
+
+--- Nobody knows how many of another kind the job now has: that may not be more than one node or task has.
+local function check_other_exports(list, fields, own, new)
+   for _, name in ipairs(GPU_VARIABLES) do
+      local exported, count = exported_gpus(list, fields, name)
+      if exported and name ~= own and not (count and count <= new) then
+         return MISFIT
+      end
    end
    return nil
 end
@@ -128,6 +157,7 @@ local function plan_gpus(dimension)
       return check_gpus_stand_alone(fields, ask, dimension, new)
          or plan_request(list, fields, dimension, old, new)
          or plan_binding(list, fields, dimension, old, new)
+         or check_other_exports(list, fields, EXPORTED[dimension], new)
          or lower_export(list, fields, EXPORTED[dimension], new)
    end
 end

@@ -58,6 +58,7 @@ local ENVIRONMENT = {
    SLURM_TRES_PER_TASK = PER_TASK, SLURM_TRES_BIND = BINDINGS,
    SLURM_GPUS_PER_NODE = { "4", "1", "x", "a100:4" }, SLURM_GPUS = { "4", "a100:2", "a:1,b:1", "" },
    SLURM_GPUS_PER_TASK = { "3", "1", "a100:2" }, SLURM_MEM_PER_GPU = { "2048", "100", "2G" },
+   SRUN_CPUS_PER_TASK = { "8", "1", "x", "1e9", "" }, SLURM_GRES = { "gpu:4", "nic:2" },
 }
 
 local function maybe(job, choices_of, odds)
@@ -179,6 +180,7 @@ local MAY_CHANGE = {
    SLURM_TRES_PER_TASK = { "cpus_per_task", "gpus_per_task" }, SLURM_TRES_BIND = { "gpus_per_task" },
    SLURM_GPUS_PER_NODE = { "gpus_per_node" }, SLURM_GPUS = { "gpus_per_job" },
    SLURM_GPUS_PER_TASK = { "gpus_per_task" }, SLURM_MEM_PER_GPU = { "mem_per_gpu_mib" },
+   SRUN_CPUS_PER_TASK = { "cpus_per_task" },
 }
 local EXACT = {
    cpus_per_task = "cpus_per_task",

@@ -29,6 +29,7 @@ STRICTER = {
     "tres_per_task_not_understood",
     "environment_of_something_else",
     "exported_gpus_not_understood",
+    "gpus_per_job_exports_of_other_kinds_stay",
 }
 
 

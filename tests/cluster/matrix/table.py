@@ -132,7 +132,7 @@ PLACE = (
     form("het", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", jobs=2),
     form("het-directives", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", command="#SBATCH", jobs=2),
 )
-# What the script fixes for a step of its own.
+# What the script, or the environment, asks for a step of its own.
 STEPS = (
     form("step-cpus", "-n 4 -c 8 --mem=8000", script="srun -c 4 hostname\n", cpu=16, mem=256, tasks=4),
     form(
@@ -147,6 +147,10 @@ STEPS = (
         tasks=2,
     ),
     form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2G hostname\n", cpu=2, mem=2048),
+    # Submitted from inside a job, whose environment goes along.
+    form("step-exported-cpus", "-n 2 -c 8 --mem=8000", SRUN_CPUS_PER_TASK="8", cpu=4, mem=256, tasks=2),
+    form("step-exported-gpus", "--mem=4000 --gres=gpu:4", SLURM_GPUS="4"),
+    form("step-exported-gres", "--mem=4000 --gpus=4", SLURM_GRES="gpu:4"),
 )
 # CPUs and GPUs of a direct srun or salloc are known to their client as well: only the memory is cut.
 DIRECT = (
