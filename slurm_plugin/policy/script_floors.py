@@ -53,6 +53,7 @@ _INNER = re.compile(r"srun(?<!\wsrun)\b([^\n;|&]*)")
 _LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
+_INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
 _INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)\b")
 _INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
@@ -61,16 +62,24 @@ _BY_NUMBER = r"\S*(?:\$|ma(?:p|sk)_)"
 _INNER_GPUS = re.compile(
     rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER})"
 )
-_INNER_CORES = re.compile(rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER})")
+# A task's CPUs are by GPUs, by their numbers, or twice as many where cores have two threads.
+_INNER_CORES = re.compile(
+    rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}"
+    rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
+)
 _OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 
 
 class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
-    """What a script fixes: floors (0 = none), and dimensions to keep, each with what in the script asks for it."""
+    """What a script fixes: floors (0 = none), and dimensions to keep, each with what in the script asks for it.
+
+    `tasks_by_fit`: where the job says no number of tasks, a step starts as many as have room in its CPUs.
+    """
 
     memory_mib: int = 0
     cpus_per_task: int = 0
     kept: tuple[tuple[Dimension, str], ...] = ()
+    tasks_by_fit: bool = False
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -113,6 +122,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(cpus, default=0),
         kept=tuple(_kept(body, [step.options for step in steps])),
+        tasks_by_fit=any(_says_cpus_alone(step.options) for step in steps),
     )
 
 
@@ -142,14 +152,23 @@ def _ranks(body: str) -> list[int]:
 def _step_cpus(options: str, num_tasks: int) -> int:
     """Return the CPUs that an inner srun asks for in numbers; 0 where it takes what the job has.
 
-    One that says no number of tasks starts those of the job; as many on each node are as many for each of those.
+    One that says no number of tasks starts those of the job. Several on one node are as many for each task of the job.
     """
     tasks, each_node = _INNER_TASKS.search(options), _INNER_TASKS_PER_NODE.search(options)
     cpus = _INNER_CPUS.search(options)
     if not (tasks or each_node or cpus):
         return 0
     started = int(tasks[1]) if tasks else num_tasks * int(each_node[1] if each_node else 1)
+    if tasks and started > 1 and _INNER_ONE_NODE.search(options):
+        started *= num_tasks
     return started * int(cpus[1] if cpus else 1)
+
+
+def _says_cpus_alone(options: str) -> bool:
+    """Whether an inner srun says CPUs in numbers, and no number of tasks."""
+    return bool(_INNER_CPUS.search(options)) and not (
+        _INNER_TASKS.search(options) or _INNER_TASKS_PER_NODE.search(options)
+    )
 
 
 def _step_mib(options: str) -> float:

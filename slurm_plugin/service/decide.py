@@ -144,11 +144,14 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
     A job's GPUs must reach for the fewest nodes that it takes, also where it names a range of them.
     """
     script = read_floors(submission.script, request.num_tasks)
+    by_script = dict(script.kept)
+    if script.tasks_by_fit and submission.num_tasks is None and submission.ntasks_per_node is None:
+        by_script.setdefault("cores", "an srun in the script starts as many tasks as fit")
     return Fixed(
         memory_mib=script.memory_mib,
         cpus_per_task=script.cpus_per_task,
         gpus=submission.nodes_min or 1 if request.gpus_per_job is not None else 1,
-        kept=tuple({**dict(script.kept), **kept_dimensions(submission)}.items()),
+        kept=tuple({**by_script, **kept_dimensions(submission)}.items()),
     )
 
 

@@ -309,6 +309,9 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("srun -n 1 -c 4 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun --ntasks-per-node=4 -c 2 ./a", ScriptFloors(cpus_per_task=8)),
         ("srun -n 8 --ntasks-per-node=8 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun -N 1 -n 4 -c 2 ./a", ScriptFloors(cpus_per_task=8)),
+        ("srun -N 1-2 -n 4 -c 2 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun -N1 -n1 ./a &\nsrun -N1 -n1 ./b &\nwait", ScriptFloors(cpus_per_task=1)),
         ("export SRUN_CPUS_PER_TASK=4\nsrun ./a", ScriptFloors(cpus_per_task=4)),
         ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nsrun ./a", ScriptFloors()),
         ("srun --mem=2G ./a", ScriptFloors(memory_mib=2048)),
@@ -331,7 +334,22 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
     ],
 )
 def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None:
-    assert read_floors(f"#!/bin/sh\n{body}\n", num_tasks=2) == floors
+    found = read_floors(f"#!/bin/sh\n{body}\n", num_tasks=2)
+    assert msgspec.structs.replace(found, tasks_by_fit=False) == floors
+
+
+def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
+    for body, changes, kept in (
+        ("srun -c 2 ./a", {}, True),
+        ("srun -c 2 ./a", {"num_tasks": 1}, False),
+        ("srun -c 2 ./a", {"ntasks_per_node": 1}, False),
+        ("srun -n 1 -c 2 ./a", {}, False),
+        ("srun --ntasks-per-node=1 -c 2 ./a", {}, False),
+        ("srun -c $SLURM_CPUS_PER_TASK ./a", {}, False),
+        ("srun ./a", {}, False),
+    ):
+        asked = submission(cpus_per_task=8, script=f"#!/bin/sh\n{body}\n", **changes)
+        assert ("cores" in dict(fixed_by(asked, job_request(asked)).kept)) is kept, (body, changes)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +373,8 @@ def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None
         ("srun --cpu-bind=verbose,mask_cpu:0xff ./a", ["cores"]),
         ('B=mask_cpu:0xf\nsrun --cpu-bind "$B" --gpu-bind=$G ./a', ["gpus", "cores"]),
         ("srun --cpu-bind=cores ./a", []),
+        ("srun --hint=nomultithread -c 4 ./a", ["cores"]),
+        ("srun --threads-per-core 1 ./a", ["cores"]),
     ],
 )
 def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:

@@ -135,13 +135,19 @@ PLACE = (
 # What the script, or the environment, asks for a step of its own.
 STEPS = (
     form("step-cpus", "-n 4 -c 8 --mem=8000", script="srun -c 4 hostname\n", cpu=16, mem=256, tasks=4),
+    form("step-fit", "-c 8 --mem=8000", script="srun -c 4 hostname\n", mem=256),
     form(
-        "step-nodes", "-p pair -N 2 -c 8 --mem=8000", script="srun -c 6 hostname\n", cpu=12, mem=512, tasks=2
+        "step-nodes",
+        "-p pair -N 2 -n 2 -c 8 --mem=8000",
+        script="srun -c 6 hostname\n",
+        cpu=12,
+        mem=512,
+        tasks=2,
     ),
     form(
         "step-alone",
         "-p pair -N 2 -c 8 --mem=8000",
-        script="srun -N 1 -n 1 -c 6 hostname\n",
+        script="srun -N1 -n1 -c6 hostname\n",
         cpu=12,
         mem=512,
         tasks=2,
