@@ -55,16 +55,18 @@ _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
 _INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
-_INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)\b")
+_INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)[bB]?\b")
 _INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
 # CPUs and GPUs by their numbers on the node: with fewer of them the step fails, or a task sees none.
 _BY_NUMBER = r"\S*(?:\$|ma(?:p|sk)_)"
+# Of both, for each task or for each GPU a task.
+_FOR_TASKS = rf"--(?:tres-per-task|ntasks-per-gpu){_IS}"
 _INNER_GPUS = re.compile(
-    rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER})"
+    rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER}|{_FOR_TASKS})"
 )
 # A task's CPUs are by GPUs, by their numbers, or twice as many where cores have two threads.
 _INNER_CORES = re.compile(
-    rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}"
+    rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
 _OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")

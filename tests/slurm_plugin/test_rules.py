@@ -315,6 +315,7 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("export SRUN_CPUS_PER_TASK=4\nsrun ./a", ScriptFloors(cpus_per_task=4)),
         ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nsrun ./a", ScriptFloors()),
         ("srun --mem=2G ./a", ScriptFloors(memory_mib=2048)),
+        ("srun --mem=2GB ./a\nsrun --mem 3000mb ./b", ScriptFloors(memory_mib=3000)),
         ("srun \\\n  -n 8 \\\n  --mem=2G \\\n  ./a", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
         ("mpirun \\\r\n -np 8 ./a", ScriptFloors(cpus_per_task=4)),
         ("java \\\n-Xmx4g x", ScriptFloors(memory_mib=5120)),
@@ -375,6 +376,8 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("srun --cpu-bind=cores ./a", []),
         ("srun --hint=nomultithread -c 4 ./a", ["cores"]),
         ("srun --threads-per-core 1 ./a", ["cores"]),
+        ("srun --ntasks-per-gpu=1 ./a", ["gpus", "cores"]),
+        ("srun --tres-per-task=cpu=4 ./a", ["gpus", "cores"]),
     ],
 )
 def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:

@@ -152,7 +152,7 @@ STEPS = (
         mem=512,
         tasks=2,
     ),
-    form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2G hostname\n", cpu=2, mem=2048),
+    form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2GB hostname\n", cpu=2, mem=2048),
     # Submitted from inside a job, whose environment goes along.
     form("step-exported-cpus", "-n 2 -c 8 --mem=8000", SRUN_CPUS_PER_TASK="8", cpu=4, mem=256, tasks=2),
     form("step-exported-gpus", "--mem=4000 --gres=gpu:4", SLURM_GPUS="4"),
