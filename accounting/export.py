@@ -73,9 +73,13 @@ def refuse_target(file: Path, *, force: bool) -> None:
     """Raise StoreError where a file cannot be the target of an export."""
     if file.suffix not in SUFFIXES:
         raise StoreError(f"cannot tell how to write {file.name}: name it .parquet or .csv")
-    if file.is_dir():
+    try:
+        is_folder, is_there = file.is_dir(), file.exists()
+    except OSError as error:  # in a folder that is closed to whoever asks
+        raise StoreError(f"cannot write {file}: {error.strerror}; give another --to") from None
+    if is_folder:
         raise StoreError(f"{file} is a folder; name a file in it")
-    if file.exists() and not force:
+    if is_there and not force:
         raise StoreError(f"{file} is there already; give another name, or --force to replace it")
 
 

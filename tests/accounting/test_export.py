@@ -14,7 +14,7 @@ from sqlalchemy import Engine, insert, select, text
 
 from accounting import export as exporting
 from accounting.errors import StoreError
-from accounting.export import export
+from accounting.export import export, refuse_target
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt
 from accounting.store import schema
@@ -146,6 +146,15 @@ def test_a_target_that_cannot_be_written_is_one_line(
     with pytest.raises(StoreError, match=said) as caught:
         export(store, "attempts", tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+def test_a_target_in_a_closed_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_path: Path, **_options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", closed)
+    with pytest.raises(StoreError, match=r"cannot write .*: Permission denied"):
+        refuse_target(tmp_path / "out.csv", force=False)
 
 
 _WITH_LITTLE_ROOM = """
