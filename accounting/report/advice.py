@@ -241,7 +241,9 @@ def _no_comments(segment: Segment) -> Iterator[tuple[str, str, str]]:
     old = release is not None and release < (21, 8)
     yield (
         "slurm.conf",
-        "AccountingStoreJobComment=YES" if old else "AccountingStoreFlags=job_comment,job_script",
-        f"none of {segment.attempts:,} attempts has a comment: what a client's own decision was, and opting out by "
-        "comment, cannot be told later" + ("" if old else "; scripts tell families apart"),
+        "AccountingStoreJobComment=YES" if old else "AccountingStoreFlags=job_comment",
+        (
+            f"none of {segment.attempts:,} attempts has a comment: without this line none is stored, so that what a "
+            "client's own decision was, and opting out by comment, cannot be told later; with it, nobody wrote one"
+        ),
     )

@@ -147,7 +147,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
     ("no GPU meter", NO_GPU_METER, [GPU_TRES, NVML, COLLECT]),
     ("no GPU meter, 22.05", {**NO_GPU_METER, "slurm_release": "22.05"}, [COLLECT]),
     ("no energy", {"energy_quality": "absent", "energy_j": None}, ENERGY),
-    ("no comments", {"comment": ""}, [("slurm.conf", "AccountingStoreFlags=job_comment,job_script")]),
+    ("no comments", {"comment": ""}, [("slurm.conf", "AccountingStoreFlags=job_comment")]),
     (
         "no comments, 20.11",
         {"comment": "", "slurm_release": "20.11"},
@@ -177,6 +177,14 @@ def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, An
         fault = {name: value for name, value in fault.items() if name not in ("slurm_release", "gather")}
     fill(store, [good(1, **fault), *(good(n, **{**sound, "slurm_release": "24.11"}) for n in range(2, 202))])
     assert lines_of(store) == []
+
+
+@ON_SQLITE
+def test_a_site_that_stores_comments_which_nobody_writes_is_told_so(store: Engine) -> None:
+    fill(store, [good(n, comment="") for n in range(1, 121)])
+    (said,) = [one.reason for one in advised(store)]
+    assert said.endswith("with it, nobody wrote one")
+    assert "script" not in said  # nothing reads the scripts that slurmdbd stores
 
 
 def test_only_what_measures_now_is_judged(store: Engine) -> None:
