@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
 from slurm_plugin.switches import switches, throw
 
 Command = Callable[..., Any]
+# What no partition is called would stop nothing: an empty variable of a shell, a list, a pattern.
+PARTITION = re.compile(r"[^\s,*?\[\]]+")
 
 
 def part_options(command: Command) -> Command:
@@ -42,6 +45,10 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
       rightsizer disable
       rightsizer disable --partition gpu
     """
+    if partition is not None and not PARTITION.fullmatch(partition):
+        raise click.UsageError(
+            f"--partition '{partition}': name one partition; no pattern or list stops anything"
+        )
     config = load_config(config_file)
     brake = brake_of(family, partition, everything=False)
     if brake is not None:
