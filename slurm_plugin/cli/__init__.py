@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 
 import click
 
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.lazy import LazyGroup
 from slurm_plugin.cli.shown_text import visible
+
+# A disk or quota that is full, a file that may not grow, a disk or terminal that is gone.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 COMMANDS = {
     "advise": "slurm_plugin.cli.advise:advise",
@@ -57,6 +63,9 @@ def rightsizer() -> None:
 
 def main() -> None:
     """Run the command line; an expected failure is one line on stderr, never a traceback."""
+    # A caller may have closed them (`>&-`).
+    nowhere = Path(os.devnull)
+    sys.stdout, sys.stderr = sys.stdout or nowhere.open("w"), sys.stderr or nowhere.open("w")
     if isinstance(sys.stdout, TextIOWrapper):
         # In a locale without UTF-8, what it cannot show (an arrow, a job's name) is written out, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -65,3 +74,11 @@ def main() -> None:
     except RightsizerError as error:
         click.echo(f"rightsizer: {visible(str(error))}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # One that names no file is of what was open already.
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        # Python would complain of the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        click.echo(f"rightsizer: cannot write: {error.strerror}; what was printed may not be whole", err=True)
+        sys.exit(1)

@@ -115,6 +115,9 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], r
         ["explain", "x"],
         ["predict"],
         ["recover", "--watch", "--job", "7"],
+        ["disable", "--partition", ""],
+        ["disable", "--partition", "gpu,cpu"],
+        ["disable", "--partition", "gpu*"],
     ],
 )
 def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
@@ -450,3 +453,29 @@ def test_what_a_locale_cannot_show_is_written_out(tmp_path: Path) -> None:
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert r"sqlite:////srv/\u4f5c\u4e1a/store.db" in shown.stdout
+
+
+@pytest.mark.parametrize("words", [["--version"], ["config", "show"], ["simulate", "--help"]], ids=" ".join)
+def test_a_full_disk_behind_stdout_is_one_line(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "slurm_plugin.cli", *words],
+            env={**os.environ, "RIGHTSIZER_CONFIG": f"{tmp_path}/empty.toml"},
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert (
+        ran.stderr == "rightsizer: cannot write: No space left on device; what was printed may not be whole\n"
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_stream_that_is_closed_is_no_traceback(closed: str, site: Site, learned: str) -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -m slurm_plugin.cli models {closed}', sys.executable],
+        env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (learned in ran.stdout) == (closed == "2>&-")
