@@ -32,3 +32,25 @@ def test_every_table_has_its_heading_and_rows_of_as_many_cells(page: Path) -> No
     for table in tables(page):
         assert DELIMITER.fullmatch(table[1] if table[1:] else ""), table[0]
         assert [row for row in table if cells(row) != cells(table[0])] == []
+
+
+def test_what_the_architecture_names_stands_where_it_says() -> None:
+    missing = []
+    for table in tables(ROOT / "ARCHITECTURE.md"):
+        for row in table[2:]:
+            *_, names, places = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
+            files = [file for place in places for file in standing(place)]
+            text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+            # A method's class was named with its module before.
+            plain = [name for name in names if files and "." not in name]
+            missing += [name for name in plain if not re.search(rf"\b{name}\b", text)]
+            missing += [place for place in places if not standing(place)]
+    assert missing == []
+
+
+def standing(place: str) -> list[Path]:
+    """Return the files that a path means: whole, of a folder, or the end of one."""
+    if place.endswith("/"):
+        return [*(ROOT / place).rglob("*.py")]
+    rooms = ("accounting", "models", "slurm_plugin", "lua")
+    return [file for room in rooms for file in (ROOT / room).rglob(Path(place).name) if file.match(place)]
