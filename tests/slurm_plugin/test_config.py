@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
-from slurm_plugin.config import Config
+from slurm_plugin.config import Config, Policy, Rule
 from slurm_plugin.config_file import config_path, known_keys, load_config, parse_config, render_config
 
 SHIPPED = Path(__file__).resolve().parents[2] / "etc" / "rightsizer.toml"
@@ -24,6 +24,15 @@ def test_the_shipped_file_holds_the_defaults_and_names_every_key() -> None:
         is_table = any(other.startswith(f"{key}.") for other in keys)
         if "." in key and not is_table:
             assert re.search(rf"^(?:# )?{key.rpartition('.')[2]} =", text, re.MULTILINE), key
+
+
+def test_the_shipped_file_says_which_keys_of_the_policy_a_rule_cannot_have() -> None:
+    text = SHIPPED.read_text(encoding="utf-8")
+    _, _, said = text.partition("# from here on the keys of [policy], but for ")
+    lacking = set(Policy.__struct_fields__) - set(Rule.__struct_fields__)
+    assert set(re.findall(r"\w+_\w+", said.partition("which hold for all")[0])) == lacking
+    example = text[text.index("# [[rules]]") : text.index("# from here on")]
+    assert parse_config(re.sub(r"^# ?", "", example, flags=re.MULTILINE)).rules[0].headroom == 0.25
 
 
 def test_an_empty_file_is_the_defaults() -> None:
