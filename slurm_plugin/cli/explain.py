@@ -109,10 +109,7 @@ def in_store(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
                 "give that name with --cluster"
             )
         where = f" of {cluster}" if cluster else ""
-        raise StoreError(
-            f"the store knows no job {job_id}{where}, and the queue has none of that number; "
-            "run `rightsizer ingest` once it has ended"
-        )
+        raise StoreError(f"the store knows no job {job_id}{where}; run `rightsizer ingest` once it has ended")
     return found
 
 

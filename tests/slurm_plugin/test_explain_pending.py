@@ -105,3 +105,12 @@ def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: 
     told = run("explain", "12", "--format", "json")
     assert "when it starts is not foreseen: equal parts of it fit no nodes that are there" in told.err
     assert [row["likely start"] for row in json.loads(told.out)] == [None]
+
+
+@pytest.mark.usefixtures("queue")
+def test_what_a_prediction_rested_on_is_told_once_a_job_has_ended(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    refused = run("explain", "--why", "12")
+    assert refused.code == 1
+    assert "the store knows no job 12; run `rightsizer ingest` once it has ended" in refused.err
+    assert "queue" not in refused.err  # which has it

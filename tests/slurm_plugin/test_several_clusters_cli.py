@@ -39,7 +39,9 @@ def test_explain_says_whose_job_it_means_or_asks(shared: Site, run: Run) -> None
     assert_one_line(
         run("explain", "7", "--cluster", "gamma"), 1, "no job 7 of gamma, but has one of alpha, beta: give"
     )
-    assert_one_line(run("explain", "8", "--cluster", "gamma"), 1, "no job 8 of gamma, and the queue has none")
+    assert_one_line(
+        run("explain", "8", "--cluster", "gamma"), 1, "no job 8 of gamma; run `rightsizer ingest`"
+    )
     shared.configure(accounting={"cluster": "alpha"})
     own = run("explain", "7", "--format", "json")
     assert (own.code, asked_cpus(own.out)) == (0, [100])
