@@ -94,7 +94,7 @@ def option_parser() -> OptionParser:
         parser.add_argument(short, f"--{name}", default="")
     parser.add_argument("--comment", default="")
     parser.add_argument("-D", "--chdir", default="")
-    parser.add_argument("-t", "--time")
+    parser.add_argument("-t", "--time", type=time_limit)
     parser.add_argument(*_HARMLESS_WITH_VALUE, dest="ignored")
     parser.add_argument(*_HARMLESS_WITH_OR_WITHOUT, dest="ignored", nargs="?")
     parser.add_argument(*_HARMLESS_FLAGS, dest="ignored", action="store_true")
@@ -129,6 +129,13 @@ def count(text: str) -> int:
     if not number:
         raise ValueError(text)
     return number
+
+
+def time_limit(text: str) -> str:
+    """Return a time limit as it was written; ValueError where it has letters, but for Slurm's words for no limit."""
+    if text.lower() not in ("unlimited", "infinite") and re.search("[A-Za-z]", text):
+        raise ValueError(text)
+    return text
 
 
 def directives(script: str) -> list[str]:

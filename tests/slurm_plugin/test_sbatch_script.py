@@ -41,6 +41,7 @@ def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:
         ("--comment=rightsize=off", "comment", "rightsize=off"),
         ("-t 90", "time_limit_min", 90),
         ("--time=1-00:00:00", "time_limit_min", 1440),
+        ("--time=UNLIMITED", "time_limit_min", None),
     ],
 )
 def test_an_option_is_read_in_the_script_and_beside_it(option: str, field: str, value: Any) -> None:
@@ -153,6 +154,8 @@ def test_options_that_change_no_need_are_passed_over(option: str) -> None:
         ("#SBATCH -c--", "--cpus-per-task has -- for its value"),
         ("#SBATCH --mem=1G --mem-per-cpu=1G", "takes one of them"),
         ("#SBATCH --nodes=some", "--nodes=some"),
+        ("#SBATCH --time=10:xx", "invalid time_limit value: '10:xx'"),
+        ("#SBATCH -t 2h", "invalid time_limit value"),
     ],
 )
 def test_options_that_sbatch_would_refuse_are_one_line(line: str, said: str) -> None:
