@@ -43,6 +43,10 @@ def doctor(metrics_file: Path | None, config_file: str | None, output_format: st
       rightsizer doctor
       rightsizer doctor --metrics /run/rightsizer-metrics/rightsizer.prom
     """
+    if metrics_file is not None and metrics_file.suffix != ".prom":
+        raise click.UsageError(
+            f"--metrics {metrics_file}: let its name end in .prom; node_exporter reads no other"
+        )
     now_s = time.time()
     seen, findings = examined(config_file, now_s)
     if metrics_file is not None:

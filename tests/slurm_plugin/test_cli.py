@@ -115,6 +115,7 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], r
         ["explain", "x"],
         ["predict"],
         ["recover", "--watch", "--job", "7"],
+        ["doctor", "--metrics", "/run/rightsizer"],
         ["disable", "--partition", ""],
         ["disable", "--partition", "gpu,cpu"],
         ["disable", "--partition", "gpu*"],
