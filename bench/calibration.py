@@ -266,7 +266,9 @@ def rows_of(seen: Iterable[Seen]) -> Matrix:
     """Return what the growth models learn from, in the order in which the jobs ended."""
     ordered = sorted(seen, key=lambda one: one.end_s)
     # Public traces do not tell who was killed: every job counts as what it showed.
-    return matrix_of([Row(one.inputs, one.growth, is_settled(one.past), bounded=False) for one in ordered])
+    return matrix_of(
+        [Row(one.inputs, one.growth, is_settled(one.past), bounded=False, user="") for one in ordered]
+    )
 
 
 def point_row(point: Point) -> dict[str, object]:

@@ -85,7 +85,8 @@ class Learner:
             need = need_of(job.past, dimension)
             if need is not None:
                 growth = need.log - lesson.highest_log
-                self._rows[dimension].append(Row(lesson.inputs, growth, lesson.settled, need.bounded))
+                user = job.request.user
+                self._rows[dimension].append(Row(lesson.inputs, growth, lesson.settled, need.bounded, user))
         self._history.add(job.request, job.past)
 
     def refit(self) -> None:
@@ -94,8 +95,9 @@ class Learner:
         for dimension in due:
             rows = self._rows[dimension]
             fitted = fit_growth(matrix_of(rows))
-            offset = fitted.known.offset(self._settings.most_failures)
-            self._growth[dimension] = Growth(booster_growth(fitted.booster), offset)
+            known = fitted.known
+            offset = known.offset(self._settings.most_failures)
+            self._growth[dimension] = Growth(booster_growth(fitted.booster), offset, frozenset(known.apart))
             self._next_fit[dimension] = math.ceil(len(rows) * REFIT_GROWTH)
         if due:
             self.predictor = self._build()

@@ -61,21 +61,25 @@ class Matrix(msgspec.Struct):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row of a matrix, where they come one by one."""
+    """One row of a matrix, where they come one by one; whose job it is."""
 
     inputs: Sequence[float]
     target: float
     settled: bool
     bounded: bool
+    user: str
 
 
 def matrix_of(rows: Sequence[Row]) -> Matrix:
     """Return rows, of which there is at least one, as a matrix."""
+    names, users = np.unique([row.user for row in rows], return_inverse=True)
     return Matrix(
-        np.asarray([row.inputs for row in rows], np.float32),
-        np.asarray([row.target for row in rows], np.float64),
-        np.asarray([row.settled for row in rows], np.bool_),
-        np.asarray([row.bounded for row in rows], np.bool_),
+        inputs=np.asarray([row.inputs for row in rows], np.float32),
+        targets=np.asarray([row.target for row in rows], np.float64),
+        settled=np.asarray([row.settled for row in rows], np.bool_),
+        bounded=np.asarray([row.bounded for row in rows], np.bool_),
+        users=users,
+        names=names.tolist(),
     )
 
 

@@ -157,7 +157,9 @@ def test_figures_that_are_no_numbers_are_not_learned_from(tmp_path: Path) -> Non
 
 
 def test_constant_columns_are_learned_as_nothing() -> None:
-    matrix = matrix_of([Row([1.0] * len(FEATURES), 0.0, settled=True, bounded=False)] * (2 * MIN_ROWS))
+    matrix = matrix_of(
+        [Row([1.0] * len(FEATURES), 0.0, settled=True, bounded=False, user="ann")] * (2 * MIN_ROWS)
+    )
     fitted = fit_growth(matrix)
     assert predict(fitted.booster, matrix.inputs[:1]) == pytest.approx([0.0], abs=0.05)
     assert training.splits_of(fitted.booster) == [[]] * len(FEATURES)

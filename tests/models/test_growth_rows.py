@@ -39,7 +39,7 @@ def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[L
             if past is not None and need is not None:
                 inputs = features(request, evidence, habit, dimension)
                 rows[dimension].append(
-                    Row(inputs, need.log - past.highest_log, is_settled(past), need.bounded)
+                    Row(inputs, need.log - past.highest_log, is_settled(past), need.bounded, request.user)
                 )
                 told[dimension].append((request.user, one.row.submit_s))
     matrices = {dimension: matrix_of(found) if found else None for dimension, found in rows.items()}
@@ -71,6 +71,7 @@ def assert_same(attempts: list[Attempt], recent_jobs: int) -> dict[Learned, Matr
         np.testing.assert_array_equal(matrix.settled, right.settled)
         np.testing.assert_array_equal(matrix.bounded, right.bounded)
         users = [matrix.names[user] for user in matrix.users]
+        assert [right.names[user] for user in right.users] == users
         assert list(zip(users, matrix.submit_s.tolist(), strict=True)) == told[dimension]
     return found
 

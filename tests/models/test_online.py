@@ -232,7 +232,7 @@ def test_a_job_of_which_nothing_was_measured_is_no_evidence_of_memory() -> None:
 def test_a_row_alone_is_answered_as_in_a_matrix() -> None:
     noise = random.Random(3)
     rows = [[noise.choice([math.nan, noise.gauss(0, 1)]) for _ in FEATURES] for _ in range(2 * MIN_ROWS)]
-    matrix = matrix_of([Row(row, noise.gauss(0, 1), settled=True, bounded=False) for row in rows])
+    matrix = matrix_of([Row(row, noise.gauss(0, 1), settled=True, bounded=False, user="ann") for row in rows])
     booster = fit_quantile(matrix)
     together = booster.predict(
         xgboost.DMatrix(numpy.asarray(rows, numpy.float32), feature_names=list(FEATURES))
