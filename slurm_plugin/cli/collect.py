@@ -82,6 +82,10 @@ def collect(
             raise RightsizerError(
                 f"the NVIDIA driver and its library differ ({fault.reason}); reload the driver, or restart the node"
             ) from None
+        if not fault.everywhere:
+            raise RightsizerError(
+                f"NVML does not answer on {name} ({fault.reason}); see whether `nvidia-smi` does, as this user"
+            ) from None
         note(f"no GPU to watch on {name}: {fault.reason}")
         return
     if not count:

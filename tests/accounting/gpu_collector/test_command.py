@@ -110,3 +110,27 @@ def test_a_library_that_is_newer_than_the_driver_is_no_node_without_gpus(
     found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
     assert isinstance(found.exception, RightsizerError)
     assert "reload the driver" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    "fault", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST]
+)
+def test_a_driver_that_answers_with_a_fault_is_no_node_without_gpus(
+    node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    """systemd tries again then: who may not open the devices yet, such as at a boot, would never meter."""
+    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
+    node.fake.driver = fault
+    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    assert isinstance(found.exception, RightsizerError)
+    assert "NVML does not answer on" in str(found.exception)
+
+
+@pytest.mark.parametrize("fault", [pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND])
+def test_a_node_without_driver_or_library_ends_well(
+    node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
+    node.fake.driver = fault
+    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    assert (found.exit_code, found.exception) == (0, None)
