@@ -87,7 +87,15 @@ def hook(seen: Seen) -> Judged:
         return "ok", "not loaded: slurm.conf does not name lua in JobSubmitPlugins", ""
     if found is None:
         return "unknown", "slurmctld does not say where its slurm.conf is", ""
-    return _script(found) or _parts(found) or _loaded(found, boot_s(seen.slurm))
+    return _closed(found) or _script(found) or _parts(found) or _loaded(found, boot_s(seen.slurm))
+
+
+def _closed(found: HookSeen) -> Judged | None:
+    """Judge what may not be read, such as what root made under a narrow umask; None where all may."""
+    if not found.closed:
+        return None
+    what = f"{', '.join(found.closed)} may not be read: if slurmctld may not either, jobs pass unchanged"
+    return "problem", what, f"chmod -R a+rX {' '.join(found.closed)}, or run this as SlurmUser"
 
 
 def _script(found: HookSeen) -> Judged | None:

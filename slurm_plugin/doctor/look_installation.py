@@ -85,6 +85,15 @@ def look_at_hook(folder: Path, config: Config) -> HookSeen:
         missing=tuple(name for name in names if name not in there),
         differing=tuple(name for name in there if theirs[name] != _read(ours / MODULES / name)),
         site="absent" if site is None else "current" if site == hook_settings(config).encode() else "differs",
+        closed=tuple(
+            str(path)
+            for path, files in (
+                (folder / HOOK_SCRIPT, ("",)),
+                (folder / SITE_FILE, ("",)),
+                (folder / MODULES, names),
+            )
+            if any(_is_closed(path / name) for name in files)
+        ),
         script_changed_s=_changed_s(folder / HOOK_SCRIPT),
         modules_changed_s=max((_changed_s(folder / MODULES / name) for name in there), default=0.0),
     )
@@ -202,6 +211,14 @@ def _read(file: Path) -> bytes | None:
         return file.read_bytes()
     except OSError:
         return None
+
+
+def _is_closed(file: Path) -> bool:
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def _changed_s(file: Path) -> float:

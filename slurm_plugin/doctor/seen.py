@@ -154,6 +154,7 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     `script` says whose job_submit.lua it is: ours, the site's own that calls us, one that does not (foreign), or none.
     `missing` and `differing` are modules, and `site` is rightsizer_site.lua, as the configuration would have it.
+    `closed` are those paths of it that are there, and may not be read by whoever asks.
     """
 
     folder: str
@@ -162,6 +163,7 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     site: Literal["current", "differs", "absent"]
+    closed: tuple[str, ...] = ()
     script_changed_s: float = 0.0
     modules_changed_s: float = 0.0
 

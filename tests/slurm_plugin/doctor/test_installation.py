@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -116,6 +119,37 @@ def test_a_hook_that_is_not_there_is_a_problem(whole: Surrounded) -> None:
     whole.expect("hook", "problem", "lacks checks.lua: jobs pass unchanged", "copy job_submit.lua")
     (beside / "job_submit.lua").unlink()
     whole.expect("hook", "problem", "slurmctld would not start again", "copy job_submit.lua")
+
+
+def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(whole: Surrounded) -> None:
+    """As root makes it by the steps of docs/admin.md under umask 077."""
+    beside = conf_folder(whole.site)
+    assert _as_who_has_no_capability(whole.site)["state"] == "ok"
+    (beside / "rightsizer_site.lua").chmod(0)
+    (beside / "rightsizer").chmod(0)
+    found = _as_who_has_no_capability(whole.site)
+    (beside / "rightsizer").chmod(0o755)
+    paths = f"{beside}/rightsizer_site.lua", f"{beside}/rightsizer"
+    assert found["state"] == "problem"
+    assert found["saw"].startswith(f"{', '.join(paths)} may not be read")
+    assert f"chmod -R a+rX {' '.join(paths)}" in found["fix"]
+
+
+def _as_who_has_no_capability(site: Site) -> dict[str, str]:
+    """Return what the doctor finds of the hook without root's right to pass over permissions."""
+    capless = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"]
+    doctor = [
+        sys.executable,
+        "-m",
+        "slurm_plugin.cli",
+        "doctor",
+        "--format=json",
+        f"--config={site.config_file}",
+    ]
+    argv = [*(capless if os.geteuid() == 0 else []), *doctor]
+    told = subprocess.run(argv, capture_output=True, text=True, check=False)
+    found: list[dict[str, str]] = json.loads(told.stdout)
+    return next(one for one in found if one["check"] == "hook")
 
 
 def test_a_hook_of_another_version_is_a_warning(whole: Surrounded) -> None:
