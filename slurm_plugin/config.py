@@ -28,7 +28,7 @@ Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
 HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_length=24)]
 # Absolute, and not / itself.
 RootFolder = Annotated[str, msgspec.Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\0]+)+\Z")]
-# A relative one would be another file for the command line than for slurmctld.
+# A relative one would be another file for the command line than for slurmctld, or for a service.
 AbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\0]+\Z")]
 MaybeAbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^(/[^\0]+)?\Z")]
 RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
@@ -47,8 +47,8 @@ class Service(Section, frozen=True, kw_only=True):
     socket: AbsolutePath = "/run/rightsizer/rightsizer.sock"
     socket_mode: OctalMode = "0660"
     users: tuple[str, ...] = ("slurm",)
-    journal: str = "/var/lib/rightsizer/journal"
-    journal_key: str = ""
+    journal: AbsolutePath = "/var/lib/rightsizer/journal"
+    journal_key: MaybeAbsolutePath = ""
     limits_needed: bool = True
 
 
@@ -79,7 +79,7 @@ class Store(Section, frozen=True, kw_only=True):
     """
 
     url: str = "sqlite:////var/lib/rightsizer/store.db"
-    url_file: str = ""
+    url_file: MaybeAbsolutePath = ""
     keep_days: Days = 0
 
 
@@ -92,12 +92,12 @@ class Accounting(Section, frozen=True, kw_only=True):
 
     sacct: str = "sacct"
     slurmdbd_url: str = ""
-    slurmdbd_url_file: str = ""
+    slurmdbd_url_file: MaybeAbsolutePath = ""
     cluster: str = ""
     overlap_s: Seconds = 3600
     first_days: Count = 30
-    gpu_spool: str = "/var/lib/rightsizer/gpu-spool"
-    pseudonym_key: str = ""
+    gpu_spool: AbsolutePath = "/var/lib/rightsizer/gpu-spool"
+    pseudonym_key: MaybeAbsolutePath = ""
 
 
 class Energy(Section, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Energy(Section, frozen=True, kw_only=True):
 
     pue: Annotated[float, msgspec.Meta(ge=1, le=10)] = 1.58
     carbon_g_per_kwh: Grams | HoursOfADay = 473.0
-    carbon_file: str = ""
+    carbon_file: MaybeAbsolutePath = ""
     time_zone: str = ""
     watts_per_core: Watts = 12.0
     core_idle_share: Share = 0.3
@@ -137,7 +137,7 @@ class Models(Section, frozen=True, kw_only=True):
     (models/keeping.py).
     """
 
-    directory: str = "/var/lib/rightsizer/models"
+    directory: AbsolutePath = "/var/lib/rightsizer/models"
     min_evidence: Count = 1
     recent_jobs: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
     keep_days: Count = 90
@@ -209,7 +209,7 @@ class Advisor(Section, frozen=True, kw_only=True):
     """
 
     queue: Literal["auto", "scontrol", "pyslurm"] = "auto"
-    directory: str = "/var/lib/rightsizer/advisor"
+    directory: AbsolutePath = "/var/lib/rightsizer/advisor"
     period_s: Count = 60
     lease_s: Count = 600
     objective: Literal["slowdown", "wait", "utilisation", "deadlines", "energy"] = "slowdown"
@@ -234,7 +234,7 @@ class Advisor(Section, frozen=True, kw_only=True):
 class Recovery(Section, frozen=True, kw_only=True):
     """`rightsizer recover`: its journal, and how often it looks for how many jobs that failed because we cut them."""
 
-    directory: str = "/var/lib/rightsizer/recovery"
+    directory: AbsolutePath = "/var/lib/rightsizer/recovery"
     period_s: Count = 10
     most_jobs: Count = 200
     patience_s: Count = 120
@@ -247,7 +247,7 @@ class Brakes(Section, frozen=True, kw_only=True):
     `most_excess` is that share, `control_share` the share of families that are never cut, to compare with.
     """
 
-    directory: str = "/var/lib/rightsizer/brakes"
+    directory: AbsolutePath = "/var/lib/rightsizer/brakes"
     most_excess: FailureShare = 0.02
     control_share: Share = 0.0
 

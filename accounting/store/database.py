@@ -149,6 +149,10 @@ def _parsed(url: str) -> URL:
         raise _unusable(url, error) from None
     if parsed.get_backend_name() == "sqlite" and _is_in_memory(parsed):
         raise _unusable(url, "it names no file, and SQLite would forget all as the command ends")
+    if parsed.get_backend_name() == "sqlite" and not (parsed.database or "").removeprefix("file:").startswith(
+        "/"
+    ):
+        raise _unusable(url, "its file is relative, another one in each folder that a command is run in")
     return parsed
 
 

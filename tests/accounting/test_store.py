@@ -99,6 +99,19 @@ def test_a_store_that_would_keep_nothing_is_refused(url: str) -> None:
             use(url)
 
 
+@pytest.mark.parametrize(
+    "url", ["sqlite:///store.db", "sqlite:///var/lib/store.db", "sqlite:///file:a?uri=true"]
+)
+def test_a_store_that_is_another_one_in_each_folder_is_refused(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (check_url, partial(open_store, create=True), open_store):
+        with pytest.raises(StoreError, match=r"its file is relative.*write for example sqlite:////var/lib"):
+            use(url)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_empty_file_is_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "store.db").touch()
     with pytest.raises(StoreError, match="is empty; run `rightsizer ingest`"):
