@@ -36,6 +36,7 @@ from sqlalchemy import (
     table,
     text,
 )
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from accounting.dumps.believe import records_of
@@ -52,6 +53,8 @@ from accounting.slurmdbd_rows import COLUMNS, Names, printed
 CHUNK_JOBS = 5000
 # So long may its server be silent, and so long it waits for us, who write a chunk elsewhere before we take the next.
 ANSWER_WAIT_S = 600
+DRIVER = "pymysql"
+URL_FORM = f"mysql+{DRIVER}://rightsizer:...@replica/slurm_acct_db"
 GRANT = "GRANT SELECT ON {database}.* TO 'rightsizer'@'%'"
 _HARMLESS = frozenset(
     {"SELECT", "USAGE", "SHOW VIEW", "SHOW DATABASES", "REPLICATION CLIENT", "BINLOG MONITOR"}
@@ -84,7 +87,7 @@ def read_database(
         raise SlurmError(
             f"{cluster!r} is no cluster's name; set accounting.cluster to what sacctmgr calls it"
         )
-    engine = create_engine(url, connect_args={"read_timeout": ANSWER_WAIT_S})  # PyMySQL's
+    engine = _engine(url)
     try:
         with engine.connect() as connection:
             _refuse_writers(connection, engine)
@@ -99,6 +102,31 @@ def read_database(
         ) from None
     finally:
         engine.dispose()
+
+
+def check_url(url: str) -> None:
+    """Raise SlurmError where no database can be at a URL, whatever may be there, and whatever is installed here."""
+    try:
+        make_url(url).get_dialect()
+    except SQLAlchemyError as error:
+        raise _unusable(error) from None
+    except ValueError:  # its words may hold a password
+        raise _unusable("its port is no number") from None
+
+
+def _engine(url: str) -> Engine:
+    check_url(url)
+    try:
+        return create_engine(url, connect_args={"read_timeout": ANSWER_WAIT_S})  # PyMySQL's
+    except (SQLAlchemyError, ImportError) as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: SQLAlchemyError | ImportError | str) -> SlurmError:
+    fix = f"write it as {URL_FORM}"
+    if isinstance(error, ImportError) and error.name == DRIVER:
+        fix = "run `pip install 'slurm-rightsizer[mariadb]'`"
+    return SlurmError(f"accounting.slurmdbd_url is not usable: {error}; {fix}")
 
 
 def _refuse_writers(connection: Connection, engine: Engine) -> None:

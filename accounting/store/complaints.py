@@ -55,6 +55,8 @@ def shown(url: URL | str) -> str:
         text = make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
         text = _USER_INFO.sub(r"//\1:***@", str(url))
+    except ValueError:  # what stands where a port does may be a password
+        text = str(url).partition("://")[0] + "://***"
     return _SECRET.sub(r"\1***", text)
 
 

@@ -126,7 +126,12 @@ def _engine(url: str, *, create: bool) -> Engine:
         _prepare_folder(Path(parsed.database), create=create)
     try:
         engine = create_engine(parsed, **_engine_options(parsed))
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+    except ImportError as error:
+        extra = parsed.get_backend_name()
+        raise StoreError(
+            f"store.url {shown(url)!r} needs a driver ({error}); run `pip install 'slurm-rightsizer[{extra}]'`"
+        ) from None
+    except (ArgumentError, NoSuchModuleError) as error:
         raise _unusable(url, error) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _tune_sqlite)
@@ -147,6 +152,8 @@ def _parsed(url: str) -> URL:
         parsed = _with_driver(make_url(url))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise _unusable(url, error) from None
+    except ValueError:
+        raise _unusable(url, "its port is no number") from None
     if parsed.get_backend_name() == "sqlite" and _is_in_memory(parsed):
         raise _unusable(url, "it names no file, and SQLite would forget all as the command ends")
     if parsed.get_backend_name() == "sqlite" and not (parsed.database or "").removeprefix("file:").startswith(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from accounting.errors import ConfigError, StoreError
+from accounting.errors import ConfigError, SlurmError, StoreError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config import Config, Policy
 from slurm_plugin.config_file import config_path, load_config
@@ -74,7 +74,7 @@ def check(
     """Say whether the configuration is valid, and which rule a job would meet.
 
     The first problem is named with its key: also a time zone that this machine does not know, a file that cannot be
-    read, or a store's URL that no database has. Whether the store answers, `rightsizer doctor` says.
+    read, or a URL that no database has. Whether the store answers, `rightsizer doctor` says.
 
     \b
     Example:
@@ -117,10 +117,9 @@ def check(
 
 
 def check_reached(config: Config) -> None:
-    """Raise RightsizerError where what the configuration names cannot be used: time zone, files of it, store's URL."""
+    """Raise RightsizerError where what the configuration names cannot be used: time zone, files of it, URLs."""
     from accounting.key_file import journal_key, read_key
     from slurm_plugin.energy_site import energy_site
-    from slurm_plugin.secret_urls import slurmdbd_url
 
     energy_site(config.energy)
     pseudonyms = config.accounting.pseudonym_key
@@ -130,7 +129,7 @@ def check_reached(config: Config) -> None:
             partial(journal_key, config.service.journal_key),
         ),
         "the key of pseudonyms": (pseudonyms, partial(read_key, Path(pseudonyms)) if pseudonyms else bytes),
-        "slurmdbd's URL": (config.accounting.slurmdbd_url_file, partial(slurmdbd_url, config)),
+        "slurmdbd's URL": (config.accounting.slurmdbd_url_file, partial(_check_slurmdbd_url, config)),
         "the store's URL": (config.store.url_file, partial(_check_store_url, config)),
     }
     for what, (file, use) in secrets.items():
@@ -158,6 +157,19 @@ def _check_store_url(config: Config) -> None:
     try:
         check_url(store_url(config))
     except StoreError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_slurmdbd_url(config: Config) -> None:
+    from slurm_plugin.secret_urls import slurmdbd_url
+
+    if not (url := slurmdbd_url(config)):
+        return
+    from accounting.slurmdbd import check_url
+
+    try:
+        check_url(url)
+    except SlurmError as error:
         raise ConfigError(str(error)) from None
 
 

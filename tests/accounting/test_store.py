@@ -1,6 +1,7 @@
 """The store: its schema, what it refuses to open, and that writing twice is writing once."""
 
 import sqlite3
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -177,6 +178,7 @@ def test_a_url_that_cannot_be_used_is_one_line(bad: str, said: str) -> None:
         "postgresql://me:secret@127.0.0.1:1/y",
         "postgresql://127.0.0.1:1/y?user=me&password=secret",
         "mariadb://me:secret@127.0.0.1:1/y",
+        "mariadb://me:secret/y",
     ],
 )
 def test_passwords_stay_out_of_errors(bad: str) -> None:
@@ -184,6 +186,16 @@ def test_passwords_stay_out_of_errors(bad: str) -> None:
         open_store(bad)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "module"), [("postgresql://h/y", "psycopg"), ("mariadb://h/y", "pymysql")])
+def test_a_driver_that_is_not_installed_is_told_with_its_extra(
+    url: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    extra = url.partition(":")[0]
+    with pytest.raises(StoreError, match=rf"needs a driver .*{module}.*slurm-rightsizer\[{extra}\]"):
+        open_store(url)
 
 
 @on_sqlite

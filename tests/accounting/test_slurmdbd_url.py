@@ -1,0 +1,35 @@
+"""What slurmdbd's database cannot be read for before anybody has asked it."""
+
+import sys
+
+import pytest
+
+from accounting.errors import SlurmError
+from accounting.slurmdbd import check_url, read_database
+
+
+@pytest.mark.parametrize("url", ["no url", "nosuchdb://me:secret@h/y", "mysql+pymysql://me:secret/y"])
+def test_a_url_that_cannot_be_used_is_one_line_without_its_password(url: str) -> None:
+    for use in (check_url, lambda url: next(read_database(url, "c", 0, 1, 1))):
+        with pytest.raises(
+            SlurmError, match=r"slurmdbd_url is not usable: .*; write it as mysql\+pymysql://"
+        ) as caught:
+            use(url)
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "fix"),
+    [
+        ("mysql+pymysql://h/y", "pymysql", r"pip install 'slurm-rightsizer\[mariadb\]'"),
+        ("mysql://h/y", "MySQLdb", r"write it as mysql\+pymysql://"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_told_with_the_fix(
+    url: str, module: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    check_url(url)
+    with pytest.raises(SlurmError, match=rf"{module}.*; .*{fix}"):
+        next(read_database(url, "c", 0, 1, 1))
