@@ -8,7 +8,7 @@ from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_hook_stopped
 from slurm_plugin.slurm.limits import counts_memory
 
-FRAGMENT = "compare etc/slurm.conf.fragment, and restart slurmctld"
+FRAGMENT = "compare etc/slurm.conf.fragment, which says what to mind, and restart slurmctld"
 # So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
 UNASKED = 20
 # Copying the hook takes less; a decision is journalled a moment after its submission is counted.
