@@ -1,22 +1,21 @@
 """Records as columns, in bulk: what every reader hands over, and what labels are concluded from.
 
-A reader (sacct, a dump, slurmdbd's database) yields Records of bounded size. The columns are the fields of JobRow and
-Step in accounting/records.py, in their units; null is None there.
+A reader (sacct, a dump, slurmdbd's database) yields Records of bounded size. The columns of jobs are the
+fields of JobRow in accounting/records.py, in their units; null is None there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from accounting.records import Attempt, JobRow, Quarantined, Step, Use
+from accounting.records import Attempt, JobRow, Quarantined, Use
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,6 +59,9 @@ JOBS = pa.schema(
 )
 
 # `job` is the row of its attempt in the jobs of the same Records, counted from 0; steps are in the order of their jobs.
+# Times are unix seconds; null is not recorded. `mem_max_task_mib` is the peak of the largest task (MaxRSS),
+# `mem_total_mib` the sum over all tasks. `gpu_util_pct` is of the busiest task; GPU memory, what was read and written,
+# and energy are sums over all tasks.
 STEPS = pa.schema(
     [
         ("job", pa.int64()),
@@ -140,16 +142,6 @@ class Records:
     known: int = 0
     missing: tuple[str, ...] = field(default=())  # columns that the input lacks, with what that costs
     cut_off: str = ""
-
-
-def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
-    """Return rows and their steps as columns."""
-    jobs: list[dict[str, Any]] = []
-    steps: list[dict[str, Any]] = []
-    for row, of_row in attempts:
-        steps += ({"job": len(jobs), **msgspec.structs.asdict(step)} for step in of_row)
-        jobs.append({"slurm_release": "", "gather": "", **msgspec.structs.asdict(row)})
-    return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(steps, STEPS))
 
 
 def flagged(jobs: pa.Table, steps: pa.Table, flags: NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:

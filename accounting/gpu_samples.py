@@ -106,11 +106,6 @@ def _within(value: float | None, most: float) -> bool:
     return value is None or (math.isfinite(value) and 0.0 <= value <= most)
 
 
-def aggregate(samples: Iterable[GpuSample]) -> list[GpuUse]:
-    """Reduce samples to one GpuUse for each job, node, GPU, source and attempt (a gap in time starts a new one)."""
-    return merge_uses(map(as_use, samples))
-
-
 def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
     """Merge uses that follow one another without a gap, for each cluster, job, node, GPU, instance and source.
 

@@ -24,16 +24,14 @@ from accounting.frames import (
     Ints,
     Records,
     Texts,
-    attempts_in,
     by_value,
     floats,
     ints,
-    records_of,
     table_of,
 )
 from accounting.gpu_labels import SLURM, metered_gpus, recorded_gpus
 from accounting.originals import asked_first
-from accounting.records import Attempt, GpuUse, JobRow, Step
+from accounting.records import GpuUse
 from accounting.states import outcome_of
 from accounting.usage import Flags
 
@@ -79,19 +77,6 @@ def label(
     # What the job's decision saw of its input is in the store, which ingest asks.
     later = {"record_digest": jobs["digest"], "input_mib": pa.nulls(len(jobs), pa.float64())}
     return table_of({**kept, **asked, **use, **later}, ATTEMPTS)
-
-
-def label_attempt(
-    row: JobRow,
-    steps: Sequence[Step],
-    gpu_use: Sequence[GpuUse] = (),
-    by_client: ClientDecision | None = None,
-) -> Attempt:
-    """Return one attempt; for more than a few, `label` is a thousand times as fast."""
-    [attempt] = attempts_in(
-        label(records_of([(row, steps)]), {row.job_id: gpu_use}, {0: by_client} if by_client else {})
-    )
-    return attempt
 
 
 def _started(jobs: pa.Table, steps: Columns) -> Flags:

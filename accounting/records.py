@@ -1,4 +1,4 @@
-"""Rows of accounting as this project keeps them: attempts at running a job, and their steps."""
+"""Rows of accounting as this project keeps them: attempts at running a job."""
 
 from __future__ import annotations
 
@@ -16,30 +16,6 @@ from accounting.states import Outcome
 #   contaminated  near the limit, where this release and plugin count the page cache: an upper bound
 #   absent        not recorded
 Quality = Literal["exact", "sampled", "short", "censored", "contaminated", "absent"]
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of an attempt. Memory is MiB, times are unix seconds, CPU time is seconds; None = not recorded.
-
-    `mem_max_task_mib` is the peak of the largest task (MaxRSS), `mem_total_mib` the sum over all tasks. `gpu_util_pct`
-    is of the busiest task, GPU memory, what was read and written (MiB) and energy are sums over all tasks.
-    """
-
-    step_id: str
-    state: str
-    start_s: int
-    end_s: int
-    tasks: int
-    mem_max_task_mib: float | None
-    mem_total_mib: float | None
-    cpu_s: float | None
-    cpu_max_task_s: float | None
-    nodes: int = 1
-    gpu_util_pct: float | None = None
-    gpu_mem_mib: float | None = None
-    read_mib: float | None = None
-    written_mib: float | None = None
-    energy_j: float | None = None
 
 
 # Cluster, job id, submit and start time (unix seconds): of the store's table, too.

@@ -373,18 +373,3 @@ def past_job(attempt: Attempt) -> PastJob:
 def _finite(amount: float | None) -> float | None:
     """Return a figure that is none (not a number, or without end) as not known."""
     return amount if amount is not None and math.isfinite(amount) else None
-
-
-def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:
-    """Yield each attempt as it is submitted, `history` then holding just the attempts that had ended before.
-
-    A job that ends in the very second of a submission is not known to it.
-    """
-    submits = [(attempt.row.submit_s, 0, index) for index, attempt in enumerate(attempts)]
-    ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.ran]
-    for _, is_end, index in sorted(submits + ends):
-        attempt = attempts[index]
-        if is_end:
-            history.add(request_of(attempt), past_job(attempt))
-        else:
-            yield attempt, request_of(attempt)

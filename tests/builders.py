@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
+from accounting.client_decisions import ClientDecision
 from accounting.decisions import Decision
-from accounting.labels import label_attempt
-from accounting.records import Attempt, GpuUse, JobRow, Step
+from accounting.frames import JOBS, STEPS, Records, attempts_in
+from accounting.labels import label
+from accounting.records import Attempt, GpuUse, JobRow
 from accounting.request import JobRequest
 from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from accounting.token import format_token
 from models.families import script_signature
+from models.history import History, past_job, request_of
 from slurm_plugin.policy.submission import Submission
 
 DAY_S = 86400
@@ -24,6 +28,27 @@ T0 = 1_700_000_000
 # A decoder ends this by recursion, not as it ends other rubbish.
 DEEP = b'{"x":' + b"[" * 3000
 SCRIPT = "#!/bin/sh\n#SBATCH -c 8\nsrun ./fit --all\n"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of STEPS (accounting/frames.py)."""
+
+    step_id: str
+    state: str
+    start_s: int
+    end_s: int
+    tasks: int
+    mem_max_task_mib: float | None
+    mem_total_mib: float | None
+    cpu_s: float | None
+    cpu_max_task_s: float | None
+    nodes: int = 1
+    gpu_util_pct: float | None = None
+    gpu_mem_mib: float | None = None
+    read_mib: float | None = None
+    written_mib: float | None = None
+    energy_j: float | None = None
+
 
 _ROW = JobRow(
     cluster="alpha",
@@ -108,6 +133,29 @@ def decision(**changes: Any) -> Decision:
     return msgspec.structs.replace(plain, **changes)
 
 
+def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
+    """Rows and their steps as columns."""
+    jobs: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    for row, of_row in attempts:
+        steps += ({"job": len(jobs), **msgspec.structs.asdict(step)} for step in of_row)
+        jobs.append({"slurm_release": "", "gather": "", **msgspec.structs.asdict(row)})
+    return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(steps, STEPS))
+
+
+def label_attempt(
+    row: JobRow,
+    steps: Sequence[Step],
+    gpu_use: Sequence[GpuUse] = (),
+    by_client: ClientDecision | None = None,
+) -> Attempt:
+    """What `label` concludes from one record."""
+    [attempt] = attempts_in(
+        label(records_of([(row, steps)]), {row.job_id: gpu_use}, {0: by_client} if by_client else {})
+    )
+    return attempt
+
+
 def attempt(
     *,
     mem_mib: float = 200.0,
@@ -172,6 +220,21 @@ def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), se
             )
         )
     return made
+
+
+def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:
+    """Yield each attempt as it is submitted, `history` then holding just the attempts that had ended before.
+
+    A job that ends in the very second of a submission is not known to it.
+    """
+    submits = [(attempt.row.submit_s, 0, index) for index, attempt in enumerate(attempts)]
+    ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.ran]
+    for _, is_end, index in sorted(submits + ends):
+        attempt = attempts[index]
+        if is_end:
+            history.add(request_of(attempt), past_job(attempt))
+        else:
+            yield attempt, request_of(attempt)
 
 
 SacctRow = dict[str, str]

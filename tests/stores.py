@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, select
 
-from accounting.records import JobRow, Step
+from accounting.records import Attempt, JobRow
 from accounting.store import schema
 from accounting.store.bulk import upsert_attempts
 from accounting.store.database import open_store, writing
-from accounting.store.records import Counts, read_until_s, write_rows
+from accounting.store.records import Counts, windows_read, write_rows
 from bench import site_rows
+from tests.builders import Step
 
 WINDOWS = 12
 JOBS_A_WINDOW = 60
@@ -24,6 +25,16 @@ SOURCE = "windows"
 # Its children begin at once: they are forked from a process that has imported all that they need.
 _starter = multiprocessing.get_context("forkserver")
 _starter.set_forkserver_preload(["tests.stores"])
+
+
+def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
+    """Store attempts; the counts are of attempts."""
+    return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))
+
+
+def _attempt_row(attempt: Attempt) -> dict[str, Any]:
+    own = {name: getattr(attempt, name) for name in attempt.__struct_fields__ if name not in ("row", "use")}
+    return {**msgspec.structs.asdict(attempt.row), **msgspec.structs.asdict(attempt.use), **own}
 
 
 def write_steps(connection: Connection, steps: Iterable[tuple[JobRow, Step]]) -> Counts:
@@ -70,7 +81,7 @@ def write_windows(
     """
     chunks = [site_rows.chunk(number, jobs) for number in range(windows)]
     with engine.connect() as connection:
-        done = read_until_s(connection, SOURCE) or 0
+        done = windows_read(connection, SOURCE).get("", 0)
     for number in range(max(0, done - 1), rounds * windows):
         with writing(engine) as connection:
             upsert_attempts(connection, *chunks[number % windows])

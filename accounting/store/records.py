@@ -47,11 +47,6 @@ def _present(
             yield tuple(found[column.name] for column in columns), dict(found)
 
 
-def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
-    """Store attempts; the counts are of attempts."""
-    return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))
-
-
 def write_gpu_use(connection: Connection, uses: Iterable[GpuUse]) -> Counts:
     """Store what the GPU meters saw."""
     return write_rows(connection, schema.gpu_use, (msgspec.structs.asdict(use) for use in uses))
@@ -107,14 +102,6 @@ def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_
         if digest not in known
     )
     return write_rows(connection, schema.quarantine, fresh)
-
-
-def _attempt_row(attempt: Attempt) -> Row:
-    flat = {**msgspec.structs.asdict(attempt.row), **msgspec.structs.asdict(attempt.use)}
-    own = {
-        name: value for name, value in msgspec.structs.asdict(attempt).items() if name not in ("row", "use")
-    }
-    return {**flat, **own}
 
 
 def _decision_row(decision: Decision) -> Row:
@@ -295,11 +282,6 @@ def windows_read(connection: Connection, source: str) -> dict[str, int]:
     table = schema.windows.c
     query = select(table.cluster, table.read_until_s).where(table.source == source)
     return {str(cluster): int(until_s) for cluster, until_s in connection.execute(query)}
-
-
-def read_until_s(connection: Connection, source: str, cluster: str = "") -> int | None:
-    """Return the end of the last window of a cluster that was read from a source, in unix seconds; None for none."""
-    return windows_read(connection, source).get(cluster)
 
 
 def earliest_end_s(connection: Connection) -> int | None:

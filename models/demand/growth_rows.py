@@ -1,6 +1,6 @@
 """The rows that growth models learn from, of millions of jobs at once: each job by what had ended before it. Pure.
 
-Row for row what `replay`, `History.evidence` and `features` say one by one (a test holds them together), in NumPy.
+Row for row what `History.evidence` and `features` say one by one (a test holds them together), in NumPy.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@ from sqlalchemy import Engine
 
 from accounting.records import Attempt
 from accounting.report.usage import RightSize
-from accounting.store.records import write_attempts
 from models.families import is_alike
 from tests.builders import T0, attempt, step
-from tests.stores import write_steps
+from tests.stores import write_attempts, write_steps
 
 RULE = RightSize(
     memory_margin=0.15,

@@ -15,9 +15,10 @@ from accounting.store import schema
 from accounting.store.bulk import known_digests, upsert, upsert_attempts
 from accounting.store.columns import from_rows
 from accounting.store.database import writing
-from accounting.store.records import Counts, read_attempts, write_attempts, write_rows
+from accounting.store.records import Counts, read_attempts, write_rows
 from bench import site_rows
 from tests.builders import attempt
+from tests.stores import write_attempts
 
 Row = dict[str, Any]
 HOSTILE = (

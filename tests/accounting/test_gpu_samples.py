@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from accounting import gpu_samples, gpu_spool
 from accounting.gpu_samples import merge_uses, parse_line
 from accounting.gpu_spool import FINISHED_AFTER_S, finished_files, read_spool_on, spool_key
-from accounting.labels import label_attempt
-from accounting.records import GpuUse, Step
-from tests.builders import T0, gpu_use, job_row, step
+from accounting.records import GpuUse
+from tests.builders import T0, Step, gpu_use, job_row, label_attempt, step
 from tests.spools import read_spool
 
 NOW_S = T0 + 10 * 86400

@@ -7,14 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.frames import ATTEMPTS, attempts_in, records_of
+from accounting.frames import ATTEMPTS, attempts_in
 from accounting.gpu_labels import metered_gpus
-from accounting.labels import label, label_attempt
-from accounting.records import Attempt, JobRow, Step, Use
+from accounting.labels import label
+from accounting.records import Attempt, JobRow, Use
 from accounting.request import Grant
 from accounting.store import schema
 from accounting.token import format_token
-from tests.builders import T0, attempt, decision, gpu_use, job_row, request, step
+from tests.builders import (
+    T0,
+    Step,
+    attempt,
+    decision,
+    gpu_use,
+    job_row,
+    label_attempt,
+    records_of,
+    request,
+    step,
+)
 
 
 def srun(number: int, start_s: int, end_s: int, mem_mib: float | None, **changes: object) -> Step:

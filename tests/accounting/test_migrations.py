@@ -24,13 +24,13 @@ from accounting.store.records import (
     read_gpu_use,
     read_marks,
     windows_read,
-    write_attempts,
     write_decisions,
     write_gpu_use,
     write_rows,
 )
 from tests import servers
 from tests.builders import attempt, decision, gpu_use, past
+from tests.stores import write_attempts
 
 Row = dict[str, Any]
 # What the tables of today have and those of 0001 had not.

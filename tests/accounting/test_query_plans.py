@@ -20,9 +20,9 @@ from accounting.store.records import (
     read_gpu_use,
     read_input_mib,
     read_runs,
-    write_attempts,
 )
 from tests.builders import attempt
+from tests.stores import write_attempts
 
 READERS: dict[str, Callable[[Connection], object]] = {
     "comments": lambda connection: list(stored_comments(connection, [1, 2])),

@@ -16,17 +16,11 @@ from accounting.store.quarantine import (
     list_quarantine,
     take_quarantined,
 )
-from accounting.store.records import (
-    read_attempts,
-    write_attempts,
-    write_decisions,
-    write_gpu_use,
-    write_quarantine,
-)
+from accounting.store.records import read_attempts, write_decisions, write_gpu_use, write_quarantine
 from accounting.store.retention import prune
 from bench import site_rows
 from tests.builders import T0, attempt, decision, gpu_use, step
-from tests.stores import content, write_steps
+from tests.stores import content, write_attempts, write_steps
 
 LIMIT_S = T0 + 5_000
 

@@ -23,13 +23,12 @@ from accounting.store.records import (
     read_attempts,
     read_decision,
     read_gpu_use,
-    write_attempts,
     write_decisions,
     write_gpu_use,
     write_quarantine,
 )
 from tests.builders import T0, attempt, decision, gpu_use, job_row, past, step
-from tests.stores import write_steps
+from tests.stores import write_attempts, write_steps
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 

@@ -11,7 +11,6 @@ import pytest
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from accounting.token import format_token
 from models.families import script_signature
 from slurm_plugin.config import Config
@@ -24,6 +23,7 @@ from slurm_plugin.sandbox.shape import PLAIN, Shape
 from tests.builders import T0, attempt, decision, request
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.stores import write_attempts
 
 # `nobody` is none to Slurm any more (26.05).
 USER = "games"

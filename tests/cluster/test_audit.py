@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from accounting.token import find_token
 from slurm_plugin.config import Config
 from slurm_plugin.config_file import load_config
@@ -21,6 +20,7 @@ from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import past_of, script_of
 from tests.cluster.test_recover import SLOW
+from tests.stores import write_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from accounting.token import Token, find_token
 from slurm_plugin.advisor.sizing import LateSizing
 from slurm_plugin.config import Config
@@ -30,6 +29,7 @@ from slurm_plugin.slurm.queue import Written
 from tests.builders import T0, attempt
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.stores import write_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -21,7 +21,6 @@ import pytest
 from accounting.decisions import Decision, decode_decision
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from accounting.token import find_token
 from models import registry
 from models.promotion_log import read_promotions
@@ -32,6 +31,7 @@ from tests.builders import SCRIPT, T0, attempt
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.conftest import IN_USE_S, PATIENCE_S
+from tests.stores import write_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

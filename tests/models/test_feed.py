@@ -14,9 +14,9 @@ from models.demand.prediction import ChainSettings, Predictor
 from models.evidence import PastJob
 from models.families import family_keys
 from models.feed import FOLDER, FeedReader, append_jobs, covered, join_feed, read_parts, remove_covered
-from models.history import History, past_job, replay, request_of
+from models.history import History, past_job, request_of
 from models.recent import Finished, decode_finished, encode_finished, finished
-from tests.builders import DAY_S, T0, attempt, cancelled_while_it_waited, past, request
+from tests.builders import DAY_S, T0, attempt, cancelled_while_it_waited, past, replay, request
 
 KNOWN = request_of(attempt())
 NOW_S = float(T0)

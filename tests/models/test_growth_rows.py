@@ -17,9 +17,9 @@ from models.demand.matrix import Matrix, Row, matrix_of, need_of
 from models.demand.windows import SUBMISSIONS_A_PART
 from models.evidence import LEARNED, Learned
 from models.features import FEATURES, features
-from models.history import History, past_job, replay
+from models.history import History, past_job
 from models.past_columns import columns_of_attempts, history_of
-from tests.builders import T0, attempt
+from tests.builders import T0, attempt, replay
 
 Told = dict[Learned, list[tuple[str, int]]]
 

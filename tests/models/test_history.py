@@ -20,10 +20,10 @@ from models.evidence import (
     past_use,
 )
 from models.features import FEATURES, features
-from models.history import History, past_job, replay, request_of
+from models.history import History, past_job, request_of
 from models.likeness import ENOUGH_NEAR, FamilyPast, comparable, likeness_of, stands_for
 from models.past_columns import columns_of_attempts
-from tests.builders import T0, attempt, cancelled_while_it_waited, request
+from tests.builders import T0, attempt, cancelled_while_it_waited, replay, request
 
 KNOWN = request_of(attempt())
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import read_attempt_columns, read_attempts, write_attempts
+from accounting.store.records import read_attempt_columns, read_attempts
 from models.demand import training
 from models.demand.calibration import CALIBRATED, offsets_of
 from models.demand.growth_rows import build_matrices
@@ -22,6 +22,7 @@ from models.features import FEATURES
 from models.history import habit_of, past_job
 from models.past_columns import COLUMNS, columns_of, columns_of_attempts
 from tests.builders import attempt, past
+from tests.stores import write_attempts
 
 EXCESS = st.lists(st.tuples(st.integers(-50, 50), st.booleans()), max_size=300)
 

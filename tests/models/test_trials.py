@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from accounting.labels import label_attempt
 from accounting.records import Attempt
 from accounting.request import Grant
 from accounting.token import format_token, mark_recovery
 from models.recent import decode_finished, encode_finished, finished
 from models.trials import Trial, trial_of
-from tests.builders import decision, job_row, request, step
+from tests.builders import decision, job_row, label_attempt, request, step
 
 ASKED = request(cpus_per_task=8, mem_per_node_mib=8000)
 CUT = decision(

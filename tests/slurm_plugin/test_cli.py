@@ -15,7 +15,6 @@ import click
 import pytest
 
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.cli import COMMANDS, rightsizer
 from slurm_plugin.config import Config
@@ -24,6 +23,7 @@ from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_li
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.slurm_plugin.test_explain_ended import as_plain_user
+from tests.stores import write_attempts
 
 
 def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

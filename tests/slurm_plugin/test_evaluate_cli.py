@@ -11,10 +11,10 @@ import pytest
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from tests.builders import T0, attempt, past
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import write_attempts
 
 
 def reading(number: int) -> Attempt:

@@ -15,12 +15,12 @@ import pytest
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from tests.builders import attempt
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import write_attempts
 
-DAY_S, HOUR_S = 86_400, 3600
+HOUR_S = 3600
 T0 = 1_699_920_000  # a midnight, UTC
 SHORT = ("--step", "6h", "--horizon", "12h")
 

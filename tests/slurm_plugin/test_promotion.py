@@ -16,7 +16,6 @@ import pytest
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from accounting.token import find_token
 from models import artefact, registry
 from models.artefact import read_manifest, sealed
@@ -25,6 +24,7 @@ from tests.builders import T0, attempt, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site
 from tests.slurm_plugin.asking import connect, model_of
 from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import write_attempts
 
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)
 

@@ -15,13 +15,12 @@ import pytest
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from bench import replay_rate
 from tests.builders import DAY_S, T0, attempt, executable, step
 from tests.conftest import Site
 from tests.models.simulation.test_scenario import SCENARIO
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.stores import write_steps
+from tests.stores import write_attempts, write_steps
 
 TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
 DUMP = TRACES / "slurm" / "mit_supercloud_slurmdbd.csv.gz"

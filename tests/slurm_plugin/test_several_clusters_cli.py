@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from accounting.store.database import open_store
-from accounting.store.records import read_until_s, write_attempts
+from accounting.store.records import windows_read
 from tests.builders import FakeSacct, attempt, executable, job_line
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import write_attempts
 
 
 @pytest.fixture
@@ -57,6 +58,6 @@ def test_ingest_marks_the_cluster_that_slurmctld_names(
     assert run("ingest").code == 0
     engine = open_store(site.config.store.url)
     with engine.connect() as connection:
-        assert read_until_s(connection, "sacct", "beta") is not None
-        assert read_until_s(connection, "sacct") is None
+        assert windows_read(connection, "sacct").get("beta") is not None
+        assert windows_read(connection, "sacct").get("") is None
     engine.dispose()

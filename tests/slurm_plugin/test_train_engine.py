@@ -3,11 +3,11 @@
 import pytest
 
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from models import registry
 from tests.builders import past
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import write_attempts
 
 
 def store(site: Site, jobs: int) -> None:

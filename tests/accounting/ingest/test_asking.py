@@ -18,13 +18,7 @@ from accounting.sacct_groups import SOURCE
 from accounting.sacct_records import Metering, read_answer
 from accounting.store import schema
 from accounting.store.database import open_store, writing
-from accounting.store.records import (
-    Counts,
-    known_attempts,
-    read_until_s,
-    write_quarantine,
-    write_rows,
-)
+from accounting.store.records import Counts, known_attempts, windows_read, write_quarantine, write_rows
 from accounting.windows import FIRST_S, HOUR_S, SHORTEST_S, Fetched, Source
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import DAY_S, DRAWN, T0, FakeSacct, SacctRow, answer_of, job_line, printed
@@ -116,10 +110,10 @@ def test_what_was_read_before_a_source_failed_stays_and_the_window_is_read_again
         run_of(store, tmp_path, source)
     with store.connect() as connection:
         assert len(known_attempts(connection, [1, 2, 3])) == 2
-        assert read_until_s(connection, SACCT) is None
+        assert windows_read(connection, SACCT).get("") is None
     assert run_of(store, tmp_path, source).attempts == Counts(new=1, same=2)
     with store.connect() as connection:
-        assert read_until_s(connection, SACCT) == NOW_S
+        assert windows_read(connection, SACCT).get("") == NOW_S
 
 
 def test_a_run_that_is_stopped_leaves_the_windows_that_it_did_not_come_to(
@@ -135,7 +129,7 @@ def test_a_run_that_is_stopped_leaves_the_windows_that_it_did_not_come_to(
     ingest(store, settings, NOW_S, source=source, stopped=lambda: len(asked_s) == 3)
     assert len(asked_s) == 3
     with store.connect() as connection:
-        assert read_until_s(connection, SACCT) == asked_s[-1] < T0 + DAY_S
+        assert windows_read(connection, SACCT).get("") == asked_s[-1] < T0 + DAY_S
     ingest(store, settings, NOW_S, source=source)
     assert asked_s[-1] == NOW_S
 

@@ -76,13 +76,13 @@ def test_bad_lines_of_the_gpu_spool_are_quarantined_and_a_torn_one_waits(tmp_pat
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30, unique=True))
 def test_samples_are_parted_where_their_meter_paused(times: list[int]) -> None:
-    from accounting.gpu_samples import ATTEMPT_GAP_S, GpuSample, aggregate
+    from accounting.gpu_samples import ATTEMPT_GAP_S, GpuSample, as_use, merge_uses
 
     samples = [
         GpuSample(job_id=1, node="n1", time_s=at, gpu=0, util_pct=at % 101, mem_mib=1, source="nvml")
         for at in times
     ]
-    uses = sorted(aggregate(samples), key=lambda use: use.first_s)
+    uses = sorted(merge_uses(map(as_use, samples)), key=lambda use: use.first_s)
     gaps = sum(b - a > ATTEMPT_GAP_S for a, b in zip(sorted(times), sorted(times)[1:], strict=False))
     assert len(uses) == gaps + 1
     assert sum(use.samples for use in uses) == len(times)

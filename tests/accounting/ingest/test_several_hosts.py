@@ -10,7 +10,7 @@ from sqlalchemy import Engine, insert, select
 from accounting.ingest import SACCT, IngestReport, IngestSettings, ingest
 from accounting.store import schema
 from accounting.store.database import open_store
-from accounting.store.records import Counts, read_attempts, read_marks, read_until_s, write_rows
+from accounting.store.records import Counts, read_attempts, read_marks, windows_read, write_rows
 from slurm_plugin.service.journal import Journal
 from tests.accounting.ingest.recorded import NOW_S, content, settings_of
 from tests.accounting.ingest.test_gpu_spool import sample
@@ -93,8 +93,12 @@ def test_each_cluster_is_read_from_where_it_stopped_itself(store: Engine, tmp_pa
     assert read(store, alpha).attempts.new == 1
     assert read(store, beta).attempts.new == 2
     with store.connect() as connection:
-        assert read_until_s(connection, SACCT, "alpha") == read_until_s(connection, SACCT, "beta") == NOW_S
-        assert read_until_s(connection, SACCT, "gamma") is None
+        assert (
+            windows_read(connection, SACCT).get("alpha")
+            == windows_read(connection, SACCT).get("beta")
+            == NOW_S
+        )
+        assert windows_read(connection, SACCT).get("gamma") is None
     assert {(one.row.cluster, one.row.job_id) for one in read_attempts(store)} == {
         ("alpha", 7),
         ("beta", 7),
@@ -119,7 +123,7 @@ def test_who_does_not_know_its_cluster_takes_nothing_from_another(store: Engine,
     read(store, alpha, NOW_S - DAY_S)
     read(store, msgspec.structs.replace(alpha, cluster=""), NOW_S)
     with store.connect() as connection:
-        assert read_until_s(connection, SACCT, "alpha") == NOW_S - DAY_S, "it is read again"
+        assert windows_read(connection, SACCT).get("alpha") == NOW_S - DAY_S, "it is read again"
     beta = host(tmp_path, "b", "beta", [job_line(8, T0 + DAY_S)])
     assert read(store, beta).attempts.new == 1, "a mark of nobody's is no mark of its"
 
@@ -155,4 +159,4 @@ def test_marks_are_each_of_a_cluster(store: Engine) -> None:
         for cluster, until_s in (("alpha", 5), ("beta", 7)):
             mark = {"source": SACCT, "cluster": cluster, "read_until_s": until_s}
             write_rows(connection, schema.windows, [mark])
-        assert read_until_s(connection, SACCT, "alpha") == 5
+        assert windows_read(connection, SACCT).get("alpha") == 5

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts
 from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
@@ -25,6 +24,7 @@ from slurm_plugin.sandbox.shape import Shape
 from tests.cluster.matrix.family import past_of, script_of
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.table import RESERVATION, SHAPE
+from tests.stores import write_attempts
 
 TWIN = "--comment=rightsize=off"
 COMMAND_PATIENCE_S = 60.0

@@ -12,7 +12,7 @@ import msgspec
 from accounting.ingest import SACCT
 from accounting.store import schema
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts, write_rows
+from accounting.store.records import write_rows
 from models import registry
 from models.card import Card, card_files, card_of
 from models.demand import training
@@ -22,6 +22,7 @@ from slurm_plugin.doctor.checks import CHECKS
 from tests.builders import T0, attempt
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run
+from tests.stores import write_attempts
 
 HOUR_S = 3600
 PASSED = Verdict(passed=True, opponent=CURRENT, judged=80, split_s=T0, reasons=("no worse",))

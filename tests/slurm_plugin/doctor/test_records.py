@@ -10,7 +10,7 @@ from accounting.ingest import SACCT
 from accounting.key_file import make_key, read_key
 from accounting.store import schema
 from accounting.store.database import open_store
-from accounting.store.records import write_attempts, write_mark, write_rows
+from accounting.store.records import write_mark, write_rows
 from slurm_plugin.doctor.audit_checks import LEAST_SILENT_S
 from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNREAD_BYTES
 from slurm_plugin.recovery.journal import LAST_ROUND
@@ -18,6 +18,7 @@ from slurm_plugin.recovery.journal import Journal as RecoveryJournal
 from slurm_plugin.service.journal import Journal
 from tests.builders import attempt, decision
 from tests.slurm_plugin.doctor.installation import HOUR_S, Installation
+from tests.stores import write_attempts
 
 
 def test_a_store_that_cannot_be_read_is_a_problem(whole: Installation) -> None:
