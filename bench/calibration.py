@@ -50,7 +50,6 @@ FOLDS = 10
 # Fewer than this many earlier jobs map no share.
 LEAST_MAPPED = 100
 SPREAD, TAIL, MAPPED, GROWTH = "spread", "tail", "mapped", "growth"
-BOUNDS = (SPREAD, TAIL, MAPPED, GROWTH)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,8 +55,8 @@ class Peer(Protocol):
 class Highest:
     """The most so far, times a factor; of memory, or of cores in whole ones."""
 
-    def __init__(self, factor: float = MARGIN, cores: bool = False) -> None:
-        self._factor, self._cores, self._highest = factor, cores, 0.0
+    def __init__(self, cores: bool = False) -> None:
+        self._cores, self._highest = cores, 0.0
 
     def learn(self, job: Job) -> None:
         """Count a job; cores that are not known say nothing."""
@@ -67,14 +67,13 @@ class Highest:
         """Return the most so far, times the factor."""
         if self._cores:
             return math.ceil(self._highest) if self._highest else math.nan
-        return self._highest * self._factor
+        return self._highest * MARGIN
 
 
 class Percentile:
-    """A percentile of all peaks so far, interpolated."""
+    """The 99th percentile of all peaks so far, interpolated."""
 
-    def __init__(self, share: float = 0.99) -> None:
-        self._share = share
+    def __init__(self) -> None:
         self._peaks: list[float] = []
 
     def learn(self, job: Job) -> None:
@@ -83,7 +82,7 @@ class Percentile:
 
     def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
         """Return the percentile."""
-        whole, part = divmod(self._share * (len(self._peaks) - 1), 1)
+        whole, part = divmod(0.99 * (len(self._peaks) - 1), 1)
         below, above = (self._peaks[min(int(whole) + step, len(self._peaks) - 1)] for step in (0, 1))
         return below + part * (above - below)
 

@@ -162,10 +162,10 @@ def is_ahead(judged: Judged, peer: Method = FOREST) -> bool:
     return judged.errors[XGBOOST].wmape < judged.errors[peer].wmape
 
 
-def chance(one: Learned, peer: Method = FOREST) -> float:
-    """Return how often two methods differ so much on a type's later jobs where neither is better, a share 0..1."""
+def chance(one: Learned) -> float:
+    """Return how often the two differ so much on a type's later jobs where neither is better, a share 0..1."""
     said_s = one.judged.predicted_s
-    return nearer_by_chance(said_s[XGBOOST], said_s[peer], one.traced.jobs.run_s[one.judged.learned_from :])
+    return nearer_by_chance(said_s[XGBOOST], said_s[FOREST], one.traced.jobs.run_s[one.judged.learned_from :])
 
 
 def summary(learned: list[Learned]) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ import msgspec
 
 from accounting.records import Attempt
 from models.demand.resources import TypeOf, jobs_by_type
-from models.demand.run_time import FOREST, XGBOOST, Judged, Method, NotLearned, judge
+from models.demand.run_time import Judged, NotLearned, judge
 
 
 class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,14 +22,13 @@ class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
 def score_types(
     attempts: Sequence[Attempt],
     type_of: TypeOf,
-    methods: tuple[Method, ...] = (XGBOOST, FOREST),
     told: Callable[[float], None] = lambda _: None,
 ) -> tuple[TypeScore, ...]:
     """Judge every type of job, those with most jobs first. `told` hears of the share (0..1) that is done."""
     types = jobs_by_type(attempts, type_of)
     scores: list[TypeScore] = []
     for name, jobs in types.items():
-        scores.append(TypeScore(name=name, jobs=len(jobs.run_s), result=judge(jobs, methods)))
+        scores.append(TypeScore(name=name, jobs=len(jobs.run_s), result=judge(jobs)))
         told(len(scores) / len(types))
     return tuple(sorted(scores, key=lambda score: (-score.jobs, score.name)))
 

@@ -8,7 +8,6 @@ a queue: what is told comes of switching it on and off, which may be less than w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -22,7 +21,6 @@ SEED = 1
 CONFIDENCE = 0.95
 
 Measure = Callable[[Floats, Floats], Floats]
-Arm = Literal["acted", "watched"]
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):

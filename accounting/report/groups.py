@@ -93,9 +93,9 @@ def rolled_up(groups: Groups) -> Groups:
     return Groups(_added(sums), groups.folded)
 
 
-def sums_of(groups: Groups, rows: int = 5_000) -> Iterator[dict[str, Any]]:
+def sums_of(groups: Groups) -> Iterator[dict[str, Any]]:
     """Yield the rows of the sums, a few at a time: all of them as Python's numbers would not fit the memory."""
-    for part in groups.sums.to_batches(max_chunksize=rows):
+    for part in groups.sums.to_batches(max_chunksize=5_000):
         yield from part.to_pylist()
 
 

@@ -78,8 +78,6 @@ def with_significance(
     learned: tuple[Floats, Floats],
     judged: tuple[Floats, Floats],
     seed: int,
-    rounds: int = NULL_ROUNDS,
-    repeats: int = NULL_REPEATS,
 ) -> tuple[Importance, ...]:
     """Add p-values: the importances that models of shuffled run times show on the same jobs.
 
@@ -87,12 +85,14 @@ def with_significance(
     """
     draw = numpy.random.default_rng(seed)
     at_least = numpy.zeros(len(found))
-    for _ in range(rounds):
+    for _ in range(NULL_ROUNDS):
         predict = fit(learned[0], draw.permutation(learned[1]))
-        by_chance = _added_errors(predict, judged[0], draw.permutation(judged[1]), draw, repeats).mean(axis=1)
+        by_chance = _added_errors(predict, judged[0], draw.permutation(judged[1]), draw, NULL_REPEATS).mean(
+            axis=1
+        )
         at_least += by_chance >= numpy.array([one.mean for one in found])
     return tuple(
-        msgspec.structs.replace(one, p_value=float((1 + count) / (1 + rounds)))
+        msgspec.structs.replace(one, p_value=float((1 + count) / (1 + NULL_ROUNDS)))
         for one, count in zip(found, at_least, strict=True)
     )
 

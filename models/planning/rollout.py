@@ -32,9 +32,7 @@ class StartSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     high_s: float
 
 
-def expected_starts(
-    problem: Problem, samples: int, seed: int = 1, horizon_s: float = HORIZON_S
-) -> list[StartSpan]:
+def expected_starts(problem: Problem, samples: int, seed: int = 1) -> list[StartSpan]:
     """Return when Slurm as it is would start each waiting record, of an array its first task; ModelError as of `check`.
 
     `start_s` is where all runs as long as is likely; of `samples` futures with drawn run times, each with a sample of
@@ -48,7 +46,7 @@ def expected_starts(
     comes = max(map(len, problem.coming), default=0)
     tasks = [sum(problem.pending[number].tasks for number in cell.active) + comes for cell in cells]
     untils = [
-        Until(until_s=horizon_s, most_starts=max(1, most))
+        Until(until_s=HORIZON_S, most_starts=max(1, most))
         for most in shared_out(tasks, MOST_STARTS // (samples + 1))
     ]
     coming = problem.coming or ((),)
@@ -56,7 +54,7 @@ def expected_starts(
         likely_future(problem, cells, coming[0]),
         *drawn_futures(problem, cells, samples, seed),
     ]
-    likely, *drawn = (_outlook(cells, places, future, untils, horizon_s) for future in futures)
+    likely, *drawn = (_outlook(cells, places, future, untils) for future in futures)
     low_s, high_s = span_of(likely.first_s, drawn)
     return [
         StartSpan(start_s=start_s, low_s=low, high_s=high)
@@ -64,14 +62,12 @@ def expected_starts(
     ]
 
 
-def _outlook(
-    cells: list[Cell], places: Floats, future: Future, untils: list[Until], horizon_s: float
-) -> Outlook:
+def _outlook(cells: list[Cell], places: Floats, future: Future, untils: list[Until]) -> Outlook:
     """Return what a future brings, with estimates within the horizon of what starts behind what was simulated."""
     found = look_ahead(cells, places, future, untils)
     later_s = rest_of(cells, future, found, found, places, None)
     return msgspec.structs.replace(
-        found, first_s=numpy.minimum(found.first_s, numpy.where(later_s <= horizon_s, later_s, numpy.inf))
+        found, first_s=numpy.minimum(found.first_s, numpy.where(later_s <= HORIZON_S, later_s, numpy.inf))
     )
 
 

@@ -16,7 +16,6 @@ from models.scheduling.room import MILLI, Amounts
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
 from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
 
-NOTHING: Amounts = (0, 0, 0)
 # What nodes have where memory does not count: more than jobs ask for.
 ENDLESS_MIB = 1 << 40
 

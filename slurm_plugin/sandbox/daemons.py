@@ -245,18 +245,18 @@ def launch(cluster: Cluster, daemon: Daemon) -> processes.Record:
     return processes.spawn(daemon.name, daemon.argv, environment, log, cluster.layout.run)
 
 
-def wait_ready(daemon: Daemon, record: processes.Record, patience_s: float = READY_PATIENCE_S) -> None:
+def wait_ready(daemon: Daemon, record: processes.Record) -> None:
     """Wait until a started daemon is ready.
 
-    Raises SandboxError with the last lines of its log where it ends before, or is not ready in `patience_s`.
+    Raises SandboxError with the last lines of its log where it ends before, or is not ready in READY_PATIENCE_S.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + READY_PATIENCE_S
     while (complaint := daemon.complaint()) is not None:
         if not processes.is_running(record.identity):
             raise SandboxError(_failure(record, f"{daemon.name} ended as it started"))
         if time.monotonic() > deadline:
             raise SandboxError(
-                _failure(record, f"{daemon.name} is not ready after {patience_s:g} s ({complaint})")
+                _failure(record, f"{daemon.name} is not ready after {READY_PATIENCE_S:g} s ({complaint})")
             )
         time.sleep(POLL_S)
 

@@ -109,9 +109,9 @@ def end_stragglers(layout: Layout, nodes: tuple[str, ...]) -> tuple[Identity, ..
     return left
 
 
-def cgroup_folders(nodes: tuple[str, ...], root: Path = CGROUP_ROOT) -> tuple[Path, ...]:
+def cgroup_folders(nodes: tuple[str, ...]) -> tuple[Path, ...]:
     """List the top cgroups of the nodes in each controller (slurmd names them slurm_NODE)."""
-    return tuple(folder for node in nodes for folder in sorted(root.glob(f"*/slurm_{node}")))
+    return tuple(folder for node in nodes for folder in sorted(CGROUP_ROOT.glob(f"*/slurm_{node}")))
 
 
 def thaw(nodes: tuple[str, ...]) -> None:

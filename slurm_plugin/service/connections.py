@@ -36,7 +36,6 @@ class Connections:
         handle: Handler,
         admits: Admits,
         answered: Callable[[bytes], None],
-        most: int = MOST_CONNECTIONS,
         *,
         bounded: bool = True,
     ) -> None:
@@ -45,7 +44,6 @@ class Connections:
         self.answered = answered
         # Whether a client has to go that is slow or quiet.
         self.bounded = bounded
-        self._most = most
         self._open: OrderedDict[Connection, None] = OrderedDict()
         # What asyncio reads into, of whichever client: taken anew for each line, a quarter of a MiB costs more than all
         # the rest of reading it.
@@ -58,7 +56,7 @@ class Connections:
     def add(self, one: Connection) -> None:
         """Count one in."""
         self._open[one] = None
-        if len(self._open) > self._most:
+        if len(self._open) > MOST_CONNECTIONS:
             quietest, _ = self._open.popitem(last=False)
             quietest.abort()
 

@@ -12,7 +12,7 @@ from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 CAPTURED = Path(__file__).parents[1] / "contract"
 CLAIM = "rightsizer/1;id=deadbeef0001;mode=enforce;asked=tasks:1,cpus:8,mem:20000;granted=cpus:1,mem:200"
 FORGED = f"x\n   AdminComment={CLAIM}"
-HONEST, FORGER, VICTIMS = 12, 500, range(600, 840)
+FORGER, VICTIMS = 500, range(600, 840)
 RECORD = (CAPTURED / "queue" / "22.05" / "jobs.txt").read_text(encoding="utf-8").split("\n\n", 1)[0]
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from models.planning.problem import Holding, Machine, Pending, Problem
 from models.scheduling.availability import Window
 
-CORE = (1000, 1, 0)
 POOL = frozenset([0])
 
 
