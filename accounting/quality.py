@@ -31,7 +31,8 @@ KERNEL_PEAK_SINCE = (24, 11)
 # the node (seen on 22.05, fixed in 23.11.1): on all nodes but the first, and in all components of a heterogeneous job
 # but the first, memory is counted of few tasks or none. CPU time is right.
 COUNTS_ALL_TASKS_SINCE = (23, 11)
-_RELEASE = re.compile(r"(\d+)\.(\d+)")
+Release = tuple[int, int]
+_RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
 def counts_cache(release: str, gather: str) -> bool:
@@ -54,9 +55,14 @@ def _reads_cgroups(gather: str) -> bool:
     return "jobacct_gather/cgroup" in gather and "no_file_cache" not in gather.lower()
 
 
-def _release(text: str) -> tuple[int, int]:
-    found = _RELEASE.match(text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+def release_of(text: str) -> Release | None:
+    """Return `24.11.5` as (24, 11); None where it is not known."""
+    match = _RELEASE.match(text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _release(text: str) -> Release:
+    return release_of(text) or (0, 0)
 
 
 def seen_once(elapsed_s: Ints, brief_share: Floats, sampled_every_s: int) -> Flags:

@@ -7,11 +7,11 @@ gres/gpumem and gres/gpuutil came with 23.02, memory.current (with the page cach
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from accounting.quality import release_of
 from accounting.report.quality import Labelled, Segment
 
 # From this share of attempts on a quality is worth a change; a few jobs of a second are found everywhere.
@@ -25,10 +25,8 @@ GATHER = "JobAcctGatherType=jobacct_gather/cgroup"
 FREQUENCY = "JobAcctGatherFrequency=task=10"
 GPU_TRES = "AccountingStorageTRES=gres/gpu,gres/gpumem,gres/gpuutil"
 
-Release = tuple[int, int]
 # File, line and reason of what it has to say about a segment.
 Rule = Callable[[Segment], Iterator[tuple[str, str, str]]]
-_RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +54,6 @@ def latest(segments: Iterable[Segment]) -> list[Segment]:
         if segment.attempts and (known is None or segment.last_s > known.last_s):
             found[segment.cluster] = segment
     return [found[cluster] for cluster in sorted(found)]
-
-
-def release_of(text: str) -> Release | None:
-    """Return `24.11.5` as (24, 11); None where it is not known."""
-    match = _RELEASE.match(text)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def _advice(segment: Segment) -> Iterator[Advice]:
