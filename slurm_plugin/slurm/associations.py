@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from slurm_plugin.policy.submission import Submission
+from slurm_plugin.slurm.cluster_lines import parse_cluster_name
 from slurm_plugin.slurm.command import run
 
-_CLUSTER = re.compile(r"^ClusterName\s*= (\S+)$", re.MULTILINE)
 _FORMAT = "format=DefaultAccount,Account,Partition,DefaultQOS"
 
 
@@ -24,10 +22,10 @@ class Association(msgspec.Struct, frozen=True):
 
 def read_associations(user: str) -> list[Association]:
     """Return a user's associations on this cluster; SlurmError where sacctmgr or scontrol does not answer."""
-    found = _CLUSTER.search(run("scontrol", "show", "config"))
-    cluster = f"cluster={found[1]}" if found else ""
+    name = parse_cluster_name(run("scontrol", "show", "config"))
+    cluster = [f"cluster={name}"] if name else []
     words = ("sacctmgr", "--noheader", "--parsable2", "show", "user", "withassoc", _FORMAT, "where")
-    return parse_associations(run(*words, f"name={user}", *filter(None, [cluster])))
+    return parse_associations(run(*words, f"name={user}", *cluster))
 
 
 def parse_associations(text: str) -> list[Association]:

@@ -15,11 +15,10 @@ import msgspec
 from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.limits import counts_memory
+from slurm_plugin.slurm.limits import config_words, counts_memory
 from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of, words_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
-_CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
 # A node that is powered down is not away: Slurm wakes it for a job.
@@ -95,26 +94,25 @@ def _reservation(words: dict[str, str]) -> ReservedNodes:
 
 def parse_terms(text: str) -> SchedulerTerms:
     """Read `scontrol show config`."""
-    words: dict[str, str] = dict(_CONFIG_LINE.findall(text))
+    words = config_words(text)
     return SchedulerTerms(
         priority_type=words.get("PriorityType", ""),
         scheduler_type=words.get("SchedulerType", ""),
-        parameters=_listed(words.get("SchedulerParameters", "").strip()),
+        parameters=_listed(words.get("SchedulerParameters", "")),
         site_factor_plugin=_site_factor_plugin(words.get("PrioritySiteFactorPlugin", "")),
         weights={
             key.removeprefix(_WEIGHT): weight
             for key, value in words.items()
-            if key.startswith(_WEIGHT) and (weight := whole(value.strip())) is not None
+            if key.startswith(_WEIGHT) and (weight := whole(value)) is not None
         },
-        most_age_s=parse_duration_s(words.get("PriorityMaxAge", "").strip()) or 0.0,
+        most_age_s=parse_duration_s(words.get("PriorityMaxAge", "")) or 0.0,
         memory_counts=counts_memory(words.get("SelectTypeParameters")),
     )
 
 
 def parse_cluster_name(text: str) -> str:
     """Read the cluster's name in `scontrol show config`; '' where it stands nowhere."""
-    words: dict[str, str] = dict(_CONFIG_LINE.findall(text))
-    return words.get("ClusterName", "").strip()
+    return config_words(text).get("ClusterName", "")
 
 
 def parse_factors(text: str) -> dict[int, Factors]:
@@ -143,9 +141,8 @@ def _span_s(text: str) -> float:
     return math.inf if seconds is None else seconds
 
 
-def _site_factor_plugin(value: str) -> str:
+def _site_factor_plugin(name: str) -> str:
     """22.05 says `site_factor/none` or `(null)` where later releases say nothing."""
-    name = value.strip()
     return "" if name in _NOTHING or name.endswith("/none") else name
 
 

@@ -37,9 +37,14 @@ def parse_qos(text: str) -> dict[str, Minimum]:
     return minimums
 
 
+def config_words(text: str) -> dict[str, str]:
+    """Return the settings in `scontrol show config`, each by its name: `MaxMemPerCPU            = 2000`."""
+    return {name: value.strip() for name, value in _CONFIG_LINE.findall(text)}
+
+
 def parse_config_terms(text: str) -> MemoryTerms:
-    """Read `scontrol show config`: `MaxMemPerCPU            = 2000`; UNLIMITED and what is missing are 0."""
-    words = dict(_CONFIG_LINE.findall(text))
+    """Read `scontrol show config`; UNLIMITED and what is missing are 0."""
+    words = config_words(text)
     return _terms(words, is_uncounted=not counts_memory(words.get("SelectTypeParameters")))
 
 
@@ -50,12 +55,12 @@ def counts_memory(parameters: str | None) -> bool:
 
 def gives_whole_nodes(text: str) -> bool:
     """Whether `scontrol show config` says that jobs get whole nodes everywhere."""
-    return "linear" in dict(_CONFIG_LINE.findall(text)).get("SelectType", "")
+    return "linear" in config_words(text).get("SelectType", "")
 
 
 def has_no_qos(text: str) -> bool:
     """Whether `scontrol show config` says that there is no slurmdbd, which alone knows of QOS."""
-    return "slurmdbd" not in dict(_CONFIG_LINE.findall(text)).get("AccountingStorageType", "slurmdbd")
+    return "slurmdbd" not in config_words(text).get("AccountingStorageType", "slurmdbd")
 
 
 def parse_partitions(text: str, cluster: MemoryTerms) -> dict[str, Partition]:

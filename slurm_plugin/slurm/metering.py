@@ -10,8 +10,8 @@ from accounting.errors import SlurmError
 from accounting.sacct import slurm_release
 from accounting.sacct_records import Metering
 from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.limits import config_words
 
-_CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 _RELEASE = re.compile(r"\d+\.\d+")
 _TASK_FREQUENCY = re.compile(r"(?:^|,|task=)(\d+)")
 NOTHING = ("", "(null)", "autodetect")
@@ -61,7 +61,7 @@ def most_likely(now: Metering, before: Metering) -> Metering:
 
 def parse_metering(release: str, config: str) -> Metering:
     """Read `scontrol show config`; it tells the release where that is ''."""
-    values = {name: value.strip() for name, value in _CONFIG_LINE.findall(config)}
+    values = config_words(config)
     words = [values.get(name, "") for name in ("JobAcctGatherType", "CgroupPlugin", "JobAcctGatherParams")]
     frequency = _TASK_FREQUENCY.search(values.get("JobAcctGatherFrequency", ""))
     version = _RELEASE.match(values.get("SLURM_VERSION", ""))
