@@ -18,7 +18,6 @@ from models.families import (
     script_signature,
     signature_of,
 )
-from models.job_names import normal_name
 from tests.builders import request
 
 SCRIPT = "#!/bin/sh\nmodule load gcc\nsrun ./fit --seed 12 input_7.dat\n"
@@ -74,21 +73,6 @@ def test_a_signature_is_taken_from_the_part_that_the_hook_sends() -> None:
     long = SCRIPT + "echo ä\n" * SCRIPT_BYTES
     sent = long.encode()[:SCRIPT_BYTES].decode(errors="ignore")
     assert script_signature(sent) == script_signature(long)
-
-
-@pytest.mark.parametrize(
-    ("name", "normal"),
-    [
-        ("runs/Fit_012.sbatch", "fit_#"),
-        ("fit-01", "fit-#"),
-        ("FIT", "fit"),
-        ("a.sh", "a"),
-        ("12", "#"),
-        ("", ""),
-    ],
-)
-def test_names_lose_numbers_path_and_ending(name: str, normal: str) -> None:
-    assert normal_name(name) == normal
 
 
 def test_a_job_belongs_to_its_script_first_and_to_its_name_next() -> None:

@@ -94,6 +94,7 @@ ODD = [
     ("", ""),
     ("/", MACHINE_MADE),
     ("runs/", "runs"),
+    ("runs/Fit_012.sbatch", "fit_#"),
     (".sh", ".sh"),
     (".sh.slurm", ".sh"),
     (MD5, MACHINE_MADE),
