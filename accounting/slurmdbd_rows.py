@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import msgspec
 from sqlalchemy import RowMapping
 
 from accounting.states import state_of_number
 from accounting.tres import name_tres
+from accounting.unnamed import user_name
 
 _NO_VAL = 2**32 - 2  # and INFINITE after it
 # id_step is signed: slurm.h counts these down from 2^32. Before 20.11 the batch script was -2 and the rest -1.
@@ -58,7 +57,7 @@ def _job(job: RowMapping, names: Names, cluster: str) -> tuple[str, ...]:
         "JobIDRaw": str(job["id_job"]),
         "JobID": _display_id(job),
         "Cluster": cluster,
-        "User": names.users.get(_int(job["id_assoc"])) or _user_name(_int(job["id_user"])),
+        "User": names.users.get(_int(job["id_assoc"])) or user_name(_int(job["id_user"])),
         "Account": _text(job["account"]),
         "Partition": _text(job["partition"]),
         "QOS": names.qos.get(_int(job["id_qos"]), "Unknown"),
@@ -144,14 +143,6 @@ def _state(row: RowMapping) -> str:
 def _nodes(tres: Mapping[str, str]) -> str:
     listed = tres["tres_alloc"] or tres["tres_req"]
     return dict(pair.split("=") for pair in listed.split(",") if pair).get("node", "0")
-
-
-@cache
-def _user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _int(value: object) -> int:

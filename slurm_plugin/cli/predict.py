@@ -48,10 +48,10 @@ def predict(
       rightsizer predict -c 8 --mem=8000 job.sh
       rightsizer predict --why job.sh -c 8 --mem=8000
     """
+    from accounting.unnamed import user_name
     from models import registry
     from models.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of, decide
-    from slurm_plugin.slurm.scontrol_queue import user_name
 
     config = load_config(config_file)
     submission = read_command(words, user or user_name(os.getuid()))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accounting.errors import RightsizerError
+from accounting.unnamed import user_name
 from slurm_plugin.config import Config
 from slurm_plugin.doctor.finding import DAY_S
 from slurm_plugin.doctor.seen import DiskSeen, OwnerSeen
@@ -102,7 +102,7 @@ def _owned(folder: Path, entries: Iterator[tuple[Path, os.stat_result]], models:
         for path, found in entries
         if owner.st_uid != 0 == found.st_uid and not _may(owner, found, _needed(path, found, models))
     ]
-    return OwnerSeen(folder=str(folder), owner=_user(owner.st_uid), blocked=tuple(sorted(blocked)))
+    return OwnerSeen(folder=str(folder), owner=user_name(owner.st_uid), blocked=tuple(sorted(blocked)))
 
 
 def _needed(path: Path, found: os.stat_result, models: Path) -> int:
@@ -146,10 +146,3 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
 def _beside(store: Path) -> list[tuple[Path, os.stat_result]]:
     """Return a store's file, and what SQLite and our lock keep beside it."""
     return [(path, found) for path, found in _listed(store.parent) if path.name.startswith(store.name)]
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

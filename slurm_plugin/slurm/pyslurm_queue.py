@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 import pyslurm
 
 from accounting.errors import SlurmError
+from accounting.unnamed import user_name
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks, other_gres
 from slurm_plugin.slurm.queue import QueuedJob
-from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue, user_name
+from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue
 from slurm_plugin.slurm.targets import target_of
 
 # Whose nodes only jobs of the same user, or of the same MCS label, share.

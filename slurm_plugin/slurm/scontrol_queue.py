@@ -7,14 +7,14 @@ together, and rounds memory. Nodes, partitions, reservations and terms are a cal
 
 from __future__ import annotations
 
-import pwd
 import time
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import msgspec
 
 from accounting.errors import SlurmError
+from accounting.unnamed import user_name
 from slurm_plugin.slurm import cluster_lines, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
@@ -200,15 +200,6 @@ def problem_of(complaint: str, *, is_array: bool) -> str:
     return "; ".join(
         one for one in said if one.startswith(_NO_NAME) or not any(past in one for past in _PAST)
     )
-
-
-@lru_cache(maxsize=4096)
-def user_name(uid: int) -> str:
-    """Return a user's name; his number where nobody knows it."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def run_shown(job_id: int, *options: str) -> str:
