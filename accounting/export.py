@@ -15,6 +15,7 @@ import pyarrow.parquet
 from sqlalchemy import ColumnElement, Engine, select
 
 from accounting.errors import StoreError
+from accounting.owned_files import sync
 from accounting.store.batches import count_rows, read_batches
 from accounting.store.meanings import EXPORTED, export_schema
 
@@ -114,7 +115,6 @@ def _beside(file: Path) -> Iterator[Path]:
         undo.callback(beside.unlink, missing_ok=True)
         os.close(descriptor)
         yield beside
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
+        sync(beside)
         beside.replace(file)
         undo.pop_all()

@@ -5,16 +5,15 @@ The newest file of a chain that has a line always stays: the next line follows i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from accounting.chain import Head, Linker, anchor_of, day_of
+from accounting.chain import Linker, anchor_of, day_of
 from accounting.errors import StoreError
 from accounting.journal_chains import anchor_file, chains_in, check_chain
-from accounting.owned_files import open_owned
+from accounting.owned_files import replace_whole
 
 
 def remove_read(folder: Path, key: bytes, offsets: Mapping[str, int], first_day: str) -> list[Path]:
@@ -55,18 +54,8 @@ def _remove(folder: Path, name: str, files: Sequence[Path], key: bytes) -> list[
     if any(one.kind not in ("torn", "without link") for one in check.finish()):
         return []
     if check.first is not None:
-        _write_anchor(anchor_file(folder, name), name, check.head, key)
+        anchor = anchor_of(name, check.head, Linker(key))
+        replace_whole(anchor_file(folder, name), msgspec.json.encode(anchor) + b"\n")
     for file in files:
         file.unlink()
     return list(files)
-
-
-def _write_anchor(file: Path, name: str, head: Head, key: bytes) -> None:
-    text = msgspec.json.encode(anchor_of(name, head, Linker(key)))
-    partial = file.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    with os.fdopen(open_owned(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), "wb") as opened:
-        opened.write(text + b"\n")
-        opened.flush()
-        os.fsync(opened.fileno())
-    partial.replace(file)

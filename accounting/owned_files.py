@@ -38,6 +38,40 @@ def open_owned(path: Path, flags: int, mode: int) -> int:
         os.close(folder)
 
 
+def append_lines(handle: int, lines: bytes) -> None:
+    """Append lines to an open file, behind whatever a full disk or a crash cut off; OSError where the disk refuses."""
+    size = os.fstat(handle).st_size
+    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+    left = memoryview(b"\n" * torn + lines)
+    while left:
+        left = left[os.write(handle, left) :]
+
+
+def replace_whole(path: Path, content: bytes) -> None:
+    """Replace a file, or make it: whoever reads it, after whatever crash, finds the old content or the new.
+
+    It is on disk when this returns; OSError where the disk refuses it. What a process that dies meanwhile leaves is a
+    `.new` file that nobody reads.
+    """
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(open_owned(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk; OSError where they do not get there."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
     """Make a folder and those above it that are missing; who owns them, and with which mode, is as for files."""
     if folder.is_dir():

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import append_lines, make_folder, open_owned
 from models.demand.prediction import Predictor
 from models.recent import Finished, decode_finished, encode_finished
 
@@ -151,12 +151,7 @@ def append_jobs(models: Path, jobs: Iterable[Finished], now_s: float) -> None:
     # Readable as the models are, which hold the same: the umask says by whom.
     handle = open_owned(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        # What a full disk cut off must not swallow the next job too.
-        size = os.fstat(handle).st_size
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        left = memoryview(b"\n" * torn + content)
-        while left:
-            left = left[os.write(handle, left) :]
+        append_lines(handle, content)
     finally:
         os.close(handle)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accounting.errors import UnreadModelError
-from accounting.owned_files import open_owned
+from accounting.owned_files import append_lines, open_owned
 from models.succession import Promotion, decode_promotions, encode_promotion
 
 LOG = "promotions.jsonl"
@@ -47,12 +47,7 @@ def locked_log(directory: Path) -> Iterator[int]:
 
 def append_promotion(handle: int, promotion: Promotion) -> None:
     """Append a promotion to a log that is held; it is on disk when this returns. OSError where the disk refuses it."""
-    # What a full disk or a crash cut off must not swallow the next promotion too.
-    size = os.fstat(handle).st_size
-    torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-    left = memoryview(b"\n" * torn + encode_promotion(promotion))
-    while left:
-        left = left[os.write(handle, left) :]
+    append_lines(handle, encode_promotion(promotion))
     os.fsync(handle)
 
 

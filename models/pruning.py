@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from accounting.owned_files import sync
 from models import registry
 from models.demand.prediction import ChainSettings
 from models.going_back import rollback_target
@@ -68,7 +69,7 @@ def prune(directory: Path, keep: Keep, settings: ChainSettings) -> Pruned:
         for version, why in stays(directory, keep, settings, time.time()).items():
             if not why and _put_aside(directory, version, pruned.problems):
                 pruned.versions.append(version)
-        registry.sync(directory)
+        sync(directory)
     for name in [*(f"{GONE}{version}" for version in pruned.versions), *pruned.leftovers]:
         _remove(directory / name, pruned.problems)
     return pruned

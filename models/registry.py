@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ModelError
-from accounting.owned_files import hand_over, make_folder
+from accounting.owned_files import hand_over, make_folder, sync
 from models.artefact import MANIFEST, load_predictor, unread
 from models.demand.prediction import ChainSettings, Predictor
 from models.holding import Hold
@@ -200,12 +200,3 @@ def writing(directory: Path) -> Iterator[None]:
         raise ModelError(
             f"cannot write models to {directory}: {error.strerror}; set models.directory to a folder you may write"
         ) from None
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; OSError where they do not get there."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from pathlib import Path
 
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import append_lines, make_folder, open_owned
 
 KEPT_DAYS = 60
 DAY_S = 86_400
@@ -30,16 +29,13 @@ def append_line(
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
     handle = open_owned(folder / day_name(pattern, moment_s), flags, mode)
     try:
-        size = os.fstat(handle).st_size
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        whole = (b"\n" if torn else b"") + line
-        if os.write(handle, whole) < len(whole):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        is_new = os.fstat(handle).st_size == 0
+        append_lines(handle, line)
         if synced:
             os.fsync(handle)
     finally:
         os.close(handle)
-    if size == 0:
+    if is_new:
         oldest = day_name(pattern, moment_s - KEPT_DAYS * DAY_S)
         for old in [old for old in folder.glob(pattern) if old.name < oldest]:
             old.unlink()

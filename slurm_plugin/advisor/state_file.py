@@ -12,9 +12,8 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
-from accounting.owned_files import make_folder
+from accounting.owned_files import make_folder, replace_whole
 from models.planning.shadow import Shadow
-from slurm_plugin.whole_file import replace_whole
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,10 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import make_folder, open_owned, replace_whole
 from slurm_plugin.brakes.tallies import Counts
 from slurm_plugin.config import Brakes
 from slurm_plugin.policy.braked import ALL, Brake, renamed
-from slurm_plugin.whole_file import replace_whole
 
 FILE, LOCK = "pulled.json", "pulled.lock"
 

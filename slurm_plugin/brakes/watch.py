@@ -17,7 +17,7 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import RightsizerError, SlurmError
-from accounting.owned_files import make_folder
+from accounting.owned_files import make_folder, replace_whole
 from models.feed import FeedReader, read_parts
 from models.recent import Finished
 from slurm_plugin.brakes.evidence import Evidence, Ledger
@@ -29,7 +29,6 @@ from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.braked import ALL, Brake
 from slurm_plugin.slurm.running import count_running
 from slurm_plugin.switches import switches, throw
-from slurm_plugin.whole_file import replace_whole
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError, StoreError
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import make_folder, open_owned, replace_whole
 from slurm_plugin.slurm.factor_state import Clock, FactorState
-from slurm_plugin.whole_file import replace_whole
 
 STATE = "factors.json"
 _CHANGE_LOCK = "factors.lock"

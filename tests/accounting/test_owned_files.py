@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import make_folder, open_owned, replace_whole
 from accounting.store.database import open_store
 from models import registry
 from models.artefact import MANIFEST
@@ -27,7 +27,6 @@ from slurm_plugin.recovery.journal import LAST_ROUND, Journal
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import FactorState, Lease
 from slurm_plugin.switches import throw
-from slurm_plugin.whole_file import replace_whole
 
 NOBODY = pwd.getpwnam("nobody")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into another user's folder")
