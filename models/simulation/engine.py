@@ -29,6 +29,7 @@ from models.simulation.workload import Workload
 
 END, OUTRUN = 0, 1
 MEMORY = 1
+FAILED_SHARE = 0.5
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs are granted and how long they run with it; `failed_share` is how much of its run a short one lasts.
+    """What jobs are granted and how long they run with it; a short one lasts FAILED_SHARE of its run.
 
     `advice` moves what waits; with an ordering that is fair, or arranges, there is nothing for it to move. Where memory
     does not matter (`kills` is False), as in papers that know no failures, short ones run on.
@@ -60,13 +61,7 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     sizing: Sizing | None = None
     run_time: RunTime | None = None
     advice: Advice | None = None
-    failed_share: float = 0.5
     kills: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse a share that is none."""
-        if not 0 < self.failed_share <= 1:
-            raise ModelError(f"failed_share is {self.failed_share}; give a share above 0, at most 1")
 
 
 class _Fate(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +82,7 @@ class Simulation:
         self.one_speed = cluster.speeds[0] if len(set(cluster.speeds)) == 1 else None
         self.sizing = hooks.sizing or AsAsked(jobs)
         self.run_time = hooks.run_time or unchanged(jobs)
-        self.failed_share, self.kills = hooks.failed_share, hooks.kills
+        self.kills = hooks.kills
         self.guess = policy.guess()
         self.advice = hooks.advice
         # When advice is due; infinite: nothing has changed since the last.
@@ -211,7 +206,7 @@ class Simulation:
         run_s = self.run_time(number, granted) / speed
         outcome = Outcome.COMPLETED
         if self.kills and self.used[number][MEMORY] > granted[MEMORY]:
-            run_s, outcome = run_s * self.failed_share, Outcome.FAILED
+            run_s, outcome = run_s * FAILED_SHARE, Outcome.FAILED
         if run_s > limit_s:
             run_s, outcome = limit_s, Outcome.TIMEOUT
         end_s = self.now_s + run_s
