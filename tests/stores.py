@@ -27,6 +27,14 @@ _starter = multiprocessing.get_context("forkserver")
 _starter.set_forkserver_preload(["tests.stores"])
 
 
+def store_attempts(url: str, attempts: Sequence[Attempt]) -> None:
+    """Open a store, or make it, and write attempts."""
+    engine = open_store(url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, attempts)
+    engine.dispose()
+
+
 def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
     """Store attempts; the counts are of attempts."""
     return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from accounting.records import Attempt
-from accounting.store.database import open_store
 from accounting.token import format_token
 from models.families import script_signature
 from slurm_plugin.config import Config
@@ -23,7 +22,7 @@ from slurm_plugin.sandbox.shape import PLAIN, Shape
 from tests.builders import T0, attempt, decision, request
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 # `nobody` is none to Slurm any more (26.05).
 USER = "games"
@@ -85,11 +84,8 @@ class Site:
 
     def train(self, past: Mapping[str, list[Attempt]]) -> None:
         """Put a model of this past into use."""
-        engine = open_store(self.config.store.url, create=True)
-        with engine.begin() as connection:
-            for attempts in past.values():
-                write_attempts(connection, attempts)
-        engine.dispose()
+        for attempts in past.values():
+            store_attempts(self.config.store.url, attempts)
         self.shell.run("rightsizer", "train", "--promote", "always")
         served = self.sandbox.layout.log / f"{daemons.SERVE}.out"
         self.wait_for(lambda: "in use" in served.read_text(encoding="utf-8"))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from accounting.store.database import open_store
 from accounting.token import find_token
 from slurm_plugin.config import Config
 from slurm_plugin.config_file import load_config
@@ -20,7 +19,7 @@ from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import past_of, script_of
 from tests.cluster.test_recover import SLOW
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -89,11 +88,9 @@ def site(make_folder: Callable[[], Path]) -> Site:
     folder = make_folder()
     options = Options(directory=folder / "site", nodes=2, slurm_prefix=chosen_prefix(), mode="enforce")
     site = Site(cluster.start(options), folder)
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        for number, (name, body) in enumerate({"fast": FAST, "slow": SLOW}.items(), 1):
-            write_attempts(connection, past_of(name, body, 900_000 + 1000 * number, getpass.getuser()))
-    engine.dispose()
+    for number, (name, body) in enumerate({"fast": FAST, "slow": SLOW}.items(), 1):
+        past = past_of(name, body, 900_000 + 1000 * number, getpass.getuser())
+        store_attempts(site.config.store.url, past)
     site.shell.run("rightsizer", "train", "--promote", "always")
     log = site.sandbox.layout.log / f"{daemons.SERVE}.out"
     site.wait_for(lambda: "in use" in log.read_text(encoding="utf-8"))

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from accounting.store.database import open_store
 from accounting.token import Token, find_token
 from slurm_plugin.advisor.sizing import LateSizing
 from slurm_plugin.config import Config
@@ -29,7 +28,7 @@ from slurm_plugin.slurm.queue import Written
 from tests.builders import T0, attempt
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -143,10 +142,7 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
         ("add", "user", USER, "account=demo", "qos=normal,small,closed", "defaultqos=normal"),
     ):
         site.shell.run("sacctmgr", "--immediate", *words)
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, PAST)
-    engine.dispose()
+    store_attempts(site.config.store.url, PAST)
     with ingesting(site):
         site.shell.run("rightsizer", "train", "--promote", "always")
         site.wait_for(

@@ -20,7 +20,6 @@ import pytest
 
 from accounting.decisions import Decision, decode_decision
 from accounting.records import Attempt
-from accounting.store.database import open_store
 from accounting.token import find_token
 from models import registry
 from models.promotion_log import read_promotions
@@ -31,7 +30,7 @@ from tests.builders import SCRIPT, T0, attempt
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.conftest import IN_USE_S, PATIENCE_S
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -75,10 +74,7 @@ class Site:
     def account(self, count: int, mem_mib: float) -> None:
         """Put so many more jobs into the store, one every 1000 s, that used about so much."""
         attempts = [self._ended(next(self._jobs), mem_mib) for _ in range(count)]
-        engine = open_store(self.url, create=True)
-        with engine.begin() as connection:
-            write_attempts(connection, attempts)
-        engine.dispose()
+        store_attempts(self.url, attempts)
 
     def _ended(self, number: int, mem_mib: float) -> Attempt:
         submit_s = T0 + 1000 * number

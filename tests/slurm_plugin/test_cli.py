@@ -23,7 +23,7 @@ from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_li
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.slurm_plugin.test_explain_ended import as_plain_user
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 
 def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -223,10 +223,7 @@ def test_a_script_that_cannot_be_predicted_is_one_line(run: Run, site: Site) -> 
 @pytest.fixture
 def learned(run: Run, site: Site) -> str:
     """A site with a past in its store and a model trained on it by the command line."""
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, past(90))
-    engine.dispose()
+    store_attempts(site.config.store.url, past(90))
     ran = run("train")
     assert ran.code == 0, ran.err
     assert "90 attempts" in ran.err

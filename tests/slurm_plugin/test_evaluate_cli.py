@@ -14,7 +14,7 @@ from accounting.store.database import open_store
 from tests.builders import T0, attempt, past
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 
 def reading(number: int) -> Attempt:
@@ -37,11 +37,7 @@ def reading(number: int) -> Attempt:
 @pytest.fixture
 def stored(site: Site) -> Site:
     """A site whose store holds a workflow of ninety jobs and others that are too few to learn run times from."""
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, past(90))
-        write_attempts(connection, [reading(number) for number in range(90)])
-    engine.dispose()
+    store_attempts(site.config.store.url, [*past(90), *map(reading, range(90))])
     return site
 
 
@@ -68,10 +64,7 @@ def test_run_times_of_a_store_without_jobs_are_one_line(run: Run, site: Site) ->
 
 
 def test_a_table_of_run_times_and_a_csv_have_the_same_columns(run: Run, site: Site) -> None:
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, past(90))
-    engine.dispose()
+    store_attempts(site.config.store.url, past(90))
     [first, *_] = csv.DictReader(io.StringIO(run("evaluate", "--run-time", "--format", "csv").out))
     table = run("evaluate", "--run-time").out
     assert "not enough evidence" in table

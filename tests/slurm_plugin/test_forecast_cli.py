@@ -18,7 +18,7 @@ from accounting.store.database import open_store
 from tests.builders import attempt
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 HOUR_S = 3600
 T0 = 1_699_920_000  # a midnight, UTC
@@ -43,10 +43,7 @@ def day_and_night(days: int) -> list[Attempt]:
 
 
 def store(site: Site, attempts: list[Attempt]) -> None:
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, attempts)
-    engine.dispose()
+    store_attempts(site.config.store.url, attempts)
 
 
 def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:

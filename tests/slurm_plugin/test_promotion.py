@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from accounting.records import Attempt
-from accounting.store.database import open_store
 from accounting.token import find_token
 from models import artefact, registry
 from models.artefact import read_manifest, sealed
@@ -24,7 +23,7 @@ from tests.builders import T0, attempt, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site
 from tests.slurm_plugin.asking import connect, model_of
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)
 
@@ -45,10 +44,7 @@ def jobs(first: int, count: int, mem_mib: float) -> list[Attempt]:
 
 
 def store(site: Site, attempts: list[Attempt]) -> None:
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, attempts)
-    engine.dispose()
+    store_attempts(site.config.store.url, attempts)
 
 
 def gates(run: Run) -> dict[str, tuple[str, str]]:

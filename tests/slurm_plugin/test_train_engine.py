@@ -2,19 +2,15 @@
 
 import pytest
 
-from accounting.store.database import open_store
 from models import registry
 from tests.builders import past
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 
 def store(site: Site, jobs: int) -> None:
-    engine = open_store(site.config.store.url, create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, past(jobs))
-    engine.dispose()
+    store_attempts(site.config.store.url, past(jobs))
 
 
 def test_without_the_extra_it_says_what_to_install(

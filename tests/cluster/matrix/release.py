@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accounting.store.database import open_store
 from slurm_plugin.config_file import load_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
@@ -24,7 +23,7 @@ from slurm_plugin.sandbox.shape import Shape
 from tests.cluster.matrix.family import past_of, script_of
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.table import RESERVATION, SHAPE
-from tests.stores import write_attempts
+from tests.stores import store_attempts
 
 TWIN = "--comment=rightsize=off"
 COMMAND_PATIENCE_S = 60.0
@@ -121,10 +120,7 @@ def trained_cluster(
     sandbox = cluster.start(options)
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
-        engine = open_store(load_config(str(sandbox.layout.rightsizer_toml)).store.url, create=True)
-        with engine.begin() as connection:
-            write_attempts(connection, past_of(forms, user))
-        engine.dispose()
+        store_attempts(load_config(str(sandbox.layout.rightsizer_toml)).store.url, past_of(forms, user))
         sandbox_run(sandbox, "rightsizer", "train", "--promote", "always")
         for command in commands:
             sandbox_run(sandbox, *command)

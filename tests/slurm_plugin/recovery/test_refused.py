@@ -25,14 +25,13 @@ MOST = 3
 
 
 class Cluster(ScontrolQueue):
-    """Several jobs, each as Controller has it; it notes which are tried and looked at, and whose dependents are set."""
+    """Several jobs, each as Controller has it; it notes which are tried, and whose dependents are set."""
 
     def __init__(self, jobs: Sequence[int], refuses: Sequence[int] = ()) -> None:
         self.jobs = {number: Controller(_failed(number)) for number in jobs}
         for number in refuses:
             self.jobs[number].refuses = "--uid"
         self.tried: list[int] = []
-        self.looks = 0
         self.dependents: list[Dependent] = []
         self.refused_dependents: set[int] = set()
         self.set_anew: list[int] = []
@@ -43,7 +42,6 @@ class Cluster(ScontrolQueue):
         }
 
     def failed(self, job_id: int) -> Failed | None:
-        self.looks += 1
         return self.jobs[job_id].failed(job_id)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
