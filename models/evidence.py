@@ -137,7 +137,9 @@ def past_use(
     all of the request is too little as well. But he was a surprise.
     """
     needed: list[float] = []
-    complete = beyond = 0
+    complete = 0
+    # How many counted jobs there were before the last that used more than is asked for.
+    beyond: int | None = None
     held = highest = 0.0
     most = asked_mib if dimension == "memory" and asked_mib is not None else math.inf
     always_seen = dimension in ("cores", "wall")
@@ -166,7 +168,7 @@ def past_use(
         likely=sorted(needed)[len(needed) // 2],
         highest=highest,
         complete=complete,
-        streak=min(streak_of(logs), len(logs) - beyond + 1),
+        streak=streak_of(logs) if beyond is None else min(streak_of(logs), len(logs) - beyond + 1),
         highest_log=max(logs),
         mean_log=mean,
         last_log=logs[-1],
@@ -174,7 +176,7 @@ def past_use(
         spread_log=math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)),
         above_median=sum((value - median) ** 2 for value in logs if value > median),
         held=held / len(logs),
-        whole=at_rest and len(logs) >= WHOLE_JOBS and not beyond,
+        whole=at_rest and len(logs) >= WHOLE_JOBS and beyond is None,
     )
 
 

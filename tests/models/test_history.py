@@ -71,8 +71,9 @@ def test_a_family_is_at_rest_once_what_came_with_its_jobs_has_ended() -> None:
         (False, [900.0] * 8, False),
         (True, [900.0] * 7, False),
         (True, [900.0] * 8 + [3000.0], False),
+        (True, [3000.0] + [900.0] * 8, False),
     ],
-    ids=["enough", "not_at_rest", "too_few", "one_beyond_the_request"],
+    ids=["enough", "not_at_rest", "too_few", "one_beyond_the_request", "the_first_beyond_it"],
 )
 def test_jobs_are_all_that_came_only_at_rest_where_they_are_enough(
     at_rest: bool, used_mib: list[float], whole: bool
