@@ -104,7 +104,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     `streak` counts the jobs since the last that surprised by needing more than all before it, that one included, or
     more than is asked for. `above_median` is the sum of squares by which logarithms exceed their median. `held` is the
     mean of what was asked for, times seconds. `whole` says that they are all that came, the slow ones too, and enough
-    of them to go by their median: at rest, and none of them beyond the request.
+    of them to go by their median: at rest, none of them beyond the request, and not of cores.
     """
 
     needed: tuple[float, ...]
@@ -176,7 +176,8 @@ def past_use(
         spread_log=math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)),
         above_median=sum((value - median) ** 2 for value in logs if value > median),
         held=held / len(logs),
-        whole=at_rest and len(logs) >= WHOLE_JOBS and beyond is None,
+        # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
+        whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
     )
 
 

@@ -79,9 +79,11 @@ def test_jobs_are_all_that_came_only_at_rest_where_they_are_enough(
     at_rest: bool, used_mib: list[float], whole: bool
 ) -> None:
     jobs = [job(mem_mib=mib) for mib in used_mib]
-    past = past_use(jobs, "memory", 2000.0, at_rest=at_rest)
+    past, cores = (past_use(jobs, dimension, 2000.0, at_rest=at_rest) for dimension in ("memory", "cores"))
     assert past is not None
+    assert cores is not None
     assert past.whole is whole
+    assert not cores.whole
 
 
 def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
