@@ -104,7 +104,9 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     `streak` counts the jobs since the last that surprised by needing more than all before it, that one included, or
     more than is asked for. `above_median` is the sum of squares by which logarithms exceed their median. `held` is the
     mean of what was asked for, times seconds. `whole` says that they are all that came, the slow ones too, and enough
-    of them to go by their median: at rest, none of them beyond the request, and not of cores.
+    of them to go by their median: at rest, none of them beyond the request, and not of cores. `runs`, of a family at
+    rest, counts the runs since the last that needed more than all before it, that one included; None where there is but
+    one, or the first needed most.
     """
 
     needed: tuple[float, ...]
@@ -120,6 +122,12 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     above_median: float
     held: float
     whole: bool = False
+    runs: int | None = None
+
+    @property
+    def quiet(self) -> int:
+        """How much there has been without a surprise: jobs, but of what is to run anew where runs surprise, runs."""
+        return self.streak if self.runs is None else min(self.streak, self.runs)
 
     @property
     def count(self) -> int:
@@ -137,6 +145,7 @@ def past_use(
     all of the request is too little as well. But he was a surprise.
     """
     needed: list[float] = []
+    counted: list[PastJob] = []
     complete = 0
     # How many counted jobs there were before the last that used more than is asked for.
     beyond: int | None = None
@@ -155,6 +164,7 @@ def past_use(
         if not tells and use <= highest:
             continue
         needed.append(use * KILLED_BUMP if killed else use)
+        counted.append(job)
         highest = max(highest, needed[-1])
         complete += tells
         held += held_by(job, dimension)
@@ -178,6 +188,7 @@ def past_use(
         held=held / len(logs),
         # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
         whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
+        runs=runs_since_surprise(counted, logs) if at_rest else None,
     )
 
 
@@ -187,8 +198,31 @@ def rests_from_s(jobs: Sequence[PastJob]) -> float:
         return math.inf
     began, longest = -math.inf, 0
     for job in jobs:
-        began, longest = max(began, job.end_s - job.wall_s), max(longest, job.wall_s)
+        began, longest = max(began, began_s(job)), max(longest, job.wall_s)
     return began + REST_RUNS * longest
+
+
+def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> int | None:
+    """Return how many runs there are since the last that needed more than all before, that one included.
+
+    None where no run did but the first. A run is what began before all before it had come to rest; jobs of one are much
+    alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms of their needs.
+    """
+    most: list[float] = []
+    began, longest = math.inf, 0
+    for job, need in sorted(zip(jobs, logs, strict=True), key=lambda pair: began_s(pair[0])):
+        if began_s(job) > began + REST_RUNS * longest or not most:
+            most.append(need)
+        else:
+            most[-1] = max(most[-1], need)
+        began, longest = began_s(job), max(longest, job.wall_s)
+    since = streak_of(most)
+    return since if since < len(most) else None
+
+
+def began_s(job: PastJob) -> int:
+    """Return when a past job began (unix seconds)."""
+    return job.end_s - job.wall_s
 
 
 def held_by(job: PastJob, dimension: Learned) -> float:

@@ -158,7 +158,7 @@ def with_growth(
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use(dimension)
-        if base is None or past is None or not is_settled(past) or sight.request.user in apart:
+        if base is None or past is None or not is_asked_about(past) or sight.request.user in apart:
             return base
         log_growth = growth(features(sight.request, sight.evidence, sight.user_habit, dimension))
         # What has been used once can be used again: the model may only add to it.
@@ -171,6 +171,11 @@ def with_growth(
 def is_settled(past: PastUse) -> bool:
     """Whether a family has shown enough for a model of other families to speak about it too."""
     return past.count >= SETTLED_JOBS and past.streak >= SETTLED_STREAK
+
+
+def is_asked_about(past: PastUse) -> bool:
+    """Whether the model is asked about a settled family: not where runs surprise, of which it knows nothing."""
+    return is_settled(past) and past.quiet >= SETTLED_STREAK
 
 
 def with_threads(inner: Estimator) -> Estimator:
@@ -237,7 +242,7 @@ def seen_of(sight: Sight, dimension: Learned, *, has_growth: bool) -> tuple[Hash
     """Return all that the chain of a dimension sees of a sight but its evidence; a growth model sees the most."""
     request, past = sight.request, sight.evidence.use(dimension)
     asked = asked_of(request, dimension)
-    if past is None or not has_growth or not is_settled(past):
+    if past is None or not has_growth or not is_asked_about(past):
         return (asked,)
     return (
         asked,

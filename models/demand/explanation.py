@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is_settled, room_and_risk
+from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is_asked_about, room_and_risk
 from models.demand.prediction import Predictor
 from models.demand.tail import rise_log, streak_bound
 from models.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
@@ -85,6 +85,7 @@ class RestsOn(msgspec.Struct, frozen=True, kw_only=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
 
+    `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet).
     `enough` is False where these are fewer than the site wants: the steps then lead nowhere, and the request stands.
     """
 
@@ -93,6 +94,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     enough: bool
     jobs: int
     streak: int | None
+    runs: int | None
     steps: tuple[Step, ...]
     silence: Silence
     growth: GrowthGrounds | None
@@ -134,6 +136,7 @@ def explain_dimension(
         enough=past.complete >= settings.min_evidence,
         jobs=past.count,
         streak=past.streak,
+        runs=past.runs if past.quiet == past.runs else None,
         steps=steps_of(predictor, sight, dimension, past),
         silence=silence,
         growth=grounds,
@@ -150,7 +153,7 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     told = {name: estimate.upper for name, stage in stages.items() if (estimate := stage(sight)) is not None}
     highest = told["history"]
     room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
-    streak = streak_bound(past.streak, room)
+    streak = streak_bound(past.quiet, room)
     # As far as it counts: one job alone at a tiny risk leaves open what no figure can hold.
     spread = rise_log(past, math.inf, risk)
     steps = [
@@ -185,7 +188,7 @@ def silence_of(growth: Growth | None, past: PastUse, user: str) -> Silence:
         return "not calibrated"
     if user in growth.apart:
         return "apart"
-    return "" if is_settled(past) else "not settled"
+    return "" if is_asked_about(past) else "not settled"
 
 
 def grounds_of(row: Sequence[float], added: Sequence[float], offset: float) -> GrowthGrounds:
@@ -249,6 +252,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         enough=estimate.jobs >= predictor.settings.enough_metered,
         jobs=estimate.jobs,
         streak=None,
+        runs=None,
         steps=(Step(name="busy", upper=estimate.upper, counts=True),),
         silence="",
         growth=None,

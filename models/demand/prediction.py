@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_settled
+from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_asked_about
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.evidence import Learned, PastJob
 from models.families import Family
@@ -123,7 +123,7 @@ class Predictor:
         if evidence is None:
             return False
         uses = (evidence.use(dimension) for dimension in SIZED if dimension in self.growth)
-        return any(past is not None and is_settled(past) for past in uses)
+        return any(past is not None and is_asked_about(past) for past in uses)
 
     def wall_time(self, request: JobRequest) -> Estimate | None:
         """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""

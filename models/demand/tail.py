@@ -4,6 +4,7 @@ Two bounds, of which the lower counts, both on the logarithm of next need over t
 
     streak   room · exp(-streak / STREAK_SCALE): the longer no job has surprised, the further below its request a
              family may go. The jobs of a burst that end first are its small ones; they surprise one after the other.
+             Of a family at rest that a later run surprised, runs count (PastUse.quiet).
     spread   s · √(df · (risk^(-2/df) - 1)): a Student-like tail, df = PRIOR_JOBS + jobs - 1. s² is the mean square by
              which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
              PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. It begins at the highest, while
@@ -41,7 +42,7 @@ def risk_of(weight: float, room: float, most_failures: float) -> float:
 
 def rise_log(past: PastUse, room: float, risk: float) -> float:
     """Return the logarithm by which the next need may exceed the highest so far; `room` may be infinite."""
-    return min(streak_bound(past.streak, room), spread_bound(past, risk), MOST_RISE_LOG)
+    return min(streak_bound(past.quiet, room), spread_bound(past, risk), MOST_RISE_LOG)
 
 
 def streak_bound(streak: int, room: float) -> float:

@@ -23,7 +23,7 @@ RESOURCES = {
 }
 STEPS: dict[StepName, str] = {
     "highest": "the most that one of {jobs} {basis} needed",
-    "streak": "what surprises leave open: {streak} jobs since the last",
+    "streak": "what surprises leave open: {since} since the last",
     "spread": "what their spread leaves open",
     "growth": "lowered to what the growth model expects at most",
     "threads": "they keep one core busy and no more",
@@ -63,8 +63,9 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         shown = None if figure is None else round(figure, 3)
         return {"resource": resource, "part": part, "what": what, "figure": shown, "effect": effect}
 
+    since = f"{one.streak} jobs" if one.runs is None else f"{one.runs} runs of such jobs"
     for step in one.steps:
-        text = STEPS[step.name].format(jobs=one.jobs, basis=one.basis, streak=one.streak)
+        text = STEPS[step.name].format(jobs=one.jobs, basis=one.basis, since=since)
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
         yield row("step", TOO_FEW)

@@ -180,6 +180,22 @@ def test_of_a_family_that_is_not_settled_its_own_past_speaks_alone(jobs: list[Pa
     assert upper(chain("memory", Growth(lambda _: 0.0, 0.0)), jobs) == upper(chain("memory"), jobs)
 
 
+def test_where_runs_surprise_the_growth_model_is_not_asked() -> None:
+    runs = [
+        job(mem_mib=mib, end_s=end_s) for mib, end_s in ((500.0, 1000), (600.0, 10**6)) for _ in range(20)
+    ]
+    at_rest = Sight(
+        KNOWN, Evidence(("user+name", "alice", "fit"), runs, at_rest=True), Habit(math.nan, math.nan)
+    )
+    lowering = Growth(lambda _: 0.0, 0.0)
+    alone, asked = chain("memory")(at_rest), chain("memory", lowering)(at_rest)
+    assert alone is not None
+    assert alone == asked
+    # As much more again as the later run needed, and beyond.
+    assert alone.upper > 600 * 1.2
+    assert upper(chain("memory", lowering), runs) == pytest.approx(600)
+
+
 def with_cores(*cores: float, asked: int = 8, given: int | None = None) -> list[PastJob]:
     return [job(cores_per_task=each, asked_cpus=asked, given_cpus=given) for each in cores]
 

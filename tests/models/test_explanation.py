@@ -21,6 +21,7 @@ from models.feature_words import WORDS
 from models.features import FEATURES, features
 from models.history import History, past_job, request_of
 from models.tree_shap import booster_contributions, read_contributions
+from slurm_plugin.cli.why import explained_rows
 from tests.builders import T0, attempt
 from tests.conftest import TrainedModel
 
@@ -120,6 +121,24 @@ def test_a_growth_model_that_lowers_says_by_how_much() -> None:
     assert highest == pytest.approx(900.0)
     assert lowered == pytest.approx(900.0 * math.exp(0.001))
     assert one.silence == ""
+
+
+def test_where_runs_surprise_it_is_runs_that_are_told() -> None:
+    runs = [
+        attempt(job_id=20 * run + number, start_s=T0 + 10**6 * run, elapsed_s=600, mem_mib=500.0 + 100 * run)
+        for run in range(2)
+        for number in range(1, 11)
+    ]
+    history = History(100)
+    for one in runs:
+        history.add(request_of(one), past_job(one))
+    later = attempt(job_id=99, user="bob", job_name="other", start_s=T0 + 2 * 10**6)
+    history.add(request_of(later), past_job(later))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    [memory] = [one for one in explain(predictor, request_of(runs[0]), {}) if one.dimension == "memory"]
+    assert (memory.streak, memory.runs) == (10, 1)
+    told = [row["what"] for row in explained_rows(memory)]
+    assert told[1] == "what surprises leave open: 1 runs of such jobs since the last"
 
 
 def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> None:

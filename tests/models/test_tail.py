@@ -79,6 +79,12 @@ def test_of_a_family_at_rest_the_tail_begins_at_its_median(
     assert at_rest == pytest.approx(max(0.0, spread_bound(during, risk) - highest_over_median))
 
 
+def test_where_runs_surprise_so_many_runs_lower_what_the_room_asks_for() -> None:
+    many = past(count=60, streak=60, above_median=1.0)
+    assert rise_log(msgspec.structs.replace(many, runs=2), 0.5, 0.002) == pytest.approx(streak_bound(2, 0.5))
+    assert rise_log(msgspec.structs.replace(many, runs=90), 0.5, 0.002) == rise_log(many, 0.5, 0.002)
+
+
 def test_one_job_alone_is_given_far_more_than_it_needed() -> None:
     assert spread_bound(past(count=1), 0.002) > 10 * PRIOR_SPREAD
 
