@@ -198,31 +198,30 @@ def rests_from_s(jobs: Sequence[PastJob]) -> float:
         return math.inf
     began, longest = -math.inf, 0
     for job in jobs:
-        began, longest = max(began, began_s(job)), max(longest, job.wall_s)
+        began, longest = max(began, job.end_s - job.wall_s), max(longest, job.wall_s)
     return began + REST_RUNS * longest
 
 
 def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> int | None:
     """Return how many runs there are since the last that needed more than all before, that one included.
 
-    None where no run did but the first. A run is what began before all before it had come to rest; jobs of one are much
-    alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms of their needs.
+    None where no run did but the first. A run is what began before all that began earlier had come to rest; jobs of one
+    are much alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms of their
+    needs.
     """
     most: list[float] = []
-    began, longest = math.inf, 0
-    for job, need in sorted(zip(jobs, logs, strict=True), key=lambda pair: began_s(pair[0])):
-        if began_s(job) > began + REST_RUNS * longest or not most:
+    rests_s, longest_s = -math.inf, 0
+    for began_s, wall_s, need in sorted(
+        (job.end_s - job.wall_s, job.wall_s, need) for job, need in zip(jobs, logs, strict=True)
+    ):
+        if began_s > rests_s:
             most.append(need)
-        else:
-            most[-1] = max(most[-1], need)
-        began, longest = began_s(job), max(longest, job.wall_s)
+        elif need > most[-1]:
+            most[-1] = need
+        longest_s = max(longest_s, wall_s)
+        rests_s = began_s + REST_RUNS * longest_s
     since = streak_of(most)
     return since if since < len(most) else None
-
-
-def began_s(job: PastJob) -> int:
-    """Return when a past job began (unix seconds)."""
-    return job.end_s - job.wall_s
 
 
 def held_by(job: PastJob, dimension: Learned) -> float:
