@@ -32,11 +32,11 @@ class CurrentFacts:
         """Look up the rules' groups; ConfigError where one does not exist."""
         self._config = config
         self._pulled = pulled_file(config.brakes)
-        self._pulled_seen: object = None
         self._swapping = threading.Lock()
-        self.facts = SiteFacts(
-            groups=members_of_rules(config), brakes=self._pulled.read().brakes, missing=SLURM_PARTS
-        )
+        self.facts = SiteFacts(groups=members_of_rules(config), missing=SLURM_PARTS)
+        # From here on only a file that changes lets go what is held.
+        self._pulled_seen: object = None
+        self.refresh_brakes()
         self._due_s = 0.0
         self._failures = SaidOnce()
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from accounting.decisions import decode_decision
+from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
 from slurm_plugin.config import Config
 from slurm_plugin.policy.braked import ALL
 from slurm_plugin.policy.facts import SLURM_PARTS, MemoryTerms, Minimum, Partition
@@ -170,6 +171,7 @@ def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
 def test_brakes_that_could_not_be_read_for_a_moment_stop_everything_for_no_longer(tmp_path: Path) -> None:
     brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
     facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
+    (tmp_path / FILE).write_text("[]", encoding="utf-8")
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Nothing can be opened any more.
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
@@ -180,3 +182,17 @@ def test_brakes_that_could_not_be_read_for_a_moment_stop_everything_for_no_longe
     assert facts.facts.brakes == {ALL}
     facts.refresh_brakes()
     assert facts.facts.brakes == frozenset()
+
+
+def test_a_brake_that_is_not_yet_written_down_holds_at_the_first_look_too(tmp_path: Path) -> None:
+    brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
+    facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
+    facts.hold(ALL)
+    facts.refresh_brakes()
+    assert facts.facts.brakes == {ALL}
+    pulled_file(brakes).pull(Pulled(brake=ALL, time_s=0.0, why=""))
+    facts.refresh_brakes()
+    assert facts.facts.brakes == {ALL}
+    assert pulled_file(brakes).let_go(ALL)
+    facts.refresh_brakes()
+    assert not facts.facts.brakes
