@@ -2,7 +2,7 @@
 
 Columns of the table: job_id, job_name, submit_time, start, end (unix seconds), elapsed_s, req_mem_mib, peak_mem_mib;
 where known also user, account, partition, req_cpus, used_cores, limit_s, input_mib (of its input files, as known when
-it is submitted). Other columns are ignored.
+it is submitted). Other columns are ignored, but for one that is named as the input's size in bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ FIGURES = (
 )  # fmt: skip
 # No amount, and no time, of this world is larger.
 HIGHEST = 1e15
+BYTES_IN_MIB = 2.0**20
 GRANTED = ("job_id", "alloc_mem_mib", "alloc_cpus", "reason")
 Sized = tuple[OnlineJob, JobRequest, str]
 # By name: what is asked and what was used of an amount.
@@ -42,8 +43,11 @@ AMOUNTS: tuple[tuple[str, Callable[[JobRequest], int], Callable[[PastJob], float
 TEXTS = ("job_id", "job_name", "user", "account", "partition")
 
 
-def read_jobs(file: Path) -> list[OnlineJob]:
-    """Return the jobs of a CSV file (.gz as well); ModelError where it does not hold what is needed."""
+def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
+    """Return the jobs of a CSV file (.gz as well); ModelError where it does not hold what is needed.
+
+    `input_bytes` names the column that says how large the input is, if it is not `input_mib`.
+    """
     try:
         with warnings.catch_warnings():
             # Lines longer than the header: pandas would drop what is too much, or take it for a row's name.
@@ -62,6 +66,10 @@ def read_jobs(file: Path) -> list[OnlineJob]:
             f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(NEEDED)}, in its first line, "
             "between commas"
         )
+    if input_bytes is not None and input_bytes not in table.columns:
+        raise ModelError(
+            f"{file} has no column {input_bytes}; give the one with the size of the input in bytes"
+        )
     # Of two columns of one name pandas calls the second so.
     twice = [name for name in (*FIGURES, *TEXTS) if f"{name}.1" in table.columns]
     if twice:
@@ -70,6 +78,8 @@ def read_jobs(file: Path) -> list[OnlineJob]:
     table = table[_filled(table)]
     for name in FIGURES:
         table[name] = _numbers(table, name, file) if name in table.columns else math.nan
+    if input_bytes is not None:
+        table["input_mib"] = _numbers(table, input_bytes, file) / BYTES_IN_MIB
     for name in TEXTS:
         table[name] = table[name] if name in table.columns else ""
     _check(table, file)

@@ -64,6 +64,11 @@ FILE = click.Path(path_type=Path)
 @click.option(
     "--warm-ids", type=FILE, help="With --online: job ids that had ended before all others, one a line."
 )
+@click.option(
+    "--input-bytes",
+    metavar="COLUMN",
+    help="With --online: the column with the size of a job's input in bytes, as known at its submission.",
+)
 @format_option
 def evaluate(
     config_file: str | None,
@@ -76,6 +81,7 @@ def evaluate(
     predictions: Path | None,
     decide_at: DecideAt,
     warm_ids: Path | None,
+    input_bytes: str | None,
     output_format: str,
 ) -> None:
     """Split the store by time and say what sizing would have saved, and how many jobs it would have failed.
@@ -97,13 +103,15 @@ def evaluate(
         if from_file is None or predictions is None:
             raise click.UsageError("--online needs --from-file and --predictions")
         print_rows(
-            [evaluate_online(config, from_file, predictions, decide_at, warm_ids)],
+            [evaluate_online(config, from_file, predictions, decide_at, warm_ids, input_bytes)],
             output_format,
             f"sized at {decide_at}, each job by what had ended before",
         )
         return
-    if from_file or predictions or warm_ids or decide_at != "submit":
-        raise click.UsageError("--from-file, --predictions, --warm-ids and --decide-at go with --online")
+    if from_file or predictions or warm_ids or input_bytes or decide_at != "submit":
+        raise click.UsageError(
+            "--from-file, --predictions, --warm-ids, --input-bytes and --decide-at go with --online"
+        )
     if drift and run_time:
         raise click.UsageError("--drift and --run-time do not go together; give one of them")
     if drift or run_time:
@@ -152,7 +160,12 @@ def score_row(score: Score, meters: str) -> dict[str, object]:
 
 
 def evaluate_online(
-    config: Config, file: Path, predictions: Path, decide_at: DecideAt, warm_ids: Path | None
+    config: Config,
+    file: Path,
+    predictions: Path,
+    decide_at: DecideAt,
+    warm_ids: Path | None,
+    input_bytes: str | None = None,
 ) -> dict[str, object]:
     """Size the jobs of a file one by one, write what each was granted, and return the row of the whole."""
     from models.online import Learner, size_online
@@ -160,7 +173,7 @@ def evaluate_online(
     from slurm_plugin.service.decide import chain_settings_of
 
     check_writable(predictions, [one for one in (file, warm_ids) if one is not None])
-    jobs = read_jobs(file)
+    jobs = read_jobs(file, input_bytes)
     warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
     learner = Learner(chain_settings_of(config), config.models.recent_jobs)
     sized = list(size_online(jobs, learner, online_grant(config), decide_at, warm))

@@ -90,6 +90,18 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     refused(file, rf"lacks the columns {column}; needed are job_id, ")
 
 
+def test_a_column_of_any_name_says_how_large_the_input_is(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.csv", GOOD | {"read": "3145728", "input_mib": "9"})
+    assert [one.request.input_mib for one in (*read_jobs(file), *read_jobs(file, "read"))] == [9.0, 3.0]
+    with pytest.raises(
+        ModelError, match="has no column size; give the one with the size of the input in bytes"
+    ):
+        read_jobs(file, "size")
+    odd = written(tmp_path / "odd.csv", GOOD | {"read": "much"})
+    with pytest.raises(ModelError, match="line 2: read is 'much'"):
+        read_jobs(odd, "read")
+
+
 def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.csv", GOOD)
     head, *jobs = file.read_text().splitlines()
