@@ -227,9 +227,18 @@ def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: 
 
 
 def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Columns:
-    """Return joules: of the job where Slurm tells it, else of its steps. Slurm writes 0 where nothing meters it."""
-    energy_j = np.fmax(floats(jobs["energy_j"]), usage.sums(steps["job"], steps["energy_j"], count))
-    energy_j = np.where(energy_j > 0, energy_j, np.nan)
+    """Return joules: of the job where Slurm tells it, else of its steps. Slurm writes 0 where nothing meters it.
+
+    Every step's figure is that of its whole nodes while it ran. Where there is an extern step, which lasts as long as
+    the job, Slurm counts that one alone (_internal_step_complete in slurmctld's step_mgr.c): so it is done here.
+    """
+    extern = steps["extern"]
+    told = (
+        floats(jobs["energy_j"]),
+        usage.sums(steps["job"][extern], steps["energy_j"][extern], count),
+        usage.sums(steps["job"], steps["energy_j"], count),
+    )
+    energy_j = np.select([one > 0 for one in told], told, np.nan)
     # Counters are those of whole nodes, read now and then.
     return {
         "energy_j": energy_j,
@@ -247,7 +256,14 @@ def _steps(steps: pa.Table) -> Columns:
             "read_mib", "written_mib", "energy_j",
         )
     }  # fmt: skip
+    extern = pc.equal(steps["step_id"], "extern").to_numpy(zero_copy_only=False).astype(bool)
     by_srun = (
         pc.match_substring_regex(steps["step_id"], r"^[0-9]+$").to_numpy(zero_copy_only=False).astype(bool)
     )
-    return {**whole, **amounts, "by_srun": by_srun, "outcome": by_value(steps["state"], outcome_of)}
+    return {
+        **whole,
+        **amounts,
+        "by_srun": by_srun,
+        "extern": extern,
+        "outcome": by_value(steps["state"], outcome_of),
+    }

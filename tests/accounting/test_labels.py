@@ -1,8 +1,10 @@
 """What attempts really used, and how far that can be trusted, concluded from their records."""
 
+import dataclasses
 import itertools
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -283,6 +285,27 @@ def test_input_output_and_energy_are_those_of_all_steps() -> None:
     assert (use.read_mib, use.written_mib, use.io_quality) == (7.0, 1.0, "sampled")
     assert (use.energy_j, use.energy_quality) == (75.0, "sampled")
     assert (use_of(step(energy_j=0.0)).energy_j, use_of(step()).io_quality) == (None, "absent")
+
+
+@pytest.mark.parametrize("of_job_j", [100.0, 0.0, None])
+def test_energy_that_every_step_measured_counts_once(of_job_j: float | None) -> None:
+    """A batch job of one srun: Slurm's figure for the job is that of its extern step, and all three are of one node."""
+    records = records_of(
+        [
+            (
+                job_row(),
+                [
+                    step(energy_j=99.0),
+                    step(step_id="extern", energy_j=100.0),
+                    srun(0, 0, 99, 1, energy_j=98.0),
+                ],
+            )
+        ]
+    )
+    of_job = pa.array([of_job_j], pa.float64())
+    jobs = records.jobs.set_column(records.jobs.schema.get_field_index("energy_j"), "energy_j", of_job)
+    [found] = attempts_in(label(dataclasses.replace(records, jobs=jobs), {}))
+    assert (found.use.energy_j, found.use.energy_quality) == (100.0, "sampled")
 
 
 def test_tokens_restore_the_request_per_node() -> None:
