@@ -166,11 +166,12 @@ def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
         ended = [line for line in queue if line.split()[1] not in WAITING]
         if ended or left_s <= 0:
             here = len(client.nthreads())
+            failed = any(line.split()[1] == "FAILED" for line in ended)
             why = "ended at once" if ended else f"not all ran within {settings.start_timeout_s} s"
             raise SlurmError(
                 f"Dask workers {why} ({here} of {settings.workers} are there); squeue says: "
-                f"{'; '.join(queue) or 'nothing'}{_last_words(folder)}. Nothing was trained: change [train.dask], "
-                "or train with --engine local"
+                f"{'; '.join(queue) or 'nothing'}{_last_words(folder, failed=failed)}. Nothing was trained: "
+                "change [train.dask], or train with --engine local"
             )
 
 
@@ -183,9 +184,13 @@ def _queue(name: str) -> list[str]:
     return [line.strip() for line in said.splitlines() if line.strip()]
 
 
-def _last_words(folder: Path) -> str:
-    """Return the first error that any worker wrote, or else the last line."""
-    logs = (file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob("*.err")))
+def _last_words(folder: Path, *, failed: bool) -> str:
+    """Return the first error that any worker wrote, or else the last line; why where `failed` ones wrote none."""
+    files = sorted(folder.glob("*.err"))
+    # Slurm makes a job's log before anything of it runs.
+    if failed and not files:
+        return f"; none of them wrote to {folder.parent}, which all nodes must see: set train.dask.shared_directory"
+    logs = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     lines = [line.strip() for log in logs for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR.match(line)]
     return f"; one of them says: {(errors or lines[-1:])[0]}" if lines else ""

@@ -36,12 +36,18 @@ def test_only_the_trainings_own_certificate_is_let_in(tmp_path: Path) -> None:
 
 
 def test_the_cause_is_told_before_what_came_of_it(tmp_path: Path) -> None:
-    assert dask_workers._last_words(tmp_path) == ""
+    assert dask_workers._last_words(tmp_path, failed=False) == ""
     log = tmp_path / "worker-1.err"
     log.write_text("Traceback (most recent call last):\n  File\nslow start\n\n", encoding="utf-8")
-    assert dask_workers._last_words(tmp_path).endswith("says: slow start")
+    assert dask_workers._last_words(tmp_path, failed=True).endswith("says: slow start")
     log.write_text("  x\nValueError: no such network\n\nRuntimeError: Worker failed to start.\n", "utf-8")
-    assert dask_workers._last_words(tmp_path).endswith("says: ValueError: no such network")
+    assert dask_workers._last_words(tmp_path, failed=True).endswith("says: ValueError: no such network")
+
+
+def test_workers_that_failed_without_a_log_do_not_see_the_folder(tmp_path: Path) -> None:
+    said = dask_workers._last_words(tmp_path / ".rightsizer-dask-1", failed=True)
+    assert f"none of them wrote to {tmp_path}, which all nodes must see" in said
+    assert "set train.dask.shared_directory" in said
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
