@@ -31,6 +31,10 @@ SEED = 20260101
 # With fewer, the later part is too small to judge on.
 MIN_JOBS = 50
 LEARNED_SHARE = 0.7
+# Of more jobs the latest teach, and show what a resource is worth: more make a model slower, not better. Each judged
+# one is shuffled a hundred times: the memory for all of a site's past is in no proportion to what it tells.
+MOST_LEARNED = 2000
+MOST_SHUFFLED = 2000
 
 Method = Literal["XGBoost", "random forest", "forest on the same laws"]
 WAYS_OF = {
@@ -53,6 +57,10 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     def part(self, first: int, end: int) -> Jobs:
         """Return the jobs of a span."""
         return msgspec.structs.replace(self, amounts=self.amounts[first:end], run_s=self.run_s[first:end])
+
+    def latest(self, most: int) -> Jobs:
+        """Return the last `most` jobs, or all where they are fewer."""
+        return self.part(max(0, len(self.run_s) - most), len(self.run_s))
 
 
 class NotLearned(msgspec.Struct, frozen=True):
@@ -135,8 +143,12 @@ def shortage(jobs: Jobs, least: int) -> NotLearned | None:
 def learn(
     jobs: Jobs, method: Method = XGBOOST, seed: int = SEED, least: int = MIN_JOBS
 ) -> Model | NotLearned:
-    """Learn from all of these jobs; the ways are chosen on them alone. ModelError where they hold what cannot be."""
+    """Learn from these jobs, the latest MOST_LEARNED at most; the ways are chosen on them alone.
+
+    ModelError where they hold what cannot be.
+    """
     check(jobs)
+    jobs = jobs.latest(MOST_LEARNED)
     short = shortage(jobs, least)
     if short:
         return short
@@ -154,9 +166,12 @@ def learn(
 
 
 def judge(
-    jobs: Jobs, methods: tuple[Method, ...] = (XGBOOST, FOREST), seed: int = SEED
+    jobs: Jobs, methods: tuple[Method, ...] = (XGBOOST, FOREST), seed: int = SEED, *, weigh: bool = True
 ) -> Judged | NotLearned:
-    """Learn from the earlier jobs by each method, XGBoost among them, and judge on the later ones."""
+    """Learn from the earlier jobs by each method, XGBoost among them, and judge on the later ones.
+
+    Importances take as long as all else; where `weigh` is not asked for there are none.
+    """
     check(jobs)
     short = shortage(jobs, MIN_JOBS)
     if short:
@@ -180,7 +195,7 @@ def judge(
         errors={method: _error(said_s, later.run_s) for method, said_s in predicted_s.items()},
         median=_error(median_s, later.run_s),
         median_by_chance=nearer_by_chance(predicted_s[XGBOOST], median_s, later.run_s),
-        importances=importances_of(boosted, earlier, later, seed),
+        importances=importances_of(boosted, earlier, later, seed) if weigh else (),
     )
 
 
@@ -191,6 +206,7 @@ def nearer_by_chance(said_s: Floats, others_s: Floats, run_s: Floats) -> float:
 
 def importances_of(model: Model, earlier: Jobs, later: Jobs, seed: int) -> tuple[Importance, ...]:
     """Return how much each resource matters to a model of the earlier jobs, on the later ones, with significance."""
+    earlier, later = earlier.latest(MOST_LEARNED), later.latest(MOST_SHUFFLED)
     rows = asked_columns(later, model)
     found = permutation_importances(model.predict, model.resources, rows, later.run_s, seed)
     learned = (asked_columns(earlier, model), earlier.run_s)

@@ -21,7 +21,18 @@ from accounting.request import JobRequest
 from models.demand.adaptive_scaling import Asked, Scaled, Scaling, scale
 from models.demand.importance import Floats, Predict, important
 from models.demand.resources import CORES, GPU_PCT, MEM_MIB, PCT_A_GPU, TypeOf, jobs_by_type
-from models.demand.run_time import XGBOOST, Jobs, Judged, Model, NotLearned, asked_columns, judge, learn
+from models.demand.run_time import (
+    SEED,
+    XGBOOST,
+    Jobs,
+    Judged,
+    Model,
+    NotLearned,
+    asked_columns,
+    importances_of,
+    judge,
+    learn,
+)
 
 # In which units a resource is handed out; 0 is any amount.
 WHOLE = {CORES: 1.0, GPU_PCT: PCT_A_GPU}
@@ -76,7 +87,7 @@ def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLea
 
     What that model did not know, such as what is metered since lately, counts as important: nobody has judged it.
     """
-    judged = judge(jobs, (XGBOOST,))
+    judged = judge(jobs, (XGBOOST,), weigh=False)
     if not isinstance(judged, Judged):
         return judged
     doubt = doubt_of(judged, most_error)
@@ -85,8 +96,10 @@ def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLea
     model = learn(jobs)
     if isinstance(model, NotLearned):
         return model
+    split, end = judged.learned_from, len(jobs.run_s)
+    importances = importances_of(judged.model, jobs.part(0, split), jobs.part(split, end), SEED)
     unjudged = frozenset(model.resources) - frozenset(judged.model.resources)
-    return _asking(model, jobs, important(judged.importances) | unjudged)
+    return _asking(model, jobs, important(importances) | unjudged)
 
 
 def doubt_of(judged: Judged, most_error: float) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accounting.errors import ModelError
 from models.demand import run_time
 from models.demand.boosted import WAYS, boosted
-from models.demand.importance import Floats, important
+from models.demand.importance import Floats, important, permutation_importances
 from models.demand.laws import BEYOND, affine_law, both_laws, median_law, power_law
 from models.demand.run_time import (
     FOREST,
@@ -22,6 +22,7 @@ from models.demand.run_time import (
     Judged,
     Model,
     NotLearned,
+    importances_of,
     judge,
     learn,
     varied,
@@ -87,6 +88,31 @@ def test_the_later_jobs_are_not_seen_in_training(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(run_time, "importances_of", lambda *_: ())
     judge(msgspec.structs.replace(jobs, run_s=changed), (XGBOOST,))
     assert seen == [jobs.run_s[:42].max()]
+
+
+def test_of_many_jobs_the_latest_teach_and_show_what_a_resource_is_worth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_time, "MOST_LEARNED", 50)
+    monkeypatch.setattr(run_time, "MOST_SHUFFLED", 10)
+    jobs = made(70)
+    before = jobs.run_s.copy()
+    before[:20] = 1e6
+    asked = jobs.amounts[:, [0, 2, 4]]
+    model, latest = learn(msgspec.structs.replace(jobs, run_s=before)), learn(jobs.part(20, 70))
+    assert isinstance(model, Model)
+    assert isinstance(latest, Model)
+    assert (model.predict(asked) == latest.predict(asked)).all()
+    taught: list[int] = []
+
+    def fit(amounts: Floats, _run_s: Floats) -> Any:
+        taught.append(len(amounts))
+        return model.predict
+
+    found = importances_of(msgspec.structs.replace(model, fit=fit), jobs, jobs, seed=1)
+    shown = permutation_importances(model.predict, model.resources, asked[-10:], jobs.run_s[-10:], 1)
+    assert [one.mean for one in found] == [one.mean for one in shown]
+    assert set(taught) == {50}
 
 
 @pytest.mark.parametrize(

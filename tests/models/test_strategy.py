@@ -13,7 +13,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand import strategy
 from models.demand.adaptive_scaling import Scaling
-from models.demand.importance import Floats
+from models.demand.importance import Floats, Importance
 from models.demand.resources import RESOURCES, jobs_by_type, used
 from models.demand.run_time import XGBOOST, Error, Jobs, Judged, Model, NotLearned, learn
 from models.demand.strategy import TypeModel, adaptive_sizing, learn_types, sized, type_model
@@ -204,8 +204,17 @@ def test_a_type_is_learned_where_later_jobs_were_told_well_and_not_by_luck(
         median_by_chance=by_chance,
         importances=(),
     )
-    monkeypatch.setattr(strategy, "judge", lambda *_: judged)
+    weighed: list[Model] = []
+    monkeypatch.setattr(strategy, "judge", lambda *_, **__: judged)
+
+    def weigh(model: Model, *_: Any) -> tuple[Importance, ...]:
+        weighed.append(model)
+        return ()
+
+    monkeypatch.setattr(strategy, "importances_of", weigh)
     found = type_model(jobs)
+    # What no request is scaled by need not be weighed, which takes as long as learning it.
+    assert weighed == ([] if reason else [learned])
     assert found == NotLearned(reason) if reason else isinstance(found, TypeModel)
     assert isinstance(type_model(jobs, most_error=0.3), TypeModel) == (
         by_chance < 0.1 and wmape < median_wmape
