@@ -215,7 +215,8 @@ def _no_energy(segment: Segment) -> Iterator[tuple[str, str, str]]:
         "slurm.conf",
         "AcctGatherEnergyType=acct_gather_energy/rapl",
         (
-            f"{_percent(share)} of the attempts have no energy, which is then estimated by the site's table; rapl "
+            f"{_percent(share)} of the attempts have no energy, which is then estimated by the site's table. Only "
+            "where jobs do not share nodes: each is given all that its nodes draw, and the table tells more. rapl "
             "counts CPUs and memory and needs the module msr; ipmi, xcc (Lenovo) and pm_counters (HPE Cray) count nodes"
         ),
     )

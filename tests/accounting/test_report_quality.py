@@ -181,6 +181,12 @@ def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, An
 
 
 @ON_SQLITE
+def test_meters_of_whole_nodes_are_not_for_nodes_that_jobs_share(store: Engine) -> None:
+    fill(store, [good(n, energy_quality="absent", energy_j=None) for n in range(1, 121)])
+    assert "Only where jobs do not share nodes" in advised(store)[0].reason
+
+
+@ON_SQLITE
 def test_a_site_that_stores_comments_which_nobody_writes_is_told_so(store: Engine) -> None:
     fill(store, [good(n, comment="") for n in range(1, 121)])
     (said,) = [one.reason for one in advised(store)]
