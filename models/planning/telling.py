@@ -9,6 +9,7 @@ import msgspec
 import numpy
 
 from models.planning.candidates import NOT_CLOSELY, Candidate
+from models.planning.cells import slurm_order
 from models.planning.futures import look_ahead
 from models.planning.orders import AS_IS
 from models.planning.problem import Pending, Plan, PlannedJob, Problem, Tried
@@ -50,7 +51,7 @@ def told(
         why=_why(ahead, best, gain, tried, left_out),
         gain=gain,
         tried=tuple(Tried(order=one.order, value=one.prospect.value, refused=one.refused) for one in tried),
-        jobs=_bounded(jobs, ahead.bounds.most_changes),
+        jobs=bounded(jobs, slurm_order(ahead.problem.pending), ahead.bounds.most_changes),
     )
 
 
@@ -77,14 +78,22 @@ def _factor(job: Pending, factor: int | None) -> int:
     return job.factor if job.kept or job.out or factor is None else factor
 
 
-def _bounded(jobs: tuple[PlannedJob, ...], most_changes: int) -> tuple[PlannedJob, ...]:
-    """Return the jobs with no more changes than are allowed: only taking factors back can be more."""
-    found, changes = [], 0
-    for job in jobs:
-        changes += job.before != job.after
-        late = job.before != job.after and changes > most_changes
-        found.append(msgspec.structs.replace(job, after=job.before, reason="next time") if late else job)
-    return tuple(found)
+def bounded(
+    jobs: tuple[PlannedJob, ...], in_order: Sequence[int], most_changes: int
+) -> tuple[PlannedJob, ...]:
+    """Return the jobs with no more changes than are allowed: only taking factors back can be more.
+
+    `in_order` is Slurm's own. Who was put behind comes back first, from its beginning on, then who was put ahead, from
+    its end on: so nobody passes on the way whom he passes neither before nor after.
+    """
+    changed = [at for at in in_order if jobs[at].before != jobs[at].after]
+    behind = [at for at in changed if jobs[at].before < 0]
+    ahead = [at for at in reversed(changed) if jobs[at].before >= 0]
+    later = set((behind + ahead)[most_changes:])
+    return tuple(
+        msgspec.structs.replace(job, after=job.before, reason="next time") if at in later else job
+        for at, job in enumerate(jobs)
+    )
 
 
 def _spans(

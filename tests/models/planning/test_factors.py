@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 from models.planning.cells import slurm_order
 from models.planning.factors import LEAST, MOST, effective, factors_of, order_of
-from models.planning.problem import Pending
+from models.planning.orders import AS_IS
+from models.planning.planning import plan
+from models.planning.problem import Bounds, Pending, PlannedJob, Problem
+from models.planning.telling import bounded
 from models.planning.within_bounds import arranged
-from tests.models.planning.problems import job, pending_jobs
+from tests.models.planning.problems import holding, job, machine, pending_jobs
 
 UNBOUNDED = 1 << 31
 orders = st.permutations(range(8))
@@ -121,3 +124,46 @@ def test_between_barriers_nothing_leaves_its_place() -> None:
     factors = factors_of(pending, [0, 2, 1, 3], UNBOUNDED)
     assert order_of(pending, range(4), factors) == [0, 2, 1, 3]
     assert factors[0] == factors[3] == 0
+
+
+@given(pending_jobs(), st.integers(0, 4))
+def test_while_factors_are_taken_back_by_and_by_nobody_passes_who_would_not_then(
+    pending: tuple[Pending, ...], most_changes: int
+) -> None:
+    base = slurm_order(pending)
+    in_force = {at: job.factor for at, job in enumerate(pending)}
+    jobs = tuple(
+        PlannedJob(
+            job_id=job.job_id,
+            before=job.factor,
+            after=0,
+            reason="",
+            base_start_s=0,
+            start_s=0,
+            low_s=0,
+            high_s=0,
+        )
+        for job in pending
+    )
+    found = bounded(jobs, base, most_changes)
+    assert sum(job.before != job.after for job in found) <= most_changes
+    before, between = (
+        order_of(pending, base, factors)
+        for factors in (in_force, {at: job.after for at, job in enumerate(found)})
+    )
+    for at, one in enumerate(base):
+        for other in base[at + 1 :]:
+            if before.index(one) < before.index(other):
+                assert between.index(one) < between.index(other)
+
+
+def test_who_has_a_lower_nice_is_not_put_behind_while_factors_are_taken_back() -> None:
+    pending = (
+        job(2, cpus=4, priority=90, factor=-60, nice=10),
+        job(1, cpus=4, priority=100, factor=-50, nice=0),
+    )
+    problem = Problem(machines=(machine(4),), pending=pending, running=(holding(0, 4, 600.0),))
+    found = plan(problem, Bounds(most_changes=1))
+    assert (found.order, len(found.changes)) == (AS_IS, 1)
+    after = {at: one.after for at, one in enumerate(found.jobs)}
+    assert order_of(pending, [0, 1], after) == [1, 0]
