@@ -88,7 +88,7 @@ def place_spread(room: Room, demand: Amounts) -> Parts | None:
     for node in numpy.argsort(room.left, kind="stable").tolist():
         share = min(int(shares[node]), MILLI - placed)
         if share > 0:
-            parts.append((node, _between(demand, placed, placed + share)))
+            parts.append((node, _share_of(demand, share)))
             placed += share
         if placed == MILLI:
             break
@@ -184,9 +184,9 @@ def part_of(demand: Amounts, nodes: int) -> Amounts:
     return -(-cpu_milli // nodes), -(-mem_mib // nodes), -(-gpu_milli // nodes)
 
 
-def _between(demand: Amounts, first: int, end: int) -> Amounts:
-    """Return the part of a demand between two thousandths; all parts together are the demand, to the unit."""
-    cpu_milli, mem_mib, gpu_milli = (amount * end // MILLI - amount * first // MILLI for amount in demand)
+def _share_of(demand: Amounts, share: int) -> Amounts:
+    """Return so many thousandths of a demand, rounded up: a node that had no more free has that share again."""
+    cpu_milli, mem_mib, gpu_milli = (-(-amount * share // MILLI) for amount in demand)
     return cpu_milli, mem_mib, gpu_milli
 
 

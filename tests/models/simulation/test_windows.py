@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
+from unittest import mock
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
+from models.scheduling.backfill import Promise
 from models.scheduling.ordering import ORDERINGS
 from models.scheduling.placement import PLACEMENTS
 from models.scheduling.run_time_guess import LastTwo
@@ -17,6 +20,7 @@ from models.simulation.engine import Policy, simulate
 from models.simulation.nodes import HOUR_S, Cluster, Node, Reservation, cluster_of
 from models.simulation.results import Outcome, Results
 from models.simulation.rounds import ROUNDS
+from models.simulation.state import State
 from models.simulation.workload import workload
 from tests.models.simulation.loads import Job, jobs_strategy, load_of, most_held, nodes_strategy
 
@@ -90,6 +94,38 @@ def test_nothing_overlaps_a_window_it_may_not_and_all_that_fits_runs(
     assert set(results.outcome.tolist()) <= {Outcome.COMPLETED, Outcome.UNFIT}
     again = simulate(load, cluster, POLICIES[name])
     assert (again.runs, again.moments) == (results.runs, results.moments)
+
+
+@pytest.mark.parametrize("start", ["easy", "easy shortest"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@given(jobs=jobs_strategy, cluster=clusters())
+@example(
+    # The second is promised shares of 12 MiB on both nodes, beside which the third takes all that is left.
+    jobs=[
+        (0, 7, 0, 1, 4, 0, 0),
+        (0, 1, 0, 2, 12, 0, 0),
+        (0, 9, 0, 2, 4, 0, 0),
+        (0, 2, 0, 4, 4, 0, 0),
+        (1, 7, 0, 3, 2, 0, 0),
+    ],
+    cluster=cluster_of([Node(cpus=3, mem_mib=9), Node(cpus=4, mem_mib=5)]),
+)
+@settings(deadline=None, max_examples=60)
+def test_nobody_starts_later_than_easy_ever_promised(
+    start: str, placement: str, jobs: list[Job], cluster: Cluster
+) -> None:
+    latest_s: dict[int, float] = {}
+    noted = State.promised
+
+    def note(state: State, number: int, promise: Promise | None) -> None:
+        if promise is not None:
+            latest_s[number] = min(promise.start_s, latest_s.get(number, math.inf))
+        noted(state, number, promise)
+
+    policy = Policy(start=start, placement=PLACEMENTS[placement])
+    with mock.patch.object(State, "promised", note):
+        results = simulate(load_of(jobs, HOUR_S), cluster, policy)
+    assert all(results.start_s[number] <= until_s for number, until_s in latest_s.items())
 
 
 @pytest.mark.parametrize("name", POLICIES)
