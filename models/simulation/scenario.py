@@ -6,7 +6,6 @@ would do.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,9 +70,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse a seed and an end that are none."""
+        """Refuse a seed and an end that are none, and nothing to try."""
         if self.seed < 0 or not self.until_h >= 0:
             raise ModelError(f"seed is {self.seed} and until_h {self.until_h}; give 0 or more for each")
+        if not self.policies:
+            raise ModelError("policies is empty; name one at least, such as easy")
 
 
 def read_scenario(file: Path) -> Scenario:
@@ -122,7 +123,7 @@ def made_up(load: Load, seed: int) -> Workload:
     """Return Poisson arrivals of a mix of kinds; the same seed gives the same jobs."""
     for each in load.kinds:
         numbers = (each.weight, each.mean_run_s, each.limit_factor, each.users)
-        if not all(one > 0 for one in numbers) or math.inf in numbers[:2]:
+        if not all(one > 0 for one in numbers) or not are_amounts(*numbers[:2]):
             raise ConfigError(
                 f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0, and not endless"
             )

@@ -17,6 +17,7 @@ import pandas
 
 from accounting.errors import ModelError
 from models.scheduling.room import MILLI, Floats, Ints
+from models.simulation.nodes import MOST_AMOUNT
 from models.simulation.workload import Workload, workload
 
 NEEDED = ("submit_s", "run_s", "cpus")
@@ -127,6 +128,13 @@ def _trace(
         raise ValueError("it holds no job that ran")
     order = numpy.flatnonzero(ran)[numpy.argsort(submit_s[ran], kind="stable")]
     first_s = float(submit_s[order[0]])
+    rows = asked[order] if used is None else numpy.hstack([asked[order], used[order]])
+    # In thousandths of a CPU and of a GPU.
+    absurd = ~((rows >= 0) & (rows < MOST_AMOUNT * MILLI)).all(axis=1)
+    if absurd.any():
+        raise ValueError(
+            f"its job {order[absurd][0] + 1} asks for, or used, what is below 0 or beyond any cluster"
+        )
     return Trace(
         workload(
             submit_s[order] - first_s,

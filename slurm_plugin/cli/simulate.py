@@ -109,6 +109,7 @@ def row_of(name: str, results: Results) -> dict[str, object]:
         "queued": found.queued,
         "unfit": int((results.outcome == Outcome.UNFIT).sum()),
         "failures": found.failures,
+        "timeouts": int((results.outcome == Outcome.TIMEOUT).sum()),
         "late": found.missed_deadlines,
         "completion %": round(100 * found.completion, 1),
         "mean wait (s)": round(found.mean_wait_s, 1),

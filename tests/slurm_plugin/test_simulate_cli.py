@@ -32,6 +32,16 @@ def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> No
     assert row["failures"] == row["jobs"] == row["finished"]
 
 
+def test_what_outran_its_limit_is_counted(tmp_path: Path, run: Run) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("submit_s,run_s,cpus,limit_s\n0,100,4,90\n0,100,4,100\n")
+    ran = run(
+        "simulate", "--nodes", "1x4:1000", "--trace", str(trace), "--policy", "fifo", "--format", "json"
+    )
+    (row,) = json.loads(ran.out)
+    assert (row["jobs"], row["finished"], row["timeouts"]) == (2, 1, 1)
+
+
 def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, run: Run) -> None:
     trace, file = tmp_path / "t.csv", tmp_path / "s.toml"
     trace.write_text("submit_s,run_s,cpus\n0,100,4\n0,100,4\n")

@@ -142,6 +142,8 @@ def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> Non
         ("mem_mib = 4096", "mem_mib = 99999999999999999999", "job kind small: no job asks for so much"),
         ("weight = 0.5", "weight = nan", "job kind large: weight"),
         ("weight = 0.5", "weight = inf", "job kind large: weight"),
+        ("weight = 0.5", "weight = 1.7e308", "job kind large: weight"),
+        ('["fifo", "easy"]', "[]", "policies is empty"),
         ("hours = 4", "hours = inf", "is no load"),
         ("hours = 4", "hours = 1e300", "is more than 10000000 jobs"),
         ("count = 2", "count = 1000000000", "is no node"),
@@ -209,6 +211,14 @@ def test_a_file_that_is_no_trace_says_so(tmp_path: Path, text: str) -> None:
         read_trace(file)
     with pytest.raises(ModelError, match="there is no file"):
         read_trace(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("row", ["1,2,1e30,5", "1,2,1,-5", "1,2,9e15,5", "1,2,1,1e18"])
+def test_an_amount_that_none_can_be_is_named_by_its_job(tmp_path: Path, row: str) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text(f"submit_s,run_s,cpus,mem_mib\n9,2,1,1\n1,0,1,1\n{row}\n")
+    with pytest.raises(ModelError, match="is not read: its job 3 asks for, or used"):
+        read_trace(file)
 
 
 def test_algorithm_1_scales_what_run_time_does_not_depend_on() -> None:
