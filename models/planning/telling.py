@@ -116,7 +116,9 @@ def _why(
     measure, least = ahead.bounds.objective, ahead.bounds.least_gain
     others = [one for one in tried if one.order not in (AS_IS, best.order)]
     better = [one for one in others if one.prospect.value < best.prospect.value]
-    if best.order == AS_IS and len(others) == 1:
+    if best.order == AS_IS and not others and not left_out:
+        words = "all that waits is alike to every order but Slurm's own"
+    elif best.order == AS_IS and len(others) == 1:
         words = f"«{others[0].order}» is no better ({measure}) within the bounds"
     elif best.order == AS_IS:
         words = f"none of {len(others)} orders is better by enough ({measure}) within the bounds"
