@@ -18,6 +18,7 @@ from accounting.sacct_groups import SOURCE as SACCT
 from accounting.sacct_groups import cluster_of, end_of, job_of
 from accounting.slurmdbd import SOURCE as DATABASE
 from accounting.spools import take_decisions
+from accounting.states import WENT_ON
 from accounting.store.database import writing
 from accounting.store.quarantine import digests_of, forget_quarantined, take_quarantined
 from accounting.store.records import write_gpu_use
@@ -74,13 +75,14 @@ def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:
 def _retry_jobs(engine: Engine, run: Run, source: Source, entries: list[Entry]) -> None:
     """Ask for the moments anew in which these jobs ended; what is not understood again is quarantined again.
 
-    A job of which Slurm tells no more, since it was purged there, stays as it is: there is no other record of it.
+    A job of which Slurm tells no more, since it was purged there, stays as it is: there is no other record of it. So
+    does what came after a job's size was changed: it may show that only beside the record before it, which ended then.
     """
     ends: dict[int, list[Entry]] = {}
     for digest, item in entries:
         end_s = end_of(item.line)
         # Those of another cluster are for who can ask for them.
-        if end_s and run.settings.cluster in ("", cluster_of(item.line)):
+        if end_s and item.reason != WENT_ON and run.settings.cluster in ("", cluster_of(item.line)):
             ends.setdefault(end_s, []).append((digest, item))
     for end_s, ended in ends.items():
         # All parts: Slurm may be asked for each, outside the transaction, and a second's jobs are few.

@@ -123,6 +123,19 @@ def test_a_job_that_slurm_has_purged_stays_in_the_quarantine(store: Engine, tmp_
     assert run.report.attempts.new == 2
 
 
+def test_what_came_after_a_job_was_resized_is_no_job_of_its_own_to_another_try_either(
+    store: Engine, tmp_path: Path
+) -> None:
+    # As 26.05 records it: the rest has no step, and starts as it is submitted.
+    before = [job_line(1, NOW_S - 600, 100, State="RESIZING"), step_line(1, start_s=NOW_S - 600)]
+    rest = job_line(1, NOW_S - 500, 200, Submit=str(NOW_S - 500))
+    settings = settings_of(FakeSacct(tmp_path / "slurm", [*before, rest]), tmp_path)
+    ingest(store, settings, NOW_S)
+    run = Run(settings, NOW_S)
+    assert retry(store, run, source_of(settings, NOW_S)) == 0
+    assert (kept(store), run.report.attempts) == (2, Counts())
+
+
 def windows_of(store: Engine, settings: IngestSettings, fake: FakeSacct) -> list[tuple[int, int]]:
     """Ingest all that there is, and return the windows that were asked for."""
     ingest(store, settings, NOW_S, since_s=T0)
