@@ -210,7 +210,7 @@ def test_steps_that_an_attempt_has_no_more_are_gone(store: Engine) -> None:
 def test_a_number_that_no_column_takes_is_one_line(store: Engine) -> None:
     attempts, _ = site_rows.chunk(0, 10)
     place = attempts.schema.get_field_index("nodes")
-    forged = attempts.set_column(place, "nodes", pa.array([2**40] * 10))
+    forged = attempts.set_column(place, "nodes", pa.array([-(2**40)] * 10))
     with pytest.raises(StoreError, match=r"attempts\.nodes"), writing(store) as connection:
         upsert(connection, schema.attempts, forged)
     assert read_attempts(store) == []
