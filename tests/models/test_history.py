@@ -64,61 +64,6 @@ def test_a_family_is_at_rest_once_what_came_with_its_jobs_has_ended() -> None:
     assert not at_rest()
 
 
-@pytest.mark.parametrize(
-    ("at_rest", "used_mib", "whole"),
-    [
-        (True, [900.0] * 8, True),
-        (False, [900.0] * 8, False),
-        (True, [900.0] * 7, False),
-        (True, [900.0] * 8 + [3000.0], False),
-        (True, [3000.0] + [900.0] * 8, False),
-    ],
-    ids=["enough", "not_at_rest", "too_few", "one_beyond_the_request", "the_first_beyond_it"],
-)
-def test_jobs_are_all_that_came_only_at_rest_where_they_are_enough(
-    at_rest: bool, used_mib: list[float], whole: bool
-) -> None:
-    jobs = [job(mem_mib=mib) for mib in used_mib]
-    past, cores = (past_use(jobs, dimension, 2000.0, at_rest=at_rest) for dimension in ("memory", "cores"))
-    assert past is not None
-    assert cores is not None
-    assert past.whole is whole
-    assert not cores.whole
-
-
-WEEK_S = 604_800
-
-
-@pytest.mark.parametrize(
-    ("runs", "since", "quiet"),
-    [
-        ([[900.0] * 4 + [1000.0] * 5], None, 5),
-        ([[1000.0] * 9, [900.0] * 9, [1010.0] * 9], None, 27),
-        ([[1000.0] * 9, [1200.0] * 9], 1, 1),
-        ([[1000.0] * 9, [1200.0] * 9, [700.0, 1100.0], [900.0]], 3, 3),
-        ([[1000.0] * 2, [2000.0] * 2, [4000.0] * 9], 1, 1),
-        ([[1000.0], [1200.0] * 9, *[[900.0]] * 30], 31, 31),
-    ],
-    ids=["one_run", "alike", "larger", "larger_once", "each_larger", "long_ago"],
-)
-def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
-    runs: list[list[float]], since: int | None, quiet: int
-) -> None:
-    # The jobs of a run end together, and ran for up to two minutes.
-    jobs = [
-        job(mem_mib=mib, end_s=WEEK_S * number + 500, wall_s=60 + place)
-        for number, run in enumerate(runs)
-        for place, mib in enumerate(run)
-    ]
-    past = past_use(jobs, "memory", None, at_rest=True)
-    assert past is not None
-    assert (past.runs, past.quiet) == (since, quiet)
-    # While it runs its own jobs tell of it.
-    during = past_use(jobs, "memory", None)
-    assert during is not None
-    assert (during.runs, during.quiet) == (None, past.streak)
-
-
 def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
     history = filled([job(end_s=n) for n in range(9)], recent_jobs=3)
     assert all([one.end_s for one in jobs] == [6, 7, 8] for _, jobs in history.items())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from accounting.errors import RightsizerError
 from accounting.gpu_collector.nvml import Nvml, NvmlFault
@@ -101,13 +101,18 @@ def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.Mon
         Nvml()
 
 
+def collected(node: Node, monkeypatch: pytest.MonkeyPatch, fault: int) -> Result:
+    """Run the collector, which is told to end at once, where the driver answers with a fault."""
+    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
+    node.fake.driver = fault
+    return CliRunner().invoke(collect, ["--spool", str(node.spool)])
+
+
 def test_a_library_that_is_newer_than_the_driver_is_no_node_without_gpus(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd tries again then: what it waits for is the driver, which is loaded anew."""
-    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
-    node.fake.driver = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    found = collected(node, monkeypatch, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
     assert isinstance(found.exception, RightsizerError)
     assert "reload the driver" in str(found.exception)
 
@@ -119,9 +124,7 @@ def test_a_driver_that_answers_with_a_fault_is_no_node_without_gpus(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     """systemd tries again then: who may not open the devices yet, such as at a boot, would never meter."""
-    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
-    node.fake.driver = fault
-    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    found = collected(node, monkeypatch, fault)
     assert isinstance(found.exception, RightsizerError)
     assert "NVML does not answer on" in str(found.exception)
 
@@ -130,7 +133,5 @@ def test_a_driver_that_answers_with_a_fault_is_no_node_without_gpus(
 def test_a_node_without_driver_or_library_ends_well(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
-    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
-    node.fake.driver = fault
-    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    found = collected(node, monkeypatch, fault)
     assert (found.exit_code, found.exception) == (0, None)

@@ -1,0 +1,69 @@
+"""What the past jobs of a family say: whether they are all that came, and what their runs tell of the next one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.evidence import PastJob, past_use
+from models.history import past_job
+from tests.builders import attempt
+
+
+def job(**changes: Any) -> PastJob:
+    return msgspec.structs.replace(past_job(attempt()), **changes)
+
+
+@pytest.mark.parametrize(
+    ("at_rest", "used_mib", "whole"),
+    [
+        (True, [900.0] * 8, True),
+        (False, [900.0] * 8, False),
+        (True, [900.0] * 7, False),
+        (True, [900.0] * 8 + [3000.0], False),
+        (True, [3000.0] + [900.0] * 8, False),
+    ],
+    ids=["enough", "not_at_rest", "too_few", "one_beyond_the_request", "the_first_beyond_it"],
+)
+def test_jobs_are_all_that_came_only_at_rest_where_they_are_enough(
+    at_rest: bool, used_mib: list[float], whole: bool
+) -> None:
+    jobs = [job(mem_mib=mib) for mib in used_mib]
+    past, cores = (past_use(jobs, dimension, 2000.0, at_rest=at_rest) for dimension in ("memory", "cores"))
+    assert past is not None
+    assert cores is not None
+    assert past.whole is whole
+    assert not cores.whole
+
+
+WEEK_S = 604_800
+
+
+@pytest.mark.parametrize(
+    ("runs", "since", "quiet"),
+    [
+        ([[900.0] * 4 + [1000.0] * 5], None, 5),
+        ([[1000.0] * 9, [900.0] * 9, [1010.0] * 9], None, 27),
+        ([[1000.0] * 9, [1200.0] * 9], 1, 1),
+        ([[1000.0] * 9, [1200.0] * 9, [700.0, 1100.0], [900.0]], 3, 3),
+        ([[1000.0] * 2, [2000.0] * 2, [4000.0] * 9], 1, 1),
+        ([[1000.0], [1200.0] * 9, *[[900.0]] * 30], 31, 31),
+    ],
+    ids=["one_run", "alike", "larger", "larger_once", "each_larger", "long_ago"],
+)
+def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
+    runs: list[list[float]], since: int | None, quiet: int
+) -> None:
+    # The jobs of a run end together, and ran for up to two minutes.
+    jobs = [
+        job(mem_mib=mib, end_s=WEEK_S * number + 500, wall_s=60 + place)
+        for number, run in enumerate(runs)
+        for place, mib in enumerate(run)
+    ]
+    past = past_use(jobs, "memory", None, at_rest=True)
+    assert past is not None
+    assert (past.runs, past.quiet) == (since, quiet)
+    # While it runs its own jobs tell of it.
+    during = past_use(jobs, "memory", None)
+    assert during is not None
+    assert (during.runs, during.quiet) == (None, past.streak)
