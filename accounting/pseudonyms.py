@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pyarrow as pa
 
-from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.decisions.decision import Decision, decode_decision, encode_decision
 from accounting.records import JobRow, Quarantined
 from accounting.request import JobRequest
 from accounting.units import whole

@@ -26,8 +26,8 @@ import numpy
 
 from bench.advisor_mix import ACCOUNTS, NODES, Job, queue
 from models.simulation.results import bounded_slowdowns
-from slurm_plugin.config import Advisor, Config
-from slurm_plugin.config_file import load_config, render_config
+from slurm_plugin.config.file import load_config, render_config
+from slurm_plugin.config.settings import Advisor, Config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape

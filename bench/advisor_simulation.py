@@ -61,7 +61,7 @@ from models.simulation.hooks import Advice, Moving
 from models.simulation.nodes import Cluster
 from models.simulation.results import Results, bounded_slowdowns
 from slurm_plugin.cli.output import print_rows
-from slurm_plugin.config import Advisor as Settings
+from slurm_plugin.config.settings import Advisor as Settings
 
 HOUR_S = 3600.0
 FEWEST_JOBS = 20

@@ -43,7 +43,7 @@ from models.simulation.engine import Hooks, Policy, simulate
 from slurm_plugin.advisor.evidence import told
 from slurm_plugin.advisor.past_starts import READ_EVERY_S
 from slurm_plugin.cli.output import print_rows
-from slurm_plugin.config import Advisor as Settings
+from slurm_plugin.config.settings import Advisor as Settings
 
 # How often a plan is made (seconds).
 PERIOD_S = 1800.0

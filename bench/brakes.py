@@ -18,12 +18,12 @@ import msgspec
 import numpy as np
 
 from accounting.request import JobRequest
-from models.chance import at_least
-from models.sequential import ALONE, beginning, judged
-from models.trials import Trial
+from models.judging.chance import at_least
+from models.judging.sequential import ALONE, beginning, judged
+from models.past.trials import Trial
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import ENOUGH_KILLS, is_enough
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import family_brake
 
 REQUEST = JobRequest(user="ann", job_name="fit", partition="main")

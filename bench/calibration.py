@@ -36,11 +36,11 @@ from models.demand.matrix import Matrix, Row, matrix_of
 from models.demand.quantile import booster_growth
 from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, rise_log, spread_bound
 from models.demand.training import fit_growth
-from models.evidence import PastUse
 from models.features import asked_of, features
-from models.history import History
+from models.past.evidence import PastUse
+from models.past.history import History
 from slurm_plugin.cli.output import note, print_rows
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 
 NOMINAL = (0.005, 0.01, 0.02, 0.05)
 SIZES = {"1-4": 4, "5-19": 19, "20+": math.inf}

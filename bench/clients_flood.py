@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import CONFIG_VARIABLE, render_config
-from slurm_plugin.config_hook import client_settings, lua_folder
+from slurm_plugin.config.file import CONFIG_VARIABLE, render_config
+from slurm_plugin.config.hook import client_settings, lua_folder
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import VERSION, Request, encode_request
 

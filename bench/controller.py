@@ -16,9 +16,9 @@ import msgspec
 
 from bench.replay import Message, capture
 from bench.task_script import task_script
-from models.families import script_signature
-from slurm_plugin.config_file import load_config
-from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings
+from models.past.families import script_signature
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.environment import command_environment

@@ -19,7 +19,7 @@ from models.demand.dask_engine import dask_fit
 from models.demand.matrix import Matrix
 from models.demand.quantile import fit_quantile, predict
 from models.features import FEATURES
-from models.health import pinball
+from models.judging.health import pinball
 from slurm_plugin.cli.output import print_rows
 
 FRESH, SEEDS = 20_000, (1, 2, 3)

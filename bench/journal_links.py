@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.decisions import Decision, DimensionReason, Fixed, PredictedUnder, encode_decision
-from accounting.journal_chains import chains_in, check_chain
+from accounting.decisions.decision import Decision, DimensionReason, Fixed, PredictedUnder, encode_decision
+from accounting.journal.chains import chains_in, check_chain
 from accounting.request import Grant, JobRequest
 from slurm_plugin.cli.output import print_rows
 from slurm_plugin.service.journal import Journal

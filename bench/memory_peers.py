@@ -25,7 +25,7 @@ import numpy
 
 from bench.memory_traces import Trace
 from models.demand.importance import Floats
-from models.online import DecideAt
+from models.judging.online import DecideAt
 
 MARGIN = 1.15
 DAY_S = 86400.0

@@ -36,10 +36,10 @@ import pandas
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
 from bench.memory_traces import TRACES, Trace, read_trace
 from models.demand.importance import Floats
-from models.online import DecideAt
-from slurm_plugin.cli.evaluate import evaluate_online
+from models.judging.online import DecideAt
+from slurm_plugin.cli.models.evaluate import evaluate_online
 from slurm_plugin.cli.output import note, print_rows
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 
 Flags = numpy.typing.NDArray[numpy.bool_]
 REQUEST, OURS, COLD = "request", "rightsizer", "nothing"

@@ -16,8 +16,8 @@ import numpy
 import pandas
 
 from models.demand.importance import Floats
-from models.online import OnlineJob
-from models.online_table import read_jobs
+from models.judging.online import OnlineJob
+from models.judging.online_table import read_jobs
 
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 GALAXY = "galaxy"
@@ -33,7 +33,7 @@ DIGITS = 3
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one trace in the order of their submission, with the columns of models/online_table.py."""
+    """The jobs of one trace in the order of their submission, with the columns of models/judging/online_table.py."""
 
     name: str
     jobs: pandas.DataFrame

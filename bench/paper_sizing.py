@@ -8,13 +8,13 @@ from __future__ import annotations
 from accounting.request import JobRequest
 from bench.paper_load import KINDS
 from models.demand.prediction import ChainSettings
-from models.evidence import PastJob
-from models.online import Learner, OnlineJob
+from models.judging.online import Learner, OnlineJob
+from models.past.evidence import PastJob
 from models.scheduling.room import MILLI, amounts_of
 from models.simulation.learned import LearnedSizing
 from models.simulation.workload import Workload
-from slurm_plugin.cli.sizing import online_grant
-from slurm_plugin.config import Config
+from slurm_plugin.cli.models.sizing import online_grant
+from slurm_plugin.config.settings import Config
 
 # The paper knows no time limits.
 NO_LIMIT_S = 365 * 86400

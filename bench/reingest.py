@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from accounting.ingest import IngestReport, IngestSettings, fetched_answer, ingest
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
-from accounting.sacct_records import Metering
+from accounting.ingest.ingesting import IngestReport, IngestSettings, fetched_answer, ingest
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.slurm.sacct_records import Metering
 from accounting.store.database import open_store
 from bench import site_rows
 from bench.figures import goal

@@ -26,9 +26,9 @@ from models.simulation.nodes import Node, cluster_of
 from models.simulation.policies import POLICIES
 from models.simulation.replayed import replay
 from slurm_plugin.cli.output import print_rows
-from slurm_plugin.cli.replay import learned
-from slurm_plugin.cli.replay_past import Window, read_past
-from slurm_plugin.config import Config, Store
+from slurm_plugin.cli.simulation.replay import learned
+from slurm_plugin.cli.simulation.replay_past import Window, read_past
+from slurm_plugin.config.settings import Config, Store
 
 EACH = 20_000
 NODE = Node(cpus=64, mem_mib=128_000, gpus=4)

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from bench.run_time_sweep import Learned, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
-from models.chance import RARE
 from models.demand.run_time import (
     FOREST,
     FOREST_ON_LAWS,
@@ -34,6 +33,7 @@ from models.demand.run_time import (
     nearer_by_chance,
 )
 from models.demand.strategy import type_model
+from models.judging.chance import RARE
 from slurm_plugin.cli.output import note, print_rows
 
 COLUMNS: dict[Method, str] = {XGBOOST: "XGBoost", FOREST: "forest", FOREST_ON_LAWS: "law + forest"}

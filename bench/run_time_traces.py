@@ -18,8 +18,8 @@ import numpy
 import pandas
 
 from models.demand.importance import Floats
+from models.demand.job_types import found_type
 from models.demand.run_time import MIN_JOBS, Jobs
-from models.job_types import found_type
 
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 RESOURCES = ("cores", "mem_mib", "read_mib", "written_mib")

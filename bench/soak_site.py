@@ -23,11 +23,11 @@ import msgspec
 from accounting.errors import RightsizerError, SandboxError
 from bench.controller import EMPTY_HOOK
 from bench.replay import Message, capture
-from models import registry
+from models.versions import registry
 from slurm_plugin.cli.output import note
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config, render_config
-from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings
+from slurm_plugin.config.file import load_config, render_config
+from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings
+from slurm_plugin.config.settings import Config
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown

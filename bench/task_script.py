@@ -1,6 +1,6 @@
 """A batch script as the engines of workflows write them: for each task one of its own, of some 4 KiB.
 
-They differ in their sample's number alone, so that all do the same work (models/families.py).
+They differ in their sample's number alone, so that all do the same work (models/past/families.py).
 """
 
 from __future__ import annotations

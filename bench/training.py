@@ -27,15 +27,15 @@ import xgboost
 from accounting.request import JobRequest
 from bench import site_rows
 from bench.figures import goal
-from models.artefact import OnnxGrowth, load_predictor
 from models.demand.growth_rows import build_matrices
 from models.demand.matrix import Matrix
 from models.demand.prediction import ChainSettings
 from models.demand.quantile import ROUNDS, SETTINGS
 from models.demand.training import Trained, fit_growth, save, train_columns
-from models.past_columns import COLUMNS, columns_of
+from models.past.columns import COLUMNS, columns_of
+from models.versions.artefact import OnnxGrowth, load_predictor
 from slurm_plugin.cli.output import note, print_rows
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 
 RATIO = 2.0
 Answer = TypeVar("Answer")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from accounting.request import JobRequest
-from models.evidence import Evidence, Learned
-from models.history import Habit
+from models.past.evidence import Evidence, Learned
+from models.past.history import Habit
 
 FEATURES = (
     "jobs_seen", "streak", "log_max", "log_mean", "log_last", "log_spread", "log_rise", "last_over_max",

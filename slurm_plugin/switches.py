@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from accounting.owned_files import make_folder, open_owned
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 
 
 def switches(config: Config) -> list[Path]:

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from accounting.client_decisions import ClientDecision
-from accounting.decisions import Decision
+from accounting.decisions.by_clients import ClientDecision
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import format_token
 from accounting.frames import JOBS, STEPS, Records, attempts_in
-from accounting.labels import label
+from accounting.labels.attempts import label
 from accounting.records import Attempt, GpuUse, JobRow
 from accounting.request import JobRequest
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
-from accounting.token import format_token
-from models.families import script_signature
-from models.history import History, past_job, request_of
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from models.past.families import script_signature
+from models.past.history import History, past_job, request_of
 from slurm_plugin.policy.submission import Submission
 
 DAY_S = 86400

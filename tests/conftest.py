@@ -19,10 +19,10 @@ import pytest
 from hypothesis import settings
 
 from accounting.records import Attempt
-from models import registry
 from models.demand import training
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import parse_config, render_config
+from models.versions import registry
+from slurm_plugin.config.file import parse_config, render_config
+from slurm_plugin.config.settings import Config
 from tests.builders import past
 
 # A slow machine is no failure, and the same commit tests the same examples.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accounting.gpu_samples import merge_uses
-from accounting.gpu_spool import read_spool_on
+from accounting.gpu_spool.files import read_spool_on
+from accounting.gpu_spool.samples import merge_uses
 from accounting.records import GpuUse, Quarantined
 
 

@@ -13,7 +13,7 @@ import shutil
 import time
 from pathlib import Path
 
-from accounting.sacct import DELIMITER, query_sacct
+from accounting.slurm.sacct import DELIMITER, query_sacct
 from slurm_plugin.demo.recorded import FIGURES_FILE, RECORDED, TEXTS_FILE
 from slurm_plugin.demo.story import HISTORY_ROUNDS
 from slurm_plugin.demo.workload import FAMILIES

@@ -15,7 +15,7 @@ from accounting.dumps.rows import NOTHING, Rows
 from accounting.dumps.steps import read_steps
 from accounting.frames import Records
 from accounting.records import Quarantined
-from accounting.sacct_records import went_on
+from accounting.slurm.sacct_records import went_on
 from accounting.states import WENT_ON
 
 

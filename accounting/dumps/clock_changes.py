@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from accounting.usage import Flags
+from accounting.labels.usage import Flags
 
 # The first moments of local times (unix seconds), and the second ones: the same where a time comes once.
 Moments: TypeAlias = tuple[pa.Array, pa.Array]

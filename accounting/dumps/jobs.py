@@ -16,7 +16,7 @@ from accounting.dumps.clock_changes import fitting
 from accounting.dumps.fields import Fields, over_distinct
 from accounting.dumps.rows import Rows
 from accounting.frames import by_value
-from accounting.sacct_records import Metering
+from accounting.slurm.sacct_records import Metering
 from accounting.states import NO_PARTITION, RESIZED, is_resized
 from accounting.tres import name_tres
 

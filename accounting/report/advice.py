@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from accounting.quality import release_of
+from accounting.labels.quality import release_of
 from accounting.report.quality import Labelled, Segment
 
 # From this share of attempts on a quality is worth a change; a few jobs of a second are found everywhere.

@@ -15,12 +15,12 @@ import msgspec
 import pyarrow as pa
 from sqlalchemy import Engine, select
 
+from accounting.decisions.token import asked_request, find_token, granted_by, would_grant
 from accounting.report.measures import TRUSTED
 from accounting.report.selection import Selection
 from accounting.request import granted
 from accounting.store.batches import read_batches
 from accounting.store.schema import attempts
-from accounting.token import asked_request, find_token, granted_by, would_grant
 
 By = Literal["all", "partition", "user", "account"]
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""Energy and carbon of a batch of attempts, by accounting/energy.py."""
+"""Energy and carbon of a batch of attempts, by accounting/labels/energy.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from accounting.energy import J_PER_KWH, EnergySite, energy_of
+from accounting.labels.energy import J_PER_KWH, EnergySite, energy_of
 from accounting.records import Attempt, GpuUse, JobRow, Use
 
 NAMES = ("energy_kwh", "carbon_kg", "wasted_kwh", "estimated_kwh")

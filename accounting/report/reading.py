@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine, Select
 
-from accounting.energy import EnergySite
+from accounting.labels.energy import EnergySite
 from accounting.records import GpuUse
 from accounting.report.energy import energy_columns
 from accounting.report.groups import SEPARATOR, FamilyOf, Gathering, Groups, group_keys

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 
-from accounting.advice import AdvisedJob, Cycle
+from accounting.journal.advice import AdvisedJob, Cycle
 from accounting.store import schema
 from accounting.store.counts import Counts
 from accounting.store.records import write_rows

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, or_, select
 
-from accounting.journal import JournalLink
-from accounting.recoveries import Recovered
+from accounting.journal.files import JournalLink
+from accounting.journal.recoveries import Recovered
 from accounting.store import schema
 from accounting.store.counts import Counts
 from accounting.store.records import write_rows

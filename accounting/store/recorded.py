@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 from sqlalchemy import Connection, or_, select
 
-from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S
-from accounting.decisions import Decision
+from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S
+from accounting.decisions.decision import Decision
+from accounting.decisions.originals import CARRIED_WORD, TOKEN_WORD
+from accounting.decisions.token import carried_id, find_token
 from accounting.frames import JOBS, STEPS, Records
-from accounting.originals import CARRIED_WORD, TOKEN_WORD
 from accounting.records import Key
 from accounting.store.schema import attempts, portions, steps
-from accounting.token import carried_id, find_token
 
 LATEST_S = 2.0**40  # beyond all that jobs have
 

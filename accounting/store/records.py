@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, select, tuple_
 
-from accounting.decisions import REFUSED, Decision, decode_decision, encode_decision, refused
+from accounting.decisions.decision import REFUSED, Decision, decode_decision, encode_decision, refused
+from accounting.decisions.originals import Refusal
+from accounting.decisions.token import tells_of
 from accounting.frames import attempt_of
-from accounting.journal_marks import Mark, mark_of
-from accounting.originals import Refusal
+from accounting.journal.marks import Mark, mark_of
 from accounting.records import Attempt, GpuUse, Key, Quarantined
 from accounting.store import counts, schema
 from accounting.store.batches import arrow_schema, read_batches
@@ -22,7 +23,6 @@ from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
 from accounting.store.quarantine import MOST_CHARS, digest_of
 from accounting.store.schema import portions
-from accounting.token import tells_of
 
 Row = dict[str, Any]
 Counts = counts.Counts

@@ -215,7 +215,7 @@ recoveries = Table(
 journals = Table(
     "journals",
     metadata,
-    Column("file", NAME, primary_key=True),  # which file it is (accounting/journal_marks.py)
+    Column("file", NAME, primary_key=True),  # which file it is (accounting/journal/marks.py)
     Column("read_bytes", BigInteger, nullable=False),
     Column("tail", NAME, nullable=False),  # digest of what stands before; '' in rows of earlier releases
     **_EXACT,

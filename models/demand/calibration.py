@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from accounting.frames import Floats
-from models.artefact import Offset
 from models.demand.matrix import Flags
+from models.versions.artefact import Offset
 
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 # Sums of weights that are equal but for their rounding.

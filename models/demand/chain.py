@@ -23,9 +23,9 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, too_few, without_excess
-from models.evidence import Evidence, Learned, PastUse
 from models.features import asked_of, features
-from models.history import Habit
+from models.past.evidence import Evidence, Learned, PastUse
+from models.past.history import Habit
 
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8

@@ -11,9 +11,9 @@ from accounting.frames import Floats, Ints
 from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK
 from models.demand.matrix import Flags, Inputs, Matrix
 from models.demand.windows import Comparable, Ended, Uses, parts, uses_in
-from models.evidence import KILLED_BUMP, LEARNED, Learned
 from models.features import FEATURES
-from models.past_columns import PastColumns
+from models.past.columns import PastColumns
+from models.past.evidence import KILLED_BUMP, LEARNED, Learned
 
 # Which family speaks for a submission: its place among the kinds, the narrowest first.
 NOBODY = -1
@@ -43,7 +43,7 @@ class Look:
 
 
 def _stands_for(ran: Ints, wants: Ints) -> Flags:
-    """Whether windows of scripts tell about others, as `stands_for` in models/likeness.py; 0 is not known."""
+    """Whether windows of scripts tell about others, as `stands_for` in models/past/likeness.py; 0 is not known."""
     most = ran.max(axis=0)
     least = np.where(ran > 0, ran, np.iinfo(np.int64).max).min(axis=0)
     same = (wants == 0) | (most == 0) | ((most == wants) & (least == wants))

@@ -9,9 +9,9 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_asked_about
 from models.demand.slowdown import cpus_in_time, fewest_cpus
-from models.evidence import Learned, PastJob
-from models.families import Family
-from models.history import History
+from models.past.evidence import Learned, PastJob
+from models.past.families import Family
+from models.past.history import History
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
 LEAST_METERED = 5

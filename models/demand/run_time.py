@@ -14,7 +14,6 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.chance import RARE, as_far
 from models.demand.boosted import boosted_ways
 from models.demand.forest import forest_on_law_ways, forest_ways
 from models.demand.importance import (
@@ -26,6 +25,7 @@ from models.demand.importance import (
     with_significance,
 )
 from models.demand.search import averaged, best_ways, mae_s, wmape
+from models.judging.chance import RARE, as_far
 
 SEED = 20260101
 # With fewer, the later part is too small to judge on.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from models.evidence import PastUse
+from models.past.evidence import PastUse
 
 STREAK_SCALE = 10.0
 PRIOR_JOBS, PRIOR_SPREAD = 2.0, 0.03

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from models.evidence import KILLED_BUMP, SURPRISE_LOG, PastJob, PastUse, middle
+from models.past.evidence import KILLED_BUMP, SURPRISE_LOG, PastJob, PastUse, middle
 
 # A core is busy if it is for this share of the time, in the middle job of a family.
 BUSY_SHARE = 0.9

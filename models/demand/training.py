@@ -23,8 +23,18 @@ import xgboost
 from accounting.errors import ModelError
 from accounting.frames import Floats
 from accounting.records import Attempt
-from models import registry
-from models.artefact import (
+from models.demand.calibration import offsets_of
+from models.demand.chain import Growth
+from models.demand.growth_rows import build_matrices
+from models.demand.matrix import Matrix
+from models.demand.quantile import QUANTILE, Fit, booster_growth, excess_of, fit_quantile, predict
+from models.demand.weights import row_weights, users_apart
+from models.features import FEATURES
+from models.past.columns import PastColumns, columns_of_attempts, history_of
+from models.past.evidence import Learned
+from models.past.history import History
+from models.versions import registry
+from models.versions.artefact import (
     FORMAT,
     GOLDEN,
     HISTORY,
@@ -36,16 +46,6 @@ from models.artefact import (
     TrainedOn,
     sealed,
 )
-from models.demand.calibration import offsets_of
-from models.demand.chain import Growth
-from models.demand.growth_rows import build_matrices
-from models.demand.matrix import Matrix
-from models.demand.quantile import QUANTILE, Fit, booster_growth, excess_of, fit_quantile, predict
-from models.demand.weights import row_weights, users_apart
-from models.evidence import Learned
-from models.features import FEATURES
-from models.history import History
-from models.past_columns import PastColumns, columns_of_attempts, history_of
 
 # Fewer rows that show their need cannot place a 98 % quantile; history and margin then speak alone.
 MIN_ROWS = 50

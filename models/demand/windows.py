@@ -14,9 +14,9 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 from models.demand.matrix import Flags
-from models.evidence import COMPARABLE_INPUT, SURPRISE_LOG
-from models.likeness import COMPARABLE_REQUEST, ENOUGH_NEAR
-from models.past_columns import Kind, PastColumns
+from models.past.columns import Kind, PastColumns
+from models.past.evidence import COMPARABLE_INPUT, SURPRISE_LOG
+from models.past.likeness import COMPARABLE_REQUEST, ENOUGH_NEAR
 
 # 100 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
 SUBMISSIONS_A_PART = 2_048
@@ -68,7 +68,7 @@ def parts(ended: Ended, submissions: Ints) -> Iterator[Part]:
 
 
 class Comparable:
-    """Which jobs of a window tell about a submission (`comparable` in models/evidence.py)."""
+    """Which jobs of a window tell about a submission (`comparable` in models/past/evidence.py)."""
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         # Who did not ask tells about any request, and any job about who does not ask.
@@ -92,7 +92,7 @@ class Comparable:
 
 
 class InputLike:
-    """Which jobs of a window had an input like a submission's (`with_input_like` in models/likeness.py)."""
+    """Which jobs of a window had an input like a submission's (`with_input_like` in models/past/likeness.py)."""
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         had = past.input_mib[ended.rows]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from accounting.request import JobRequest
-from models.evidence import PastJob
-from models.online import Granted, Learner, OnlineJob
+from models.judging.online import Granted, Learner, OnlineJob
+from models.past.evidence import PastJob
 from models.scheduling.room import MILLI, Amounts, amounts_of
 from models.simulation.workload import Flags, Workload
 

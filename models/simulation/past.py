@@ -17,8 +17,8 @@ import numpy
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
-from models.history import past_job, request_of
-from models.online import OnlineJob
+from models.judging.online import OnlineJob
+from models.past.history import past_job, request_of
 from models.scheduling.room import MILLI, Amounts, Floats, Ints
 from models.simulation.workload import Flags, Workload
 

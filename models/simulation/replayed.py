@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy
 
-from accounting.energy import J_PER_KWH, MIB_PER_GIB, EnergySite, cores_w, gpus_w, memory_w
+from accounting.labels.energy import J_PER_KWH, MIB_PER_GIB, EnergySite, cores_w, gpus_w, memory_w
 from models.scheduling.room import MILLI, Amounts, Floats, Ints, amounts_of
 from models.simulation.engine import Hooks, Policy, simulate
 from models.simulation.fitting import placement_of
@@ -198,7 +198,7 @@ def compare(past: Past, results: Results, site: EnergySite) -> Comparison:
 
 
 def _watts(held: Floats, used: Floats, site: EnergySite) -> Floats:
-    """Return what each run's hardware draws by the site's table, as accounting/energy.py has it."""
+    """Return what each run's hardware draws by the site's table, as accounting/labels/energy.py has it."""
     idle = held - used
     drawn_w: Floats = cores_w(used[:, 0], idle[:, 0], site) + gpus_w(used[:, 2], idle[:, 2], site)
     return drawn_w + memory_w(held[:, 1], site)

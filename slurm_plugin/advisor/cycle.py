@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.advice import Cycle
 from accounting.errors import RightsizerError, SlurmError
+from accounting.journal.advice import Cycle
 from models.planning import planning
 from models.planning.checks import check
 from models.planning.interval_calibration import UNCALIBRATED, Calibration, calibrated_plan
@@ -30,7 +30,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.sizing import LateSizing
 from slurm_plugin.advisor.state_file import State, read_state, write_state
 from slurm_plugin.advisor.unmoved import unmoved
-from slurm_plugin.config import Advisor as Settings
+from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
 from accounting.errors import StoreError
-from accounting.journal import PATTERN, is_older, read_journal
+from accounting.journal.files import PATTERN, is_older, read_journal
 from slurm_plugin.day_files import DAY_S
 from slurm_plugin.log_lines import SaidOnce
 

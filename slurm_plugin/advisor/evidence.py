@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping
 
-from accounting.advice import AdvisedJob, Cycle
+from accounting.journal.advice import AdvisedJob, Cycle
 from models.planning.problem import Plan, PlannedJob, Problem
 from slurm_plugin.slurm.queue import Snapshot, Written
 

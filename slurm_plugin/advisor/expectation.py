@@ -8,8 +8,8 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
-from models.families import Family, family_keys, wide_keys
-from models.job_names import normal_name
+from models.past.families import Family, family_keys, wide_keys
+from models.past.job_names import normal_name
 from slurm_plugin.advisor.run_time import RunTime, by_limit, request_of, within_limit
 from slurm_plugin.slurm.queue import QueuedJob
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accounting.advice import CYCLES, Cycle, encode_cycle
 from accounting.errors import ServiceError
+from accounting.journal.advice import CYCLES, Cycle, encode_cycle
 from slurm_plugin.day_files import append_line
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from accounting.decisions import Decision, DimensionReason, Fixed
+from accounting.decisions.decision import Decision, DimensionReason, Fixed
+from accounting.decisions.token import Token, find_token, format_token, replace_token
 from accounting.request import Dimension, Grant, JobRequest, granted
-from accounting.token import Token, find_token, format_token, replace_token
-from models.job_names import normal_name
+from models.past.job_names import normal_name
 from slurm_plugin.advisor.standing import FIELDS, KINDS, Standing, standing_of, stays
 from slurm_plugin.brakes.words import words_of
 from slurm_plugin.policy.braked import Brake

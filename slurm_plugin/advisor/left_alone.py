@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
-from models.families import Family, family_keys
+from models.past.families import Family, family_keys
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.queue import QueuedJob
 

@@ -10,8 +10,8 @@ from statistics import NormalDist
 
 import msgspec
 
+from accounting.decisions.token import asked_request, find_token
 from accounting.request import JobRequest
-from accounting.token import asked_request, find_token
 from models.demand.chain import Estimate
 from slurm_plugin.slurm.queue import QueuedJob
 

@@ -16,15 +16,15 @@ from typing import Protocol
 
 import msgspec
 
-from accounting.decisions import Decision, Fixed
+from accounting.decisions.decision import Decision, Fixed
+from accounting.decisions.token import find_token
 from accounting.key_file import journal_key
 from accounting.request import JobRequest
-from accounting.token import find_token
 from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, STARTS_NOW, Again, alike, size_again, why_left
 from slurm_plugin.advisor.left_alone import LeftAlone
 from slurm_plugin.advisor.standing import cpus_must_stay
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import Token, asked_request, granted_by, tells_of
 from accounting.request import Dimension, Grant, JobRequest, granted
-from accounting.token import Token, asked_request, granted_by, tells_of
 from slurm_plugin.slurm.queue import QueuedJob
 
 CHANGED = "changed-since"

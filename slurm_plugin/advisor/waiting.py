@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from accounting.token import find_token
+from accounting.decisions.token import find_token
 from models.planning.problem import Pending
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from accounting.request import JobRequest
-from models.trials import Trial
+from models.past.trials import Trial
 from slurm_plugin.brakes.pools import (
     Pool,
     closed,

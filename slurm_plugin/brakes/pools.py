@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from models.sequential import (
+from models.judging.sequential import (
     ALONE,
     COMPARED,
     Others,

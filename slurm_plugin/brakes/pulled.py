@@ -19,7 +19,7 @@ from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
 from accounting.owned_files import make_folder, open_owned, replace_whole
 from slurm_plugin.brakes.tallies import Counts
-from slurm_plugin.config import Brakes
+from slurm_plugin.config.settings import Brakes
 from slurm_plugin.policy.braked import ALL, Brake, renamed
 
 FILE, LOCK = "pulled.json", "pulled.lock"

@@ -18,13 +18,13 @@ import msgspec
 from accounting.damage import UNREADABLE
 from accounting.errors import RightsizerError, SlurmError
 from accounting.owned_files import make_folder, replace_whole
-from models.feed import FeedReader, read_parts
-from models.recent import Finished
+from models.past.feed import FeedReader, read_parts
+from models.past.recent import Finished
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import is_enough, reason_of
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.brakes.words import words_of
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.braked import ALL, Brake
 from slurm_plugin.slurm.running import count_running

@@ -13,10 +13,10 @@ import click
 
 from accounting.errors import SlurmError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import log_to_stderr
-from slurm_plugin.secret_urls import store_url
 
 if TYPE_CHECKING:
     from slurm_plugin.advisor.cycle import Advisor, Outcome

@@ -20,14 +20,14 @@ from slurm_plugin.cli.output import (
     progress_bar,
 )
 from slurm_plugin.cli.spans import span_option
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config
-from slurm_plugin.secret_urls import store_url
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
-    from accounting.agreement import Disagreement
-    from accounting.job_audit import Compared
-    from accounting.journal_audit import ChainReport
+    from accounting.decisions.agreement import Disagreement
+    from accounting.decisions.job_audit import Compared
+    from accounting.journal.audit import ChainReport
 
 Row = dict[str, object]
 COLUMNS = ("state", "where", "what", "journal", "token", "store", "Slurm")
@@ -77,18 +77,18 @@ def read_all(
 
     StoreError where it is wanted alone, and its folder is not there.
     """
-    from accounting.journal_audit import audit_journal, refuse_closed
+    from accounting.journal.audit import audit_journal, refuse_closed
 
     folder = Path(config.service.journal)
     if only_journal:
         refuse_closed(folder)
         return audit_journal(folder, key, None), None
-    from accounting.ingest import source_of
-    from accounting.job_audit import compare_jobs
-    from accounting.journal_audit import journalled_from_s
+    from accounting.decisions.job_audit import compare_jobs
+    from accounting.ingest.ingesting import source_of
+    from accounting.journal.audit import journalled_from_s
     from accounting.store.database import open_store
     from accounting.store.records import earliest_end_s
-    from slurm_plugin.cli.ingest_settings import settings_of
+    from slurm_plugin.cli.ingest.settings import settings_of
 
     engine, now_s = open_store(store_url(config)), int(time.time())
     try:
@@ -118,7 +118,7 @@ def read_all(
 
 def chain_rows(chains: Sequence[ChainReport]) -> Iterator[Row]:
     """Yield a row for whatever is wrong with the journal."""
-    from accounting.chain_check import HARMLESS
+    from accounting.journal.chain_check import HARMLESS
 
     for chain in chains:
         for one in chain.found:

@@ -10,7 +10,7 @@ import click
 
 from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 
 SERVICE_WINDOW_S = 30.0
 # Slurm may end a job's own processes without a word: then no more than this is lost.

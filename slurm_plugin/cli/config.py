@@ -12,8 +12,8 @@ import msgspec
 
 from accounting.errors import ConfigError, SlurmError, StoreError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Config, Policy
-from slurm_plugin.config_file import config_path, load_config
+from slurm_plugin.config.file import config_path, load_config
+from slurm_plugin.config.settings import Config, Policy
 
 
 @click.group("config")
@@ -45,7 +45,7 @@ def show(config_file: str | None, output_format: str) -> None:
     Example:
       rightsizer config show > rightsizer.toml.new
     """
-    from slurm_plugin.config_file import render_config
+    from slurm_plugin.config.file import render_config
 
     config = load_config(config_file)
     click.echo(
@@ -119,7 +119,7 @@ def check(
 def check_reached(config: Config) -> None:
     """Raise RightsizerError where what the configuration names cannot be used: time zone, files of it, URLs."""
     from accounting.key_file import journal_key, read_key
-    from slurm_plugin.energy_site import energy_site
+    from slurm_plugin.config.energy import energy_site
 
     energy_site(config.energy)
     pseudonyms = config.accounting.pseudonym_key
@@ -152,7 +152,7 @@ def _is_closed(file: str) -> bool:
 
 def _check_store_url(config: Config) -> None:
     from accounting.store.database import check_url
-    from slurm_plugin.secret_urls import store_url
+    from slurm_plugin.config.secret_urls import store_url
 
     try:
         check_url(store_url(config))
@@ -161,11 +161,11 @@ def _check_store_url(config: Config) -> None:
 
 
 def _check_slurmdbd_url(config: Config) -> None:
-    from slurm_plugin.secret_urls import slurmdbd_url
+    from slurm_plugin.config.secret_urls import slurmdbd_url
 
     if not (url := slurmdbd_url(config)):
         return
-    from accounting.slurmdbd import check_url
+    from accounting.slurm.slurmdbd import check_url
 
     try:
         check_url(url)
@@ -182,7 +182,7 @@ def hook(config_file: str | None) -> None:
     Example:
       rightsizer config hook > /etc/slurm/rightsizer_site.lua
     """
-    from slurm_plugin.config_hook import hook_settings
+    from slurm_plugin.config.hook import hook_settings
 
     click.echo(hook_settings(load_config(config_file)), nl=False)
 
@@ -196,7 +196,7 @@ def clients(config_file: str | None) -> None:
     Example:
       rightsizer config clients > /etc/slurm/rightsizer_clients.lua
     """
-    from slurm_plugin.config_hook import client_settings
+    from slurm_plugin.config.hook import client_settings
 
     click.echo(client_settings(load_config(config_file)), nl=False)
 

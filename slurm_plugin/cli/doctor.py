@@ -11,7 +11,7 @@ import click
 
 from accounting.errors import ConfigError, ServiceError
 from slurm_plugin.cli.output import EXIT_PROBLEMS, config_option, format_option, note, print_rows
-from slurm_plugin.config_file import config_path, load_config
+from slurm_plugin.config.file import config_path, load_config
 from slurm_plugin.doctor.checks import judge, not_configured
 from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.look import complaint_of, look

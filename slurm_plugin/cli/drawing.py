@@ -38,7 +38,7 @@ def check_plots(file: Path) -> None:
 
 def draw(ran: Mapping[str, Results], file: Path) -> None:
     """Draw utilisation over time, one line for each name; RightsizerError where the file cannot be written."""
-    from slurm_plugin.cli.simulated_picture import draw_utilisation
+    from slurm_plugin.cli.simulation.picture import draw_utilisation
 
     try:
         draw_utilisation(ran, file)

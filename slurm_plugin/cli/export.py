@@ -9,9 +9,9 @@ import click
 
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import config_option, note, progress_bar
-from slurm_plugin.cli.report_options import SELECTING, selection_options
-from slurm_plugin.config_file import load_config
-from slurm_plugin.secret_urls import store_url
+from slurm_plugin.cli.report.options import SELECTING, selection_options
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -54,7 +54,7 @@ def export(
     from accounting.export import export as export_table
     from accounting.export import refuse_target
     from accounting.store.database import open_store
-    from slurm_plugin.cli.ingest_settings import pseudonyms_of
+    from slurm_plugin.cli.ingest.settings import pseudonyms_of
 
     if what != "attempts":
         refuse_given(*SELECTING, why="go with --what attempts alone; the other tables are written whole")

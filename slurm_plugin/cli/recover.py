@@ -13,13 +13,13 @@ import click
 
 from accounting.errors import ServiceError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.day_files import DAY_S
 from slurm_plugin.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
-    from accounting.decisions import Decision
+    from accounting.decisions.decision import Decision
     from slurm_plugin.recovery.rounds import Outcome, Recoverer
 
 
@@ -102,7 +102,7 @@ def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
 
 def decisions_of(journal: Path, submit_s: Mapping[str, float]) -> dict[str, Decision]:
     """Return decisions by id, each journalled before its job was submitted (unix s), by clocks that may differ."""
-    from accounting.journal import find_decisions
+    from accounting.journal.files import find_decisions
 
     return find_decisions(journal, submit_s.keys(), min(submit_s.values()) - DAY_S)
 

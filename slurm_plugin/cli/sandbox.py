@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from accounting.decisions import Mode
+from accounting.decisions.decision import Mode
 from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import EXIT_PROBLEMS
 from slurm_plugin.sandbox import cluster, files

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from slurm_plugin.cli.output import config_option
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 from slurm_plugin.log_lines import log_to_stderr
 
 

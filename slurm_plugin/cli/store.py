@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config_file import load_config
-from slurm_plugin.secret_urls import store_url
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
 
 
 @click.group("store")

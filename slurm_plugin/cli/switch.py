@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from accounting.errors import ServiceError
-from models.promotion_log import user_name
+from models.versions.promotion_log import user_name
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.brakes.words import release_of, words_of
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
 from slurm_plugin.switches import switches, throw
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.errors import RightsizerError
-from slurm_plugin.config_hook import HOOK_SCRIPT, lua_folder
+from slurm_plugin.config.hook import HOOK_SCRIPT, lua_folder
 
 JobFields = dict[str, Any]
 

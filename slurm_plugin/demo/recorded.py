@@ -15,23 +15,23 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ServiceError, SlurmError
-from accounting.ingest import IngestSettings, fetched_answer, ingest
+from accounting.ingest.ingesting import IngestSettings, fetched_answer, ingest
 from accounting.records import Attempt
-from accounting.sacct import Answer
-from accounting.sacct_records import Metering
+from accounting.slurm.sacct import Answer
+from accounting.slurm.sacct_records import Metering
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
-from slurm_plugin.config import Config
-from slurm_plugin.config import Models as ModelsSection
-from slurm_plugin.config import Store as StoreSection
-from slurm_plugin.config_file import CONFIG_VARIABLE, render_config
-from slurm_plugin.config_hook import hook_settings
+from slurm_plugin.config.file import CONFIG_VARIABLE, render_config
+from slurm_plugin.config.hook import hook_settings
+from slurm_plugin.config.settings import Config
+from slurm_plugin.config.settings import Models as ModelsSection
+from slurm_plugin.config.settings import Store as StoreSection
 from slurm_plugin.demo.lua_hook import JobFields, LuaHook
 from slurm_plugin.demo.table import cores, size
 from slurm_plugin.demo.workload import FAMILIES, JOBS
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.sandbox.daemons import unix_complaint
-from slurm_plugin.sbatch_script import read_submission
+from slurm_plugin.sbatch.script import read_submission
 
 RECORDED = Path(__file__).parent / "recorded_accounting"
 # What sacct printed: figures of jobs and steps, and texts of jobs.
@@ -111,8 +111,8 @@ def _nothing(display_id: str, column: str) -> bytes:
 
 def train_current(config: Config, attempts: list[Attempt]) -> str:
     """Train on attempts, make the model the current one, and return its version."""
-    from models import registry
     from models.demand import training
+    from models.versions import registry
 
     directory = Path(config.models.directory)
     version = training.save(training.train(attempts, config.models.recent_jobs), directory, time.time())

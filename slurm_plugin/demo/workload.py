@@ -13,10 +13,10 @@ import msgspec
 
 from accounting.errors import SlurmError
 from accounting.frames import attempts_in
-from accounting.labels import label
+from accounting.labels.attempts import label
 from accounting.records import Attempt
-from accounting.sacct import query_sacct
-from accounting.sacct_records import Metering, read_answer
+from accounting.slurm.sacct import query_sacct
+from accounting.slurm.sacct_records import Metering, read_answer
 
 JOBS = Path(__file__).parent / "jobs"
 FAMILIES = ("align", "assemble", "ensemble", "train-net", "modest")

@@ -11,7 +11,8 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ModelError, RightsizerError
-from slurm_plugin.config import Config
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_advisor import look_at_advisor
 from slurm_plugin.doctor.look_audit import look_at_chains, look_at_recovery
 from slurm_plugin.doctor.look_brakes import look_at_brakes
@@ -28,7 +29,6 @@ from slurm_plugin.doctor.seen import (
     SwitchSeen,
     TrainingSeen,
 )
-from slurm_plugin.secret_urls import store_url
 from slurm_plugin.switches import switches
 
 Found = TypeVar("Found")
@@ -97,8 +97,8 @@ def _exists(path: Path) -> bool | None:
 
 
 def _model(config: Config) -> ModelSeen:
-    from models.artefact import read_manifest
-    from models.registry import current_folder, load_version
+    from models.versions.artefact import read_manifest
+    from models.versions.registry import current_folder, load_version
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
@@ -111,8 +111,8 @@ def _model(config: Config) -> ModelSeen:
 
 
 def _training(directory: Path) -> TrainingSeen:
-    from models.artefact import CARD_JSON, read_card
-    from models.registry import known_succession, versions
+    from models.versions.artefact import CARD_JSON, read_card
+    from models.versions.registry import known_succession, versions
 
     _list(directory)
     there = versions(directory)
@@ -143,10 +143,10 @@ def _list(directory: Path) -> None:
 
 def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
     """Return what the store has of a cluster, '' of any, and of the journals that lie here."""
-    from accounting.advice import CYCLES
-    from accounting.ingest import SACCT
-    from accounting.journal import PATTERN
-    from accounting.journal_marks import offsets_of
+    from accounting.ingest.ingesting import SACCT
+    from accounting.journal.advice import CYCLES
+    from accounting.journal.files import PATTERN
+    from accounting.journal.marks import offsets_of
     from accounting.store.database import open_store
     from accounting.store.records import earliest_end_s, latest_end_s, read_marks, windows_read
 
@@ -168,7 +168,7 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
 
 
 def _journal(folder: Path) -> JournalSeen:
-    from accounting.journal import PATTERN
+    from accounting.journal.files import PATTERN
 
     try:
         folder.stat()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from accounting.advice import CYCLES
-from slurm_plugin.config import Advisor
+from accounting.journal.advice import CYCLES
+from slurm_plugin.config.settings import Advisor
 from slurm_plugin.doctor.seen import AdvisorSeen
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import in_force, is_over

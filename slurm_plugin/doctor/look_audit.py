@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accounting.chain_check import HARMLESS
-from accounting.journal_chains import chains_in, check_chain
+from accounting.journal.chain_check import HARMLESS
+from accounting.journal.chains import chains_in, check_chain
 from accounting.key_file import journal_key
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.seen import ChainSeen, RecoverySeen
 from slurm_plugin.recovery.journal import LAST_ROUND
 

@@ -10,7 +10,7 @@ import msgspec
 from accounting.damage import UNREADABLE
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.brakes.watch import EVIDENCE, Kept
-from slurm_plugin.config import Brakes
+from slurm_plugin.config.settings import Brakes
 from slurm_plugin.doctor.seen import BrakesSeen
 
 

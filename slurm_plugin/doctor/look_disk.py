@@ -9,10 +9,10 @@ from pathlib import Path
 
 from accounting.errors import RightsizerError
 from accounting.unnamed import user_name
-from slurm_plugin.config import Config
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.finding import DAY_S
 from slurm_plugin.doctor.seen import DiskSeen, OwnerSeen
-from slurm_plugin.secret_urls import store_url
 
 WEEK_S = 7 * DAY_S
 SQLITE = "sqlite:///"

@@ -11,11 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from accounting.decisions import decode_decision
+from accounting.decisions.decision import decode_decision
 from accounting.errors import SlurmError
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import config_path
-from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.config.file import config_path
+from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_disk import state_folders, store_file
 from slurm_plugin.doctor.seen import AskedSeen, HookSeen, LimitsSeen, PathSeen, SlurmSeen, UnitSeen
 from slurm_plugin.policy.facts import SiteFacts

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import slurm_plugin
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.seen import Answer, SocketSeen
 from slurm_plugin.process_stat import read_stat
 from slurm_plugin.service.peers import peer_pid

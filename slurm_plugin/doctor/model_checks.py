@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from models.drift import FeatureDrift, WeekCalibration
+from models.judging.drift import FeatureDrift, WeekCalibration
 from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, span, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen, TrainingSeen
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from models.drift import FeatureDrift, WeekCalibration
+from models.judging.drift import FeatureDrift, WeekCalibration
 from slurm_plugin.brakes.pulled import Stopped
 from slurm_plugin.brakes.tallies import Counts
 
@@ -65,7 +65,7 @@ class GrowthPart(msgspec.Struct, frozen=True):
 
 
 class CardPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a model's card (models/card.py), what is looked at here: it is read without what trains."""
+    """Of a model's card (models/judging/card.py), what is looked at here: it is read without what trains."""
 
     last_end_s: int
     verdict: Gate | None

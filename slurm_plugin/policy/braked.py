@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
-from models.job_names import normal_name
+from models.past.job_names import normal_name
 
 Level = Literal["family", "partition", "all"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.submission import NOT_SAID, ClientSubmission, job_request
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
 from accounting.request import Grant, JobRequest
 from accounting.units import format_mib
 

@@ -8,10 +8,10 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from accounting.decisions import Mode
+from accounting.decisions.decision import Mode
 from accounting.request import JobRequest
-from models.job_names import normal_name
-from slurm_plugin.config import Config, Policy, Rule
+from models.past.job_names import normal_name
+from slurm_plugin.config.settings import Config, Policy, Rule
 from slurm_plugin.policy.braked import Brake, brake_on
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.sizing import Limits

@@ -17,7 +17,7 @@ import msgspec
 
 from accounting.request import Dimension
 from accounting.units import parse_memory_mib
-from models.families import without_numbers
+from models.past.families import without_numbers
 
 # A Java process holds more than its heap: threads' stacks, code, buffers.
 HEAP_OVERHEAD = 1.25

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from accounting.decisions import DimensionReason
+from accounting.decisions.decision import DimensionReason
 from accounting.request import Dimension, Grant, JobRequest
 from accounting.units import round_up
 from models.demand.prediction import Prediction

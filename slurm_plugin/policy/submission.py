@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from accounting.request import Dimension, JobRequest
-from models.families import signature_of
+from models.past.families import signature_of
 from slurm_plugin.policy.forms import kept_by_form
 
 REASON_CHARS = 160  # it travels in the token, which the hook takes up to 512 bytes

@@ -20,9 +20,9 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
-from accounting.journal import read_lines
+from accounting.journal.files import read_lines
+from accounting.journal.recoveries import FILES, Recovered, Run
 from accounting.owned_files import make_folder, open_owned
-from accounting.recoveries import FILES, Recovered, Run
 from slurm_plugin.day_files import append_line, day_name
 from slurm_plugin.slurm.queue import Requeue
 

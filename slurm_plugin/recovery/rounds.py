@@ -14,12 +14,12 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import tells_of
 from accounting.errors import RightsizerError, SlurmError, StoreError
-from accounting.recoveries import Run, What
+from accounting.journal.recoveries import Run, What
+from accounting.labels.wants import Said
 from accounting.request import granted
-from accounting.token import tells_of
-from accounting.wants import Said
 from slurm_plugin.log_lines import SaidOnce, SaidOnceOfEach
 from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
 from slurm_plugin.recovery.journal import Entry, Journal

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.decisions import Mode
+from accounting.decisions.decision import Mode
 from accounting.errors import SandboxError
 from slurm_plugin.sandbox import daemons, files, processes, slurm_user, teardown
 from slurm_plugin.sandbox.daemons import Cluster, Daemon

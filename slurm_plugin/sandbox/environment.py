@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from slurm_plugin.config_file import CONFIG_VARIABLE
+from slurm_plugin.config.file import CONFIG_VARIABLE
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import MARKER_VARIABLE
 

@@ -11,16 +11,10 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from accounting.decisions import Mode
+from accounting.decisions.decision import Mode
 from accounting.errors import SandboxError
-from slurm_plugin.config_file import parse_config
-from slurm_plugin.config_hook import (
-    FILTER_SCRIPT,
-    HOOK_SCRIPT,
-    client_settings,
-    hook_settings,
-    lua_folder,
-)
+from slurm_plugin.config.file import parse_config
+from slurm_plugin.config.hook import FILTER_SCRIPT, HOOK_SCRIPT, client_settings, hook_settings, lua_folder
 from slurm_plugin.sandbox import gpu_meter, slurm_conf
 from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan

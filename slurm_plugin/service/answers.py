@@ -10,7 +10,7 @@ from functools import partial
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.afterwards import Work

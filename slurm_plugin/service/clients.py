@@ -17,7 +17,7 @@ from pathlib import Path
 
 from accounting.errors import ConfigError
 from accounting.key_file import journal_key
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.service.allowance import Allowance
 from slurm_plugin.service.current_facts import CurrentFacts

@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.errors import RightsizerError
 from slurm_plugin.brakes.pulled import pulled_file
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.braked import Brake
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts

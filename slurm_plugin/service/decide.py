@@ -11,11 +11,11 @@ import math
 
 import msgspec
 
-from accounting.decisions import Decision, Fixed, PredictedUnder
+from accounting.decisions.decision import Decision, Fixed, PredictedUnder
+from accounting.decisions.token import carried_id, carried_word, format_token
 from accounting.request import Grant, JobRequest
-from accounting.token import carried_id, carried_word, format_token
 from models.demand.prediction import ChainSettings, Prediction, Predictor
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import kept_by_limits

@@ -11,7 +11,7 @@ import pwd
 import time
 from collections.abc import Callable, Sequence
 
-from slurm_plugin.config import Config, Inputs
+from slurm_plugin.config.settings import Config, Inputs
 from slurm_plugin.policy.script_inputs import input_names
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.aside import Aside

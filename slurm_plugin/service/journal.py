@@ -1,6 +1,6 @@
 """Where the service writes its decisions: one file a day, append only; `rightsizer ingest` reads them on.
 
-Each line is linked to the one before it (accounting/chain.py), over days and restarts.
+Each line is linked to the one before it (accounting/journal/links.py), over days and restarts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import time
 from pathlib import Path
 
-from accounting.chain import Linker, chain_name, newest_head
-from accounting.decisions import Decision, encode_decision
+from accounting.decisions.decision import Decision, encode_decision
 from accounting.errors import ServiceError
+from accounting.journal.links import Linker, chain_name, newest_head
 from accounting.owned_files import make_folder, open_owned
 from slurm_plugin.day_files import DAY_S, day_name
 from slurm_plugin.log_lines import SaidOnce

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Mapping
 
 from accounting.errors import RightsizerError
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.slurm.groups import members_of_rules
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.prediction import Predictor
-from models.families import Family, family_keys, without_numbers
-from models.job_names import normal_name, read_name
+from models.past.families import Family, family_keys, without_numbers
+from models.past.job_names import normal_name, read_name
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.submission import Submission, job_request
@@ -161,7 +161,7 @@ def what_is_seen(submission: Submission, request: JobRequest, predictor: Predict
     """Return all of a submission that its decision may depend on; `request` is the same as models see it.
 
     Families, rollouts and brakes go by normal names, and so do the words for users; a script counts by its signature,
-    which may depend on the name as it was given (models/families.py), and by what it fixes.
+    which may depend on the name as it was given (models/past/families.py), and by what it fixes.
     """
     sees_limit = predictor is not None and predictor.sees_limit(request)
     return (

@@ -17,7 +17,7 @@ from pathlib import Path
 from accounting.errors import ServiceError
 from accounting.key_file import journal_key
 from slurm_plugin.brakes.watch import LOOK_S, Watch
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.service.afterwards import Afterwards
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.connections import Connections

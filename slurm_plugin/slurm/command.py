@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 
 from accounting.errors import SlurmError
-from accounting.slurm_environment import slurm_environment
+from accounting.slurm.environment import slurm_environment
 
 PATIENCE_S = 5.0
 # A time without its zone comes twice in the hour after summer time, and its caller may want times in a form of his own.
@@ -16,7 +16,7 @@ UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
 def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:
     """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs.
 
-    `variables` are set in its environment (accounting/slurm_environment.py).
+    `variables` are set in its environment (accounting/slurm/environment.py).
     """
     try:
         finished = subprocess.run(

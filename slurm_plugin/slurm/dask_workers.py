@@ -23,7 +23,7 @@ from distributed import Client, Security
 from distributed import TimeoutError as DaskTimeoutError
 
 from accounting.errors import SlurmError
-from slurm_plugin.config import TrainDask
+from slurm_plugin.config.settings import TrainDask
 from slurm_plugin.slurm.command import run
 
 if TYPE_CHECKING:

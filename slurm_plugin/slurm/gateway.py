@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import SaidOnceOfEach
 from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue

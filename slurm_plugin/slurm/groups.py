@@ -6,7 +6,7 @@ import grp
 import pwd
 
 from accounting.errors import ConfigError
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 
 
 def members_of_rules(config: Config) -> dict[str, frozenset[str]]:

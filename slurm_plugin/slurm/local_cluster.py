@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accounting.errors import SlurmError
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.slurm.cluster_lines import parse_cluster_name
 from slurm_plugin.slurm.command import run
 

@@ -7,8 +7,8 @@ import re
 import msgspec
 
 from accounting.errors import SlurmError
-from accounting.sacct import slurm_release
-from accounting.sacct_records import Metering
+from accounting.slurm.sacct import slurm_release
+from accounting.slurm.sacct_records import Metering
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.limits import config_words
 

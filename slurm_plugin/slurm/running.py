@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.job_names import normal_name
+from models.past.job_names import normal_name
 from slurm_plugin.slurm.command import run
 
 

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 
 from accounting.errors import SlurmError
-from accounting.slurm_environment import slurm_environment
+from accounting.slurm.environment import slurm_environment
 
 # scontrol reads lines of less than 4096 bytes, and takes a longer one for the end of its input.
 _LONGEST = 4000

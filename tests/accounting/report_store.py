@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from accounting.records import Attempt
 from accounting.report.usage import RightSize
-from models.families import is_alike
+from models.past.families import is_alike
 from tests.builders import T0, attempt, step
 from tests.stores import write_attempts, write_steps
 

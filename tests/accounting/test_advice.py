@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, select
 
-from accounting.advice import AdvisedJob, Cycle, encode_cycle
-from accounting.advice_journal import read_cycles
 from accounting.frames import Floats
-from accounting.ingest import IngestSettings, Run
+from accounting.ingest.ingesting import IngestSettings, Run
+from accounting.ingest.spools import ingest_spools
+from accounting.journal.advice import AdvisedJob, Cycle, encode_cycle
+from accounting.journal.advice_reading import read_cycles
 from accounting.report.advisor import LEAST_BLOCKS, Blocks, Foreseen, effects, start_rows
 from accounting.report.advisor_reading import AS_IT_IS, read_blocks, read_foreseen, read_recent_foreseen
 from accounting.report.selection import Selection
-from accounting.spools import ingest_spools
 from accounting.store import schema
 from accounting.store.advice import write_cycles
 from models.planning.orders import AS_IS

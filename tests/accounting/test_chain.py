@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.chain import Head, Linker, anchor_of, chain_name, newest_head, read_anchor, split_line
-from accounting.chain_check import ChainCheck, Found, Place
-from accounting.decisions import decode_decision, encode_decision
+from accounting.decisions.decision import decode_decision, encode_decision
+from accounting.journal.chain_check import ChainCheck, Found, Place
+from accounting.journal.links import Head, Linker, anchor_of, chain_name, newest_head, read_anchor, split_line
 from tests.builders import DEEP, decision, request
 
 KEY = b"0123456789abcdef" * 4

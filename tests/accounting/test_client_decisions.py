@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.client_decisions import CLOCKS_DIFFER_S, LEAD_S, first_request
-from accounting.decisions import Decision, encode_decision
-from accounting.ingest import IngestSettings, ingest
-from accounting.originals import client_decision_ids
+from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S, first_request
+from accounting.decisions.decision import Decision, encode_decision
+from accounting.decisions.originals import client_decision_ids
+from accounting.decisions.token import carried_word, format_token
+from accounting.ingest.ingesting import IngestSettings, ingest
 from accounting.records import JobRow
 from accounting.request import Grant
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
-from accounting.token import carried_word, format_token
 from tests.builders import T0, FakeSacct, decision, job_line, job_row, records_of, request, step_line
 
 ID = "0123456789ab"

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, func, select
 
-from accounting.dump_ingest import DumpReport, ingest_dump
+from accounting.decisions.token import format_token
 from accounting.dumps.jobs import DumpSettings
-from accounting.ingest import IngestSettings, ingest
+from accounting.ingest.dumps import DumpReport, ingest_dump
+from accounting.ingest.ingesting import IngestSettings, ingest
 from accounting.records import Attempt, Quarantined
-from accounting.sacct_records import Metering
+from accounting.slurm.sacct_records import Metering
 from accounting.store import schema
 from accounting.store.database import open_store, writing
 from accounting.store.records import Counts, read_attempts, write_quarantine
-from accounting.token import format_token
 from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, numbered, step, text
 from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
 from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, step_line

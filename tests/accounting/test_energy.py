@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.carbon import CarbonIntensity, CarbonSeries, parse_carbon_series
-from accounting.energy import J_PER_KWH, Energy, EnergySite, energy_of
 from accounting.errors import ConfigError
+from accounting.labels.carbon import CarbonIntensity, CarbonSeries, parse_carbon_series
+from accounting.labels.energy import J_PER_KWH, Energy, EnergySite, energy_of
 from accounting.records import Attempt, GpuUse
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import parse_config, render_config
-from slurm_plugin.energy_site import energy_site
+from slurm_plugin.config.energy import energy_site
+from slurm_plugin.config.file import parse_config, render_config
+from slurm_plugin.config.settings import Config
 from tests.builders import T0, attempt, gpu_use
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import gpu_samples, gpu_spool
-from accounting.gpu_samples import merge_uses, parse_line
-from accounting.gpu_spool import FINISHED_AFTER_S, finished_files, read_spool_on, spool_key
+from accounting.gpu_spool import files as gpu_spool
+from accounting.gpu_spool import samples as gpu_samples
+from accounting.gpu_spool.files import FINISHED_AFTER_S, finished_files, read_spool_on, spool_key
+from accounting.gpu_spool.samples import merge_uses, parse_line
 from accounting.records import GpuUse
 from tests.builders import T0, Step, gpu_use, job_row, label_attempt, step
 from tests.spools import read_spool

@@ -2,11 +2,11 @@
 
 from sqlalchemy import Engine
 
+from accounting.decisions.job_audit import compare_jobs
 from accounting.errors import LateAnswerError
-from accounting.ingest import fetched_answer
-from accounting.job_audit import compare_jobs
-from accounting.sacct_records import Metering
-from accounting.windows import DAY_S, HOUR_S, Fetched
+from accounting.ingest.ingesting import fetched_answer
+from accounting.slurm.sacct_records import Metering
+from accounting.slurm.windows import DAY_S, HOUR_S, Fetched
 from tests.builders import T0, answer_of, job_line
 
 

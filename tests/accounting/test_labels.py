@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.decisions.token import format_token
 from accounting.frames import ATTEMPTS, attempts_in
-from accounting.gpu_labels import metered_gpus
-from accounting.labels import label
+from accounting.labels.attempts import label
+from accounting.labels.gpus import metered_gpus
 from accounting.records import Attempt, JobRow, Use
 from accounting.request import Grant
 from accounting.store import schema
-from accounting.token import format_token
 from tests.builders import (
     T0,
     Step,

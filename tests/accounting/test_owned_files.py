@@ -17,9 +17,9 @@ import pytest
 
 from accounting.owned_files import make_folder, open_owned, replace_whole
 from accounting.store.database import open_store
-from models import registry
-from models.artefact import MANIFEST
-from models.promotion_log import locked_log
+from models.versions import registry
+from models.versions.artefact import MANIFEST
+from models.versions.promotion_log import locked_log
 from slurm_plugin.brakes.pulled import Pulled, PulledFile
 from slurm_plugin.day_files import append_line
 from slurm_plugin.policy.braked import partition_brake

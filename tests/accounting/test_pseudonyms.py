@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.client_decisions import carried_out
-from accounting.decisions import decode_decision, encode_decision
+from accounting.decisions.by_clients import carried_out
+from accounting.decisions.decision import decode_decision, encode_decision
+from accounting.decisions.originals import client_decision_ids
+from accounting.decisions.token import carried_word, find_token, format_token
 from accounting.errors import ConfigError
 from accounting.frames import JOBS
 from accounting.key_file import make_key, read_key
-from accounting.originals import client_decision_ids
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
 from accounting.request import Grant
 from accounting.states import outcome_of
-from accounting.token import carried_word, find_token, format_token
-from models.families import GENERIC_NAMES, family_name
-from models.job_names import normal_name, without_machine_parts
+from models.past.families import GENERIC_NAMES, family_name
+from models.past.job_names import normal_name, without_machine_parts
 from tests.builders import T0, decision, job_row, records_of, request
 
 KEY = b"0123456789abcdef" * 4

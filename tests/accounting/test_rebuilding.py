@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from accounting.agreement import disagreements, token_of
-from accounting.decisions import Decision, encode_decision, refused
-from accounting.ingest import ingest
-from accounting.rebuilding import rebuilt
-from accounting.recoveries import Recovered
+from accounting.decisions.agreement import disagreements, token_of
+from accounting.decisions.decision import Decision, encode_decision, refused
+from accounting.decisions.rebuilding import rebuilt
+from accounting.decisions.token import find_token, format_token, mark_recovery
+from accounting.ingest.ingesting import ingest
+from accounting.journal.recoveries import Recovered
 from accounting.request import Grant
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts, read_decision
-from accounting.token import find_token, format_token, mark_recovery
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.accounting.test_token import GRANTS, REQUESTS
 from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, job_row, request

@@ -7,18 +7,18 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
-from accounting.ingest import IngestSettings, ingest
+from accounting.decisions.token import format_token, mark_recovery
+from accounting.ingest.ingesting import IngestSettings, ingest
+from accounting.journal.recoveries import Recovered
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt
-from accounting.recoveries import Recovered
 from accounting.report.recoveries import Credit, hours_owed
 from accounting.request import Grant
 from accounting.store.audit import newest_links, read_recoveries_of, write_links
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from accounting.store.retention import prune
-from accounting.token import format_token, mark_recovery
-from models.trials import Trial, trial_of
+from models.past.trials import Trial, trial_of
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.service.journal import Journal as DecisionJournal
 from slurm_plugin.slurm.queue import GiveBack, Requeue

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from accounting.quality import release_of
+from accounting.labels.quality import release_of
 from accounting.records import Attempt
 from accounting.report.advice import MANY, Advice, advice, latest
 from accounting.report.quality import (

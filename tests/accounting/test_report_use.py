@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from accounting.carbon import CarbonIntensity
-from accounting.energy import EnergySite, energy_of
+from accounting.labels.carbon import CarbonIntensity
+from accounting.labels.energy import EnergySite, energy_of
 from accounting.records import Attempt
 from accounting.report import groups as grouping
 from accounting.report import reading, usage
@@ -28,8 +28,8 @@ from accounting.report.waste import left_out_in_words, waste_of
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
 from accounting.store.schema import KEYS_A_QUERY
-from models import evidence
-from models.families import family_name
+from models.past import evidence
+from models.past.families import family_name
 from tests.accounting.report_store import RULE, fill, measured
 from tests.builders import T0, gpu_use
 

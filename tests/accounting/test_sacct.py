@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import SlurmError
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, known_fields, query_sacct, slurm_release
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, known_fields, query_sacct, slurm_release
 from tests.builders import COLUMNS, T0, FakeSacct, executable, job_line, printed, step_line
 
 
@@ -88,7 +88,7 @@ def test_a_broken_sacct_is_an_error_that_says_what_to_do(script: str, said: str,
 
 
 def test_a_sacct_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accounting.sacct.ANSWER_WAIT_S", 0.3)
+    monkeypatch.setattr("accounting.slurm.sacct.ANSWER_WAIT_S", 0.3)
     command = executable(tmp_path / "sacct", f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec sleep 600\n")
     with pytest.raises(SlurmError, match=r"no answer within 0.3 s and was ended; check that slurmdbd"):
         query_sacct(str(command), 0, 1)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from accounting.errors import SlurmError
 from accounting.frames import Records, attempts_in
-from accounting.labels import label
+from accounting.labels.attempts import label
 from accounting.records import Attempt, Quarantined
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
-from accounting.sacct_groups import SETTLED_S
-from accounting.sacct_records import Metering, read_answer
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.slurm.sacct_groups import SETTLED_S
+from accounting.slurm.sacct_records import Metering, read_answer
 from tests.builders import DRAWN, T0, SacctRow, answer_of, job_line, printed, step_line
 
 UNTIL_S = T0 + 10**6

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.sacct import slurm_release
+from accounting.slurm.sacct import slurm_release
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.scontrol_lines import run_update
 from tests.builders import executable

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from accounting.errors import SlurmError
-from accounting.slurmdbd import check_url, read_database
+from accounting.slurm.slurmdbd import check_url, read_database
 
 
 @pytest.mark.parametrize("url", ["no url", "nosuchdb://me:secret@h/y", "mysql+pymysql://me:secret/y"])

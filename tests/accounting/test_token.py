@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import (
+from accounting.decisions.decision import (
     Decision,
     DimensionReason,
     Fixed,
@@ -16,8 +16,15 @@ from accounting.decisions import (
     decode_decision,
     encode_decision,
 )
+from accounting.decisions.token import (
+    asked_request,
+    find_token,
+    format_token,
+    granted_by,
+    mark_recovery,
+    replace_token,
+)
 from accounting.request import Grant, JobRequest, granted
-from accounting.token import asked_request, find_token, format_token, granted_by, mark_recovery, replace_token
 from tests.builders import decision, request
 
 # What Slurm can hold, in the totals too.

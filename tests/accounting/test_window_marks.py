@@ -3,7 +3,7 @@
 import pytest
 
 from accounting.errors import SlurmError
-from accounting.window_marks import read_before_s
+from accounting.ingest.window_marks import read_before_s
 
 FIRST_S = 100
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from slurm_plugin.config_file import load_config, render_config
+from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from tests.cluster.conftest import Shell

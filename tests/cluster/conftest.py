@@ -16,7 +16,7 @@ import pytest
 
 from accounting.errors import ConfigError, SandboxError
 from slurm_plugin.cli import rightsizer
-from slurm_plugin.config_hook import lua_folder
+from slurm_plugin.config.hook import lua_folder
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.release import find_programs

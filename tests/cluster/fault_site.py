@@ -21,10 +21,10 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.decisions import decode_decision
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import CONFIG_VARIABLE, load_config, render_config
-from slurm_plugin.config_hook import HOOK_SCRIPT, hook_settings, lua_folder
+from accounting.decisions.decision import decode_decision
+from slurm_plugin.config.file import CONFIG_VARIABLE, load_config, render_config
+from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.config.settings import Config
 from slurm_plugin.demo.recorded import ingest_recording, train_current
 from slurm_plugin.demo.workload import JOBS
 from slurm_plugin.sandbox import cluster, daemons, teardown

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from accounting.decisions.token import format_token
 from accounting.records import Attempt
-from accounting.token import format_token
-from models.families import script_signature
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config
+from models.past.families import script_signature
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 from tests.cluster.advised_site import PATIENCE_S, Site, start_site, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

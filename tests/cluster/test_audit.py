@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from accounting.token import find_token
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config
+from accounting.decisions.token import find_token
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from tests.cluster.conftest import Shell

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from accounting.decisions.token import find_token
 from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
-from accounting.token import find_token
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES

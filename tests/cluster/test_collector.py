@@ -14,7 +14,7 @@ import pytest
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from bench import nvml_stand_in
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox.cluster import Sandbox
 from tests.spools import read_spool
 

@@ -18,8 +18,8 @@ import pytest
 from accounting.store.bulk import upsert_attempts
 from accounting.store.database import open_store, writing
 from bench import site_rows
-from slurm_plugin.config import Config, Models, Store, Train, TrainDask
-from slurm_plugin.config_file import render_config
+from slurm_plugin.config.file import render_config
+from slurm_plugin.config.settings import Config, Models, Store, Train, TrainDask
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell

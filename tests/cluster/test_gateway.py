@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from accounting.errors import SlurmError
-from accounting.sacct import known_fields, query_sacct
-from slurm_plugin.config_file import load_config
+from accounting.slurm.sacct import known_fields, query_sacct
+from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape

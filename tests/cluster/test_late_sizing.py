@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from accounting.token import Token, find_token
+from accounting.decisions.token import Token, find_token
 from slurm_plugin.advisor.sizing import LateSizing
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import load_config, render_config
+from slurm_plugin.config.file import load_config, render_config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape

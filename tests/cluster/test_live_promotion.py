@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from accounting.decisions import Decision, decode_decision
+from accounting.decisions.decision import Decision, decode_decision
+from accounting.decisions.token import find_token
 from accounting.records import Attempt
-from accounting.token import find_token
-from models import registry
-from models.promotion_log import read_promotions
-from slurm_plugin.config_file import load_config
+from models.versions import registry
+from models.versions.promotion_log import read_promotions
+from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from tests.builders import SCRIPT, T0, attempt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from accounting.token import Token, find_token
+from accounting.decisions.token import Token, find_token
 from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options

@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from accounting.decisions.token import Token, find_token
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
-from accounting.token import Token, find_token
-from models.trials import Trial, trial_of
+from models.past.trials import Trial, trial_of
 from slurm_plugin.brakes.pulled import pulled_file
-from slurm_plugin.config_file import render_config
+from slurm_plugin.config.file import render_config
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
 from tests.cluster import recovery_site

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slurm_plugin.config_file import render_config
+from slurm_plugin.config.file import render_config
 from slurm_plugin.recovery import judging
 from tests.cluster.recovery_site import HOLD, NEEDS_MIB, USER, Run, Site, past_of, start_site
 

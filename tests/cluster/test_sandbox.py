@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from accounting.errors import SandboxError
 from slurm_plugin.cli.sandbox import sandbox_group
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.daemons import Cluster, Daemon

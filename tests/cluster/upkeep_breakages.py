@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, text
 
 from accounting.errors import StoreError
 from accounting.store.database import open_store
-from slurm_plugin.config_file import render_config
+from slurm_plugin.config.file import render_config
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.sandbox import daemons
 from slurm_plugin.sandbox.files import write_programs

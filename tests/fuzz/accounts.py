@@ -11,8 +11,8 @@ import msgspec
 from accounting.dumps.read import read_dump
 from accounting.errors import DumpError, SlurmError
 from accounting.frames import Records
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
-from accounting.sacct_records import Metering, read_answer
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.slurm.sacct_records import Metering, read_answer
 from tests.accounting.dumps.table import COLUMNS, SETTINGS, numbered, text
 from tests.builders import DRAWN, answer_of, job_line, sacct_row, step_line
 from tests.fuzz.corpus import captured, found, scratch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from accounting.errors import ConfigError
-from slurm_plugin.config_file import known_keys, parse_config, render_config
+from slurm_plugin.config.file import known_keys, parse_config, render_config
 from tests.fuzz.corpus import found, text_of
 from tests.fuzz.target import Target
 

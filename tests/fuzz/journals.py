@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.advice import AdvisedJob, Cycle, decode_cycle, encode_cycle
-from accounting.advice_journal import read_cycles
-from accounting.decisions import decode_decision, encode_decision
+from accounting.decisions.decision import decode_decision, encode_decision
 from accounting.errors import ModelError, StoreError
-from accounting.gpu_samples import parse_line
-from accounting.journal import read_journal
-from models.artefact import MANIFEST, read_manifest
+from accounting.gpu_spool.samples import parse_line
+from accounting.journal.advice import AdvisedJob, Cycle, decode_cycle, encode_cycle
+from accounting.journal.advice_reading import read_cycles
+from accounting.journal.files import read_journal
 from models.demand.prediction import ChainSettings, Predictor
-from models.feed import FeedReader
-from models.history import History
-from models.recent import decode_finished, encode_finished, finished
-from models.succession import Promotion, decode_promotions, encode_promotion
+from models.past.feed import FeedReader
+from models.past.history import History
+from models.past.recent import decode_finished, encode_finished, finished
+from models.versions.artefact import MANIFEST, read_manifest
+from models.versions.succession import Promotion, decode_promotions, encode_promotion
 from slurm_plugin.advisor import state_file
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.slurm.factor_log import STATE, FactorLog

@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Iterator
 
 from accounting.errors import RightsizerError
-from models.families import script_signature
+from models.past.families import script_signature
 from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.script_inputs import MOST_NAMED, input_names
-from slurm_plugin.sbatch_script import read_submission
-from slurm_plugin.wire_text import SCRIPT_BYTES, as_sent, clean
+from slurm_plugin.sbatch.script import read_submission
+from slurm_plugin.sbatch.wire_text import SCRIPT_BYTES, as_sent, clean
 from tests.fuzz.corpus import found, frames
 from tests.fuzz.target import Target
 

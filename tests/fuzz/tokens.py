@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from accounting.decisions import Decision
-from accounting.request import Grant, JobRequest
-from accounting.token import (
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import (
     asked_request,
     carried_id,
     carried_word,
@@ -19,6 +18,7 @@ from accounting.token import (
     mark_recovery,
     replace_token,
 )
+from accounting.request import Grant, JobRequest
 from slurm_plugin.policy.submission import opts_out
 from tests.builders import decision, request
 from tests.fuzz.corpus import found, text_of

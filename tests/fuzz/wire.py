@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.decisions import decode_decision
+from accounting.decisions.decision import decode_decision
+from accounting.decisions.token import find_token
 from accounting.request import Grant
-from accounting.token import find_token
-from models import registry
 from models.demand import training
-from slurm_plugin.config import Config
+from models.versions import registry
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.answers import Answers

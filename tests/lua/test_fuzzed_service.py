@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from accounting.decisions import decode_decision
+from accounting.decisions.decision import decode_decision
 from accounting.records import Attempt
-from models import registry
 from models.demand.training import save, train
-from models.families import script_signature
+from models.past.families import script_signature
+from models.versions import registry
 from tests.builders import attempt, gpu_use
 from tests.conftest import Site
 from tests.lua.fuzz_run import fuzz

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from models.families import script_signature
+from models.past.families import script_signature
 from slurm_plugin.policy.script_floors import read_floors
+from slurm_plugin.sbatch.wire_text import SCRIPT_BYTES, as_sent, clean
 from slurm_plugin.service.protocol import Request, decode_request
-from slurm_plugin.wire_text import SCRIPT_BYTES, as_sent, clean
 from tests.builders import submission
 from tests.lua.conftest import (
     HERE,

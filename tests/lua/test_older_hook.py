@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accounting.token import find_token
+from accounting.decisions.token import find_token
 from slurm_plugin.policy.forms import ALL, KEEPS
 from tests.builders import SCRIPT
 from tests.conftest import Site, TrainedModel

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from models.artefact import MANIFEST, Manifest, sealed
+from models.versions.artefact import MANIFEST, Manifest, sealed
 
 # By name; None: the file is gone.
 Files = Mapping[str, bytes | None]

@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
-from models import registry
-from models.artefact import (
+from models.demand import training
+from models.demand.chain import Estimate
+from models.demand.prediction import ChainSettings, Predictor
+from models.features import FEATURES
+from models.past.evidence import LEARNED
+from models.past.history import Held, past_job, request_of
+from models.versions import registry
+from models.versions.artefact import (
     HISTORY,
     MANIFEST,
     OnnxGrowth,
@@ -28,12 +34,6 @@ from models.artefact import (
     sealed,
     stored_history,
 )
-from models.demand import training
-from models.demand.chain import Estimate
-from models.demand.prediction import ChainSettings, Predictor
-from models.evidence import LEARNED
-from models.features import FEATURES
-from models.history import Held, past_job, request_of
 from tests.builders import attempt, past, request
 from tests.conftest import RECENT_JOBS, TrainedModel
 
@@ -48,7 +48,7 @@ def folder(trained_model: TrainedModel, tmp_path: Path) -> Path:
 
 def test_what_serves_models_tells_nobody_and_leaves_nothing_in_a_home(tmp_path: Path) -> None:
     """ONNX Runtime would keep a database of events there, to be sent."""
-    code = "import models.artefact, onnxruntime; onnxruntime.get_available_providers()"
+    code = "import models.versions.artefact, onnxruntime; onnxruntime.get_available_providers()"
     environment = os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     environment.pop("ORT_DISABLE_TELEMETRY", None)  # that of this process, which has imported models too
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=Path(__file__).parents[2])

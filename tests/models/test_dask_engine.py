@@ -14,7 +14,7 @@ from models.demand.matrix import Matrix
 from models.demand.quantile import QUANTILE, RAISED_AFTER, ROUNDS, fit_quantile, predict
 from models.demand.training import train_columns
 from models.features import FEATURES
-from models.past_columns import columns_of_attempts
+from models.past.columns import columns_of_attempts
 from tests.builders import past
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")

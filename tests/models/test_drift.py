@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.frames import Ints
-from models.drift import (
+from models.features import FEATURES, OF_AGE
+from models.judging.drift import (
     LEAST_ROWS,
     WEEK_S,
     Allowance,
@@ -24,7 +25,6 @@ from models.drift import (
     latest_from,
     stability,
 )
-from models.features import FEATURES, OF_AGE
 from tests.builders import T0
 
 FLOATS = st.lists(

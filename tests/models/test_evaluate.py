@@ -12,7 +12,7 @@ from accounting.errors import ModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
-from models.evaluate import (
+from models.judging.evaluate import (
     OURS,
     PEER,
     USER_REQUEST,
@@ -23,7 +23,7 @@ from models.evaluate import (
     to_judge,
     too_little,
 )
-from models.health import judged_by
+from models.judging.health import judged_by
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.evidence import PastJob, past_use
-from models.history import past_job
+from models.past.evidence import PastJob, past_use
+from models.past.history import past_job
 from tests.builders import attempt
 
 

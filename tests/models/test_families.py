@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.families import (
+from models.past.families import (
     GENERIC_NAMES,
     SCRIPT_BYTES,
     cohort_key,

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demand.prediction import ChainSettings, Predictor
-from models.evidence import PastJob
-from models.families import family_keys
-from models.feed import FOLDER, FeedReader, append_jobs, covered, join_feed, read_parts, remove_covered
-from models.history import History, past_job, request_of
-from models.recent import Finished, decode_finished, encode_finished, finished
+from models.past.evidence import PastJob
+from models.past.families import family_keys
+from models.past.feed import FOLDER, FeedReader, append_jobs, covered, join_feed, read_parts, remove_covered
+from models.past.history import History, past_job, request_of
+from models.past.recent import Finished, decode_finished, encode_finished, finished
 from tests.builders import DAY_S, T0, attempt, cancelled_while_it_waited, past, replay, request
 
 KNOWN = request_of(attempt())
@@ -85,7 +85,7 @@ def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
 def test_ten_times_too_many_names_cost_no_more_and_drive_out_their_own_user_s_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("models.history.MOST_FAMILIES", 50)
+    monkeypatch.setattr("models.past.history.MOST_FAMILIES", 50)
     history, kept, old = History(5), request(user="bob", job_name="fit"), request(user="eve", job_name="old")
     history.add(kept, job())
     history.add(old, job())
@@ -108,7 +108,7 @@ def test_ten_times_too_many_names_cost_no_more_and_drive_out_their_own_user_s_al
 def test_what_joins_anew_after_it_was_forgotten_is_never_taken_for_what_was_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("models.history.MOST_FAMILIES", 1)
+    monkeypatch.setattr("models.past.history.MOST_FAMILIES", 1)
     history, one, other = History(5), request(job_name="one"), request(job_name="other")
     history.join(one, job(1))
     before = history.joined(family_keys(one))
@@ -118,7 +118,7 @@ def test_what_joins_anew_after_it_was_forgotten_is_never_taken_for_what_was_know
 
 
 def test_of_loaded_families_those_whose_last_job_ended_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.history.MOST_FAMILIES", 2)
+    monkeypatch.setattr("models.past.history.MOST_FAMILIES", 2)
     history = History(5)
     for name, end_s in (("regular", T0 + 99), ("once", T0 + 1), ("twice", T0 + 50)):
         history.load(("user+name", "ann", name), [job(end_s=end_s)])

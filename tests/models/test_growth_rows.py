@@ -10,15 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
-from models.artefact import StoredFamily
 from models.demand.chain import is_settled
 from models.demand.growth_rows import build_matrices
 from models.demand.matrix import Matrix, Row, matrix_of, need_of
 from models.demand.windows import SUBMISSIONS_A_PART
-from models.evidence import LEARNED, Learned
 from models.features import FEATURES, features
-from models.history import History, past_job
-from models.past_columns import columns_of_attempts, history_of
+from models.past.columns import columns_of_attempts, history_of
+from models.past.evidence import LEARNED, Learned
+from models.past.history import History, past_job
+from models.versions.artefact import StoredFamily
 from tests.builders import T0, attempt, replay
 
 Told = dict[Learned, list[tuple[str, int]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from models.history import HeldByUsers
+from models.past.history import HeldByUsers
 
 
 @pytest.mark.parametrize("tiny_jobs", [300, 30_000])

@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
-from models.evidence import (
-    COMPARABLE_INPUT,
-    KILLED_BUMP,
-    LEARNED,
-    Evidence,
-    PastJob,
-    past_use,
-)
 from models.features import FEATURES, features
-from models.history import History, past_job, request_of
-from models.likeness import ENOUGH_NEAR, FamilyPast, comparable, likeness_of, stands_for
-from models.past_columns import columns_of_attempts
+from models.past.columns import columns_of_attempts
+from models.past.evidence import COMPARABLE_INPUT, KILLED_BUMP, LEARNED, Evidence, PastJob, past_use
+from models.past.history import History, past_job, request_of
+from models.past.likeness import ENOUGH_NEAR, FamilyPast, comparable, likeness_of, stands_for
 from tests.builders import T0, attempt, cancelled_while_it_waited, replay, request
 
 KNOWN = request_of(attempt())
@@ -222,7 +215,7 @@ def test_requests_at_one_place_see_the_same_and_what_each_would_see_alone(
 def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("models.history.MOST_LOOKS", 10)
+    monkeypatch.setattr("models.past.history.MOST_LOOKS", 10)
     history = filled([job(asked_mem_mib=mib, end_s=mib) for mib in range(40)])
     for mib in (*range(79), *range(79)):
         seen = history.evidence(msgspec.structs.replace(KNOWN, mem_per_node_mib=mib), enough=1)

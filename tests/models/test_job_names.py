@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from models.job_names import MACHINE_MADE, is_by_machine, normal_name, without_machine_parts
+from models.past.job_names import MACHINE_MADE, is_by_machine, normal_name, without_machine_parts
 
 UUID = "fb315e06-46eb-480f-ae1d-c3d14c698bea"
 MD5 = "0cc175b9c0f1b6a831c399e269772661"

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models import registry
-from models.artefact import CARD_JSON, HISTORY, MANIFEST
 from models.demand import training
 from models.demand.prediction import ChainSettings
-from models.going_back import gate_of, rollback_target
-from models.holding import Hold, nobody_holds
-from models.keeping import DAY_S, Keep, Known, current_until_s, why_kept
-from models.promotion_log import LOG, locked_log, read_promotions
-from models.pruning import GONE, leftovers, prune, stays
-from models.succession import Promotion, encode_promotion
+from models.versions import registry
+from models.versions.artefact import CARD_JSON, HISTORY, MANIFEST
+from models.versions.going_back import gate_of, rollback_target
+from models.versions.holding import Hold, nobody_holds
+from models.versions.keeping import DAY_S, Keep, Known, current_until_s, why_kept
+from models.versions.promotion_log import LOG, locked_log, read_promotions
+from models.versions.pruning import GONE, leftovers, prune, stays
+from models.versions.succession import Promotion, encode_promotion
 from tests.builders import DEEP
 from tests.conftest import TrainedModel
 from tests.models.mutants import Whole, fitting
@@ -294,7 +294,7 @@ def test_a_version_that_goes_while_somebody_waits_to_promote_it_is_not_promoted(
         with locked_log(directory) as log:
             yield log
 
-    monkeypatch.setattr("models.registry.locked_log", locked_after_a_removal)
+    monkeypatch.setattr("models.versions.registry.locked_log", locked_after_a_removal)
     with pytest.raises(ModelError, match="was removed from"):
         registry.promote(models, oldest)
     assert registry.current_version(models) == newest

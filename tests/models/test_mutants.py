@@ -19,14 +19,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from accounting.decisions.token import find_token
 from accounting.errors import ModelError
-from accounting.token import find_token
-from models import registry
-from models.artefact import MANIFEST, load_predictor, read_manifest, sealed
 from models.demand import training
 from models.demand.prediction import ChainSettings
-from models.promotion_log import LOG
-from slurm_plugin.config import Config
+from models.versions import registry
+from models.versions.artefact import MANIFEST, load_predictor, read_manifest, sealed
+from models.versions.promotion_log import LOG
+from slurm_plugin.config.settings import Config
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel

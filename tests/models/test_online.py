@@ -18,9 +18,9 @@ from models.demand.matrix import Row, matrix_of
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.quantile import booster_growth, fit_quantile
 from models.demand.training import MIN_ROWS
-from models.evidence import WHOLE_JOBS, PastJob
 from models.features import FEATURES
-from models.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
+from models.judging.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
+from models.past.evidence import WHOLE_JOBS, PastJob
 
 ASKED_MIB, ASKED_CPUS = 8000, 8
 

@@ -11,8 +11,16 @@ import msgspec
 import pytest
 
 from accounting.errors import ModelError
-from models.online import OnlineJob
-from models.online_table import GRANTED, NEEDED, check_writable, read_ids, read_jobs, tally, write_grants
+from models.judging.online import OnlineJob
+from models.judging.online_table import (
+    GRANTED,
+    NEEDED,
+    check_writable,
+    read_ids,
+    read_jobs,
+    tally,
+    write_grants,
+)
 
 GOOD = {
     "job_id": "7.batch",

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from accounting.errors import UnreadModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import train
-from models.evaluate import JudgedJob, Sizing
-from models.history import request_of
-from models.past_columns import columns_of_attempts
-from models.promotion import (
+from models.judging.chance import at_least
+from models.judging.evaluate import JudgedJob, Sizing
+from models.judging.promotion import (
     CURRENT,
     LEAST_JUDGED,
     NEW,
@@ -35,6 +33,8 @@ from models.promotion import (
     slice_of,
     verdict,
 )
+from models.past.columns import columns_of_attempts
+from models.past.history import request_of
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models import registry
-from models.artefact import MANIFEST
-from models.promotion_log import LOG, append_promotion, locked_log, read_promotions
-from models.succession import Promotion, decode_promotions, encode_promotion, succession
+from models.versions import registry
+from models.versions.artefact import MANIFEST
+from models.versions.promotion_log import LOG, append_promotion, locked_log, read_promotions
+from models.versions.succession import Promotion, decode_promotions, encode_promotion, succession
 
 VERSIONS = ("v1", "v2", "v3", "v4")
 

@@ -16,7 +16,7 @@ from models.demand.tail import (
     spread_bound,
     streak_bound,
 )
-from models.evidence import SURPRISE_LOG, PastUse, streak_of
+from models.past.evidence import SURPRISE_LOG, PastUse, streak_of
 
 
 def past(*, count: int = 10, streak: int = 5, above_median: float = 0.0) -> PastUse:

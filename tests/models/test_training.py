@@ -17,10 +17,10 @@ from models.demand.calibration import CALIBRATED, offsets_of
 from models.demand.growth_rows import build_matrices
 from models.demand.matrix import Matrix, need_of
 from models.demand.quantile import QUANTILE, fit_quantile, predict, raised
-from models.evidence import KILLED_BUMP, past_use
 from models.features import FEATURES
-from models.history import habit_of, past_job
-from models.past_columns import COLUMNS, columns_of, columns_of_attempts
+from models.past.columns import COLUMNS, columns_of, columns_of_attempts
+from models.past.evidence import KILLED_BUMP, past_use
+from models.past.history import habit_of, past_job
 from tests.builders import attempt, past
 from tests.stores import write_attempts
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from accounting.decisions.token import format_token, mark_recovery
 from accounting.records import Attempt
 from accounting.request import Grant
-from accounting.token import format_token, mark_recovery
-from models.recent import decode_finished, encode_finished, finished
-from models.trials import Trial, trial_of
+from models.past.recent import decode_finished, encode_finished, finished
+from models.past.trials import Trial, trial_of
 from tests.builders import decision, job_row, label_attempt, request, step
 
 ASKED = request(cpus_per_task=8, mem_per_node_mib=8000)

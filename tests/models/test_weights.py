@@ -14,8 +14,8 @@ from models.demand.growth_rows import build_matrices
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.training import MIN_ROWS, train
 from models.demand.weights import MOST_OF_EQUAL, MOST_USER_SHARE, heaviest, row_weights, users_apart
-from models.history import History, past_job, request_of
-from models.past_columns import columns_of_attempts
+from models.past.columns import columns_of_attempts
+from models.past.history import History, past_job, request_of
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from accounting.token import find_token
-from slurm_plugin.config import Config
+from accounting.decisions.token import find_token
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.connections import Handler

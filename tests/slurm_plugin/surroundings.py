@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.config_hook import hook_settings, lua_folder
+from slurm_plugin.config.hook import hook_settings, lua_folder
 from tests.builders import executable
 from tests.conftest import Site
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions import decode_decision
+from accounting.decisions.decision import decode_decision
+from accounting.decisions.token import find_token
 from accounting.errors import ServiceError
 from accounting.request import Grant
-from accounting.token import find_token
-from models.families import script_signature
+from models.past.families import script_signature
 from slurm_plugin.service.afterwards import Work
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.connections import Handler

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain import Linker, newest_head, split_line
-from accounting.decisions import Decision, decode_decision, encode_decision
+from accounting.decisions.decision import Decision, decode_decision, encode_decision
+from accounting.decisions.token import format_token
+from accounting.journal.links import Linker, newest_head, split_line
 from accounting.key_file import read_key
 from accounting.request import Grant
-from accounting.token import format_token
 from slurm_plugin.recovery.journal import Entry
 from slurm_plugin.recovery.journal import Journal as RecoveryJournal
 from slurm_plugin.service.journal import Journal

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import SlurmError
-from models.job_names import normal_name
+from models.past.job_names import normal_name
 from slurm_plugin.slurm.backends import why_no_pyslurm
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.nodes import read_nodes

@@ -17,8 +17,8 @@ import pytest
 from accounting.store.database import open_store
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.cli import COMMANDS, rightsizer
-from slurm_plugin.config import Config
-from slurm_plugin.config_file import SYSTEM_CONFIG, parse_config
+from slurm_plugin.config.file import SYSTEM_CONFIG, parse_config
+from slurm_plugin.config.settings import Config
 from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run, assert_one_line

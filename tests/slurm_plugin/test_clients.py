@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import Decision, decode_decision
+from accounting.decisions.decision import Decision, decode_decision
+from accounting.decisions.token import carried_id, carried_word, find_token
 from accounting.request import Grant
-from accounting.token import carried_id, carried_word, find_token
-from models.families import script_signature
-from slurm_plugin.config import Config, Rule
+from models.past.families import script_signature
+from slurm_plugin.config.settings import Config, Rule
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.submission import ClientSubmission, kept_dimensions

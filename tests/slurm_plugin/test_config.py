@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
-from slurm_plugin.config import Config, Policy, Rule
-from slurm_plugin.config_file import config_path, known_keys, load_config, parse_config, render_config
+from slurm_plugin.config.file import config_path, known_keys, load_config, parse_config, render_config
+from slurm_plugin.config.settings import Config, Policy, Rule
 
 SHIPPED = Path(__file__).resolve().parents[2] / "etc" / "rightsizer.toml"
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from accounting.decisions import decode_decision
+from accounting.decisions.decision import decode_decision
 from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL
 from slurm_plugin.policy.facts import SLURM_PARTS, MemoryTerms, Minimum, Partition
 from slurm_plugin.service import current_facts

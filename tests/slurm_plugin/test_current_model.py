@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import UnreadModelError
-from models import registry
-from models.artefact import GOLDEN, read_manifest
 from models.demand import training
 from models.demand.prediction import ChainSettings
-from models.holding import nobody_holds
+from models.versions import registry
+from models.versions.artefact import GOLDEN, read_manifest
+from models.versions.holding import nobody_holds
 from slurm_plugin.service.current_model import LEAST_PAUSE_S, MOST_PAUSE_S, CurrentModel
 from tests.conftest import TrainedModel
 
@@ -116,7 +116,7 @@ def test_the_pause_grows_up_to_the_most(served: Served, monkeypatch: pytest.Monk
         served.tried.append("")
         raise MemoryError
 
-    monkeypatch.setattr("models.artefact.read_all", too_little)
+    monkeypatch.setattr("models.versions.artefact.read_all", too_little)
     registry.promote(served.models, served.new)
     for second in range(4 * int(MOST_PAUSE_S)):
         served.clock.now_s = float(second)

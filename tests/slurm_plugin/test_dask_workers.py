@@ -10,7 +10,7 @@ pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
 from distributed import Client, LocalCluster, Security
 
-from slurm_plugin.config import TrainDask
+from slurm_plugin.config.settings import TrainDask
 from slurm_plugin.slurm import dask_workers
 from tests.conftest import PATIENCE_S
 

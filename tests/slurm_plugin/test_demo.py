@@ -26,7 +26,7 @@ from slurm_plugin.demo.workload import FAMILIES, JOBS, wait_until_ended
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options
-from slurm_plugin.sbatch_script import read_submission
+from slurm_plugin.sbatch.script import read_submission
 
 SILENT = Voice(lambda _line: None, lambda _line: None)
 

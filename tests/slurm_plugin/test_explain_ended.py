@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import format_token
 from accounting.request import Grant, JobRequest
 from accounting.store.database import open_store
-from accounting.token import format_token
-from slurm_plugin.cli.decision_words import decided_in_words
-from slurm_plugin.cli.job_id import JobId, parse_job_id, queued_records
+from slurm_plugin.cli.explain.decision_words import decided_in_words
+from slurm_plugin.cli.explain.job_id import JobId, parse_job_id, queued_records
 from tests.accounting.report_store import fill, measured
 from tests.builders import T0, FakeSacct, job_line, step_line
 from tests.conftest import Site

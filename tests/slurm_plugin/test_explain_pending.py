@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from accounting.advice import AdvisedJob, Cycle
+from accounting.journal.advice import AdvisedJob, Cycle
 from accounting.store.advice import write_cycles
 from accounting.store.database import open_store
 from slurm_plugin.slurm import backends

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from accounting.decisions.token import find_token
 from accounting.request import Grant
-from accounting.token import find_token
-from models import registry
 from models.demand import training
-from models.feed import FOLDER
+from models.past.feed import FOLDER
+from models.versions import registry
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import Reply, Request, decode_reply, encode_request
 from tests.builders import DAY_S, FakeSacct, SacctRow, job_line, past, step_line, submission

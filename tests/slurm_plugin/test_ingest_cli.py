@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.decisions import encode_decision
+from accounting.decisions.decision import encode_decision
 from accounting.dumps.lines import BLOCK_BYTES, LONGEST_LINE_BYTES
 from accounting.records import Attempt
 from accounting.store.database import open_store

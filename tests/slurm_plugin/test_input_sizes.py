@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.families import family_keys
-from slurm_plugin.config import Config, Inputs
+from models.past.families import family_keys
+from slurm_plugin.config.settings import Config, Inputs
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service import aside, input_sizes
 from slurm_plugin.service.aside import MOST_LATE, REST_S, Aside

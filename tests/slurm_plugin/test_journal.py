@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from accounting.chain_check import ChainCheck
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
 from accounting.errors import StoreError
-from accounting.journal import read_journal
-from accounting.journal_chains import chains_in, check_chain
-from accounting.journal_retention import remove_read
+from accounting.journal.chain_check import ChainCheck
+from accounting.journal.chains import chains_in, check_chain
+from accounting.journal.files import read_journal
+from accounting.journal.retention import remove_read
 from slurm_plugin.service.journal import Journal
 from tests.builders import DAY_S, T0, decision
 

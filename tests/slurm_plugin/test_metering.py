@@ -15,13 +15,13 @@ import pytest
 from sqlalchemy import Engine
 
 from accounting.errors import SlurmError
-from accounting.ingest import IngestReport, IngestSettings
+from accounting.ingest.ingesting import IngestReport, IngestSettings
 from accounting.records import Attempt
-from accounting.sacct_records import Metering
+from accounting.slurm.sacct_records import Metering
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
-from slurm_plugin.cli.ingest_settings import settings_anew, settings_of
-from slurm_plugin.cli.ingest_watch import watch
+from slurm_plugin.cli.ingest.settings import settings_anew, settings_of
+from slurm_plugin.cli.ingest.watch import watch
 from slurm_plugin.slurm.metering import UnknownMeter, most_likely, parse_metering, read_metering
 from tests.builders import FakeSacct, SacctRow, executable, job_line, step_line
 from tests.conftest import PATIENCE_S, Site
@@ -217,7 +217,7 @@ def test_a_watch_asks_anew_after_a_first_round_that_failed(
         os.kill(os.getpid(), signal.SIGTERM)
         return IngestReport()
 
-    monkeypatch.setattr("slurm_plugin.cli.ingest_watch._round", one_round)
+    monkeypatch.setattr("slurm_plugin.cli.ingest.watch._round", one_round)
     cluster.is_silent()
     config = cluster.site.config
     engine = open_store(config.store.url, create=True)

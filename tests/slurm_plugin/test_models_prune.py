@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from models import registry
 from models.demand import training
-from models.promotion_log import LOG, read_promotions
-from models.succession import encode_promotion
+from models.versions import registry
+from models.versions.promotion_log import LOG, read_promotions
+from models.versions.succession import encode_promotion
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.conftest import Run
 from tests.slurm_plugin.test_promotion import jobs, store

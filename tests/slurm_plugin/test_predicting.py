@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_plugin.sbatch_script import read_submission
+from slurm_plugin.sbatch.script import read_submission
+from slurm_plugin.sbatch.wire_text import SCRIPT_BYTES, TEXT_BYTES, as_sent, clean
 from slurm_plugin.slurm.associations import Association, parse_associations, with_defaults
-from slurm_plugin.wire_text import SCRIPT_BYTES, TEXT_BYTES, as_sent, clean
 from tests.builders import submission
 
 SCRIPT = "#!/bin/sh\n#SBATCH -c 8 --mem=8000\nsrun ./fit\n"

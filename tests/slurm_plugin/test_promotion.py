@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from accounting.decisions.token import find_token
 from accounting.records import Attempt
-from accounting.token import find_token
-from models import artefact, registry
-from models.artefact import read_manifest, sealed
+from models.versions import artefact, registry
+from models.versions.artefact import read_manifest, sealed
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import T0, attempt, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from accounting.decisions.token import find_token
 from accounting.request import Grant
-from accounting.token import find_token
-from models import registry
 from models.demand import training
+from models.versions import registry
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import attempt, submission

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.config import Config, Service
+from slurm_plugin.config.settings import Config, Service
 from slurm_plugin.service.protocol import decode_reply
 from slurm_plugin.service.reloading import FIXED, changed
 from tests.conftest import PATIENCE_S, Site, TrainedModel

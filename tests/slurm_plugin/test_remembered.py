@@ -4,13 +4,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
 from accounting.request import JobRequest
 from models.demand.chain import Growth
 from models.demand.prediction import ChainSettings, Predictor
 from models.features import FEATURES
-from models.history import History, past_job, request_of
-from slurm_plugin.config import Brakes, Config, Rule
+from models.past.history import History, past_job, request_of
+from slurm_plugin.config.settings import Brakes, Config, Rule
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.submission import Submission, job_request

@@ -308,7 +308,7 @@ def test_rates() -> None:
 
 
 def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> None:
-    from slurm_plugin.cli.report import ADVISED_JOBS, ADVISED_MARGIN
+    from slurm_plugin.cli.report.command import ADVISED_JOBS, ADVISED_MARGIN
 
     said = " ".join(run("report", "waste", "--help").out.split())
     guide = " ".join((Path(__file__).parents[2] / "docs" / "analyst.md").read_text(encoding="utf-8").split())

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.decisions import Fixed
+from accounting.decisions.decision import Fixed
 from accounting.errors import ConfigError
 from accounting.request import JobRequest
-from slurm_plugin.config import Brakes, Config, Rule
-from slurm_plugin.config_file import parse_config, render_config
+from slurm_plugin.config.file import parse_config, render_config
+from slurm_plugin.config.settings import Brakes, Config, Rule
 from slurm_plugin.policy import script_floors
 from slurm_plugin.policy.braked import ALL as EVERYTHING
 from slurm_plugin.policy.braked import family_brake, partition_brake

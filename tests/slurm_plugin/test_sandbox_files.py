@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ConfigError, SandboxError
-from slurm_plugin.config_file import parse_config
-from slurm_plugin.config_hook import client_settings, hook_settings, lua_string
+from slurm_plugin.config.file import parse_config
+from slurm_plugin.config.hook import client_settings, hook_settings, lua_string
 from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from accounting.errors import RightsizerError
-from slurm_plugin.cli.predict import read_command
-from slurm_plugin.sbatch_command import Command, take_apart
+from slurm_plugin.cli.models.predict import read_command
+from slurm_plugin.sbatch.command import Command, take_apart
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accounting.errors import RightsizerError
 from slurm_plugin.policy.forms import KEEPS
 from slurm_plugin.policy.submission import Submission
-from slurm_plugin.sbatch_script import _OTHER_FLAGS, _OTHER_WITH_VALUE, directives, read_submission
+from slurm_plugin.sbatch.script import _OTHER_FLAGS, _OTHER_WITH_VALUE, directives, read_submission
 
 
 def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:

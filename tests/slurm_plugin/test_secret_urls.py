@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import ConfigError
-from slurm_plugin.config import Accounting, Config, Store
-from slurm_plugin.config_file import render_config
-from slurm_plugin.secret_urls import slurmdbd_url, store_url
+from slurm_plugin.config.file import render_config
+from slurm_plugin.config.secret_urls import slurmdbd_url, store_url
+from slurm_plugin.config.settings import Accounting, Config, Store
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
 

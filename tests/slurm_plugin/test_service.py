@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions import decode_decision
-from accounting.token import find_token
-from models import registry
+from accounting.decisions.decision import decode_decision
+from accounting.decisions.token import find_token
 from models.demand import training
-from slurm_plugin.cli.predict import input_of, read_script
-from slurm_plugin.config import Inputs
+from models.versions import registry
+from slurm_plugin.cli.models.predict import input_of, read_script
+from slurm_plugin.config.settings import Inputs
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.decide import decide, reply_to
 from slurm_plugin.service.protocol import decode_reply

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.config import Advisor
+from slurm_plugin.config.settings import Advisor
 from slurm_plugin.slurm.factor_log import STATE
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.asking import install, reply

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models import registry
+from models.versions import registry
 from tests.builders import past
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
@@ -18,7 +18,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     store(site, 90)
     first = run("train").out.strip()
-    monkeypatch.setattr("slurm_plugin.cli.train.DASK", ("dask_that_nobody_has",))
+    monkeypatch.setattr("slurm_plugin.cli.models.train.DASK", ("dask_that_nobody_has",))
     assert_one_line(
         run("train", "--engine", "dask"),
         1,

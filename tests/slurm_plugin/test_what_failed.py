@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from accounting.request import JobRequest, granted
 from models.demand.prediction import ChainSettings, Predictor
-from models.evidence import KILLED_BUMP, PastJob
-from models.history import History
-from slurm_plugin.config import Config
+from models.past.evidence import KILLED_BUMP, PastJob
+from models.past.history import History
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.rules import limits_of
 from slurm_plugin.policy.sizing import Limits, size
 

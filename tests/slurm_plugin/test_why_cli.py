@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions import Decision, PredictedUnder
+from accounting.decisions.decision import Decision, PredictedUnder
+from accounting.decisions.token import find_token
 from accounting.store.database import open_store
 from accounting.store.records import read_decision, write_decisions
-from accounting.token import find_token
-from models import registry
 from models.demand.prediction import ChainSettings
+from models.versions import registry
 from slurm_plugin.service.decide import chain_settings_then, recorded_settings
 from slurm_plugin.service.protocol import decode_reply
 from tests.builders import FakeSacct, SacctRow, job_line, step_line, submission

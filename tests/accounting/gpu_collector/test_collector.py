@@ -7,7 +7,7 @@ import pytest
 
 from accounting.gpu_collector.attribution import JobHere
 from accounting.gpu_collector.nvml import NvmlFault
-from accounting.gpu_labels import metered_gpus
+from accounting.labels.gpus import metered_gpus
 from tests.accounting.fake_gpus import FakeGpu
 from tests.accounting.gpu_collector.node import A, Node
 from tests.builders import T0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from accounting.gpu_collector.loop import Collector, CollectorSettings, run
 from accounting.gpu_collector.processes import JobProcesses
-from accounting.gpu_samples import parse_line
+from accounting.gpu_spool.samples import parse_line
 from tests.accounting.gpu_collector.node import Node
 from tests.builders import T0
 from tests.spools import read_spool

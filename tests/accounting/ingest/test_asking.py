@@ -10,16 +10,16 @@ from sqlalchemy import Engine
 
 from accounting.errors import LateAnswerError, SlurmError
 from accounting.frames import Records
-from accounting.ingest import SACCT, IngestReport, Run, fetched_answer, ingest
+from accounting.ingest.ingesting import SACCT, IngestReport, Run, fetched_answer, ingest
+from accounting.ingest.retry import retry
 from accounting.records import Quarantined
-from accounting.retry import retry
-from accounting.sacct import KEY, TEXTS, Answer
-from accounting.sacct_groups import SOURCE
-from accounting.sacct_records import Metering, read_answer
+from accounting.slurm.sacct import KEY, TEXTS, Answer
+from accounting.slurm.sacct_groups import SOURCE
+from accounting.slurm.sacct_records import Metering, read_answer
+from accounting.slurm.windows import FIRST_S, HOUR_S, SHORTEST_S, Fetched, Source
 from accounting.store import schema
 from accounting.store.database import open_store, writing
 from accounting.store.records import Counts, known_attempts, windows_read, write_quarantine, write_rows
-from accounting.windows import FIRST_S, HOUR_S, SHORTEST_S, Fetched, Source
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import DAY_S, DRAWN, T0, FakeSacct, SacctRow, answer_of, job_line, printed
 

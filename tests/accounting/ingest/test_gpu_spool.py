@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from accounting.ingest import ingest
+from accounting.ingest.ingesting import ingest
 from accounting.store.records import Counts, read_attempts
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import T0, FakeSacct, job_line, step_line
@@ -76,7 +76,7 @@ def test_bad_lines_of_the_gpu_spool_are_quarantined_and_a_torn_one_waits(tmp_pat
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30, unique=True))
 def test_samples_are_parted_where_their_meter_paused(times: list[int]) -> None:
-    from accounting.gpu_samples import ATTEMPT_GAP_S, GpuSample, as_use, merge_uses
+    from accounting.gpu_spool.samples import ATTEMPT_GAP_S, GpuSample, as_use, merge_uses
 
     samples = [
         GpuSample(job_id=1, node="n1", time_s=at, gpu=0, util_pct=at % 101, mem_mib=1, source="nvml")

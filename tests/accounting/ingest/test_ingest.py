@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from accounting.decisions import encode_decision
+from accounting.decisions.decision import encode_decision
 from accounting.errors import SlurmError
-from accounting.ingest import IngestReport, IngestSettings, Run, fetched_answer, ingest, source_of
-from accounting.retry import retry
-from accounting.sacct_records import Metering
+from accounting.ingest.ingesting import IngestReport, IngestSettings, Run, fetched_answer, ingest, source_of
+from accounting.ingest.retry import retry
+from accounting.slurm.sacct_records import Metering
+from accounting.slurm.windows import Fetched
 from accounting.store.database import open_store
 from accounting.store.quarantine import list_quarantine
 from accounting.store.records import Counts, read_attempts
-from accounting.windows import Fetched
 from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
 from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, executable, job_line, step_line
 from tests.conftest import PATIENCE_S, Site

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
-from accounting.chain import Linker
-from accounting.decisions import encode_decision
+from accounting.decisions.decision import encode_decision
+from accounting.decisions.token import format_token
 from accounting.errors import StoreError
-from accounting.ingest import Run, ingest, source_of
-from accounting.journal import SOURCE, find_decisions, new_lines, read_journal
+from accounting.ingest.ingesting import Run, ingest, source_of
+from accounting.ingest.retry import retry
+from accounting.journal.files import SOURCE, find_decisions, new_lines, read_journal
+from accounting.journal.links import Linker
 from accounting.records import Quarantined
 from accounting.request import Grant
-from accounting.retry import retry
 from accounting.store.database import open_store, writing
 from accounting.store.records import read_attempts, read_decision, write_quarantine
-from accounting.token import format_token
 from tests.accounting.ingest.recorded import NOW_S, content, settings_of
 from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, request
 

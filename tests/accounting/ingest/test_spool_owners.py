@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
-from accounting import gpu_spool
-from accounting.gpu_spool import WAITS_S, Owners, read_spool_on
-from accounting.ingest import Run, ingest
+from accounting.gpu_spool import files as gpu_spool
+from accounting.gpu_spool.files import WAITS_S, Owners, read_spool_on
+from accounting.gpu_spool.owners import SLACK_S, is_his
+from accounting.ingest.ingesting import Run, ingest
+from accounting.ingest.retry import retry
 from accounting.pseudonyms import Pseudonyms
-from accounting.retry import retry
-from accounting.spool_owners import SLACK_S, is_his
 from accounting.store.quarantine import list_quarantine
 from accounting.store.records import Ran, read_attempts
 from accounting.unnamed import nobody

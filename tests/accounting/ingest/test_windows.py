@@ -6,9 +6,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.ingest import IngestSettings, starts_at
-from accounting.sacct import DELIMITER, ended_bytes
-from accounting.windows import FIRST_S, WINDOW_BYTES, Fetched, Pace, next_span_s, through_windows
+from accounting.ingest.ingesting import IngestSettings, starts_at
+from accounting.slurm.sacct import DELIMITER, ended_bytes
+from accounting.slurm.windows import FIRST_S, WINDOW_BYTES, Fetched, Pace, next_span_s, through_windows
 from tests.accounting.ingest.recorded import NOW_S
 from tests.builders import DAY_S
 

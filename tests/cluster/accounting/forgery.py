@@ -7,7 +7,7 @@ Slurm keeps 255 bytes of a name, all of a comment, and `--parsable2` escapes not
 
 from __future__ import annotations
 
-from accounting.sacct import DELIMITER, FIGURES, KEY, TEXTS
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS
 
 NO_SUCH_JOB = 4_000_001
 ADMIN_COMMENT = (

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from accounting.errors import SlurmError
 from accounting.records import Attempt
-from accounting.slurmdbd import read_database
+from accounting.slurm.slurmdbd import read_database
 from accounting.store import schema
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Sandbox

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from accounting.records import Attempt, Use
-from models.families import script_signature
+from models.past.families import script_signature
 from tests.builders import job_row
 from tests.cluster.matrix.form import Form
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_plugin.config_file import load_config
+from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES

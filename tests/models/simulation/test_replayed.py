@@ -9,13 +9,13 @@ import msgspec
 import numpy
 import pytest
 
-from accounting.carbon import CarbonIntensity
-from accounting.energy import EnergySite, energy_of
+from accounting.labels.carbon import CarbonIntensity
+from accounting.labels.energy import EnergySite, energy_of
 from accounting.records import Attempt
 from models.demand.prediction import ChainSettings
-from models.evidence import PastJob
-from models.history import past_job, request_of
-from models.online import Learner, OnlineJob, follow
+from models.judging.online import Learner, OnlineJob, follow
+from models.past.evidence import PastJob
+from models.past.history import past_job, request_of
 from models.scheduling.room import MILLI, Amounts, Room
 from models.simulation.fitting import placement_of, unfit, why_unfit, without
 from models.simulation.hooks import AsAsked, Told
@@ -24,8 +24,8 @@ from models.simulation.nodes import Cluster, Node, cluster_of
 from models.simulation.past import Past, past_of
 from models.simulation.policies import POLICIES
 from models.simulation.replayed import Comparison, compare, recorded, replay
-from slurm_plugin.cli.sizing import enforced_grant
-from slurm_plugin.config import Config
+from slurm_plugin.cli.models.sizing import enforced_grant
+from slurm_plugin.config.settings import Config
 from tests.builders import DAY_S, T0, attempt
 
 SITE = EnergySite(carbon=CarbonIntensity((400.0,)))
@@ -213,7 +213,7 @@ def test_following_knows_what_sizing_online_would() -> None:
 
 
 def test_rules_that_observe_leave_their_jobs_alone() -> None:
-    from slurm_plugin.config import Rule
+    from slurm_plugin.config.settings import Rule
 
     found = past(stream(60))
     config = Config(rules=(Rule(name="careful", user=("alice",), mode="observe"),))

@@ -10,7 +10,7 @@ import pytest
 
 from models.demand.prediction import ChainSettings
 from slurm_plugin.advisor.cycle import Advisor, Means
-from slurm_plugin.config import Advisor as Settings
+from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway, WriteTerms
 from slurm_plugin.slurm.queue import Snapshot

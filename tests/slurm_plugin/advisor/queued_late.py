@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import format_token
 from accounting.request import Grant, JobRequest, granted
-from accounting.token import format_token
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Prediction
 from slurm_plugin.advisor.late import Again, size_again
-from slurm_plugin.config import Config
+from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.rules import terms_for
 from slurm_plugin.service.decide import Answer, decide, fill_in

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from accounting.advice import Cycle, decode_cycle
 from accounting.errors import ServiceError, SlurmError, StoreError
+from accounting.journal.advice import Cycle, decode_cycle
 from models.planning import planning
 from models.planning.interval_calibration import Calibration, Reach
 from models.planning.problem import Bounds, Coming, Plan, Problem

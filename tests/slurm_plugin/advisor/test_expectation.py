@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import Decision
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import format_token
 from accounting.records import Attempt
 from accounting.request import Grant, JobRequest
-from accounting.token import format_token
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
-from models.history import History, past_job
-from models.history import request_of as past_request
+from models.past.history import History, past_job
+from models.past.history import request_of as past_request
 from slurm_plugin.advisor.expectation import Expectations
 from slurm_plugin.advisor.run_time import (
     UNLIMITED_S,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.decisions import Fixed
+from accounting.decisions.decision import Fixed
+from accounting.decisions.token import find_token, format_token
 from accounting.request import Grant, granted
-from accounting.token import find_token, format_token
 from slurm_plugin.advisor.late import RECOVERED, SCRIPT_NOT_KNOWN, Again
 from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, cpus_must_stay
-from slurm_plugin.config import Config, Policy, Rule
+from slurm_plugin.config.settings import Config, Policy, Rule
 from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.service.decide import decide
 from tests.slurm_plugin.advisor.queued_late import ENFORCING, NOW_S, Known, Queued, sized

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from accounting.decisions.token import find_token
 from accounting.request import Grant
-from accounting.token import find_token
 from slurm_plugin.advisor.standing import CHANGED
 from slurm_plugin.brakes.words import words_of
 from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake

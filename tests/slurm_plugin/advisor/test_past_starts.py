@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accounting.advice import AdvisedJob, Cycle
 from accounting.errors import StoreError
+from accounting.journal.advice import AdvisedJob, Cycle
 from accounting.store.advice import write_cycles
 from accounting.store.database import open_store
 from models.planning.interval_calibration import UNCALIBRATED

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions import Decision, decode_decision, encode_decision
-from accounting.token import format_token
+from accounting.decisions.decision import Decision, decode_decision, encode_decision
+from accounting.decisions.token import format_token
 from models.demand.prediction import ChainSettings, Predictor
-from models.history import History, past_job, request_of
+from models.past.history import History, past_job, request_of
 from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
-from slurm_plugin.config import Advisor, Brakes, Config, Models, Service
+from slurm_plugin.config.settings import Advisor, Brakes, Config, Models, Service
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import decide

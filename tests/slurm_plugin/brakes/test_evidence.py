@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from accounting.request import JobRequest
-from models.trials import Trial
+from models.past.trials import Trial
 from slurm_plugin.brakes import evidence
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import is_enough

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from accounting.request import JobRequest
-from models.trials import Trial
+from models.past.trials import Trial
 from slurm_plugin.brakes import pools
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import is_enough, reason_of

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from accounting.token import find_token
-from models.evidence import PastJob
-from models.feed import append_jobs
-from models.recent import Finished
-from models.trials import Trial
+from accounting.decisions.token import find_token
+from models.past.evidence import PastJob
+from models.past.feed import append_jobs
+from models.past.recent import Finished
+from models.past.trials import Trial
 from slurm_plugin.brakes.evidence import Evidence
 from slurm_plugin.brakes.pools import PORTION_S, Pool, Portion
 from slurm_plugin.brakes.pulled import FILE, PulledFile

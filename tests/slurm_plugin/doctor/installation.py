@@ -9,15 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.ingest import SACCT
+from accounting.ingest.ingesting import SACCT
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import write_rows
-from models import registry
-from models.card import Card, card_files, card_of
 from models.demand import training
-from models.drift import FeatureDrift, WeekCalibration, Word
-from models.promotion import CURRENT, Verdict
+from models.judging.card import Card, card_files, card_of
+from models.judging.drift import FeatureDrift, WeekCalibration, Word
+from models.judging.promotion import CURRENT, Verdict
+from models.versions import registry
 from slurm_plugin.doctor.checks import CHECKS
 from tests.builders import T0, attempt
 from tests.conftest import Site

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from accounting.decisions import encode_decision
+from accounting.decisions.decision import encode_decision
 from slurm_plugin.doctor.checks import judge
 from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.installation_checks import asked

@@ -5,10 +5,10 @@ import shutil
 import msgspec
 import pytest
 
-from models import registry
-from models.card import card_files, card_of
-from models.drift import Word
-from models.promotion import CURRENT, Verdict
+from models.judging.card import card_files, card_of
+from models.judging.drift import Word
+from models.judging.promotion import CURRENT, Verdict
+from models.versions import registry
 from slurm_plugin.doctor.model_checks import MODEL_AGE_S
 from tests.builders import T0
 from tests.slurm_plugin.doctor.installation import HOUR_S, PASSED, Installation, feature, week

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ingest import SACCT
+from accounting.ingest.ingesting import SACCT
 from accounting.key_file import make_key, read_key
 from accounting.store import schema
 from accounting.store.database import open_store

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from accounting.decisions.token import find_token, format_token
 from accounting.request import Grant, JobRequest
-from accounting.token import find_token, format_token
 from slurm_plugin.advisor.standing import CHANGED
 from slurm_plugin.recovery import judging
 from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from models.online import OnlineJob
-from slurm_plugin.cli.sizing import online_grant
-from slurm_plugin.config import Config
+from models.judging.online import OnlineJob
+from slurm_plugin.cli.models.sizing import online_grant
+from slurm_plugin.config.settings import Config
 from tests.models.test_online import ASKED_MIB, job, learner
 
 NEEDS_MIB, ONCE_MIB = 100.0, 3000.0

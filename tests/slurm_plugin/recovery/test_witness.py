@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions import Decision, encode_decision
+from accounting.decisions.decision import Decision, encode_decision
 from accounting.errors import StoreError
 from slurm_plugin.cli.recover import decisions_of
 from slurm_plugin.recovery.journal import Journal

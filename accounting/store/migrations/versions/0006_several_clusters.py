@@ -1,7 +1,7 @@
 """Marks of windows and GPU use by cluster, files of journals by what stands in them, links by chain and reader.
 
 What a store has belongs to its one known cluster. Where its attempts are of several, or of none, nobody can tell whose
-a mark is: it stays as nobody's (''), and each cluster reads on from before it (accounting/ingest.py). Marks of the
+a mark is: it stays as nobody's (''), and each cluster reads on from before it (ingest/ingesting.py). Marks of the
 journals stay as they are, by the files' names alone, and count for no file: each is read once more, onto the same rows.
 
 MariaDB keeps each change as soon as it is made: every step looks first whether it was done.

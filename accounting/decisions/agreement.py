@@ -1,0 +1,136 @@
+"""Whether a job's token, the store's decision and Slurm's own figures say the same of one job. Pure.
+
+The token is the hook's word in Slurm's accounting, the decision the service's in our store, and what Slurm requested
+and allocated is what happened. Slurm rounds, and users and admins change jobs that wait: where Slurm alone differs that
+is told, and is no sign that a record was altered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from accounting.decisions.decision import REFUSED, Decision
+from accounting.decisions.token import Token, asked_request, find_token, format_token, granted_by
+from accounting.journal.recoveries import Recovered
+from accounting.records import JobRow
+from accounting.request import JobRequest, granted
+
+State = Literal["problem", "warning"]
+RESIZED = "resized"
+# Of a token, what the decision tells as well; what was granted and refused is compared by itself.
+_TOLD = ("mode", "reason", "asked", "granted", "would", "rule", "via", "was", "model", "signature", "refused")
+
+
+class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of a job's that is told in different ways; '-' where one says nothing of it."""
+
+    job: str
+    field: str
+    token: str
+    store: str
+    slurm: str
+    state: State = "problem"
+
+
+def disagreements(
+    row: JobRow,
+    stored_comment: str | None,
+    decisions: Mapping[str, Decision],
+    recoveries: Sequence[Recovered] = (),
+    journalled_from_s: float | None = None,
+) -> Iterator[Disagreement]:
+    """Yield where the token in Slurm's row of an attempt, the store and Slurm's TRES disagree.
+
+    `stored_comment` is the admin comment as it was ingested, None before that; `decisions` are those of the store that
+    the token names, by id. From `journalled_from_s` on (unix seconds) the journal has a line of every decision. A job
+    without token, that the store knows no token of either, is none of ours.
+    """
+    token = find_token(row.admin_comment)
+    was = find_token(stored_comment) if stored_comment else None
+    if token is None:
+        if was is not None:
+            yield _said(row, "token", "-", was.decision_id)
+        return
+    if was is not None and was.decision_id != token.decision_id:
+        yield _said(row, "id", token.decision_id, was.decision_id)
+    decision = decisions.get(token.decision_id)
+    if decision is None:
+        if stored_comment is not None:  # else it is not ingested yet
+            yield _said(row, "decision", token.decision_id, "-")
+    else:
+        if decision.from_token and journalled_from_s is not None and row.submit_s > journalled_from_s:
+            yield _said(
+                row, "decision", token.decision_id, "from the token alone: no line of the journal has it"
+            )
+        yield from _by_decision(row, token, decision)
+    if token.recovered_at is not None and not any(
+        (one.restarts, one.decision_id) == (token.recovered_at, token.decision_id) for one in recoveries
+    ):
+        yield _said(row, "recovery", f"at restart {token.recovered_at}", "-", state="warning")
+    yield from _by_slurm(row, token)
+
+
+def _by_decision(row: JobRow, token: Token, decision: Decision) -> Iterator[Disagreement]:
+    if decision.request.user != row.user:
+        yield _said(row, "user", "-", decision.request.user, row.user)
+    expected = token_of(decision)
+    for name in _TOLD:
+        said, kept = getattr(token, name), getattr(expected, name)
+        if said != kept:
+            yield _said(row, name, _in_words(said), _in_words(kept))
+
+
+def token_of(decision: Decision) -> Token:
+    """Return the token that a decision's job carries: as the service wrote it, or as the hook did when it refused."""
+    token = find_token(format_token(decision))
+    if token is None:  # a decision without an id: no token names one
+        raise ValueError("a decision without an id")
+    if not decision.reason.startswith(REFUSED):
+        return token
+    # The store has the hook's reason in place of the service's, which is this one wherever there is a grant.
+    return msgspec.structs.replace(token, refused=decision.reason.removeprefix(REFUSED), reason=RESIZED)
+
+
+def _by_slurm(row: JobRow, token: Token) -> Iterator[Disagreement]:
+    """Compare what the token says that the job runs with to what Slurm requested and allocated; either may fit."""
+    asked = asked_request(token, row.user)
+    if asked is None:
+        return
+    runs_with = asked if token.recovered_at is not None else granted(asked, granted_by(token))
+    slurm = (
+        ("CPUs", row.req_cpus, row.alloc_cpus),
+        ("MiB", row.req_mem_mib, row.alloc_mem_mib),
+        ("GPUs", row.req_gpus, row.alloc_gpus),
+    )
+    for (unit, requested, allocated), said in zip(slurm, _totals(runs_with, row), strict=True):
+        if said is None or said in (requested, allocated):
+            continue
+        told = f"ReqTRES {requested or 0}, AllocTRES {allocated or 0}"
+        yield _said(row, unit, str(said), "-", told, state="warning")
+
+
+def _totals(request: JobRequest, row: JobRow) -> tuple[int | None, int | None, int | None]:
+    """Return CPUs, memory (MiB) and GPUs of the whole job as it ran: on so many nodes; None where it did not ask."""
+    on_nodes = msgspec.structs.replace(request, nodes=request.nodes or row.nodes)
+    mem_mib = on_nodes.mem_mib
+    if request.mem_per_gpu_mib is not None:
+        mem_mib = request.mem_per_gpu_mib * (row.alloc_gpus or on_nodes.gpus or 1)
+    if request.mem_per_cpu_mib is not None:
+        mem_mib = request.mem_per_cpu_mib * (row.req_cpus or on_nodes.cpus)
+    # `--mem=0` is all that a node has.
+    return (on_nodes.cpus if request.cpus_per_task else None, mem_mib or None, on_nodes.gpus)
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{word} {amount}" for word, amount in sorted(value.items())) or "-"
+    return str(value) or "-"
+
+
+def _said(
+    row: JobRow, field: str, token: str, store: str, slurm: str = "-", state: State = "problem"
+) -> Disagreement:
+    return Disagreement(job=row.display_id, field=field, token=token, store=store, slurm=slurm, state=state)

@@ -1,0 +1,64 @@
+"""Which decision a direct job's client carried out before slurmctld saw the job. Pure.
+
+The id travels through the job's comment, which its user may write as he likes: what it points to counts only where it
+is the same user's, was made just before the job was submitted, and left exactly what slurmctld was then asked for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import asked_request, find_token
+from accounting.records import JobRow
+from accounting.request import Grant, JobRequest, granted
+
+# A client submits right after it was answered; hosts' clocks may differ, and a busy slurmctld makes it try again.
+LEAD_S = 600
+CLOCKS_DIFFER_S = 60
+
+
+class ClientDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision that a job's client carried out, and what was asked for at first."""
+
+    id: str
+    request: JobRequest
+
+
+def carried_out(decision: Decision | None, row: JobRow) -> ClientDecision | None:
+    """Return the decision that a job names, if it is the one that was carried out on it; None otherwise."""
+    request = first_request(decision, row) if decision else None
+    return ClientDecision(id=decision.id, request=request) if decision and request else None
+
+
+def first_request(decision: Decision, row: JobRow) -> JobRequest | None:
+    """Return what was asked at first, where a decision that a job names is the one that was carried out on it.
+
+    None where it is not. What the client did not ask for, and the number of tasks where it could not know it, slurmctld
+    or a script of the site has filled in: that is taken from the token.
+    """
+    lead_s = row.submit_s - decision.time_s
+    if decision.request.user != row.user or not -CLOCKS_DIFFER_S <= lead_s <= LEAD_S:
+        return None
+    left = granted(decision.request, decision.grant) if decision.applied else decision.request
+    token = find_token(row.admin_comment)
+    if token is None:
+        return decision.request if _allocates(left, row) else None
+    seen = asked_request(token, row.user)
+    if any(amount != getattr(seen, name, None) for name, amount in _amounts(left)):
+        return None
+    if seen is None:
+        return decision.request
+    added = {name: amount for name, amount in _amounts(seen) if getattr(left, name) is None}
+    return msgspec.structs.replace(decision.request, num_tasks=seen.num_tasks, nodes=seen.nodes, **added)
+
+
+def _amounts(request: JobRequest) -> list[tuple[str, int]]:
+    asked = ((name, getattr(request, name)) for name in Grant.__struct_fields__)
+    return [(name, amount) for name, amount in asked if amount is not None]
+
+
+def _allocates(request: JobRequest, row: JobRow) -> bool:
+    """Whether a request comes to what Slurm recorded as requested; without memory it has the partition's."""
+    mem_mib = row.req_mem_mib if request.mem_mib is None else request.mem_mib
+    return (request.cpus, mem_mib, request.gpus) == (row.req_cpus, row.req_mem_mib, row.req_gpus)

@@ -1,0 +1,96 @@
+"""Jobs of a window asked of Slurm anew, and compared to what the store has of them; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from accounting.decisions.agreement import Disagreement, disagreements
+from accounting.decisions.token import find_token
+from accounting.frames import Records, job_row_of
+from accounting.pseudonyms import Pseudonyms
+from accounting.records import Key
+from accounting.slurm.windows import Fetched, Source, through_windows
+from accounting.store.audit import read_recoveries_of
+from accounting.store.records import read_decisions
+from accounting.store.schema import attempts, portions
+
+
+class Compared(msgspec.Struct, kw_only=True):
+    """How many ended attempts were compared, how many of them carry a token, and how many the store does not have yet.
+
+    `found` is where token, store and Slurm disagree.
+    """
+
+    attempts: int = 0
+    with_token: int = 0
+    not_ingested: int = 0
+    found: list[Disagreement] = msgspec.field(default_factory=list)
+
+
+def compare_jobs(
+    connection: Connection,
+    source: Source,
+    since_s: int,
+    until_s: int,
+    hide: Pseudonyms | None = None,
+    journalled_from_s: float | None = None,
+    progress: Callable[[float], None] = lambda _done: None,
+) -> Compared:
+    """Compare the attempts that ended in a window of unix seconds, a part of it at a time, each once.
+
+    SlurmError where Slurm does not answer. `hide` is what the store's names are pseudonyms by.
+    """
+    compared, seen = Compared(), dict[Key, int]()
+
+    def take(fetched: Fetched, _begin_s: int, end_s: int) -> None:
+        for records in fetched.records(None):
+            hidden = records if hide is None else replace(records, jobs=hide.table(records.jobs))
+            compare(connection, hidden, compared, seen, journalled_from_s)
+        # Only what ended just then comes with the next window, too.
+        for key in [key for key, ended_s in seen.items() if ended_s < end_s]:
+            del seen[key]
+        progress((end_s - since_s) / (until_s - since_s))
+
+    through_windows(source, since_s, until_s, take)
+    return compared
+
+
+def compare(
+    connection: Connection,
+    records: Records,
+    compared: Compared,
+    seen: dict[Key, int],
+    journalled_from_s: float | None,
+) -> None:
+    """Compare one part of a window, and add what comes of it; `seen` are attempts compared before, and their ends."""
+    rows = [job_row_of(records.jobs, at) for at in range(len(records.jobs))]
+    rows = [row for row in rows if row.key not in seen]
+    seen |= {row.key: row.end_s for row in rows}
+    job_ids = sorted({row.job_id for row in rows})
+    comments = dict(stored_comments(connection, job_ids))
+    tokens = [find_token(row.admin_comment) for row in rows]
+    decisions = read_decisions(connection, sorted({token.decision_id for token in tokens if token}))
+    recoveries = read_recoveries_of(connection, job_ids)
+    for row in rows:
+        comment = comments.get(row.key)
+        compared.not_ingested += comment is None
+        compared.found += disagreements(
+            row, comment, decisions, recoveries.get(row.job_id, ()), journalled_from_s
+        )
+    compared.attempts += len(rows)
+    compared.with_token += sum(token is not None for token in tokens)
+
+
+def stored_comments(connection: Connection, job_ids: list[int]) -> Iterator[tuple[Key, str]]:
+    """Yield the admin comments of the stored attempts of jobs, by attempt."""
+    of = attempts.c
+    for chunk in portions(job_ids):
+        query = select(of.cluster, of.job_id, of.submit_s, of.start_s, of.admin_comment).where(
+            of.job_id.in_(chunk)
+        )
+        for row in connection.execute(query):
+            yield (row.cluster, row.job_id, row.submit_s, row.start_s), row.admin_comment

@@ -1,0 +1,136 @@
+"""What users asked for at first. Slurm's own requested TRES are what was left after our rewrite. Pure.
+
+Our token in the admin comment tells it, or the decision that a job's own client carried out before it submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.decisions.by_clients import ClientDecision
+from accounting.decisions.decision import Decision
+from accounting.decisions.rebuilding import rebuilt
+from accounting.decisions.token import asked_request, carried_id, find_token, tells_of
+from accounting.frames import Ints, floats, job_row_of
+from accounting.request import JobRequest
+
+TOKEN_WORD, CARRIED_WORD, REFUSED_WORD = "rightsizer/1;", "rightsizer-cli=", "refused="
+
+Columns = dict[str, Any]
+
+
+class Original(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt's user asked for at first, and the decision that tells it; `request` is None where none tells."""
+
+    decision_id: str
+    signature: str
+    request: JobRequest | None
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the hook did not carry a decision out, and what the job that says so had asked for."""
+
+    decision_id: str
+    reason: str
+    asked: JobRequest
+
+
+def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
+    """Return the ids of the decisions that jobs say their clients carried out, by row.
+
+    A job names it in its token, or (where the hook did not answer) in its comment.
+    """
+    named: dict[int, str] = {}
+    for row, comment in _rows_with(jobs["comment"], CARRIED_WORD):
+        named[row] = carried_id(comment)
+    for row, comment in _rows_with(jobs["admin_comment"], TOKEN_WORD):
+        token = find_token(comment)
+        if token is not None:
+            named[row] = token.via
+    return {row: name for row, name in named.items() if name}
+
+
+def refusals(jobs: pa.Table) -> list[Refusal]:
+    """Return why the hook did not carry decisions out, as jobs' tokens say it: the journal counts them as applied."""
+    found = []
+    for row, comment in _rows_with(jobs["admin_comment"], REFUSED_WORD):
+        token = find_token(comment)
+        asked = asked_request(token, jobs["user"][row].as_py()) if token and token.refused else None
+        if token is not None and asked is not None:
+            found.append(Refusal(decision_id=token.decision_id, reason=token.refused, asked=asked))
+    return found
+
+
+def lost_decisions(jobs: pa.Table, wanted: Collection[str]) -> list[Decision]:
+    """Return the decisions of these ids, each once, as far as jobs' tokens tell of them.
+
+    An id that jobs with another user or other amounts name as well tells nothing: one of them has it from elsewhere.
+    """
+    found: dict[str, Decision] = {}
+    disputed: set[str] = set()
+    for row, comment in _rows_with(jobs["admin_comment"], TOKEN_WORD) if wanted else ():
+        token = find_token(comment)
+        if token is None or token.decision_id not in wanted:
+            continue
+        known = found.get(token.decision_id)
+        if known is not None:
+            if not tells_of(asked_request(token, jobs["user"][row].as_py()), known):
+                disputed.add(token.decision_id)
+            continue
+        decision = rebuilt(token, job_row_of(jobs, row))
+        if decision is not None:
+            found[decision.id] = decision
+    return [one for name, one in found.items() if name not in disputed]
+
+
+def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientDecision]) -> Columns:
+    """Return the columns of what was asked for at first: totals of the job, memory in MiB.
+
+    `num_tasks` is how many tasks Slurm tells of; `by_client` are decisions that clients carried out, by row.
+    """
+    columns: Columns = {
+        "num_tasks": num_tasks.copy(),
+        "asked_cpus": floats(jobs["req_cpus"]),
+        "asked_mem_mib": floats(jobs["req_mem_mib"]),
+        "asked_gpus": floats(jobs["req_gpus"]),
+        "decision_id": np.full(len(jobs), "", dtype=object),
+        "script_signature": np.full(len(jobs), "", dtype=object),
+    }
+    for row, original in _originals(jobs, by_client).items():
+        columns["decision_id"][row], columns["script_signature"][row] = (
+            original.decision_id,
+            original.signature,
+        )
+        if original.request is not None:
+            # Who named no number of nodes asked for as much on each of those that it came to.
+            held = original.request.nodes or jobs["nodes"][row].as_py() or 1
+            request = msgspec.structs.replace(original.request, nodes=held)
+            columns["num_tasks"][row] = request.num_tasks
+            columns["asked_cpus"][row] = request.cpus
+            for name, amount in (("asked_mem_mib", request.mem_mib), ("asked_gpus", request.gpus)):
+                columns[name][row] = columns[name][row] if amount is None else amount
+    return columns
+
+
+def _originals(jobs: pa.Table, by_client: Mapping[int, ClientDecision]) -> dict[int, Original]:
+    found: dict[int, Original] = {}
+    for row, comment in _rows_with(jobs["admin_comment"], TOKEN_WORD):
+        token = find_token(comment)
+        if token is not None:
+            request = asked_request(token, jobs["user"][row].as_py())
+            found[row] = Original(decision_id=token.decision_id, signature=token.signature, request=request)
+    for row, decision in by_client.items():
+        signature = decision.request.script_signature
+        found[row] = Original(decision_id=decision.id, signature=signature, request=decision.request)
+    return found
+
+
+def _rows_with(texts: pa.ChunkedArray, word: str) -> Iterable[tuple[int, str]]:
+    rows = np.flatnonzero(pc.match_substring(texts, word).to_numpy(zero_copy_only=False))
+    return ((int(row), texts[int(row)].as_py()) for row in rows)

@@ -1,0 +1,234 @@
+"""The audit token: one word in a job's admin comment that says what was asked, granted, why and by which model.
+
+    rightsizer/1;id=9f2c4d;mode=enforce;why=resized;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;sig=…
+
+Where the hook could not carry out a grant, because the job's fields do not fit it, it writes the token with `would=` in
+place of `granted=` and `;refused=REASON` at its end: the decision was not applied, whatever the journal says. Where a
+waiting job was sized again, the token of that decision stands in the old one's place, and `was=` names that. Where a
+job that we cut failed for want of it and was queued again as it was asked, `;recovery=CAUSE:RESTARTS` stands at the
+end, with how often it had been restarted when it failed.
+
+`cpus` are per task, `mem` is MiB per node, `gpus` are per node, the others say what they are per. Other tools write
+in the same comment, so the token has no spaces and is found wherever it stands; slurmctld is the only other place that
+knows what the user asked for, and it forgets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from operator import attrgetter
+
+import msgspec
+
+from accounting.decisions.decision import Decision
+from accounting.request import Grant, JobRequest
+from accounting.units import whole
+
+PREFIX = "rightsizer/1"
+NOTHING = Grant()
+_TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
+_REFUSAL = re.compile(r"[a-z_]{1,40}")
+_RECOVERY = re.compile(r"([a-z_]{1,40}):(\d{1,9})")
+# How a client's decision travels to slurmctld: the last word of the job's comment.
+_CARRIED = re.compile(r"(?:^|\s)rightsizer-cli=([0-9a-f]{12})\Z")
+_UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
+_ASKED = {
+    "tasks": "num_tasks",
+    "cpus": "cpus_per_task",
+    "mem": "mem_per_node_mib",
+    "mem-per-cpu": "mem_per_cpu_mib",
+    "mem-per-gpu": "mem_per_gpu_mib",
+    "gpus": "gpus_per_node",
+    "gpus-per-job": "gpus_per_job",
+    "gpus-per-task": "gpus_per_task",
+    "nodes": "nodes",
+}
+# What a decision and a token of the same job have in common.
+AMOUNTS = tuple(_ASKED.values())
+
+
+def _words_of(
+    kind: type[JobRequest | Grant],
+) -> tuple[tuple[str, ...], Callable[[object], tuple[int | None, ...]]]:
+    """Return the words for a kind's amounts, and what reads the amounts off one of it."""
+    fields = {word: field for word, field in _ASKED.items() if field in kind.__struct_fields__}
+    return tuple(fields), attrgetter(*fields.values())
+
+
+_WORDS_OF = {kind: _words_of(kind) for kind in (JobRequest, Grant)}
+# Slurm counts in 32 bits, and the two highest numbers say that there is none; memory fits into 63 bits of bytes. These
+# bound a job's totals as well: a number that Slurm cannot hold was not written by us.
+_MOST_COUNT, _MOST_MIB = 2**32 - 3, 2**43 - 1
+_AT_LEAST_ONE = ("tasks", "cpus", "nodes")
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token holds. `asked`, `granted` and `would` map the words of the token to whole numbers.
+
+    `would` is what was not granted: observed only, or refused. `refused` is why the hook did not carry the decision
+    out, '' where it did. `recovered_at` is how often the job had been restarted when it failed and was queued again as
+    it was asked; None where that was never done.
+    """
+
+    decision_id: str
+    mode: str
+    reason: str
+    asked: dict[str, int]
+    granted: dict[str, int]
+    model: str = ""
+    signature: str = ""
+    refused: str = ""
+    via: str = ""
+    was: str = ""
+    recovered_at: int | None = None
+    would: dict[str, int] = {}
+    rule: str = ""
+
+
+def carried_word(decision_id: str) -> str:
+    """Return the word that takes the id of a client's decision along in the job's comment."""
+    return f"rightsizer-cli={decision_id}"
+
+
+def carried_id(comment: str) -> str:
+    """Return the id of the client's decision that a comment takes along, '' where there is none."""
+    found = _CARRIED.search(comment)
+    return found[1] if found else ""
+
+
+def format_token(decision: Decision) -> str:
+    """Return the token of a decision, printable ASCII without white space."""
+    granted, would = (decision.grant, NOTHING) if decision.applied else (NOTHING, decision.grant)
+    parts = (
+        ("id", _safe(decision.id)),
+        ("mode", decision.mode),
+        ("why", _safe(decision.reason)),
+        ("asked", _amounts(decision.request)),
+        ("granted", _amounts(granted)),
+        ("would", _amounts(would)),
+        ("rule", _safe(decision.rule)),
+        ("model", _safe(decision.model)),
+        ("sig", _safe(decision.request.script_signature)),
+        ("via", _safe(decision.via)),
+        ("was", _safe(decision.replaces)),
+    )
+    return PREFIX + "".join([f";{key}={value}" for key, value in parts if value])
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("_", text)
+
+
+def _amounts(source: JobRequest | Grant) -> str:
+    words, values = _WORDS_OF[type(source)]
+    pairs = zip(words, values(source), strict=True)
+    return ",".join([f"{word}:{value}" for word, value in pairs if value is not None])
+
+
+def find_token(comment: str) -> Token | None:
+    """Return the last token in a comment; None where there is none or it cannot be read."""
+    found = _TOKEN.findall(comment)
+    if not found:
+        return None
+    parts = dict(part.split("=", 1) for part in found[-1].split(";") if "=" in part)
+    asked, grant, would = (_numbers(parts.get(name, "")) for name in ("asked", "granted", "would"))
+    if "id" not in parts or asked is None or grant is None or would is None or not _is_refusal(parts):
+        return None
+    if not _fits_slurm(asked):
+        return None
+    return Token(
+        decision_id=parts["id"],
+        mode=parts.get("mode", ""),
+        reason=parts.get("why", ""),
+        asked=asked,
+        granted=grant,
+        model=parts.get("model", ""),
+        signature=parts.get("sig", ""),
+        refused=parts.get("refused", ""),
+        via=parts.get("via", ""),
+        was=parts.get("was", ""),
+        recovered_at=_recovered_at(parts.get("recovery", "")),
+        would=would,
+        rule=parts.get("rule", ""),
+    )
+
+
+def replace_token(comment: str, token: str) -> str:
+    """Return a comment with its last token replaced, which `find_token` reads; ValueError where it has none."""
+    last = _last(comment)
+    return comment[: last.start(1) - len(PREFIX) - 1] + token + comment[last.end(1) :]
+
+
+def mark_recovery(comment: str, cause: str, restarts: int) -> str:
+    """Return a comment whose last token says that its job is queued again as it was asked; ValueError without one."""
+    end = _last(comment).end(1)
+    return f"{comment[:end]};recovery={cause}:{restarts}{comment[end:]}"
+
+
+def _last(comment: str) -> re.Match[str]:
+    found = list(_TOKEN.finditer(comment))
+    if not found:
+        raise ValueError("a comment without a token")
+    return found[-1]
+
+
+def _recovered_at(text: str) -> int | None:
+    found = _RECOVERY.fullmatch(text)
+    return int(found[2]) if found else None
+
+
+def _is_refusal(parts: dict[str, str]) -> bool:
+    """Whether a token that says it was refused says why, and grants nothing; true of one that does not say it."""
+    if "refused" not in parts:
+        return True
+    return "granted" not in parts and _REFUSAL.fullmatch(parts["refused"]) is not None
+
+
+def _numbers(text: str) -> dict[str, int] | None:
+    numbers: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        word, _, value = part.partition(":")
+        number = whole(value)
+        most = _MOST_MIB if word.startswith("mem") else _MOST_COUNT
+        if word not in _ASKED or number is None or not int(word in _AT_LEAST_ONE) <= number <= most:
+            return None
+        numbers[word] = number
+    return numbers
+
+
+def _fits_slurm(asked: dict[str, int]) -> bool:
+    """Whether the totals of what was asked are such as Slurm can hold."""
+    request = msgspec.convert(
+        {"user": "", **{_ASKED[word]: value for word, value in asked.items()}}, JobRequest
+    )
+    return max(request.cpus, request.gpus or 0) <= _MOST_COUNT and (request.mem_mib or 0) <= _MOST_MIB
+
+
+def asked_request(token: Token, user: str) -> JobRequest | None:
+    """Return what the user asked for, as far as the token tells it; None where it tells nothing."""
+    fields = {_ASKED[word]: value for word, value in token.asked.items()}
+    return msgspec.convert({"user": user, **fields}, JobRequest) if fields else None
+
+
+def tells_of(asked: JobRequest | None, decision: Decision) -> bool:
+    """Whether what a job's token says was asked is what was decided about: the same user, the same amounts."""
+    return (
+        asked is not None
+        and decision.request.user == asked.user
+        and all(getattr(decision.request, name) == getattr(asked, name) for name in AMOUNTS)
+    )
+
+
+def granted_by(token: Token) -> Grant:
+    """Return what a token says was granted; nothing where it was not carried out."""
+    return _grant(token.granted)
+
+
+def would_grant(token: Token) -> Grant:
+    """Return what a token says would have been granted."""
+    return _grant(token.would)
+
+
+def _grant(amounts: dict[str, int]) -> Grant:
+    return msgspec.convert({_ASKED[word]: value for word, value in amounts.items()}, Grant)

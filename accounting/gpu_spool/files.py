@@ -1,0 +1,247 @@
+"""The files of the GPU spool (`*.jsonl` of one folder), each read on from where it was read to, in bounded parts.
+
+Jobs' users may write there too. A file counts by who owns it: of those whom the site trusts every line, of a user those
+of his own jobs (accounting/gpu_spool/owners.py). What is no regular file of one name is passed over and said; no file
+keeps the others waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from accounting.gpu_spool.samples import NAME_CHARS, SOURCE, merge_uses, of_cluster, parse_line
+from accounting.journal.marks import Known, Mark, read_to
+from accounting.plain_files import open_plain
+from accounting.records import GpuUse, Quarantined
+from accounting.units import MIB_IN_BYTES
+
+PATTERN = "*.jsonl"
+KEY_PREFIX = "gpu-spool/"
+# As much of a file is read at once, in bytes: some 100,000 lines.
+PART_BYTES = 16 * 1024**2
+DAY_S = 86400
+# A file that was written to no longer than this ago may still grow.
+FINISHED_AFTER_S = 2 * DAY_S
+# Lines of a user wait so long for sacct to tell of their jobs: longer than jobs run.
+WAITS_S = 31 * DAY_S
+# As much is read of one user's files in a run; each counts as a block at least.
+USER_BYTES = 64 * MIB_IN_BYTES
+BLOCK_BYTES = 4096
+# Kinds of what was not taken that one run tells of.
+MOST_TOLD = 100
+
+# Whether each use is of a job of the file's owner (uid); None where the job is not known yet.
+Verdicts = Callable[[int, Sequence[GpuUse]], Sequence[bool | None]]
+
+
+class SpoolPart(msgspec.Struct):
+    """What one spool file held beyond where it was read to before: at most PART_BYTES of it.
+
+    `file` is what it goes by among all journals, `read_bytes` how far it is read now; '' and 0 of what is told of
+    several files. `finished`: all of it is read, and nobody writes to it any more: it can be removed.
+    """
+
+    file: str
+    path: Path
+    read_bytes: int
+    uses: list[GpuUse]
+    quarantined: list[Quarantined]
+    finished: bool = False
+
+
+class Owners(msgspec.Struct, frozen=True):
+    """Whose files count: of `trusted` uids every line, of others what `verdicts` says is of their own jobs."""
+
+    trusted: frozenset[int]
+    verdicts: Verdicts
+
+
+class Line(NamedTuple):
+    """One line: its text, what it says, or why it makes no sense."""
+
+    text: bytes
+    use: GpuUse | None
+    reason: str
+
+
+def ourselves() -> Owners:
+    """Return owners of whom root and this process's user count, and nobody else."""
+    return Owners(frozenset({0, os.geteuid()}), lambda _uid, uses: [False] * len(uses))
+
+
+def read_spool_on(
+    folder: Path,
+    offsets: Mapping[str, int],
+    now_s: int | None = None,
+    cluster: str = "",
+    owners: Owners | None = None,
+) -> Iterator[SpoolPart]:
+    """Yield what is new in the spool, in parts of bounded size, given how far each file was read (`SpoolPart.file`).
+
+    A last line without its newline is still being written and waits for the next time; in a finished file it is
+    quarantined. What is written meanwhile waits too. `now_s` says what lies in the future; None checks no times against
+    a clock. `cluster` is whose nodes write here: it stands in uses that name none. Files that cannot be read, and lines
+    of users that are not of their jobs, are told at the end, each kind once for each owner.
+    """
+    reading = _Reading(now_s, cluster, owners or ourselves(), others_may_write(folder))
+    for file in sorted(folder.glob(PATTERN)):
+        yield from reading.read_on(file, offsets.get(spool_key(file.name), 0))
+    if reading.refused:
+        yield SpoolPart("", folder, 0, [], list(reading.refused.values()))
+
+
+def others_may_write(folder: Path) -> bool:
+    """Whether others than its owner may put files into a folder."""
+    try:
+        return bool(folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    except OSError:
+        return False
+
+
+def spool_key(file_name: str) -> str:
+    """Return what a file goes by among all journals."""
+    key = KEY_PREFIX + file_name
+    if len(key) <= NAME_CHARS:
+        return key
+    return KEY_PREFIX + hashlib.sha256(file_name.encode(errors="replace")).hexdigest()
+
+
+def spool_offsets(folder: Path, marks: Mapping[str, Mark], known: Known | None = None) -> dict[str, int]:
+    """Return how far the spool's files were read, in bytes, by what they go by (`known`: journal_marks.read_to)."""
+    named = ((spool_key(file.name), file) for file in folder.glob(PATTERN))
+    found = {name: read_to(name, file, marks, known) for name, file in named}
+    return {name: read_bytes for name, read_bytes in found.items() if read_bytes}
+
+
+def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list[Path]:
+    """Return the files that are read to their end and written to no more: they can be removed."""
+    found = []
+    for file in sorted(folder.glob(PATTERN)):
+        try:
+            known = file.lstat()
+        except FileNotFoundError:
+            continue
+        is_read = stat.S_ISREG(known.st_mode) and known.st_size <= offsets.get(spool_key(file.name), 0)
+        if is_read and _is_older(known.st_mtime, FINISHED_AFTER_S, now_s):
+            found.append(file)
+    return found
+
+
+class _Reading:
+    """One pass over the spool: what users may still have read of their files, and what was refused."""
+
+    def __init__(self, now_s: int | None, cluster: str, owners: Owners, is_open: bool) -> None:
+        self._now_s, self._cluster, self._owners, self._is_open = now_s, cluster, owners, is_open
+        self._left_bytes: dict[int, int] = {}
+        self.refused: dict[tuple[int, str], Quarantined] = {}
+
+    def read_on(self, file: Path, offset: int) -> Iterator[SpoolPart]:
+        """Yield what one file holds beyond an offset, as far as it reached when it was opened."""
+        try:
+            with open_plain(file) as spool:
+                known = os.fstat(spool.fileno())
+                if self._is_open and known.st_nlink > 1:
+                    self._refuse(known.st_uid, "it has several names (hard links); leave one", file)
+                    return
+                # Shorter than it was: another file under the same name.
+                yield from self._parts(file, spool, known, offset if offset <= known.st_size else 0)
+        except FileNotFoundError:
+            return  # its collector dropped it, or another ingester removed it
+        except OSError as error:
+            self._refuse(_owner_of(file), f"it cannot be read: {error.strerror}", file)
+
+    def _parts(self, file: Path, spool: BinaryIO, known: os.stat_result, offset: int) -> Iterator[SpoolPart]:
+        is_trusted = known.st_uid in self._owners.trusted
+        until = known.st_size if is_trusted else min(known.st_size, offset + self._share(known.st_uid))
+        old = _is_older(known.st_mtime, FINISHED_AFTER_S, self._now_s)
+        spool.seek(offset)
+        while offset < until and (block := spool.read(min(PART_BYTES, until - offset))):
+            ends = old and offset + len(block) >= known.st_size
+            complete, newline, rest = block.rpartition(b"\n")
+            if ends or (len(block) == PART_BYTES and not newline):
+                # Cut off for good, or no line at all: it would be read again and again.
+                complete, newline, rest = block, b"", b""
+            if not complete and not newline:
+                return
+            read_bytes = offset + len(block) - len(rest)
+            part = SpoolPart(spool_key(file.name), file, read_bytes, [], [], ends)
+            lines = [_line(text, self._now_s) for text in complete.split(b"\n")]
+            if is_trusted:
+                self._take(part, lines)
+            else:
+                self._left_bytes[known.st_uid] -= min(len(block), self._left_bytes[known.st_uid])
+                self._take_own(part, lines, known, offset)
+            if part.read_bytes > offset:
+                yield part
+            if part.read_bytes < read_bytes:
+                return
+            offset = read_bytes
+            spool.seek(offset)
+
+    def _share(self, uid: int) -> int:
+        """Return how many bytes may be read of one more file of a user; 0 where he has had his share."""
+        left = self._left_bytes.setdefault(uid, USER_BYTES)
+        self._left_bytes[uid] = max(0, left - BLOCK_BYTES)
+        return left
+
+    def _take(self, part: SpoolPart, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if line.use is None and line.text:
+                text = line.text[:10_000].decode(errors="replace")
+                reason = f"{part.path.name}: {line.reason}"
+                part.quarantined.append(Quarantined(line=text, reason=reason, source=SOURCE))
+        part.uses = merge_uses(of_cluster(line.use, self._cluster) for line in lines if line.use is not None)
+
+    def _take_own(self, part: SpoolPart, lines: Sequence[Line], known: os.stat_result, offset: int) -> None:
+        """Take a user's lines of his own jobs, up to the first of a job that is not known yet."""
+        uid = known.st_uid
+        uses = [of_cluster(line.use, self._cluster) for line in lines if line.use is not None]
+        verdicts = list(self._owners.verdicts(uid, uses))
+        if _is_older(known.st_mtime, WAITS_S, self._now_s):
+            verdicts = [bool(verdict) for verdict in verdicts]
+        decided = list(takewhile(lambda verdict: verdict is not None, verdicts))
+        part.uses = merge_uses(use for use, his in zip(uses, decided, strict=False) if his)
+        passed = _until_use(lines, len(decided))
+        if any(line.text and line.use is None for line in lines[:passed]):
+            self._refuse(uid, "lines that make no sense", part.path)
+        if not all(decided):
+            self._refuse(uid, "lines of jobs that are not known as its owner's", part.path)
+        if passed < len(lines):
+            part.read_bytes = offset + sum(len(line.text) + 1 for line in lines[:passed])
+            part.finished = False
+
+    def _refuse(self, uid: int, reason: str, file: Path) -> None:
+        """Tell of what was not taken, by owner and reason: the first file is named, however many there are."""
+        if len(self.refused) < MOST_TOLD:
+            told = f"{file.name!a} of uid {uid}: {reason}"
+            kind = Quarantined(line=f"GPU spool, uid {uid}: {reason}", reason=told, source=SOURCE)
+            self.refused.setdefault((uid, reason), kind)
+
+
+def _line(text: bytes, now_s: int | None) -> Line:
+    return Line(text, *(parse_line(text, now_s) if text else (None, "")))
+
+
+def _until_use(lines: Sequence[Line], count: int) -> int:
+    """Return how many lines come before the use after so many uses; all where there is none."""
+    places = [place for place, line in enumerate(lines) if line.use is not None]
+    return places[count] if count < len(places) else len(lines)
+
+
+def _is_older(written_s: float, age_s: int, now_s: int | None) -> bool:
+    return now_s is not None and written_s < now_s - age_s
+
+
+def _owner_of(file: Path) -> int:
+    try:
+        return file.lstat().st_uid
+    except OSError:
+        return -1

@@ -1,0 +1,144 @@
+"""The lines of the GPU spool: what meters beside the jobs wrote, one JSON object a line (gpu_spool/files.py).
+
+A line is a window of one GPU for one job (`rightsizer collect` writes it: the fields of GpuUse), or one sample:
+
+    {"job_id":123,"node":"n1","gpu":0,"instance":-1,"source":"nvml","samples":30,"first_s":1700000000,"last_s":1700000029,
+     "util_max_pct":97.0,"util_mean_pct":55.1,"mem_max_mib":2000.0,"power_mean_w":350.2}
+    {"job_id":"123","node":"n1","time_s":1700000000,"gpu":0,"util_pct":90,"mem_mib":2000,"source":"nvml"}
+
+`source` travels into every report. A sandbox's posing GPUs write `simulated`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from accounting.damage import UNREADABLE
+from accounting.records import GpuUse
+
+# Two attempts of one job id lie at least this far apart: a requeue waits in the queue.
+ATTEMPT_GAP_S = 30
+# How far a node's clock may be ahead of ours.
+CLOCK_AHEAD_S = 300
+LONGEST_WINDOW_S = 86400
+MOST_SAMPLES_A_S = 20
+EARLIEST_S = 946_684_800  # 2000: an earlier clock was never set
+MOST_MEM_MIB = 2**24
+MOST_POWER_W = 10_000.0
+# What a name may have as part of a key in every store.
+NAME_CHARS = 191
+SOURCE = "gpu-spool"
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # what a store holds
+JobId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one GPU. Utilisation in per cent, memory in MiB."""
+
+    job_id: JobId
+    node: str
+    time_s: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    gpu: Whole
+    util_pct: float
+    mem_mib: float
+    source: str
+
+
+def parse_line(line: bytes, now_s: int | None = None) -> tuple[GpuUse | None, str]:
+    """Return what a line says, or None and why it makes no sense."""
+    try:
+        if b'"time_s"' in line:
+            use = as_use(msgspec.json.decode(line, type=GpuSample, strict=False))
+        else:
+            use = msgspec.json.decode(line, type=GpuUse, strict=False)
+    except UNREADABLE as error:
+        return None, str(error)
+    reason = nonsense_in(use, now_s)
+    return (None, reason) if reason else (use, "")
+
+
+def of_cluster(use: GpuUse, cluster: str) -> GpuUse:
+    """Return a use with its cluster, where it names none."""
+    return use if use.cluster or not cluster else msgspec.structs.replace(use, cluster=cluster)
+
+
+def as_use(sample: GpuSample) -> GpuUse:
+    """Return one sample as the use that it shows."""
+    return GpuUse(
+        job_id=sample.job_id,
+        node=sample.node,
+        gpu=sample.gpu,
+        source=sample.source,
+        samples=1,
+        first_s=sample.time_s,
+        last_s=sample.time_s,
+        util_max_pct=sample.util_pct,
+        util_mean_pct=sample.util_pct,
+        mem_max_mib=sample.mem_mib,
+    )
+
+
+def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
+    """Return why a line cannot be true, '' where it can."""
+    checks = (
+        ("job id", 1 <= use.job_id < 2**63),
+        ("node", 0 < len(use.node) <= NAME_CHARS),
+        ("cluster", len(use.cluster) <= NAME_CHARS),
+        ("source", 0 < len(use.source) <= NAME_CHARS),
+        ("GPU", 0 <= use.gpu < 2**31 and -1 <= use.instance < 2**31),
+        ("time", EARLIEST_S <= use.first_s <= use.last_s <= use.first_s + LONGEST_WINDOW_S),
+        ("time in the future", now_s is None or use.last_s <= now_s + CLOCK_AHEAD_S),
+        ("number of samples", 1 <= use.samples <= MOST_SAMPLES_A_S * (use.last_s - use.first_s + 1)),
+        ("utilisation", _within(use.util_max_pct, 100.0) and _within(use.util_mean_pct, 100.0)),
+        ("utilisation", (use.util_mean_pct or 0.0) <= (use.util_max_pct or 0.0) + 0.01),
+        ("memory", _within(use.mem_max_mib, MOST_MEM_MIB)),
+        ("power", _within(use.power_mean_w, MOST_POWER_W)),
+    )
+    return next((f"the {name} cannot be true" for name, holds in checks if not holds), "")
+
+
+def _within(value: float | None, most: float) -> bool:
+    return value is None or (math.isfinite(value) and 0.0 <= value <= most)
+
+
+def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
+    """Merge uses that follow one another without a gap, for each cluster, job, node, GPU, instance and source.
+
+    With what the store holds of the same jobs among them, use that was read in several runs becomes one again: it
+    keeps the `first_s` of the earliest, which is its key.
+    """
+    runs: dict[tuple[str, int, str, int, int, str], list[GpuUse]] = {}
+    for use in sorted(uses, key=lambda use: (use.first_s, use.last_s)):
+        key = (use.cluster, use.job_id, use.node, use.gpu, use.instance, use.source)
+        stretches = runs.setdefault(key, [])
+        if stretches and use.first_s - stretches[-1].last_s <= ATTEMPT_GAP_S:
+            stretches[-1] = _merged(stretches[-1], use)
+        else:
+            stretches.append(use)
+    return [use for stretches in runs.values() for use in stretches]
+
+
+def _merged(earlier: GpuUse, later: GpuUse) -> GpuUse:
+    highest = [use.util_max_pct for use in (earlier, later) if use.util_max_pct is not None]
+    return msgspec.structs.replace(
+        earlier,
+        samples=earlier.samples + later.samples,
+        last_s=max(earlier.last_s, later.last_s),
+        util_max_pct=max(highest, default=None),
+        util_mean_pct=_mean((earlier.util_mean_pct, earlier.samples), (later.util_mean_pct, later.samples)),
+        mem_max_mib=max(earlier.mem_max_mib, later.mem_max_mib),
+        power_mean_w=_mean((earlier.power_mean_w, earlier.samples), (later.power_mean_w, later.samples)),
+    )
+
+
+def _mean(*weighted: tuple[float | None, int]) -> float | None:
+    known = [(value, samples) for value, samples in weighted if value is not None]
+    weight = sum(samples for _, samples in known)
+    # Rounding must not lift a mean above the highest of its values.
+    highest = max((value for value, _ in known), default=0.0)
+    return min(highest, sum(value * samples for value, samples in known) / weight) if weight else None

@@ -1,0 +1,136 @@
+"""Journals and the GPU spool into the store: each file on from where it was read to, one transaction a part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy import Connection, Engine
+
+from accounting.decisions.decision import Decision
+from accounting.gpu_spool.files import others_may_write, read_spool_on, spool_offsets
+from accounting.gpu_spool.owners import owners_of
+from accounting.gpu_spool.samples import parse_line
+from accounting.journal import files as journal
+from accounting.journal import recoveries
+from accounting.journal.advice import CYCLES
+from accounting.journal.advice_reading import read_cycles
+from accounting.journal.files import JournalLink
+from accounting.journal.marks import Mark, offsets_of
+from accounting.records import GpuUse
+from accounting.store.advice import write_cycles
+from accounting.store.audit import origin_of, write_links, write_recoveries
+from accounting.store.database import writing
+from accounting.store.recorded import jobs_naming
+from accounting.store.records import read_gpu_use, read_marks, write_gpu_use, write_journalled, write_mark
+
+if TYPE_CHECKING:
+    from accounting.ingest.ingesting import Run
+
+
+def ingest_spools(engine: Engine, run: Run) -> None:
+    """Read on in the journals and the GPU spool; attempts that are stored already get the use of their GPUs."""
+    with engine.connect() as connection:
+        marks = read_marks(connection)
+    ingest_decisions(engine, run, run.settings.journal, marks)
+    if run.settings.advisor is not None:
+        ingest_cycles(engine, run, run.settings.advisor, marks)
+    if run.settings.recovery is not None:
+        ingest_recoveries(engine, run, run.settings.recovery, marks)
+    ingest_gpu_use(engine, run, run.settings.gpu_spool, marks)
+
+
+def ingest_decisions(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
+    """Read on in the journal of decisions."""
+    offsets = offsets_of(folder.glob(journal.PATTERN), marks)
+    for part in journal.read_journal(folder, offsets):
+        with writing(engine) as connection:
+            take_decisions(connection, run, part.decisions, part.links)
+            run.quarantine(connection, part.quarantined)
+            write_mark(connection, part.file, folder / part.file, part.read_bytes)
+
+
+def take_decisions(
+    connection: Connection, run: Run, decisions: Sequence[Decision], links: Sequence[JournalLink]
+) -> None:
+    """Write decisions of the journal, and the links of their lines; attempts that came before them are labelled anew.
+
+    A login node's journal may lie in a shared folder, another controller's is read by an ingest of its own.
+    """
+    hidden = list(map(run.hidden_decision, decisions))
+    written = write_journalled(connection, hidden)
+    run.report.decisions += written
+    if written.new or written.changed:
+        run.label_again(connection, jobs_naming(connection, hidden))
+    write_links(connection, of_their_chain(connection, links, run.settings.reader))
+
+
+def of_their_chain(
+    connection: Connection, links: Sequence[JournalLink], reader: str
+) -> Sequence[JournalLink]:
+    """Return links of a file, in their order, with the chain that they go on with, and who read them."""
+    if not links:
+        return links
+    origin = origin_of(connection, links[0])
+    return [msgspec.structs.replace(link, origin=origin, reader=reader) for link in links]
+
+
+def ingest_cycles(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
+    """Read on in the advisor's journal."""
+    for part in read_cycles(folder, offsets_of(folder.glob(CYCLES), marks)):
+        with writing(engine) as connection:
+            run.report.cycles += write_cycles(connection, part.cycles)
+            run.quarantine(connection, part.quarantined)
+            write_mark(connection, part.file, folder / part.file, part.read_bytes)
+
+
+def ingest_recoveries(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
+    """Read on in recovery's journal."""
+    offsets = offsets_of(folder.glob(recoveries.FILES), marks)
+    for part in recoveries.read_recoveries(folder, offsets):
+        with writing(engine) as connection:
+            run.report.recoveries += write_recoveries(connection, map(run.hidden_recovery, part.recoveries))
+            run.quarantine(connection, part.quarantined)
+            write_mark(connection, part.file, folder / part.file, part.read_bytes)
+
+
+def ingest_gpu_use(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
+    """Read on in the GPU spool."""
+    with engine.connect() as connection:
+        offsets = spool_offsets(folder, marks, lambda line: is_known_use(connection, line))
+    owners = owners_of(engine, (folder, run.settings.journal), run.hidden_user)
+    for part in read_spool_on(folder, offsets, run.now_s, run.settings.cluster, owners):
+        with writing(engine) as connection:
+            run.report.gpu_use += write_gpu_use(connection, part.uses)
+            run.quarantine(connection, part.quarantined)
+            write_mark(connection, part.file, part.path, part.read_bytes)
+            run.label_again(connection, sorted({use.job_id for use in part.uses}))
+
+
+def ingest_users_gpu_use(engine: Engine, run: Run) -> None:
+    """Read on in a GPU spool that users write: their lines waited until sacct told of their jobs."""
+    folder = run.settings.gpu_spool
+    if others_may_write(folder):
+        with engine.connect() as connection:
+            marks = read_marks(connection)
+        ingest_gpu_use(engine, run, folder, marks)
+
+
+def is_known_use(connection: Connection, line: bytes) -> bool:
+    """Whether the store has what a line of the GPU spool tells."""
+    use, _ = parse_line(line)
+    return use is not None and any(
+        _holds(one, use) for one in read_gpu_use(connection, [use.job_id]).get(use.job_id, ())
+    )
+
+
+def _holds(stored: GpuUse, use: GpuUse) -> bool:
+    """Whether a stored use has another one in it."""
+    same = ("node", "gpu", "instance", "source")
+    return (
+        stored.first_s <= use.first_s <= use.last_s <= stored.last_s
+        and stored.mem_max_mib >= use.mem_max_mib
+        and all(getattr(stored, name) == getattr(use, name) for name in same)
+    )

@@ -1,0 +1,222 @@
+"""What became of a chain's lines since they were written: which were changed, removed, inserted or moved. Pure.
+
+A write that a crash or a full disk cut off is told apart from all that: it never was in the chain, which goes on as if
+it were not there. A line that somebody cut short was in it, and its number is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from accounting.decisions.decision import decode_decision
+from accounting.journal.links import LINK_BYTES, Head, Link, Linker, split_line
+
+Kind = Literal["changed", "removed", "inserted", "moved", "torn", "without link"]
+# What happens without anybody's doing.
+HARMLESS: frozenset[Kind] = frozenset({"torn", "without link"})
+# How a line of the journal begins.
+_BEGINNING = b'{"id":'
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """A line of a file, counted from 1; 0 is the whole file."""
+
+    file: str
+    line: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What is wrong at a place, in one word and in full."""
+
+    place: Place
+    kind: Kind
+    what: str
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Numbers of a chain that were not there where they should have been, and where that was seen."""
+
+    first: int
+    last: int
+    place: Place
+
+
+class Owns:
+    """The links of a chain by number, sixteen bytes each; those of a gap are empty."""
+
+    def __init__(self, first: int) -> None:
+        """Begin with a number; those before it are not kept."""
+        self._first = first
+        self._held = bytearray()
+
+    def keep(self, number: int, own: bytes) -> None:
+        """Keep a link; numbers come in growing order, and what is missing between two is no more than memory takes."""
+        self._held += bytes((number - self._first) * LINK_BYTES - len(self._held)) + bytes.fromhex(
+            own.decode()
+        )
+
+    def put(self, number: int, own: bytes) -> None:
+        """Keep the link of a number that was missing."""
+        at = (number - self._first) * LINK_BYTES
+        if at >= 0:
+            self._held[at : at + LINK_BYTES] = bytes.fromhex(own.decode())
+
+    def has(self, number: int, own: bytes) -> bool:
+        """Whether the line of this number has this link."""
+        at = (number - self._first) * LINK_BYTES
+        return at >= 0 and self._held[at : at + LINK_BYTES] == bytes.fromhex(own.decode())
+
+
+# A number that far beyond the last is a forged one: nobody removes so many lines of one chain.
+_MOST_GAP = 1_000_000
+
+
+class ChainCheck:
+    """Takes a chain's lines in the order in which they stand in its files, and tells what is wrong with them.
+
+    `start` is what the first line should follow (its anchor, or the chain's beginning); None takes its word for it.
+    Lines without a key count until the first one that has it. Lines of earlier releases, without links, count as such
+    before the first one with a link.
+    """
+
+    def __init__(self, name: str, key: bytes, start: Head | None) -> None:
+        self.name = name
+        self.owns = Owns(1)
+        self.lines = self.unlinked = self.without_key = 0
+        self.found: list[Found] = []
+        self.first: Link | None = None
+        self.head = start or Head(0, b"")
+        self._trusting = start is None
+        self._keyed = Linker(key) if key else None
+        self._plain = Linker()
+        self._any_keyed = self._is_doubtful = self._is_newest_keyed = False
+        self._gaps: list[Gap] = []
+
+    def take(self, place: Place, line: bytes, *, is_whole: bool = True) -> None:
+        """Take the next line, without its newline; one that is not whole has none."""
+        if not line:
+            return
+        parts = split_line(line)
+        if parts is None:
+            self._take_unlinked(place, line, is_whole=is_whole)
+            return
+        self.lines += 1
+        body, link = parts
+        if self.first is None:
+            self._begin(place, link)
+        if self._is_intact(body, link):
+            self._take_intact(place, link)
+        else:
+            self._say(place, "changed", f"line {link.number} of the chain is not as it was written")
+            if link.number == self.head.number + 1:
+                self._accept(link)
+                self._is_doubtful = True
+
+    @property
+    def newest_is_keyed(self) -> bool:
+        """Whether the last linked line is of the key; true where there is no line."""
+        return self._is_newest_keyed or not self.lines
+
+    def finish(self) -> list[Found]:
+        """Return all that is wrong, in the order of its places."""
+        for gap in self._gaps:
+            self._say(gap.place, "removed", f"{numbered(gap.first, gap.last)} of the chain missing before it")
+        self._gaps = []
+        return sorted(self.found, key=lambda one: one.place)
+
+    def _begin(self, place: Place, link: Link) -> None:
+        self.first = link
+        # Also where somebody was cut off between writing the anchor and removing the files before it.
+        if self._trusting or link.number <= self.head.number:
+            self.head = Head(link.number - 1, link.previous)
+        elif self.head.number == 0 and self._plain.begin(self.name).own == link.previous:
+            self.head = self._plain.begin(self.name)
+        if link.number > self.head.number + 1:
+            self._gaps.append(Gap(self.head.number + 1, link.number - 1, place))
+            self.head = Head(link.number - 1, link.previous)
+        self.owns = Owns(link.number)
+
+    def _is_intact(self, body: bytes, link: Link) -> bool:
+        if self._keyed is not None and self._keyed.is_intact(body, link):
+            self._any_keyed = self._is_newest_keyed = True
+            return True
+        self._is_newest_keyed = False
+        if self._any_keyed or not self._plain.is_intact(body, link):
+            return False
+        self.without_key += self._keyed is not None
+        return True
+
+    def _take_intact(self, place: Place, link: Link) -> None:
+        beyond = link.number - self.head.number - 1
+        if beyond == 0:
+            if link.previous != self.head.own and not self._is_doubtful:
+                self._say(
+                    place, "changed", f"line {link.number} of the chain does not follow the one before it"
+                )
+            self._accept(link)
+        elif beyond > _MOST_GAP:
+            self._say(place, "inserted", f"its number, {link.number}, is far from those around it")
+        elif beyond > 0:
+            self._gaps.append(Gap(self.head.number + 1, link.number - 1, place))
+            self._accept(link)
+        else:
+            self._take_earlier(place, link)
+
+    def _take_earlier(self, place: Place, link: Link) -> None:
+        """Take an intact line whose number is behind us."""
+        if self.owns.has(link.number, link.own):
+            self._say(place, "inserted", f"a copy of line {link.number} of the chain")
+        elif self._fills(link):
+            self._say(place, "moved", f"line {link.number} of the chain stands after {self.head.number}")
+        else:
+            self._say(
+                place,
+                "inserted",
+                f"there is another line {link.number} of the chain: two wrote at once, or it was written anew",
+            )
+
+    def _fills(self, link: Link) -> bool:
+        """Whether a line is missing; it is not any more then."""
+        for at, gap in enumerate(self._gaps):
+            if gap.first <= link.number <= gap.last:
+                rest = (Gap(gap.first, link.number - 1, gap.place), Gap(link.number + 1, gap.last, gap.place))
+                self._gaps[at : at + 1] = [one for one in rest if one.first <= one.last]
+                self.owns.put(link.number, link.own)
+                return True
+        return False
+
+    def _accept(self, link: Link) -> None:
+        self._is_doubtful = False
+        self.head = Head(link.number, link.own)
+        self.owns.keep(link.number, link.own)
+
+    def _take_unlinked(self, place: Place, line: bytes, *, is_whole: bool) -> None:
+        is_decision = decode_decision(line) is not None
+        if is_decision and self.first is None:
+            self.unlinked += 1
+        elif is_decision and is_whole:
+            self._say(
+                place, "inserted", "a decision without a link: an earlier release wrote it, or somebody"
+            )
+        elif not is_whole or is_cut_off(line):
+            self._say(place, "torn", "a write that was cut off; the chain goes on without it")
+        elif self.first is None:
+            self._say(place, "without link", "not a decision, of the time before lines had links")
+        else:
+            self._say(place, "inserted", "not a decision, and no write that was cut off")
+
+    def _say(self, place: Place, kind: Kind, what: str) -> None:
+        self.found.append(Found(place, kind, what))
+
+
+def is_cut_off(line: bytes) -> bool:
+    """Whether a line may be the beginning of a decision, or what a power cut leaves of one (zeros)."""
+    text = line.rstrip(b"\0")
+    return not text.endswith(b"}") and (_BEGINNING.startswith(text) or text.startswith(_BEGINNING))
+
+
+def numbered(first: int, last: int) -> str:
+    """Return one or several numbers of lines in words, with what is said of them to follow."""
+    return f"line {first} is" if first == last else f"lines {first} to {last} are"

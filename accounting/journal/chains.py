@@ -1,0 +1,54 @@
+"""The files of the decision journal, chain by chain, and their lines put to the check (chain_check.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from accounting.errors import StoreError
+from accounting.journal.chain_check import ChainCheck, Place
+from accounting.journal.files import PATTERN
+from accounting.journal.links import Linker, chain_name, read_anchor
+
+
+def chains_in(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each chain of a folder, in the order of their days."""
+    chains: dict[str, list[Path]] = {}
+    for file in sorted(folder.glob(PATTERN)):
+        name = chain_name(file.name)
+        if name:
+            chains.setdefault(name, []).append(file)
+    return chains
+
+
+def anchor_file(folder: Path, name: str) -> Path:
+    """Return where a chain's anchor stands."""
+    return folder / f"{name}.anchor"
+
+
+def check_chain(name: str, files: Sequence[Path], key: bytes, *, latest: int = 0) -> ChainCheck:
+    """Check the lines of a chain, or of its `latest` files alone, and return what came of it.
+
+    StoreError where a file cannot be read.
+    """
+    linker = Linker(key)
+    start = linker.begin(name)
+    try:
+        anchored = anchor_file(files[0].parent, name)
+        anchor = read_anchor(anchored.read_bytes(), name, linker) if anchored.exists() else None
+        part = latest and len(files) > latest
+        check = ChainCheck(name, key, None if part else anchor.head if anchor else start)
+        for file in files[-latest:]:
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    check.take(Place(file.name, number), line.rstrip(b"\n"), is_whole=line.endswith(b"\n"))
+    except OSError as error:
+        raise cannot_read(error) from None
+    return check
+
+
+def cannot_read(error: OSError) -> StoreError:
+    """Return what to say of a file of the journal that cannot be read."""
+    return StoreError(
+        f"cannot read the journal file {error.filename}: {error.strerror}; mend its permissions"
+    )

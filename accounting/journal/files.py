@@ -1,0 +1,168 @@
+"""The decision journal: files that the service appends to and ingest reads on from where it stopped."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from accounting.decisions.decision import Decision, decode_decision
+from accounting.errors import StoreError
+from accounting.journal.links import chain_name, split_line
+from accounting.records import Quarantined
+
+PATTERN = "decisions-*.jsonl"
+SOURCE = "journal"
+_REFUSED = ": not a decision"
+_DAY = re.compile(r"-(\d{8})\.jsonl\Z")
+_ID = re.compile(rb'"id":"([^"]*)"')
+# As much of a file is held in memory at a time, and a longer line alone: some thousand decisions, which take several
+# times their text, and of which a process that runs for months never gives all back to the machine.
+PART_BYTES = 1024**2
+
+
+class JournalLink(msgspec.Struct, frozen=True, kw_only=True):
+    """The link of a decision's line as it stands there: the line's number in its chain, its own and the one before.
+
+    `origin` tells its chain from those of other hosts of the same name, `reader` is the host that read it: ingest says.
+    """
+
+    own: str
+    previous: str
+    chain: str
+    number: int
+    decision_id: str
+    file: str
+    time_s: float
+    origin: str = ""
+    reader: str = ""
+
+
+class JournalPart(msgspec.Struct):
+    """What a part of a journal file held: its decisions with their links, and how far it is read with it, in bytes."""
+
+    file: str
+    read_bytes: int
+    decisions: list[Decision]
+    quarantined: list[Quarantined]
+    links: list[JournalLink]
+
+
+def read_journal(folder: Path, offsets: Mapping[str, int]) -> Iterator[JournalPart]:
+    """Yield what is new in the journal files of a folder, part by part, given how far each was read before."""
+    return (
+        _part_of(name, lines, read_bytes) for name, lines, read_bytes in new_lines(folder, PATTERN, offsets)
+    )
+
+
+def new_lines(
+    folder: Path, pattern: str, offsets: Mapping[str, int], part_bytes: int = PART_BYTES
+) -> Iterator[tuple[str, list[bytes], int]]:
+    """Yield the name of a file, its next lines, and how far it is read with them, in bytes: each file part by part.
+
+    `offsets` says how far each was read before. A last line without its newline is still being written and waits for
+    the next time. StoreError where a file cannot be read.
+    """
+    for file in sorted(folder.glob(pattern)):
+        offset = offsets.get(file.name, 0)
+        while True:
+            lines, read_bytes = read_lines(file, offset, part_bytes)
+            if read_bytes == offset:
+                break
+            offset = read_bytes
+            yield file.name, lines, read_bytes
+
+
+def read_lines(file: Path, offset: int, most_bytes: int = -1) -> tuple[list[bytes], int]:
+    """Return the complete lines of a file beyond an offset, and how far that is, in bytes.
+
+    `most_bytes` bounds what is read at a time, but for a line that is longer. StoreError where the file cannot be read.
+    """
+    with _opened(file) as journal:
+        journal.seek(offset)
+        text = journal.read(most_bytes)
+        if len(text) == most_bytes and b"\n" not in text:
+            text += journal.readline()
+    complete, newline, _ = text.rpartition(b"\n")
+    return list(filter(None, complete.split(b"\n"))), offset + len(complete) + len(newline)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    """Open a journal file to read in the `with`; StoreError where that fails."""
+    try:
+        with file.open("rb") as journal:
+            yield journal
+    except OSError as error:
+        raise StoreError(
+            f"cannot read the journal file {file}: {error.strerror}; mend its permissions"
+        ) from None
+
+
+def is_older(file: Path, since_s: float) -> bool:
+    """Whether a journal file is of a day (UTC) before that of a moment."""
+    day = _DAY.search(file.name)
+    return day is not None and day[1] < time.strftime("%Y%m%d", time.gmtime(since_s))
+
+
+def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dict[str, Decision]:
+    """Return decisions by id out of the files of a day (UTC) and later, which are read once; others are left out.
+
+    Lines are looked through as bytes, so that a day of a large site takes a second. StoreError where a file cannot be
+    read.
+    """
+    missing = {decision_id.encode() for decision_id in wanted}
+    found: dict[str, Decision] = {}
+    for file in sorted(folder.glob(PATTERN)):
+        if missing and not is_older(file, since_s):
+            with _opened(file) as journal:
+                for line in journal:
+                    # Only what names one of them is decoded: users' words may look like an id, too.
+                    named = line.endswith(b"\n") and not missing.isdisjoint(_ID.findall(line))
+                    decision = decode_decision(line) if named else None
+                    if decision is not None and decision.id.encode() in missing:
+                        found[decision.id] = decision
+                        missing.discard(decision.id.encode())
+    return found
+
+
+def _part_of(name: str, lines: Iterable[bytes], read_bytes: int) -> JournalPart:
+    part = JournalPart(name, read_bytes, [], [], [])
+    for line in lines:
+        decision = decode_decision(line)
+        if decision is None:
+            part.quarantined.append(
+                Quarantined(line=line.decode(errors="replace"), reason=f"{name}{_REFUSED}", source=SOURCE)
+            )
+        else:
+            part.decisions.append(decision)
+            part.links += link_of(name, line, decision)
+    return part
+
+
+def read_quarantined(item: Quarantined) -> JournalPart:
+    """Return what a line that was not understood says now; its file is not read any further with it."""
+    return _part_of(item.reason.removesuffix(_REFUSED), [item.line.encode()], 0)
+
+
+def link_of(file_name: str, line: bytes, decision: Decision) -> list[JournalLink]:
+    """Return the link of a decision's line, none where it has none."""
+    parts = split_line(line)
+    if parts is None:
+        return []
+    return [
+        JournalLink(
+            own=parts[1].own.decode(),
+            previous=parts[1].previous.decode(),
+            chain=chain_name(file_name),
+            number=parts[1].number,
+            decision_id=decision.id,
+            file=file_name,
+            time_s=decision.time_s,
+        )
+    ]

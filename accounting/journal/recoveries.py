@@ -1,0 +1,77 @@
+"""What became of runs that failed because we had cut them, as recovery journals it and the store keeps it.
+
+Ingest reads that journal on from where it stopped. Of one run the last line counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from accounting.damage import UNREADABLE
+from accounting.journal.files import new_lines
+from accounting.labels.wants import Cause
+from accounting.records import Quarantined
+
+# Its journal's files, one a day.
+FILES = "recoveries-*.jsonl"
+SOURCE = "recovery"
+
+What = Literal["begun", "requeued", "lost"]
+# A job's number may come again; with its decision it does not.
+Run = tuple[int, int, str]
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one failed run (a job and how often it had been restarted), at a time in unix seconds.
+
+    `hours` are what it held in vain: of CPUs, and of GiB of memory. `why` says why it is lost. `account` is '' in lines
+    of earlier releases.
+    """
+
+    job_id: int
+    restarts: int
+    what: What
+    time_s: float
+    cause: Cause
+    user: str
+    decision_id: str
+    cpu_hours: float = 0.0
+    mem_gib_hours: float = 0.0
+    why: str = ""
+    array_job_id: int = 0
+    account: str = ""
+
+    @property
+    def run(self) -> Run:
+        """Which run of which job."""
+        return self.job_id, self.restarts, self.decision_id
+
+
+class RecoveriesPart(msgspec.Struct):
+    """What a part of a file held: its lines in order, and how far the file is read with it, in bytes."""
+
+    file: str
+    read_bytes: int
+    recoveries: list[Recovered]
+    quarantined: list[Quarantined]
+
+
+def read_recoveries(folder: Path, offsets: Mapping[str, int]) -> Iterator[RecoveriesPart]:
+    """Yield what is new in a folder's files, part by part, given how far each was read before."""
+    found = new_lines(folder, FILES, offsets)
+    return (_part_of(name, read_bytes, lines) for name, lines, read_bytes in found)
+
+
+def _part_of(name: str, read_bytes: int, lines: Iterable[bytes]) -> RecoveriesPart:
+    part = RecoveriesPart(name, read_bytes, [], [])
+    for line in lines:
+        try:
+            part.recoveries.append(msgspec.json.decode(line, type=Recovered))
+        except UNREADABLE:
+            text = line.decode(errors="replace")
+            part.quarantined.append(Quarantined(line=text, reason=f"{name}: not a recovery", source=SOURCE))
+    return part

@@ -1,0 +1,61 @@
+"""Old files of the decision journal go once they are read; an anchor stands for them, so that the chain still begins.
+
+The newest file of a chain that has a line always stays: the next line follows its last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import StoreError
+from accounting.journal.chains import anchor_file, chains_in, check_chain
+from accounting.journal.links import Linker, anchor_of, day_of
+from accounting.owned_files import replace_whole
+
+
+def remove_read(folder: Path, key: bytes, offsets: Mapping[str, int], first_day: str) -> list[Path]:
+    """Remove the journal's files of days before `first_day` (YYYYMMDD) that are ingested to their end; return them.
+
+    A file whose chain is broken stays, and so do those after it: they are evidence. StoreError where one cannot be
+    removed.
+    """
+    gone: list[Path] = []
+    for name, files in chains_in(folder).items():
+        last = max((at for at, file in enumerate(files) if file.stat().st_size), default=0)
+        old = [file for file in files[:last] if day_of(file.name) < first_day]
+        read = _until(old, offsets)
+        try:
+            gone += _remove(folder, name, read, key)
+        except OSError as error:
+            raise StoreError(
+                f"cannot remove {error.filename}: {error.strerror}; run this as the service's user"
+            ) from None
+    return gone
+
+
+def _until(files: Sequence[Path], offsets: Mapping[str, int]) -> list[Path]:
+    """Return the files up to the first that is not read to its end."""
+    read: list[Path] = []
+    for file in files:
+        if offsets.get(file.name, 0) < file.stat().st_size:
+            break
+        read.append(file)
+    return read
+
+
+def _remove(folder: Path, name: str, files: Sequence[Path], key: bytes) -> list[Path]:
+    """Write the anchor, then remove the files: cut off between, the anchor only stands for more than has gone."""
+    if not files:
+        return []
+    check = check_chain(name, files, key)
+    if any(one.kind not in ("torn", "without link") for one in check.finish()):
+        return []
+    if check.first is not None:
+        anchor = anchor_of(name, check.head, Linker(key))
+        replace_whole(anchor_file(folder, name), msgspec.json.encode(anchor) + b"\n")
+    for file in files:
+        file.unlink()
+    return list(files)

@@ -1,0 +1,269 @@
+"""What attempts really used and were asked for, concluded from their records, many at once. Pure: no clock.
+
+records     → what Slurm recorded of each attempt and its steps (accounting/frames.py)
+the request → as its user made it: from our token or a client's decision; else Slurm's own, which is after any rewrite
+the use     → what steps come to (accounting/labels/usage.py), and GPUs by whoever metered them
+quality     → how far each figure can be trusted (accounting/labels/quality.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from accounting.decisions.by_clients import ClientDecision
+from accounting.decisions.originals import asked_first
+from accounting.frames import (
+    ATTEMPTS,
+    JOBS,
+    Floats,
+    Ints,
+    Records,
+    Texts,
+    by_value,
+    floats,
+    ints,
+    table_of,
+)
+from accounting.labels import quality, usage
+from accounting.labels.gpus import SLURM, metered_gpus, recorded_gpus
+from accounting.labels.usage import Flags
+from accounting.records import GpuUse
+from accounting.states import outcome_of
+
+Columns = dict[str, Any]
+
+
+def label(
+    records: Records,
+    gpu_use: Mapping[int, Sequence[GpuUse]] | None = None,
+    by_client: Mapping[int, ClientDecision] | None = None,
+    sampled_every_s: int = quality.SAMPLED_EVERY_S,
+    out_of_time: Flags | None = None,
+) -> pa.Table:
+    """Return attempts (schema ATTEMPTS), one a row of the records' jobs.
+
+    `gpu_use` is by job id, which comes again after a requeue and in other clusters: each attempt gets what falls into
+    its time, of its cluster.
+    `by_client` is by row: what its client asked for at first, and was given less before it submitted: slurmctld and the
+    token saw only what was left. `sampled_every_s` is Slurm's JobAcctGatherFrequency. `out_of_time` flags
+    those that ran out of time though their state does not say so.
+    """
+    jobs, steps = records.jobs, _steps(records.steps)
+    elapsed_s, count = ints(jobs["elapsed_s"]), len(jobs)
+    outcome = _outcomes(jobs, steps, count)
+    if out_of_time is not None:
+        outcome[out_of_time & (outcome == "cut_short")] = "timeout"
+    asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
+    memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
+    started = _started(jobs, steps)
+    use: Columns = {
+        "outcome": outcome,
+        **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
+        **_cores(jobs, steps, asked["num_tasks"]),
+        "wall_s": elapsed_s,
+        "wall_quality": quality.wall_quality(outcome, started),
+        **_gpus(jobs, steps, gpu_use or {}),
+        **_input_output(steps, elapsed_s, count, sampled_every_s),
+        **_energy(jobs, steps, elapsed_s, count),
+    }
+    for name in ("memory_quality", "cores_quality", "io_quality"):
+        use[name][~started] = "absent"  # nothing ran that could have been too short
+    kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names and name not in use}
+    # What the job's decision saw of its input is in the store, which ingest asks.
+    later = {"record_digest": jobs["digest"], "input_mib": pa.nulls(len(jobs), pa.float64())}
+    return table_of({**kept, **asked, **use, **later}, ATTEMPTS)
+
+
+def _started(jobs: pa.Table, steps: Columns) -> Flags:
+    """Return which attempts ever ran: Slurm shows a job that was cancelled while it waited as begun then."""
+    with_steps = np.zeros(len(jobs), dtype=bool)
+    with_steps[steps["job"]] = True
+    ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
+    return ran
+
+
+def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
+    """Return how many tasks attempts had: those of their largest step, else what they asked for, else one."""
+    started = usage.maxima(steps["job"], np.where(steps["by_srun"], steps["tasks"], np.nan), len(jobs))
+    told = np.nan_to_num(np.fmax(floats(jobs["tasks"]), 1), nan=1)
+    return np.where(np.isnan(started), told, started).astype(np.int64)
+
+
+def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
+    """Return how attempts ended. One that failed with a step that was killed for memory was killed for memory."""
+    outcome = by_value(jobs["state"], outcome_of)
+    outcome[_with_step(steps, steps["outcome"] == "out_of_memory", count) & (outcome == "cut_short")] = (
+        "out_of_memory"
+    )
+    return outcome
+
+
+def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
+    """Flag the attempts that have a flagged step."""
+    flags = np.zeros(count, dtype=bool)
+    flags[steps["job"][flagged]] = True
+    return flags
+
+
+def _memory(
+    jobs: pa.Table, steps: Columns, memory_mib: Floats, outcome: Texts, sampled_every_s: int
+) -> Columns:
+    """Return peaks of memory. A job that was killed for it needed at least what it had.
+
+    Slurm may show 0 for such a job, because the kill came between two samples.
+    """
+    count, nodes = len(jobs), np.maximum(ints(jobs["nodes"]), 1)
+    node_mib = usage.step_node_mib(memory_mib, steps["mem_max_task_mib"], steps["tasks"], steps["nodes"])
+    when = (steps["job"], steps["start_s"], steps["end_s"])
+    peak_mib = usage.peak_at_once(*when, memory_mib, count)
+    peak_node_mib = usage.peak_at_once(*when, node_mib, count)
+    killed, limit_mib = outcome == "out_of_memory", floats(jobs["alloc_mem_mib"])
+    peak_mib = _at_least(peak_mib, limit_mib, killed)
+    # A job may survive a step that was killed: what that step had was not enough for it, and nobody knows its limit.
+    survived = _with_step(steps, steps["outcome"] == "out_of_memory", count)
+    meters = _meters(jobs)
+    seconds = steps["end_s"] - steps["start_s"]
+    brief_share = usage.brief_share(steps["job"], seconds, steps["cpu_s"], sampled_every_s, count)
+    return {
+        "peak_mem_mib": peak_mib,
+        "peak_node_mib": _at_least(np.fmin(peak_node_mib, peak_mib), limit_mib / nodes, killed),
+        "memory_quality": quality.memory_quality(
+            peak_mib,
+            limit_mib,
+            killed | survived | _loses_tasks(jobs, steps, meters),
+            by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
+            by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
+            quality.seen_once(ints(jobs["elapsed_s"]), brief_share, sampled_every_s),
+        ),
+    }
+
+
+def _loses_tasks(jobs: pa.Table, steps: Columns, meters: pa.ChunkedArray) -> Flags:
+    """Flag attempts whose memory Slurm did not count whole: of tasks on several nodes, or of a later component."""
+    loses = by_value(meters, lambda meter: quality.loses_tasks(*meter.split("\n"))).astype(bool)
+    later = pc.match_substring_regex(jobs["display_id"], r"\+[1-9]").to_numpy().astype(bool)
+    parted = _with_step(steps, steps["nodes"] > 1, len(jobs)) | later
+    flags: Flags = loses & parted
+    return flags
+
+
+def _at_least(peak_mib: Floats, limit_mib: Floats, killed: Flags) -> Floats:
+    """Raise the peaks of killed jobs to their limits; None is known where there is no limit either."""
+    return np.where(killed & (limit_mib > 0), np.fmax(peak_mib, limit_mib), peak_mib)
+
+
+def _meters(jobs: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(jobs["slurm_release"], jobs["gather"], "\n")
+
+
+def _cores(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
+    count, elapsed_s = len(jobs), ints(jobs["elapsed_s"])
+    cores = usage.busy_cores(usage.sums(steps["job"], steps["cpu_s"], count), elapsed_s)
+    seconds = steps["end_s"] - steps["start_s"]
+    busiest = usage.busiest_task_cores(
+        steps["job"], steps["cpu_max_task_s"], seconds, steps["by_srun"], count
+    )
+    node_failed = by_value(jobs["state"], lambda state: state.startswith("NODE_FAIL")).astype(bool)
+    return {
+        "cores": cores,
+        "cores_per_task": np.where(np.isnan(cores), np.nan, np.maximum(cores / num_tasks, busiest)),
+        "cores_quality": quality.cores_quality(cores, elapsed_s, node_failed, usage.MIN_SECONDS_FOR_CORES),
+    }
+
+
+def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]]) -> Columns:
+    """Return the GPUs that were busy, by whoever saw them (accounting/labels/gpus.py)."""
+    count = len(jobs)
+    recorded = recorded_gpus(
+        floats(jobs["alloc_gpus"]),
+        usage.maxima(steps["job"], steps["gpu_util_pct"], count),
+        usage.maxima(steps["job"], steps["gpu_mem_mib"], count),
+    )
+    known = ~np.isnan(recorded.gpus)
+    columns: Columns = {
+        "gpus": recorded.gpus,
+        "gpu_mem_mib": recorded.gpu_mem_mib,
+        "gpu_source": np.where(known, SLURM, "").astype(object),
+        "gpu_quality": quality.measured_quality(known, ints(jobs["elapsed_s"]), "sampled"),
+    }
+    for row in _rows_of(jobs["job_id"], gpu_use):
+        metered = _during(jobs, row, gpu_use)
+        if metered:
+            label = metered_gpus(metered, jobs["nodes"][row].as_py())
+            columns["gpus"][row], columns["gpu_mem_mib"][row] = label.gpus, label.gpu_mem_mib
+            columns["gpu_quality"][row], columns["gpu_source"][row] = label.quality, label.source
+    return columns
+
+
+def _rows_of(job_ids: pa.ChunkedArray, wanted: Mapping[int, object]) -> Iterable[int]:
+    if not wanted:
+        return ()
+    found = pc.is_in(job_ids, value_set=pa.array(list(wanted), pa.int64()))
+    return (int(row) for row in np.flatnonzero(found.to_numpy(zero_copy_only=False)))
+
+
+def _during(jobs: pa.Table, row: int, gpu_use: Mapping[int, Sequence[GpuUse]]) -> list[GpuUse]:
+    """Return the GPU use that falls into an attempt."""
+    start_s, end_s, cluster = (jobs[name][row].as_py() for name in ("start_s", "end_s", "cluster"))
+    uses = gpu_use[jobs["job_id"][row].as_py()]
+    during = (use for use in uses if use.first_s <= end_s and use.last_s >= start_s)
+    return [use for use in during if use.may_be_of(cluster)]
+
+
+def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: int) -> Columns:
+    read_mib = usage.sums(steps["job"], steps["read_mib"], count)
+    written_mib = usage.sums(steps["job"], steps["written_mib"], count)
+    known = ~np.isnan(read_mib) | ~np.isnan(written_mib)
+    return {
+        "read_mib": read_mib,
+        "written_mib": written_mib,
+        "io_quality": quality.measured_quality(known, elapsed_s, "sampled", sampled_every_s),
+    }
+
+
+def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Columns:
+    """Return joules: of the job where Slurm tells it, else of its steps. Slurm writes 0 where nothing meters it.
+
+    Every step's figure is that of its whole nodes while it ran. Where there is an extern step, which lasts as long as
+    the job, Slurm counts that one alone (_internal_step_complete in slurmctld's step_mgr.c): so it is done here.
+    """
+    extern = steps["extern"]
+    told = (
+        floats(jobs["energy_j"]),
+        usage.sums(steps["job"][extern], steps["energy_j"][extern], count),
+        usage.sums(steps["job"], steps["energy_j"], count),
+    )
+    energy_j = np.select([one > 0 for one in told], told, np.nan)
+    # Counters are those of whole nodes, read now and then.
+    return {
+        "energy_j": energy_j,
+        "energy_quality": quality.measured_quality(~np.isnan(energy_j), elapsed_s, "sampled"),
+    }
+
+
+def _steps(steps: pa.Table) -> Columns:
+    """Return the steps' columns as arrays, and what is read off their names and states."""
+    whole = {name: ints(steps[name]) for name in ("job", "start_s", "end_s", "tasks", "nodes")}
+    amounts = {
+        name: floats(steps[name])
+        for name in (
+            "mem_max_task_mib", "mem_total_mib", "cpu_s", "cpu_max_task_s", "gpu_util_pct", "gpu_mem_mib",
+            "read_mib", "written_mib", "energy_j",
+        )
+    }  # fmt: skip
+    extern = pc.equal(steps["step_id"], "extern").to_numpy(zero_copy_only=False).astype(bool)
+    by_srun = (
+        pc.match_substring_regex(steps["step_id"], r"^[0-9]+$").to_numpy(zero_copy_only=False).astype(bool)
+    )
+    return {
+        **whole,
+        **amounts,
+        "by_srun": by_srun,
+        "extern": extern,
+        "outcome": by_value(steps["state"], outcome_of),
+    }

@@ -1,0 +1,124 @@
+"""How far each figure of an attempt can be trusted. Pure: arrays in, arrays out.
+
+The words are those of `Quality` in accounting/records.py. What Slurm's figures mean differs by release and plugin:
+
+    jobacct_gather/linux             anonymous and mapped memory of the processes, sampled
+    jobacct_gather/cgroup cgroup/v1  before 24.11: anonymous memory of the cgroup, sampled
+    jobacct_gather/cgroup cgroup/v2  22.05, 23.02: anonymous memory, sampled
+                                     23.11, 24.05: all memory with the page cache, sampled
+    jobacct_gather/cgroup, either    24.11 and later: the kernel's own peak, with the page cache
+    … with no_file_cache (v2)        25.11 and later: anonymous memory, sampled
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from accounting.frames import Floats, Ints, Texts
+from accounting.labels.usage import Flags
+
+# Where nobody told how often Slurm samples: its own default.
+SAMPLED_EVERY_S = 30
+# Steps with more than this share of a job's CPU time did its work; a short `srun hostname` before it did not.
+MOST = 0.5
+# The cache fills what a job was given: a peak this near to the limit may be cache.
+NEAR_THE_LIMIT = 0.9
+CACHE_SINCE = {"cgroup/v1": (24, 11), "cgroup/v2": (23, 11)}
+KERNEL_PEAK_SINCE = (24, 11)
+# Before, jobacct_gather/cgroup looks for a task under its number in the step, task/cgroup puts it under its number on
+# the node (seen on 22.05, fixed in 23.11.1): on all nodes but the first, and in all components of a heterogeneous job
+# but the first, memory is counted of few tasks or none. CPU time is right.
+COUNTS_ALL_TASKS_SINCE = (23, 11)
+Release = tuple[int, int]
+_RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+
+
+def counts_cache(release: str, gather: str) -> bool:
+    """Whether a release and plugin count the page cache as a job's memory."""
+    since = [first for plugin, first in CACHE_SINCE.items() if plugin in gather]
+    return _reads_cgroups(gather) and any(_release(release) >= first for first in since)
+
+
+def knows_peak(release: str, gather: str) -> bool:
+    """Whether a release and plugin report the kernel's own peak, which no sampling misses."""
+    return _reads_cgroups(gather) and "cgroup/v" in gather and _release(release) >= KERNEL_PEAK_SINCE
+
+
+def loses_tasks(release: str, gather: str) -> bool:
+    """Whether a release and plugin lose memory of tasks that are not on the first node of the first component."""
+    return "jobacct_gather/cgroup" in gather and (0, 0) < _release(release) < COUNTS_ALL_TASKS_SINCE
+
+
+def _reads_cgroups(gather: str) -> bool:
+    return "jobacct_gather/cgroup" in gather and "no_file_cache" not in gather.lower()
+
+
+def release_of(text: str) -> Release | None:
+    """Return `24.11.5` as (24, 11); None where it is not known."""
+    match = _RELEASE.match(text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _release(text: str) -> Release:
+    return release_of(text) or (0, 0)
+
+
+def seen_once(elapsed_s: Ints, brief_share: Floats, sampled_every_s: int) -> Flags:
+    """Flag attempts that Slurm looked at once at most: they, or steps with most of their CPU time, were too short.
+
+    Each step is sampled by a clock of its own, first as it starts: the many steps of a long job, or the one after its
+    input was copied, may all end before their second sample. `brief_share` is the share of CPU time in steps no longer
+    than one interval, NaN where none is known. sacct's seconds are whole: one may have been a tenth of it.
+    """
+    flags: Flags = (elapsed_s <= sampled_every_s) | (brief_share > MOST)
+    return flags
+
+
+def memory_quality(
+    peak_mib: Floats,
+    limit_mib: Floats,
+    at_least: Flags,
+    with_cache: Flags,
+    by_kernel: Flags,
+    seen_once: Flags,
+) -> Texts:
+    """Return the quality of peaks of memory; those flagged `at_least` are known to be lower bounds.
+
+    What was `seen_once` at most may have been seen before it had grown.
+    """
+    known = ~np.isnan(peak_mib)
+    near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
+    return _first(
+        (at_least & known, "censored"),
+        (known & near, "contaminated"),
+        (known & by_kernel, "exact"),
+        (known & ~seen_once, "sampled"),
+        (seen_once, "short"),
+    )
+
+
+def cores_quality(cores: Floats, elapsed_s: Ints, node_failed: Flags, least_s: int) -> Texts:
+    """Return the quality of busy cores: CPU time is counted by the kernel, unless its node was lost with it."""
+    known = ~np.isnan(cores)
+    return _first((known & node_failed, "sampled"), (known, "exact"), (elapsed_s < least_s, "short"))
+
+
+def wall_quality(outcome: Texts, started: Flags) -> Texts:
+    """Return the quality of elapsed times: of what was cut short it is only known that it would have taken longer."""
+    completed = outcome == "completed"
+    return _first((~started, "absent"), (completed, "exact"), (~completed, "censored"))
+
+
+def measured_quality(known: Flags, elapsed_s: Ints, measured: str, least_s: int = 0) -> Texts:
+    """Return `measured` where a figure is known, else `short` below `least_s` seconds, else `absent`."""
+    return _first((known, measured), (elapsed_s < least_s, "short"))
+
+
+def _first(*cases: tuple[Flags, str]) -> Texts:
+    """Return the word of the first case that holds, `absent` where none does."""
+    words = np.full(len(cases[0][0]), "absent", dtype=object)
+    for holds, word in reversed(cases):
+        words[holds] = word
+    return words

@@ -1,0 +1,176 @@
+"""The one place that runs sacct.
+
+A window is asked for in two calls: what Slurm alone writes (ids, times, states, figures), and what users write (names,
+comments). `--parsable2` escapes nothing: a job name may hold line ends, and any delimiter that its user knows. In the
+first call nothing can be forged; the second has a delimiter that is drawn anew for each call (texts.py).
+`--noconvert` keeps bytes; times are unix seconds through SLURM_TIME_FORMAT, so that no time zone or summer time stands
+between us and the record.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from accounting.errors import LateAnswerError, SlurmError
+from accounting.slurm.environment import slurm_environment
+
+DELIMITER = "\x1f"
+FIGURES = (
+    "JobIDRaw", "Submit", "JobID", "Cluster", "User", "Account", "Partition", "QOS", "State", "Start", "End",
+    "ElapsedRaw", "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU",
+    "TRESUsageInMax", "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
+)  # fmt: skip
+KEY = FIGURES[:2]  # what tells attempts apart: a requeue is submitted anew
+TEXTS = ("JobName", "Comment", "AdminComment")
+# Releases of the last six years know all of these; without the others labels are poorer.
+NEEDED = frozenset(FIGURES) - {"TRESUsageOutTot", "ConsumedEnergyRaw"} | frozenset(TEXTS)
+# Far beyond any answer: a day of a busy site takes seconds to minutes. A sacct that hangs must not hang its caller.
+ANSWER_WAIT_S = 600
+# How an end that has not come is printed; a start before it, too, but then they share a delimiter.
+_NO_END = f"{DELIMITER}Unknown{DELIMITER}".encode()
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What sacct printed about a window: lines with their headings. The columns of `figures` may lack some of FIGURES.
+
+    `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed,
+    `one_id` for one column of a job and its steps, `texts_again` for all texts of the window once more, with the
+    delimiter that they have then; without these nobody asks.
+    """
+
+    figures: bytes
+    texts: bytes
+    texts_delimiter: str = DELIMITER
+    one_text: Callable[[str, str], bytes]
+    texts_again: Callable[[], tuple[bytes, str]] | None = None
+    one_id: Callable[[str, str], bytes] | None = None
+
+
+def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str] | None = None) -> Answer:
+    """Return sacct's answer about all users' jobs in a window of unix seconds; `fields` are those it knows.
+
+    Raises SlurmError where sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints other columns than were
+    asked for.
+    """
+    window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
+    return _query(command, window, window, fields)
+
+
+def query_job(command: str, job: str, fields: frozenset[str] | None = None) -> Answer:
+    """Return sacct's answer about one job, `4711` or `4711_3`, as far as whoever asks may see it: else it has no line.
+
+    Raises SlurmError as query_sacct does.
+    """
+    return _query(command, (f"--jobs={job}",), (), fields)
+
+
+def _query(
+    command: str, which: Sequence[str], window: Sequence[str], fields: frozenset[str] | None
+) -> Answer:
+    """Ask for the jobs that options name; for one of them, afterwards, within `window` (nothing: whenever it was)."""
+    columns = [name for name in FIGURES if fields is None or name in fields]
+    common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert", *which)
+
+    def all_texts() -> tuple[bytes, str]:
+        delimiter = f"|{secrets.token_hex(8)}|"
+        asked = (f"--delimiter={delimiter}", f"--format={','.join((*KEY, *TEXTS))}")
+        printed = _run(*common, "--allocations", *asked)
+        _check(command, printed, (*KEY, *TEXTS), delimiter)
+        return printed, delimiter
+
+    # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
+    # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
+    texts, delimiter = all_texts()
+    figures = _run(*common, f"--delimiter={DELIMITER}", f"--format={','.join(columns)}")
+    _check(command, figures, columns, DELIMITER)
+
+    def one_id(display_id: str, column: str, *more: str) -> bytes:
+        own = ("--noheader", f"--jobs={display_id}", f"--format={column}", *more)
+        return _run(command, "--allusers", "--duplicates", "--parsable2", *window, *own)
+
+    def one_text(display_id: str, column: str) -> bytes:
+        return one_id(display_id, column, "--allocations")
+
+    return Answer(
+        figures=figures,
+        texts=texts,
+        texts_delimiter=delimiter,
+        one_text=one_text,
+        texts_again=all_texts,
+        one_id=one_id,
+    )
+
+
+def ended_bytes(figures: bytes) -> int:
+    """Return about how much of the figures tells of what has ended.
+
+    What waits or runs is in the answer about any window until now: shorter windows would only have it told more often.
+    """
+    lines, unended = figures.count(b"\n"), figures.count(_NO_END)
+    return len(figures) * max(0, lines - unended) // max(1, lines)
+
+
+def known_fields(command: str) -> frozenset[str]:
+    """Return the columns that this sacct knows; SlurmError where it lacks one that cannot be done without."""
+    known = frozenset(_FIELD.findall(_run(command, "--helpformat").decode(errors="replace")))
+    missing = sorted(NEEDED - known)
+    if missing:
+        raise SlurmError(
+            f"{command} does not know {', '.join(missing)}; "
+            "check that accounting.sacct names Slurm's own sacct, 20.11 or newer"
+        )
+    return known
+
+
+def slurm_release(command: str) -> str:
+    """Return Slurm's release, such as `24.11`."""
+    found = re.search(r"(\d+\.\d+)", _run(command, "--version").decode(errors="replace"))
+    return found[1] if found else ""
+
+
+def slurm_time(unix_s: int) -> str:
+    """Return a time as sacct's options take it on every release (`uts` is seconds since the epoch)."""
+    return f"uts{unix_s}"
+
+
+def _run(*arguments: str) -> bytes:
+    command = arguments[0]
+    environment = slurm_environment({"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"})
+    try:
+        finished = subprocess.run(
+            arguments, capture_output=True, env=environment, check=False, timeout=ANSWER_WAIT_S
+        )
+    except OSError as error:
+        raise SlurmError(
+            f"cannot run {command!r}: {error.strerror}; install Slurm's client commands here or set accounting.sacct"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise LateAnswerError(
+            f"{command} gave no answer within {ANSWER_WAIT_S:g} s and was ended; check that slurmdbd and its database "
+            "answer (`sacctmgr show stats`), and try again"
+        ) from None
+    if finished.returncode != 0:
+        complaint = finished.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise SlurmError(
+            f"{command} failed: {complaint[-1]}; check that slurmdbd runs and SLURM_CONF names the right cluster"
+        )
+    return finished.stdout
+
+
+def _check(command: str, printed: bytes, columns: Sequence[str], delimiter: str) -> None:
+    heading = printed.split(b"\n", 1)[0].decode(errors="replace")
+    if heading.split(delimiter) != list(columns):
+        raise SlurmError(
+            f"{command} did not print the columns it was asked for (first line: {heading[:80]!r}); "
+            "check that accounting.sacct names Slurm's own sacct, 20.11 or newer"
+        )
+    if not printed.endswith(b"\n"):
+        raise SlurmError(
+            f"{command} was cut off in the middle of a line; look at its own messages, and try again"
+        )

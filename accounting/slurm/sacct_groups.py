@@ -1,0 +1,244 @@
+"""sacct's two answers about a window, put together: the lines of each attempt, its texts, and its digest.
+
+Pure but for what it asks again: texts of jobs that came between the two answers, and whether the last job is whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from accounting.errors import SlurmError
+from accounting.records import Quarantined
+from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.slurm.texts import Key, Row, are_plain, split_rows, text_alone
+from accounting.units import whole
+
+SOURCE = "sacct"
+CUT = DELIMITER.encode()
+# A call of its own for each text that is missing takes some 30 ms: where more than FEW jobs lack theirs, all texts of
+# the window are asked for once more. A window that then still lacks those of MOST_ASKED is damaged.
+FEW, MOST_ASKED = 5, 1_000
+# Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
+SETTLED_S = 10
+# Raised whenever labels change, so that what is read again is labelled anew.
+DIGEST_KEY = b"labels-4"
+
+
+@dataclass(slots=True)
+class Group:
+    """The lines of an attempt: its own, and those of its steps; `text` is its key and its texts, as one line."""
+
+    key: Key
+    lines: list[bytes]
+    text: bytes = b""
+    texts: Row | None = None
+    digest: int = 0
+
+    @property
+    def display_id(self) -> bytes:
+        """Its id as people write it."""
+        return self.lines[0].split(CUT, 3)[2]
+
+    @property
+    def own_texts(self) -> Row:
+        """Its texts, in the order of TEXTS."""
+        return tuple(self.text.split(CUT)[len(KEY) :]) if self.texts is None else self.texts
+
+
+@dataclass
+class Lines:
+    """Lines in groups, and what belongs to none."""
+
+    groups: list[Group] = field(default_factory=list)
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+
+def split_groups(rows: Sequence[bytes], width: int) -> Lines:
+    """Put rows into groups. Step rows belong to the job row before them, with its id.
+
+    After a requeue the same id comes once for each attempt.
+    """
+    lines, separators = Lines(), width - 1
+    step_prefix, own = b"\n", list[bytes]()  # of no job: no row begins so
+    for row in rows:
+        if row.count(CUT) != separators:
+            reason = f"{row.count(CUT) + 1} columns instead of {width}"
+            lines.quarantined.append(Quarantined(line=shown(row), reason=reason, source=SOURCE))
+        elif row.startswith(step_prefix):
+            own.append(row)
+        elif b"." not in (job_id := row[: (end := row.find(CUT))]):
+            step_prefix, own = job_id + b".", [row]
+            lines.groups.append(Group(row[: row.find(CUT, end + 1)], own))
+        else:
+            lines.quarantined.append(Quarantined(line=shown(row), reason="a step of no job", source=SOURCE))
+    return lines
+
+
+def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
+    """Give each group its texts and its digest; a group whose texts cannot be told is quarantined."""
+    delimiter, columns = answer.texts_delimiter.encode(), len(KEY) + len(TEXTS)
+    rows = answer.texts.removesuffix(b"\n").split(b"\n")[1:]
+    keys = [group.key for group in lines.groups]
+    own_keys = keys if delimiter == CUT else [key.replace(CUT, delimiter) for key in keys]
+    # A text that holds our own delimiter must not meet it again.
+    if are_plain(rows, own_keys, delimiter, columns) and (delimiter == CUT or CUT not in answer.texts):
+        for group, row in zip(lines.groups, rows, strict=True):
+            group.text = row.replace(delimiter, CUT)
+        last = keys[-1] if keys else None
+    else:
+        parted = split_rows(rows, delimiter, columns) if rows else []
+        _give_texts(lines, parted, answer)
+        last = CUT.join(parted[-1][: len(KEY)]) if parted else None
+    if answer.one_id is not None:
+        refuse_cut(lines, keys, last, answer.one_id, until_s)
+    for group in lines.groups:
+        group.digest = digest_of(group)
+
+
+def _by_key(rows: Sequence[Row]) -> dict[Key, deque[Row]]:
+    found: dict[Key, deque[Row]] = {}
+    for row in rows:
+        found.setdefault(CUT.join(row[: len(KEY)]), deque()).append(row[len(KEY) :])
+    return found
+
+
+def _texts_again(answer: Answer) -> list[Row]:
+    if answer.texts_again is None:
+        return []
+    printed, delimiter = answer.texts_again()
+    rows = printed.removesuffix(b"\n").split(b"\n")[1:]
+    return split_rows(rows, delimiter.encode(), len(KEY) + len(TEXTS)) if rows else []
+
+
+def _give_texts(lines: Lines, rows: Sequence[Row], answer: Answer) -> None:
+    found = _by_key(rows)
+    if sum(group.key not in found and _may_have_ended(group) for group in lines.groups) > FEW:
+        # Many came between the two calls, such as the tasks of an array that was cancelled.
+        found = _by_key(_texts_again(answer)) | found
+    missing = sum(group.key not in found for group in lines.groups)
+    if missing > max(MOST_ASKED, len(lines.groups) // 2):
+        raise SlurmError(
+            f"sacct's two answers about one window differ in {missing} of {len(lines.groups)} jobs; "
+            "look at slurmdbd's log, and try again"
+        )
+    attempts = Counter(name for group in lines.groups for name in _names(group)) if missing else Counter()
+    groups, asked = [], 0
+    for group in lines.groups:
+        if found.get(group.key):
+            group.texts = found[group.key].popleft()
+        elif _may_have_ended(group):
+            # It came after the texts had been asked for.
+            asked += 1
+            alone = asked <= MOST_ASKED
+            group.texts = ask_alone(group, attempts[asked_as(group)], answer.one_text) if alone else None
+        else:
+            group.texts = (b"",) * len(TEXTS)
+        if group.texts is None:
+            record = b"\n".join(group.lines)
+            reason = "sacct did not tell its name and comments"
+            lines.quarantined.append(Quarantined(line=shown(record), reason=reason, source=SOURCE))
+            continue
+        group.text = CUT.join((group.key, *group.texts))
+        groups.append(group)
+    lines.groups = groups
+
+
+def refuse_cut(
+    lines: Lines,
+    keys: Sequence[Key],
+    last_text: Key | None,
+    one_id: Callable[[str, str], bytes],
+    until_s: int,
+) -> None:
+    """Raise SlurmError where the figures lack what the texts, which were asked for first, end with, or steps."""
+
+    def printed(display_id: bytes, column: str) -> list[str]:
+        return one_id(shown(display_id), column).decode(errors="replace").splitlines()
+
+    last = lines.groups[-1] if lines.groups else None
+    if last is not None and _has_settled(last, until_s):
+        own = last.key[: last.key.find(CUT) + 1]
+        count = sum(len(group.lines) for group in lines.groups if group.key.startswith(own))
+        if count < len(printed(last.display_id, "JobIDRaw")):
+            raise _cut_off(last.display_id, "steps of job")
+    if last_text is not None and last_text not in keys:
+        job_id, _, submit = last_text.partition(CUT)
+        # It may have left the window meanwhile, when its begin time was put off.
+        if submit.decode(errors="replace") in printed(job_id, "Submit"):
+            raise _cut_off(job_id, "job")
+
+
+def _cut_off(job_id: bytes, what: str) -> SlurmError:
+    return SlurmError(
+        f"sacct's output was cut off ({what} {job_id.decode(errors='replace')} missing), although it ended well; "
+        "look at what accounting.sacct runs, and try again"
+    )
+
+
+def _has_settled(group: Group, until_s: int) -> bool:
+    """Whether an attempt ended so long ago that no step of it can still be on its way to slurmdbd."""
+    end_s = group.lines[0].split(CUT)[FIGURES.index("End")]
+    return b"_[" not in group.display_id and end_s.isdigit() and int(end_s) <= until_s - SETTLED_S
+
+
+def _may_have_ended(group: Group) -> bool:
+    """Whether to ask for its texts: what has not ended is read again anyway."""
+    return group.lines[0].split(CUT)[FIGURES.index("End")].isdigit()
+
+
+def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:
+    """Return a group's texts, asked for by themselves; None where its job's `attempts` differ in one of them."""
+    # What is no id of a job is an argument all the same, and sacct knows no such job.
+    asked = shown(asked_as(group))
+    texts = [text_alone(one_text(asked, name), attempts) for name in TEXTS]
+    known = [text for text in texts if text is not None]
+    return tuple(known) if len(known) == len(TEXTS) else None
+
+
+def asked_as(group: Group) -> bytes:
+    """Return the id by which sacct takes a job.
+
+    It takes no range of tasks that never started (`12_[3-5]`): then all of the array is asked for.
+    """
+    array, waiting, _ = group.display_id.partition(b"_[")
+    return array if waiting else group.display_id
+
+
+def _names(group: Group) -> set[bytes]:
+    """Return the ids for which sacct prints this attempt: its own, and that of its array."""
+    return {group.display_id, group.display_id.partition(b"_")[0]}
+
+
+def digest_of(group: Group) -> int:
+    """Return the digest of a record as a signed number of 64 bits."""
+    record = b"\n".join((*group.lines, group.text))
+    return int.from_bytes(blake2b(record, digest_size=8, key=DIGEST_KEY).digest(), "big", signed=True)
+
+
+def end_of(line: str) -> int | None:
+    """Return when a quarantined job ended, in unix seconds; None where its line does not tell."""
+    return whole(_figure(line, "End"))
+
+
+def cluster_of(line: str) -> str:
+    """Return the cluster of a quarantined job; '' where its line does not tell."""
+    return _figure(line, "Cluster")
+
+
+def job_of(line: str) -> str:
+    """Return the id of a quarantined job, or of the job of a quarantined step, as Slurm writes it."""
+    return _figure(line, "JobIDRaw").partition(".")[0]
+
+
+def _figure(line: str, name: str) -> str:
+    fields = line.split("\n", 1)[0].split(DELIMITER)
+    place = FIGURES.index(name)
+    return fields[place] if len(fields) > place else ""
+
+
+def shown(text: bytes) -> str:
+    r"""Return text as a store takes it: what is no UTF-8 stands as `\xff`, and so does a NUL."""
+    return text.decode("utf-8", errors="backslashreplace").replace("\x00", "\\x00")

@@ -1,0 +1,55 @@
+"""Which text belongs to which attempt, where texts may hold line ends and whole rows. Pure.
+
+sacct escapes nothing, so a text may look like any row whose delimiter its writer knows. The call for texts therefore
+has a delimiter that nobody knew before (sacct.py): a line in which it stands was parted by Slurm. A row goes
+on over line ends until it has all its columns, and then over lines without the delimiter, which are its last text's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accounting.errors import SlurmError
+
+Key = bytes
+Row = tuple[bytes, ...]
+
+
+def are_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, columns: int) -> bool:
+    """Whether each line is the row of its key: a text with a line end in it would have added a line."""
+    return len(lines) == len(keys) and all(
+        line.startswith(key + delimiter) and line.count(delimiter) == columns - 1
+        for line, key in zip(lines, keys, strict=True)
+    )
+
+
+def split_rows(lines: Sequence[bytes], delimiter: bytes, columns: int) -> list[Row]:
+    """Return the rows of so many columns that lines (without their heading) make; SlurmError where they make none."""
+    rows: list[list[bytes]] = []
+    separators = columns - 1
+    seen = separators
+    for line in lines:
+        count = line.count(delimiter)
+        if seen == separators and (count or not rows):
+            rows.append([line])
+            seen = count
+        else:
+            rows[-1].append(line)
+            seen += count
+        if seen > separators or not rows[0][0].count(delimiter):
+            raise SlurmError("sacct's columns do not fit; look at what accounting.sacct runs, and try again")
+    if seen != separators:
+        raise SlurmError(
+            "sacct's output was cut off in the middle of a row; look at its own messages, and try again"
+        )
+    return [tuple(b"\n".join(row).split(delimiter)) for row in rows]
+
+
+def text_alone(printed: bytes, attempts: int) -> bytes | None:
+    """Return the text of a job that was asked for by itself; None where its attempts have different ones.
+
+    Each attempt ends with a line end of its own.
+    """
+    length, left = divmod(len(printed), max(1, attempts))
+    text = printed[:length]
+    return text[:-1] if not left and text.endswith(b"\n") and text * attempts == printed else None

@@ -1,0 +1,286 @@
+"""What sizing would have saved, and whom it would have failed: past jobs, split by time.
+
+A model is trained on what had ended before the split and sizes what was submitted after it, as it would have in
+production; nothing is split at random, since that lets a job learn from its own future. A failed job counts whole,
+and is run again with what its user asked for.
+
+A peak of memory may be a bound: the job was killed for memory, or Slurm counted only part of it. What would have got no
+more than that would have failed. What would have got more says nothing, and is no job that counts: neither in the share
+that failed nor in what was saved. So two methods may count different jobs, each those of which it is known what became
+of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import pandas
+
+from accounting.errors import ModelError
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.training import train
+from models.past.evidence import PastJob, shows_need
+from models.past.families import Family, family_keys
+from models.past.history import History, past_job, request_of
+
+USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
+PEER_MARGIN = 1.15
+SECONDS_AN_HOUR = 3600.0
+DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
+
+Sizing = Callable[[JobRequest], JobRequest]
+# Learns from the attempts before the split.
+Strategy = Callable[[Sequence[Attempt]], Sizing]
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one dimension. Amounts are in `unit`; `failed` counts jobs that got less than they needed.
+
+    `saved_share` is of `requested`, the second run of failed jobs included; below 0 it cost more. What is saved and who
+    failed is of the same `jobs`, those of which it is known whether the method's grant was enough: by bounds it is for
+    more of them under a method that grants less. Of a job that shows a bound, `used` has the bound.
+    """
+
+    dimension: str
+    method: str
+    unit: str
+    jobs: int
+    resized: int
+    requested: float
+    granted: float
+    used: float
+    saved_share: float
+    failed: int
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """A time split: how many attempts were learned from and judged, who metered GPUs, and the scores."""
+
+    split_s: int
+    learned_from: int
+    judged: int
+    gpu_sources: tuple[str, ...]
+    scores: tuple[Score, ...]
+
+
+def evaluate(
+    attempts: Sequence[Attempt],
+    settings: ChainSettings,
+    recent_jobs: int,
+    sizing: Callable[[Predictor], Sizing] | None,
+    train_share: float = 0.7,
+    strategies: Mapping[str, Strategy] | None = None,
+) -> Evaluation:
+    """Train on the first `train_share` of the attempts' time and judge on the rest.
+
+    `sizing` turns a predictor into what production would grant (the site's policy, which lives above this
+    package); None leaves it out. `strategies` are further methods, by name. ModelError where either side of the split
+    is empty.
+    """
+    split_s = _split(attempts, train_share)
+    before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.ran]
+    later = [attempt for attempt in attempts if attempt.row.submit_s >= split_s]
+    after = to_judge(later)
+    if not before:
+        raise ModelError(
+            f"{len(attempts)} attempts are too few to split by time: none ended before the {len(later)} later ones "
+            "came; ingest more accounting"
+        )
+    if not after:
+        raise ModelError(
+            f"none of the {len(later)} attempts after the split ran to its end, so that nothing can be judged; "
+            "ingest more accounting"
+        )
+    trained = train(before, recent_jobs)
+    methods: dict[str, Sizing] = {
+        USER_REQUEST: lambda request: request,
+        PEER: _history_peer(trained.history),
+    }
+    if sizing is not None:
+        growth = trained.growth(settings.most_failures)
+        methods[OURS] = sizing(Predictor("evaluated", trained.history, growth, settings))
+    methods |= {name: learn(before) for name, learn in (strategies or {}).items()}
+    table = pandas.DataFrame([msgspec.structs.asdict(job) for job in judge(after, methods)])
+    return Evaluation(
+        split_s=split_s,
+        learned_from=len(before),
+        judged=len(after),
+        gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in after if attempt.use.gpu_source})),
+        scores=tuple(_scores(table, list(methods))),
+    )
+
+
+def _split(attempts: Sequence[Attempt], train_share: float) -> int:
+    submits = sorted(attempt.row.submit_s for attempt in attempts)
+    if not submits:
+        raise ModelError("the store holds no attempts; run `rightsizer ingest` first")
+    return submits[min(len(submits) - 1, int(len(submits) * train_share))]
+
+
+def _history_peer(history: History) -> Sizing:
+    """Return the rule that sites write by hand and KRR applies to pods: the maximum seen, and 15 % on top."""
+
+    def size(request: JobRequest) -> JobRequest:
+        evidence = history.evidence(request, enough=1)
+        jobs = evidence.jobs if evidence else ()
+        memory = max(
+            (job.mem_mib for job in jobs if job.mem_mib is not None and not job.mem_short), default=None
+        )
+        cores = max((job.cores_per_task for job in jobs if job.cores_per_task is not None), default=None)
+        gpus = max((job.gpus for job in jobs if job.gpus is not None), default=None)
+        return msgspec.structs.replace(
+            request,
+            mem_per_node_mib=_least(request.mem_per_node_mib, memory),
+            cpus_per_task=_least(request.cpus_per_task, cores),
+            gpus_per_node=_least(request.gpus_per_node, gpus, 1.0),
+        )
+
+    return size
+
+
+def _least(asked: int | None, seen: float | None, margin: float = PEER_MARGIN) -> int | None:
+    return asked if asked is None or seen is None else min(asked, max(1, math.ceil(seen * margin)))
+
+
+class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one job in one dimension under one method; amounts are in the unit of DIMENSIONS.
+
+    `family` is the widest that the job belongs to, empty where it has none; `granted` holds the second run of a job
+    that failed; `used` may be a bound where it did.
+    """
+
+    family: Family
+    dimension: str
+    method: str
+    resized: bool
+    requested: float
+    granted: float
+    used: float
+    failed: bool
+
+
+def to_judge(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts that may tell what a grant would have done: all that ran to their end, and those killed.
+
+    A run that was killed for memory tells what its job needed at least. It is left out where a later run of that job
+    tells it, too (who is queued again after a kill is one job that failed, not two), and where it had all that its user
+    asked for: such a job fails whatever sizes it.
+    """
+    jobs = [past_job(attempt) for attempt in attempts]
+    last_s: dict[tuple[str, int], int] = {}
+    for attempt, job in zip(attempts, jobs, strict=True):
+        if _memory(job) is not None:
+            last_s[_of(attempt)] = max(attempt.row.start_s, last_s.get(_of(attempt), 0))
+    return [
+        attempt
+        for attempt, job in zip(attempts, jobs, strict=True)
+        if job.complete or (_lacked_memory(job) and attempt.row.start_s == last_s[_of(attempt)])
+    ]
+
+
+def _of(attempt: Attempt) -> tuple[str, int]:
+    return attempt.row.cluster, attempt.row.job_id
+
+
+def _memory(job: PastJob) -> float | None:
+    """Return the peak of a job in MiB, or a bound of its need (`mem_at_least`); None where neither is known."""
+    return job.mem_mib if shows_need(job, "memory") or job.mem_at_least else None
+
+
+def _lacked_memory(job: PastJob) -> bool:
+    """Whether a job is known to have needed at least some memory that is less than was asked for."""
+    bound = job.mem_mib if job.mem_at_least else None
+    return bound is not None and job.asked_mem_mib is not None and bound < job.asked_mem_mib
+
+
+def _used(job: PastJob) -> dict[str, float | None]:
+    """Return what a job used of each of DIMENSIONS; of one that was cut short nothing but a bound of its memory."""
+    return {
+        "memory": _memory(job),
+        "cores": job.cores_per_task if job.complete else None,
+        "gpus": job.gpus if job.complete else None,
+    }
+
+
+def too_little(asked: float, given: float, used: float, *, bounded: bool) -> bool | None:
+    """Whether a job would have failed by a grant; None where its use is a bound below that, which tells nothing.
+
+    All amounts are in one unit. The rule is that of `judged_by` in health.py, job by job; but whoever gets all
+    that he asked for does not fail by us, and a figure above the request is a measuring error.
+    """
+    exceeded = used >= given if bounded else used > given
+    return None if bounded and not exceeded else exceeded and given < asked
+
+
+def judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[JudgedJob]:
+    """Return one row for each attempt, method and dimension that was asked for and of which the outcome is known.
+
+    `attempts` are those of `to_judge`. The outcome is known where the use is, or where a bound of it is not below the
+    grant: so a method that grants more than a bound has no row of that job, and neither saves nor fails by it.
+    """
+    rows: list[JudgedJob] = []
+    for attempt in attempts:
+        job, request = past_job(attempt), request_of(attempt)
+        used = _used(job)
+        for method, size in methods.items():
+            sized = size(request)
+            for dimension, amount in used.items():
+                asked, given = _amount(request, dimension), _amount(sized, dimension)
+                if amount is None or asked is None or given is None:
+                    continue
+                bounded = dimension == "memory" and job.mem_at_least
+                failed = too_little(asked, given, amount, bounded=bounded)
+                if failed is None:
+                    continue
+                hours = attempt.use.wall_s / SECONDS_AN_HOUR
+                scale = hours / 1024 if dimension == "memory" else hours
+                scale *= request.num_tasks if dimension == "cores" else 1
+                rows.append(
+                    JudgedJob(
+                        family=(family_keys(request) or ((),))[-1],
+                        dimension=dimension,
+                        method=method,
+                        resized=given < asked,
+                        requested=asked * scale,
+                        granted=(given + asked if failed else given) * scale,
+                        used=amount * scale,
+                        failed=failed,
+                    )
+                )
+    return rows
+
+
+def _amount(request: JobRequest, dimension: str) -> float | None:
+    amounts = {"memory": request.mem_mib, "cores": request.cpus_per_task, "gpus": request.gpus_per_node}
+    return amounts[dimension]
+
+
+def _scores(table: pandas.DataFrame, methods: Sequence[str]) -> list[Score]:
+    if table.empty:
+        raise ModelError(
+            "of none of the judged jobs both request and use are known; `rightsizer report quality` says of the use "
+            "why, and what to change"
+        )
+    scores: list[Score] = []
+    for (dimension, method), group in table.groupby(["dimension", "method"], sort=False):
+        requested, granted = float(group["requested"].sum()), float(group["granted"].sum())
+        scores.append(
+            Score(
+                dimension=str(dimension),
+                method=str(method),
+                unit=DIMENSIONS[str(dimension)],
+                jobs=len(group),
+                resized=int(group["resized"].sum()),
+                requested=requested,
+                granted=granted,
+                used=float(group["used"].sum()),
+                saved_share=1 - granted / requested if requested else 0.0,
+                failed=int(group["failed"].sum()),
+            )
+        )
+    order = list(DIMENSIONS)
+    return sorted(scores, key=lambda score: (order.index(score.dimension), methods.index(score.method)))

@@ -1,0 +1,205 @@
+"""How a trained model stands to its own rows: calibration on later jobs, what each feature is worth, drift. Pure.
+
+A model's own offset covers the very jobs that it was made from, the latest, whatever they do: counted on them nothing
+ever drifts. By week it is therefore counted how the latest jobs stand to a model that is made as this one is from those
+before them alone (`_weeks`); it serves nobody. Everything is counted in the weights by which offsets are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import xgboost
+
+from accounting.frames import Floats, Ints
+from models.demand.calibration import offsets_of
+from models.demand.importance import Importance, permutation_importances
+from models.demand.matrix import Flags, Matrix
+from models.demand.quantile import QUANTILE, SEED, excess_of, fit_quantile, predict
+from models.demand.training import FITTED_SHARE, Fitted, Trained, fitted_rows, weights_of
+from models.features import FEATURES
+from models.judging.drift import (
+    WEEK_S,
+    Allowance,
+    FeatureDrift,
+    WeekCalibration,
+    calibration_by_week,
+    equal_jobs,
+    feature_drift,
+)
+from models.past.evidence import Learned
+from models.versions.artefact import Offset
+
+# Shuffles of each feature, on so many rows at most.
+REPEATS, MOST_ROWS = 5, 2000
+# By week the last fifth of the rows is counted, but no more than so many weeks: what changed before is known by then.
+MOST_WEEKS = 4
+# The trees for that are fitted to so many rows at most, drawn from all: a large store takes seconds, on this machine.
+MOST_FITTED = 50_000
+
+
+class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of jobs that exceeded what only `nominal` should.
+
+    The offsets are those of the earlier half of the calibrating jobs, and it is counted on the later half, by weight:
+    `jobs` is how many equal ones say as much.
+    """
+
+    nominal: float
+    observed: float
+    jobs: int
+
+
+class Excesses(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much settled jobs exceeded what trees say (a logarithm, or a bound of it), their weights and times."""
+
+    excess: Floats
+    bounded: Flags
+    weights: Floats
+    submit_s: Ints
+
+
+class GrowthHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one growth model. `importance` is what shuffling a feature adds to the pinball loss.
+
+    `weeks` are the latest ones, against a model of the jobs before them; none where no offset of this one serves.
+    """
+
+    dimension: Learned
+    rows: int
+    calibrated_on: int
+    apart: int
+    calibration: tuple[Calibrated, ...]
+    importance: tuple[Importance, ...]
+    weeks: tuple[WeekCalibration, ...]
+
+
+def drift_of(trained: Trained) -> dict[Learned, tuple[FeatureDrift, ...]]:
+    """Return the drift of every dimension's features, over all rows."""
+    return {
+        dimension: feature_drift(FEATURES, matrix.inputs, matrix.submit_s)
+        for dimension, matrix in trained.matrices.items()
+    }
+
+
+def health_of(trained: Trained, most_failures: float) -> tuple[GrowthHealth, ...]:
+    """Return how every growth model stands; none where there were too few rows to fit one."""
+    return tuple(
+        _health(dimension, fitted, trained.matrices[dimension].without(fitted.known.apart), most_failures)
+        for dimension, fitted in trained.fitted.items()
+    )
+
+
+def _health(dimension: Learned, fitted: Fitted, matrix: Matrix, most_failures: float) -> GrowthHealth:
+    known = fitted.known
+    start = fitted_rows(matrix)
+    later, weights = matrix.part(slice(start, None)), weights_of(matrix)[start:]
+    later, weights = later.part(later.settled), weights[later.settled]
+    return GrowthHealth(
+        dimension=dimension,
+        rows=known.rows,
+        calibrated_on=known.calibrated_on,
+        apart=len(known.apart),
+        calibration=calibration_of(excess_of(fitted.booster, later), later.bounded, weights),
+        importance=_importance(fitted, later.part(~later.bounded)),
+        weeks=() if known.offset(most_failures) is None else _weeks(matrix, most_failures),
+    )
+
+
+def _weeks(matrix: Matrix, most_failures: float) -> tuple[WeekCalibration, ...]:
+    """Count the latest settled jobs by week against trees and an offset from the jobs before them.
+
+    The earlier share of those is fitted, and the rest calibrates, as in training. Where they are too few for a share of
+    failures up to `most_failures`, the next larger that they suffice for is counted; none where they do for none.
+    """
+    if not len(matrix.submit_s):
+        return ()
+    start, weights = watched_from(matrix.submit_s), weights_of(matrix)
+    rows = fitted_rows(matrix.part(slice(start)))
+    taken = drawn(rows)
+    booster = fit_quantile(matrix.part(slice(rows)).part(taken), weights[:rows][taken])
+    before = _excesses(booster, matrix.part(slice(rows, start)), weights[rows:start])
+    latest = _excesses(booster, matrix.part(slice(start, None)), weights[start:])
+    offset = _nearest(offsets_of(before.excess, before.bounded, before.weights), most_failures)
+    if offset is None:
+        return ()
+    made_from, _ = judged_by(before.excess, before.bounded, offset.log_growth)
+    judged, exceeded = judged_by(latest.excess, latest.bounded, offset.log_growth)
+    allowed = Allowance(nominal=offset.failures, made_from=equal_jobs(before.weights[made_from]))
+    return calibration_by_week(exceeded[judged], latest.submit_s[judged], latest.weights[judged], allowed)
+
+
+def watched_from(submit_s: Ints) -> int:
+    """Return the first row that is counted by week, of rows in the order of their submission (unix seconds)."""
+    recent = int(np.searchsorted(submit_s, submit_s[-1] - MOST_WEEKS * WEEK_S, "right"))
+    return max(round(len(submit_s) * FITTED_SHARE), recent)
+
+
+def drawn(rows: int) -> Flags:
+    """Return which of so many rows are fitted: all, or MOST_FITTED of them by lot, the same every time."""
+    taken = np.zeros(rows, np.bool_)
+    lot = np.random.default_rng(SEED).permutation(rows) if rows > MOST_FITTED else np.arange(rows)
+    taken[lot[:MOST_FITTED]] = True
+    return taken
+
+
+def _excesses(booster: xgboost.Booster, rows: Matrix, weights: Floats) -> Excesses:
+    settled = rows.part(rows.settled)
+    return Excesses(
+        excess=excess_of(booster, settled),
+        bounded=settled.bounded,
+        weights=weights[rows.settled],
+        submit_s=settled.submit_s,
+    )
+
+
+def _nearest(offsets: Sequence[Offset], most_failures: float) -> Offset | None:
+    """Return the offset for the largest share up to `most_failures`, or else the smallest above it, if there is one."""
+    allowed = [offset for offset in offsets if offset.failures <= most_failures]
+    return allowed[-1] if allowed else next(iter(offsets), None)
+
+
+def judged_by(excess: Floats, bounded: Flags, offset: float) -> tuple[Flags, Flags]:
+    """Return which jobs tell whether they exceeded an offset, and which did; a bound below it tells nothing."""
+    exceeded: Flags = np.where(bounded, excess >= offset, excess > offset)
+    return ~bounded | exceeded, exceeded
+
+
+def calibration_of(excess: Floats, bounded: Flags, weights: Floats) -> tuple[Calibrated, ...]:
+    """Calibrate on the earlier half, count on the later; shares for which that half is too small are left out."""
+    half = len(excess) // 2
+    found: list[Calibrated] = []
+    for offset in offsets_of(excess[:half], bounded[:half], weights[:half]):
+        judged, exceeded = judged_by(excess[half:], bounded[half:], offset.log_growth)
+        counted = weights[half:][judged]
+        if len(counted):
+            found.append(
+                Calibrated(
+                    nominal=offset.failures,
+                    observed=float(weights[half:][exceeded].sum() / counted.sum()),
+                    jobs=round(equal_jobs(counted)),
+                )
+            )
+    return tuple(found)
+
+
+def _importance(fitted: Fitted, later: Matrix) -> tuple[Importance, ...]:
+    latest = later.part(slice(-MOST_ROWS, None))
+    if not len(latest):
+        return ()
+
+    def expected(rows: Floats) -> Floats:
+        return predict(fitted.booster, rows.astype(np.float32)).astype(np.float64)
+
+    inputs = latest.inputs.astype(np.float64)
+    found = permutation_importances(expected, FEATURES, inputs, latest.targets, SEED, REPEATS, pinball)
+    return tuple(sorted(found, key=lambda one: -one.mean))
+
+
+def pinball(predicted: Floats, true: Floats) -> Floats:
+    """Return the mean loss by which the growth models' quantile is fitted, one for each row of predictions."""
+    over = true - predicted
+    loss: Floats = np.maximum(QUANTILE * over, (QUANTILE - 1) * over).mean(axis=1)
+    return loss

@@ -1,0 +1,275 @@
+"""Whether a new model may take the place of the one that answers: both size the same later jobs. Pure.
+
+Neither has seen the jobs it is judged on. The current model is judged as it is, on jobs submitted after all it learned
+from; a rehearsal of the new one learns what had ended before the later half of those, and both size that half by the
+site's policy. What is promoted then learns from everything. Before the first model, what users ask for is the
+opponent, on the latest fifth of all jobs. docs/decisions/0023 says why.
+
+A job that was killed for memory with less than its user asked for is judged, too: whoever grants no more than it had
+fails it (evaluate.py). Else the jobs that the current model fails would be those that it is not judged on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from accounting.errors import UnreadModelError
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.demand.matrix import Flags
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.quantile import Fit, fit_quantile
+from models.demand.training import train_columns
+from models.judging.chance import at_least
+from models.judging.evaluate import DIMENSIONS, JudgedJob, Sizing, judge, to_judge
+from models.past.columns import PastColumns
+from models.past.families import Family, describe_family
+
+# Fewer later jobs cannot tell one model from another: the current one stays until there are more.
+LEAST_JUDGED = 50
+FIRST_JUDGED_SHARE = 0.2
+# A refusal on failures must be less likely than this by chance; among families, than this over their number.
+UNLIKELY = 0.05
+# Saved shares that differ by less than this are equal: one of all jobs, and one of a family.
+EQUAL_SAVED, EQUAL_FAMILY_SAVED = 0.01, 0.10
+NEW, CURRENT, USERS = "new model", "current model", "users' requests"
+
+
+class Champion(msgspec.Struct, frozen=True):
+    """The model that answers, and the end of the last job it learned from (unix seconds)."""
+
+    predictor: Predictor
+    last_end_s: int
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What a method did to the jobs of which that is known, in one dimension; amounts in the unit of DIMENSIONS.
+
+    Second runs are included. Jobs that show a bound below what they would have got are left out of all of it: under
+    a method that grants less there may be more `jobs`. The share saved is of what these `requested`, the share failed
+    of those of them that were `resized`.
+    """
+
+    jobs: int
+    resized: int
+    failed: int
+    requested: float
+    granted: float
+
+    @property
+    def saved_share(self) -> float:
+        """Of what was requested; below 0 it cost more."""
+        return 1 - self.granted / self.requested if self.requested else 0.0
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Both models on one dimension."""
+
+    dimension: str
+    old: Tally
+    new: Tally
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the new model passed, against whom, on how many jobs submitted from `split_s` on, and why."""
+
+    passed: bool
+    opponent: str
+    judged: int
+    split_s: int
+    reasons: tuple[str, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which attempts are to be judged on (`after`, submitted from `split_s` on), and which had ended before."""
+
+    split_s: int
+    before: Flags
+    after: Flags
+
+
+# All attempts submitted from a time (unix seconds) on: of a long past, only what is judged is read job by job.
+Later = Callable[[int], Sequence[Attempt]]
+
+
+def gate(
+    past: PastColumns,
+    later: Later,
+    settings: ChainSettings,
+    recent_jobs: int,
+    sizing: Callable[[Predictor], Sizing],
+    champion: Champion | None,
+    fit: Fit = fit_quantile,
+) -> Verdict:
+    """Rehearse the new model and judge it against the champion, or against users' requests where there is none.
+
+    The rehearsal is fitted by the engine that fits the new model.
+    """
+    part, opponent = slice_of(past, champion), CURRENT if champion else USERS
+    jobs = int(part.after.sum())
+    if not jobs or (champion and jobs < LEAST_JUDGED):
+        return verdict((), opponent, settings.most_failures, jobs, part.split_s)
+    if not part.before.any():
+        return _undecided(opponent, jobs, part.split_s, _nothing_before(opponent, jobs))
+    trained = train_columns(past.part(part.before), recent_jobs, fit)
+    rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
+    after = to_judge(later(part.split_s))
+    old = sizing(champion.predictor) if champion else _as_asked
+    judged = judge(after, {opponent: old, NEW: sizing(rehearsal)})
+    return verdict(judged, opponent, settings.most_failures, len(after), part.split_s)
+
+
+def refused_unread(error: UnreadModelError) -> Verdict:
+    """Refuse what cannot be judged since the current model could not be read: that says nothing of either."""
+    told = (
+        f"the current model stays, since it could not be read and nothing was judged against it: {error}; "
+        "then run `rightsizer train` again"
+    )
+    return _undecided(CURRENT, 0, 0, told)
+
+
+def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
+    """Return what the gate judges on; empty where nothing is new. Jobs still running at the split are on no side.
+
+    Killed jobs are among them where they had less than their users asked for, as in `to_judge`.
+    """
+    seen_s = champion.last_end_s if champion else -1
+    killed = past.mem_at_least & (past.mem_mib < past.asked_mem_mib)
+    shown = (past.complete | killed) & (past.submit_s > seen_s)
+    submits = np.sort(past.submit_s[shown])
+    if not len(submits):
+        return Slice(split_s=seen_s + 1, before=np.zeros_like(shown), after=shown)
+    share = 0.5 if champion else FIRST_JUDGED_SHARE
+    split_s = int(submits[min(len(submits) - 1, int(len(submits) * (1 - share)))])
+    return Slice(
+        split_s=split_s,
+        before=past.started & (past.end_s < split_s),
+        after=shown & (past.submit_s >= split_s),
+    )
+
+
+def verdict(
+    judged: Sequence[JudgedJob], opponent: str, most_failures: float, jobs: int, split_s: int
+) -> Verdict:
+    """Compare NEW with `opponent` on judged jobs; where there are too few, a current model stays.
+
+    `jobs` is how many attempts there were to judge, `split_s` since when they were submitted (unix seconds).
+    """
+    comparisons = _compared(judged, opponent)
+    if not comparisons or (opponent != USERS and jobs < LEAST_JUDGED):
+        return _undecided(opponent, jobs, split_s, _too_little_known(opponent, jobs))
+    against = [
+        *(said for one in comparisons for said in _against(one, most_failures, UNLIKELY, EQUAL_SAVED)),
+        *_families_against(judged, opponent, most_failures),
+    ]
+    return Verdict(
+        passed=not against,
+        opponent=opponent,
+        judged=jobs,
+        split_s=split_s,
+        reasons=tuple(against) or (f"no worse than {opponent} in anything that was judged",),
+        comparisons=comparisons,
+    )
+
+
+def _undecided(opponent: str, jobs: int, split_s: int, reason: str) -> Verdict:
+    """Return that nobody can tell: a first model passes, and a current one stays."""
+    return Verdict(
+        passed=opponent == USERS, opponent=opponent, judged=jobs, split_s=split_s, reasons=(reason,)
+    )
+
+
+def _too_little_known(opponent: str, jobs: int) -> str:
+    unknown = jobs >= LEAST_JUDGED
+    reason = (
+        f"of {jobs} jobs to judge on no use is known (`rightsizer report quality` says why)"
+        if unknown
+        else f"{jobs} jobs to judge on are too few"
+    )
+    if opponent == USERS:
+        return f"{reason}; nothing speaks against a first model"
+    if unknown:
+        return f"{reason}, and the current model stays"
+    return (
+        f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of what is newer than it "
+        f"is judged on, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of known use have ended"
+    )
+
+
+def _nothing_before(opponent: str, jobs: int) -> str:
+    stays = "; nothing speaks against a first model" if opponent == USERS else ", and the current model stays"
+    return (
+        f"no job had ended before the {jobs} to judge on were submitted, so a rehearsal has nothing to learn from"
+        f"{stays}; run `rightsizer train` again when jobs that are submitted from now on have ended"
+    )
+
+
+def fails_more(old: Tally, new: Tally, most_failures: float, unlikely: float) -> bool:
+    """Whether the new model fails more of the jobs it resizes than chance explains.
+
+    By chance they would fail as often as those that the old one resizes (one more of each, so that none is not never),
+    but no more often than the site bears.
+    """
+    expected = min(most_failures, (old.failed + 1) / (old.resized + 1))
+    return new.failed > old.failed and at_least(new.failed, new.resized, expected) < unlikely
+
+
+def _against(one: Comparison, most_failures: float, unlikely: float, equal_saved: float) -> list[str]:
+    said: list[str] = []
+    if fails_more(one.old, one.new, most_failures, unlikely):
+        said.append(
+            f"{one.dimension}: fails {one.new.failed} of {one.new.resized} resized jobs, "
+            f"against {one.old.failed} of {one.old.resized}"
+        )
+    if one.new.saved_share < one.old.saved_share - equal_saved:
+        said.append(
+            f"{one.dimension}: saves {one.new.saved_share:.1%} of what was asked for, against {one.old.saved_share:.1%}"
+        )
+    return said
+
+
+def _families_against(judged: Sequence[JudgedJob], opponent: str, most_failures: float) -> list[str]:
+    by_family: dict[Family, list[JudgedJob]] = {}
+    for job in judged:
+        if job.family:
+            by_family.setdefault(job.family, []).append(job)
+    known = {family: _compared(jobs, opponent, LEAST_JUDGED) for family, jobs in by_family.items()}
+    count = sum(map(len, known.values()))
+    return [
+        f"{describe_family(family)}: {said}"
+        for family, comparisons in known.items()
+        for one in comparisons
+        for said in _against(one, most_failures, UNLIKELY / count, EQUAL_FAMILY_SAVED)
+    ]
+
+
+def _compared(judged: Sequence[JudgedJob], opponent: str, least: int = 1) -> tuple[Comparison, ...]:
+    def of(dimension: str, method: str) -> Tally:
+        return tally(job for job in judged if (job.dimension, job.method) == (dimension, method))
+
+    comparisons = (
+        Comparison(dimension=dimension, old=of(dimension, opponent), new=of(dimension, NEW))
+        for dimension in DIMENSIONS
+    )
+    # Who has more rows may be the one that fails killed jobs, and the other has few or none.
+    return tuple(one for one in comparisons if max(one.old.jobs, one.new.jobs) >= least)
+
+
+def tally(judged: Iterable[JudgedJob]) -> Tally:
+    """Add up judged jobs of one dimension and method."""
+    jobs = list(judged)
+    return Tally(
+        jobs=len(jobs),
+        resized=sum(job.resized for job in jobs),
+        failed=sum(job.failed for job in jobs),
+        requested=sum(job.requested for job in jobs),
+        granted=sum(job.granted for job in jobs),
+    )
+
+
+def _as_asked(request: JobRequest) -> JobRequest:
+    return request

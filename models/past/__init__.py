@@ -1,0 +1,1 @@
+"""What jobs like this one did before: families, their recent past, and what of it tells about a request."""

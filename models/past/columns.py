@@ -1,0 +1,341 @@
+"""Past attempts in columns: all that training needs of them, without a Python object for each. Pure.
+
+`history.py` says the same job by job, and is what a service looks things up in; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from accounting.frames import Floats, Ints, floats, ints
+from accounting.records import Attempt, JobRow, Use
+from models.past.evidence import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
+from models.past.families import GENERIC_NAMES, Family
+from models.past.history import COMPLETE, Held, HeldByUsers, History
+from models.past.job_names import normal_name
+
+Flags = NDArray[np.bool_]
+
+# What is read of a table of attempts (accounting/frames.py).
+COLUMNS = (
+    "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
+    "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
+    "wall_quality", "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality", "input_mib",
+)  # fmt: skip
+
+
+KINDS = ("families", "cohorts", "limits")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to group jobs: the group of each, by its place in `names`; -1 where it is in none."""
+
+    codes: Ints
+    names: Sequence[Family]
+
+    def part(self, rows: Flags) -> Kind:
+        """Return the groups of some of the jobs."""
+        return Kind(self.codes[rows], self.names)
+
+
+@dataclass(frozen=True)
+class PastColumns:
+    """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
+
+    `families` are the kinds of family, the narrowest first, `cohorts` those of families.py, `limits` groups by
+    limit. `user` is a place in `users`, `script` one in `scripts`, where 0 is '', `gpu_source` one in `gpu_sources`.
+    """
+
+    job_id: Ints
+    submit_s: Ints
+    end_s: Ints
+    started: Flags
+    num_tasks: Ints
+    asked_cpus: Floats
+    asked_mem_mib: Floats
+    asked_gpus: Floats
+    limit_s: Floats
+    complete: Flags
+    mem_mib: Floats
+    mem_at_least: Flags
+    mem_short: Flags
+    cores_per_task: Floats
+    wall_s: Ints
+    wall_at_least: Flags
+    gpus: Floats
+    gpu_source: Ints
+    gpu_sources: Sequence[str]
+    given_cpus: Floats
+    given_gpus: Floats
+    gpu_mem_mib: Floats
+    gpu_short: Flags
+    user: Ints
+    users: Sequence[str]
+    input_mib: Floats
+    script: Ints
+    scripts: Sequence[str]
+    families: tuple[Kind, ...]
+    cohorts: tuple[Kind, ...]
+    limits: tuple[Kind, ...]
+
+    def __len__(self) -> int:
+        """How many attempts there are."""
+        return len(self.submit_s)
+
+    def part(self, rows: Flags) -> PastColumns:
+        """Return some of the attempts; what places are in stays as it is."""
+        columns = {one.name: getattr(self, one.name) for one in fields(self)}
+        some: dict[str, Any] = {
+            name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
+        }
+        some |= {name: tuple(kind.part(rows) for kind in columns[name]) for name in KINDS}
+        return replace(self, **some)
+
+    @property
+    def cpus_per_task(self) -> Floats:
+        """CPUs asked for a task, at least 1; NaN where it did not ask."""
+        return np.maximum(self.asked_cpus // self.num_tasks, 1)
+
+    @property
+    def cpus(self) -> Floats:
+        """CPUs asked for in all; a task that asks for none gets one."""
+        return np.nan_to_num(self.cpus_per_task, nan=1.0) * self.num_tasks
+
+    def asked(self, dimension: Learned) -> Floats:
+        """Return what each asked of a dimension, in the unit of `use`, at least 1; NaN where it did not ask."""
+        columns: dict[Learned, Floats] = {
+            "memory": self.asked_mem_mib,
+            "cores": self.cpus_per_task,
+            "wall": self.limit_s,
+            "gpu_mem": np.full(len(self), np.nan),
+        }
+        return np.maximum(columns[dimension], 1)
+
+    def use(self, dimension: Learned) -> Floats:
+        """Return what each used of a dimension (MiB, cores per task, seconds), at least the smallest; NaN = unknown."""
+        columns: dict[Learned, Floats] = {
+            "memory": np.maximum(self.mem_mib, LEAST_MIB),
+            "cores": np.maximum(self.cores_per_task, LEAST_CORES),
+            "wall": np.maximum(self.wall_s.astype(np.float64), LEAST_WALL_S),
+            "gpu_mem": np.maximum(self.gpu_mem_mib, LEAST_MIB),
+        }
+        return columns[dimension]
+
+    def by_end(self) -> Ints:
+        """Return the rows that ever started, in the order in which they ended."""
+        order = np.lexsort((np.arange(len(self)), self.end_s))
+        return order[self.started[order]]
+
+
+def columns_of(table: pa.Table) -> PastColumns:
+    """Return the rows of a table of attempts, of which COLUMNS are read."""
+    outcome, quality = _texts(table["outcome"]), _texts(table["memory_quality"])
+    user, script, gpu_source = (_texts(table[name]) for name in ("user", "script_signature", "gpu_source"))
+    return PastColumns(
+        job_id=ints(table["job_id"]),
+        submit_s=ints(table["submit_s"]),
+        end_s=ints(table["end_s"]),
+        started=(ints(table["start_s"]) > 0) & ~_texts(table["wall_quality"]).is_any(("absent",)),
+        num_tasks=ints(table["num_tasks"]),
+        asked_cpus=floats(table["asked_cpus"]),
+        asked_mem_mib=floats(table["asked_mem_mib"]),
+        asked_gpus=floats(table["asked_gpus"]),
+        limit_s=floats(table["limit_s"]),
+        complete=outcome.is_any(COMPLETE),
+        mem_mib=_finite(table["peak_mem_mib"]),
+        mem_at_least=quality.is_any(("censored",)),
+        mem_short=quality.is_any(("short",)),
+        cores_per_task=_finite(table["cores_per_task"]),
+        wall_s=ints(table["wall_s"]),
+        wall_at_least=outcome.is_any(("timeout",)),
+        gpus=floats(table["gpus"]),
+        gpu_source=gpu_source.codes,
+        gpu_sources=gpu_source.words,
+        given_cpus=floats(table["alloc_cpus"]),
+        given_gpus=floats(table["alloc_gpus"]),
+        gpu_mem_mib=_finite(table["gpu_mem_mib"]),
+        gpu_short=_texts(table["gpu_quality"]).is_any(("short", "censored")),
+        user=user.codes,
+        users=user.words,
+        input_mib=_finite(table["input_mib"]),
+        script=script.codes,
+        scripts=script.words,
+        families=_families(user, _texts(table["job_name"]), script),
+        cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),
+        limits=(_limits(floats(table["limit_s"])),),
+    )
+
+
+def _limits(limit_s: Floats) -> Kind:
+    different_s, codes = np.unique(np.nan_to_num(limit_s, nan=0.0), return_inverse=True)
+    return Kind(codes, [("limit", str(int(one_s))) for one_s in different_s])
+
+
+def _finite(column: pa.ChunkedArray) -> Floats:
+    """Return figures; one that is none (without end) is not known."""
+    found = floats(column)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def columns_of_attempts(attempts: Sequence[Attempt]) -> PastColumns:
+    """Return attempts in columns."""
+    return columns_of(pa.table({name: _column(attempts, name) for name in COLUMNS}))
+
+
+def _column(attempts: Sequence[Attempt], name: str) -> pa.Array:
+    values: list[Any]
+    if name in JobRow.__struct_fields__:
+        values = [getattr(attempt.row, name) for attempt in attempts]
+    elif name in Use.__struct_fields__:
+        values = [getattr(attempt.use, name) for attempt in attempts]
+    else:
+        values = [getattr(attempt, name) for attempt in attempts]
+    if any(isinstance(value, str) for value in values):
+        return pa.array([value.encode(errors="surrogatepass") for value in values], pa.binary())
+    return pa.array(values, pa.float64() if any(isinstance(value, float) for value in values) else pa.int64())
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """A column of texts: the place of each in `words`, where '' comes first."""
+
+    codes: Ints
+    words: list[str]
+
+    def is_any(self, wanted: Sequence[str]) -> Flags:
+        return np.isin(self.codes, [place for place, word in enumerate(self.words) if word in wanted])
+
+
+def _texts(column: pa.ChunkedArray) -> _Texts:
+    encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
+    encoded = encoded.combine_chunks()
+    words = [_text(word) for word in encoded.dictionary.to_pylist()]
+    places = {word: place for place, word in enumerate(dict.fromkeys(("", *words)))}
+    codes = np.array([places[word] for word in words], np.int64)
+    found = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return _Texts(np.append(codes, 0)[found], list(places))
+
+
+def _text(word: str | bytes | None) -> str:
+    return word.decode(errors="surrogatepass") if isinstance(word, bytes) else word or ""
+
+
+def _families(user: _Texts, job_name: _Texts, script: _Texts) -> tuple[Kind, ...]:
+    """Return the kinds of family_keys: by user, name and script, and by user and name."""
+    names = list(dict.fromkeys(map(normal_name, job_name.words)))
+    places = {name: place for place, name in enumerate(names)}
+    name = np.array([places[normal_name(word)] for word in job_name.words], np.int64)[job_name.codes]
+    told = np.array([word not in GENERIC_NAMES for word in names])[name]
+    both = user.codes * len(names) + name
+    pairs, pair = np.unique(both, return_inverse=True)
+    triples, triple = np.unique(pair * len(script.words) + script.codes, return_inverse=True)
+
+    def words(pair: int) -> tuple[str, str]:
+        user_place, name_place = divmod(int(pairs[pair]), len(names))
+        return user.words[user_place], names[name_place]
+
+    narrow: list[Family] = [
+        ("user+name+script", *words(code // len(script.words)), script.words[code % len(script.words)])
+        for code in triples.tolist()
+    ]
+    wide: list[Family] = [("user+name", *words(code)) for code in range(len(pairs))]
+    return (
+        Kind(np.where(script.codes > 0, triple, -1), narrow),
+        Kind(np.where(told, pair, -1), wide),
+    )
+
+
+def history_of(past: PastColumns, recent_jobs: int) -> History:
+    """Return the history that all of `past` leaves, as if it had been added job by job."""
+    history, by_end = History(recent_jobs), past.by_end()
+    for dimension in LEARNED:
+        counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
+        history.held[dimension] = _site_held(past.user[counted], _held(past, dimension)[counted])
+    jobs: dict[int, PastJob] = {}
+    for family, rows in _groups(past, by_end, recent_jobs):
+        fresh = [row for row in rows if row not in jobs]
+        jobs.update(zip(fresh, _past_jobs(past, fresh), strict=True))
+        history.load(family, [jobs[row] for row in rows])
+    history.keep_recent()
+    return history
+
+
+def _site_held(user: Ints, held: Floats) -> Held:
+    """Return what jobs held in all, whose users are told by a number; summed in the order of a replay."""
+    users = HeldByUsers()
+    jobs, amounts = np.bincount(user), np.bincount(user, weights=held)
+    for number in np.flatnonzero(jobs).tolist():
+        users.add(str(number), float(amounts[number]), int(jobs[number]))
+    total = float(np.cumsum(held)[-1]) if len(held) else 0.0
+    return Held(total, len(held), users.held().bounded)
+
+
+def _held(past: PastColumns, dimension: Learned) -> Floats:
+    """Return `held_by` of each."""
+    asked = {
+        "memory": past.asked_mem_mib,
+        "cores": past.asked_cpus,
+        "wall": np.ones(len(past)),
+        "gpu_mem": np.full(len(past), np.nan),
+    }[dimension]
+    used = np.nan_to_num(past.use(dimension), nan=0.0)
+    return np.where(np.isnan(asked), used, asked) * past.use("wall")
+
+
+def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int]]]:
+    """Return the last rows of every group, the groups in the order in which a history meets them."""
+    found: list[tuple[tuple[int, int], Family, list[int]]] = []
+    for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
+        codes = kind.codes[by_end]
+        ranks = np.flatnonzero(codes >= 0)
+        ranks = ranks[np.argsort(codes[ranks], kind="stable")]
+        bounds = [*np.flatnonzero(np.diff(codes[ranks], prepend=-1)).tolist(), len(ranks)]
+        for begin, end in itertools.pairwise(bounds):
+            first = int(ranks[begin])
+            kept = by_end[ranks[max(begin, end - recent_jobs) : end]].tolist()
+            found.append(((first, place), kind.names[codes[first]], kept))
+    return [(family, rows) for _, family, rows in sorted(found, key=lambda one: one[0])]
+
+
+def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
+    def each(values: NDArray[Any]) -> list[Any]:
+        return [None if value != value else value for value in values[list(rows)].tolist()]
+
+    def whole(values: Floats) -> list[int | None]:
+        return [None if value is None else int(value) for value in each(values)]
+
+    columns = {
+        "end_s": each(past.end_s),
+        "num_tasks": each(past.num_tasks),
+        "asked_cpus": whole(past.asked_cpus),
+        "asked_mem_mib": whole(past.asked_mem_mib),
+        "asked_gpus": whole(past.asked_gpus),
+        "complete": each(past.complete),
+        "mem_mib": each(past.mem_mib),
+        "mem_at_least": each(past.mem_at_least),
+        "mem_short": each(past.mem_short),
+        "cores_per_task": each(past.cores_per_task),
+        "wall_s": each(past.wall_s),
+        "wall_at_least": each(past.wall_at_least),
+        "gpus": whole(past.gpus),
+        "gpu_source": [past.gpu_sources[code] for code in each(past.gpu_source)],
+        "script": [past.scripts[code] for code in each(past.script)],
+        "job_id": each(past.job_id),
+        "given_cpus": whole(past.given_cpus),
+        "given_gpus": whole(past.given_gpus),
+        "gpu_mem_mib": each(past.gpu_mem_mib),
+        "gpu_short": each(past.gpu_short),
+        "input_mib": each(past.input_mib),
+    }
+    return (
+        PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)
+    )

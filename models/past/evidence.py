@@ -1,0 +1,358 @@
+"""What the comparable past jobs of a family say. Pure: no clock, no database.
+
+It is worked out once for all requests that the same jobs stand for: a submission waits for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from models.past.families import Family, describe_family
+
+# `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
+Learned = Literal["memory", "cores", "wall", "gpu_mem"]
+LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
+
+# A past job tells about one with up to this many times its input, where that is known of both; measured
+# (docs/decisions/0028).
+COMPARABLE_INPUT = 4.0
+# Below these amounts a logarithm says nothing.
+LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
+# A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
+# the Vertical Pod Autoscaler's OOM bump.
+KILLED_BUMP = 1.2
+# A job that needs two per cent more than all before it is no surprise.
+SURPRISE_LOG = 0.02
+# A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
+# Before that those are known first that are soon over, which are a burst's small ones.
+REST_RUNS = 3
+# Of a family at rest so many jobs are enough to go by their median.
+WHOLE_JOBS = 8
+
+
+# What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
+Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Amount = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
+
+    `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
+    and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
+    `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
+    `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
+    `gpu_short` says that its GPUs were looked at too seldom, or on too few nodes, to show more than bounds.
+    `input_mib` is the size of the files that its script named as input.
+    """
+
+    end_s: int
+    num_tasks: Tasks
+    asked_cpus: Whole | None
+    asked_mem_mib: Whole | None
+    asked_gpus: Whole | None
+    complete: bool
+    mem_mib: Amount | None
+    mem_at_least: bool
+    cores_per_task: Amount | None
+    wall_s: int
+    gpus: Whole | None
+    gpu_source: str
+    script: str
+    job_id: int = 0
+    mem_short: bool = False
+    wall_at_least: bool = False
+    given_cpus: Whole | None = None
+    given_gpus: Whole | None = None
+    gpu_mem_mib: Amount | None = None
+    gpu_short: bool = False
+    input_mib: Amount | None = None
+
+
+def use_of(job: PastJob, dimension: Learned) -> float | None:
+    """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
+    value: float | None
+    if dimension == "memory":
+        value, smallest = job.mem_mib, LEAST_MIB
+    elif dimension == "cores":
+        value, smallest = job.cores_per_task, LEAST_CORES
+    elif dimension == "wall":
+        value, smallest = job.wall_s, LEAST_WALL_S
+    else:
+        value, smallest = job.gpu_mem_mib, LEAST_MIB
+    return None if value is None else max(value, smallest)
+
+
+def shows_need(job: PastJob, dimension: Learned) -> bool:
+    """Whether what a past job used is all that it needed: it ran to its end, and was looked at for long enough."""
+    if dimension == "memory":
+        return job.complete and not job.mem_short
+    return job.complete and not (dimension == "gpu_mem" and job.gpu_short)
+
+
+class PastUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What past jobs needed of one dimension, in its unit and as logarithms, the oldest first.
+
+    `needed` is what each needed at least: its use, or more where it was killed for memory; `likely` the middle one of
+    them, and `highest` the most. `complete` counts the jobs that show their whole need, or that they needed more.
+    `streak` counts the jobs since the last that surprised by needing more than all before it, that one included, or
+    more than is asked for. `above_median` is the sum of squares by which logarithms exceed their median. `held` is the
+    mean of what was asked for, times seconds. `whole` says that they are all that came, the slow ones too, and enough
+    of them to go by their median: at rest, none of them beyond the request, and not of cores. `runs`, of a family at
+    rest, counts the runs since the last that needed more than all before it, that one included; None where there is but
+    one, or the first needed most.
+    """
+
+    needed: tuple[float, ...]
+    likely: float
+    highest: float
+    complete: int
+    streak: int
+    highest_log: float
+    mean_log: float
+    last_log: float
+    median_log: float
+    spread_log: float
+    above_median: float
+    held: float
+    whole: bool = False
+    runs: int | None = None
+
+    @property
+    def quiet(self) -> int:
+        """How much there has been without a surprise: jobs, but of what is to run anew where runs surprise, runs."""
+        return self.streak if self.runs is None else min(self.streak, self.runs)
+
+    @property
+    def count(self) -> int:
+        """How many jobs it is known of."""
+        return len(self.needed)
+
+
+def past_use(
+    jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | None = None, *, at_rest: bool = False
+) -> PastUse | None:
+    """Return what jobs needed of a dimension; None where it is known of none. `at_rest` is their family's.
+
+    A job that was cut short, or was looked at too early, counts only where it shows more than all before it. Where
+    `asked_mib` is asked for, who used more memory and was not killed tells nothing of how much may be granted: of that
+    all of the request is too little as well. But he was a surprise.
+    """
+    needed: list[float] = []
+    counted: list[PastJob] = []
+    complete = 0
+    # How many counted jobs there were before the last that used more than is asked for.
+    beyond: int | None = None
+    held = highest = 0.0
+    most = asked_mib if dimension == "memory" and asked_mib is not None else math.inf
+    always_seen = dimension in ("cores", "wall")
+    for job in jobs:
+        use = use_of(job, dimension)
+        if use is None:
+            continue
+        killed = dimension == "memory" and job.mem_at_least
+        if use > most and not killed:
+            beyond = len(needed)
+            continue
+        tells = killed or (job.complete if always_seen else shows_need(job, dimension))
+        if not tells and use <= highest:
+            continue
+        needed.append(use * KILLED_BUMP if killed else use)
+        counted.append(job)
+        highest = max(highest, needed[-1])
+        complete += tells
+        held += held_by(job, dimension)
+    if not needed:
+        return None
+    logs = [math.log(amount) for amount in needed]
+    mean = sum(logs) / len(logs)
+    median = middle(sorted(logs))
+    return PastUse(
+        needed=tuple(needed),
+        likely=sorted(needed)[len(needed) // 2],
+        highest=highest,
+        complete=complete,
+        streak=streak_of(logs) if beyond is None else min(streak_of(logs), len(logs) - beyond + 1),
+        highest_log=max(logs),
+        mean_log=mean,
+        last_log=logs[-1],
+        median_log=median,
+        spread_log=math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)),
+        above_median=sum((value - median) ** 2 for value in logs if value > median),
+        held=held / len(logs),
+        # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
+        whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
+        runs=runs_since_surprise(counted, logs) if at_rest else None,
+    )
+
+
+def rests_from_s(jobs: Sequence[PastJob]) -> float:
+    """Return from when on (unix seconds) a family is at rest whose jobs these are; never where they are too few."""
+    if len(jobs) < WHOLE_JOBS:
+        return math.inf
+    began, longest = -math.inf, 0
+    for job in jobs:
+        began, longest = max(began, job.end_s - job.wall_s), max(longest, job.wall_s)
+    return began + REST_RUNS * longest
+
+
+def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> int | None:
+    """Return how many runs there are since the last that needed more than all before, that one included.
+
+    None where no run did but the first. A run is what began before all that began earlier had come to rest; jobs of one
+    are much alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms of their
+    needs.
+    """
+    most: list[float] = []
+    rests_s, longest_s = -math.inf, 0
+    for began_s, wall_s, need in sorted(
+        (job.end_s - job.wall_s, job.wall_s, need) for job, need in zip(jobs, logs, strict=True)
+    ):
+        if began_s > rests_s:
+            most.append(need)
+        elif need > most[-1]:
+            most[-1] = need
+        longest_s = max(longest_s, wall_s)
+        rests_s = began_s + REST_RUNS * longest_s
+    since = streak_of(most)
+    return since if since < len(most) else None
+
+
+def held_by(job: PastJob, dimension: Learned) -> float:
+    """Return what a past job asked for of a dimension, or else used, times its seconds."""
+    asked: float | None = None
+    if dimension == "memory":
+        asked = job.asked_mem_mib
+    elif dimension != "gpu_mem":  # which nobody can ask for
+        asked = job.asked_cpus if dimension == "cores" else 1
+    return (use_of(job, dimension) or 0.0 if asked is None else asked) * max(job.wall_s, LEAST_WALL_S)
+
+
+class PastGpus(msgspec.Struct, frozen=True):
+    """How many GPUs metered jobs kept busy: the middle one, and the one that kept the most busy, at least one.
+
+    `shown` counts the jobs since the last that needed more than all before it, that one included, which show what they
+    needed: what was cut short, or looked at but once, may only raise `most`. It is 0 where none of them had more GPUs
+    than `most`: a job that we cut can keep no more busy than it was given.
+    """
+
+    likely: int
+    most: int
+    shown: int
+
+
+def past_gpus(jobs: Iterable[PastJob]) -> PastGpus | None:
+    """Return what jobs say of GPUs; None where none was metered."""
+    busy: list[int] = []
+    most = shown = most_given = 0
+    for job in jobs:
+        if job.gpus is None:
+            continue
+        busy.append(job.gpus)
+        if max(job.gpus, 1) > most:
+            most, shown = max(job.gpus, 1), 0
+        if job.complete and not job.gpu_short:
+            shown += 1
+            most_given = max(most_given, job.given_gpus or job.asked_gpus or 0)
+    return PastGpus(sorted(busy)[len(busy) // 2], most, shown if most_given > most else 0) if busy else None
+
+
+def streak_of(logs: Sequence[float]) -> int:
+    """Return how many values there are since the last that exceeded all before it, that one included."""
+    streak, highest = 0, -math.inf
+    for value in logs:
+        streak = 1 if value > highest + SURPRISE_LOG else streak + 1
+        highest = max(highest, value)
+    return streak
+
+
+def middle(ordered: Sequence[float]) -> float:
+    """Return the median of values in rising order."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+class Evidence:
+    """The comparable past jobs of the family that was found for a request, the oldest first.
+
+    `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
+    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask. `at_rest` says
+    that no job of the family can be missing for being slow. Requests that see the same of a family share it
+    (models/past/likeness.py).
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        jobs: Sequence[PastJob],
+        site_held: Mapping[Learned, float] | None = None,
+        input_mib: float | None = None,
+        asked_mib: float | None = None,
+        *,
+        at_rest: bool = False,
+    ) -> None:
+        self.family = family
+        self.jobs = tuple(jobs)
+        self.input_mib = input_mib
+        self.asked_mib = asked_mib
+        self.at_rest = at_rest
+        self._site_held = site_held or {}
+        self._uses: dict[Learned, PastUse | None] = {}
+        self._gpus: tuple[PastGpus | None] | None = None
+        # What the chains (models/demand/chain.py) have worked out of them, for requests that they cannot tell apart.
+        self.worked_out: dict[object, Any] = {}
+
+    def use(self, dimension: Learned) -> PastUse | None:
+        """Return what they used of a dimension; None where it is known of none."""
+        if dimension not in self._uses:
+            self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib, at_rest=self.at_rest)
+        return self._uses[dimension]
+
+    @property
+    def gpus(self) -> PastGpus | None:
+        """What they say of GPUs; None where none was metered."""
+        if self._gpus is None:
+            self._gpus = (past_gpus(self.jobs),)
+        return self._gpus[0]
+
+    @functools.cached_property
+    def complete(self) -> int:
+        """How many of them ran to their end."""
+        return sum(job.complete for job in self.jobs)
+
+    @functools.cached_property
+    def scripts(self) -> frozenset[str]:
+        """The scripts that they ran, where those are known."""
+        return frozenset(job.script for job in self.jobs if job.script)
+
+    @functools.cached_property
+    def gpu_sources(self) -> str:
+        """The meters that tell of their GPUs, joined by `+`; '' where none does."""
+        return "+".join(sorted({job.gpu_source for job in self.jobs if job.gpu_source}))
+
+    @functools.cached_property
+    def words(self) -> str:
+        """Whose jobs they are, and how their input compares where that tells them from others."""
+        words = describe_family(self.family)
+        inputs = [job.input_mib for job in self.jobs if job.input_mib is not None]
+        if self.input_mib is None or not inputs:
+            return words
+        least_mib, most_mib = self.input_mib / COMPARABLE_INPUT, self.input_mib * COMPARABLE_INPUT
+        if max(inputs) <= most_mib:
+            return f"{words} with {_mib(least_mib)} to {_mib(most_mib)} MiB of input"
+        return f"{words} with {_mib(least_mib)} MiB of input or more"
+
+    def weight(self, dimension: Learned) -> float:
+        """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""
+        past, site = self.use(dimension), self._site_held.get(dimension)
+        return past.held / site if past and site else 1.0
+
+
+def _mib(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 10 else f"{amount:.2g}"

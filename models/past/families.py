@@ -1,0 +1,162 @@
+"""Which jobs are alike. Pure: names and scripts in, keys out.
+
+A job belongs to several families, from the narrowest to the widest; a predictor takes the narrowest that has
+seen enough. Numbers in names and scripts are dropped, so that `fit-01` and `fit-02` are one family, and so is what
+machines put into names (job_names.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+
+from accounting.request import JobRequest
+from models.past.job_names import MACHINE_MADE, is_by_machine, normal_name
+
+Family = tuple[str, ...]
+
+SIGNATURE_CHARS = 12
+# Every signature is taken from the same part of a script: the hook sends its beginning, and more.
+SCRIPT_BYTES = 8192
+# Names that say nothing about what runs: sbatch and the schedulers of workflows give them by themselves.
+GENERIC_NAMES = frozenset(
+    {
+        "",
+        "wrap",
+        "sbatch",
+        "bash",
+        "sh",
+        "interactive",
+        "job",
+        "run",
+        "test",
+        "script",
+        "submit",
+        "slurm",
+        "python",
+        MACHINE_MADE,
+    }
+)
+
+_NUMBER = re.compile(r"\d+")
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+# What Snakemake hands to each of its jobs. Rules are Python's names, several where a job is a group of them.
+_SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
+_RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
+
+
+def script_signature(script: str) -> str:
+    """Return a short digest of what a batch script does, '' for an empty one.
+
+    Comments, `#SBATCH` lines, white space and numbers do not count: a changed request or input number is still
+    the same work.
+    """
+    return _signature(without_numbers(_beginning(script)))
+
+
+def _beginning(script: str) -> str:
+    if script.isascii():
+        return script[:SCRIPT_BYTES]
+    return script.encode(errors="replace")[:SCRIPT_BYTES].decode(errors="ignore")
+
+
+# The same script comes with many different numbers.
+@functools.lru_cache(maxsize=512)
+def _signature(script: str) -> str:
+    lines = (" ".join(line.split()) for line in script.splitlines())
+    body = "\n".join(line for line in lines if line and not line.startswith("#"))
+    return hashlib.sha256(body.encode()).hexdigest()[:SIGNATURE_CHARS] if body else ""
+
+
+# Both what a script does and what it fixes are asked of it, one after the other.
+@functools.lru_cache(maxsize=16)
+def without_numbers(text: str) -> str:
+    """Return a text with 0 in place of each number; many times as fast as a pattern where all of it is ASCII."""
+    if not text.isascii():
+        return _NUMBER.sub("0", text)
+    zeros = text.encode().translate(_ZEROS)
+    while b"00" in zeros:
+        zeros = zeros.replace(b"00", b"0")
+    return zeros.decode()
+
+
+def rule_signature(script: str) -> str:
+    """Return a short digest of which of a workflow's rules a script runs; '' where no engine says that.
+
+    Snakemake names a job by its run's UUID, and its script names the sample too.
+    """
+    head = _beginning(script)
+    snakefile, rules = _SNAKEFILE.search(head), _RULES.search(head)
+    if " -m snakemake " not in head or snakefile is None or rules is None:
+        return ""
+    said = (_NUMBER.sub("0", snakefile[1].strip("'")), *sorted(rules[1].split()))
+    return hashlib.sha256("\n".join(said).encode(errors="replace")).hexdigest()[:SIGNATURE_CHARS]
+
+
+def signature_of(job_name: str, script: str) -> str:
+    """Return what tells a job's script from others: its rule where a machine named the job, else all that it does.
+
+    Jobs that people name keep the signatures that they have had.
+    """
+    return (is_by_machine(job_name) and rule_signature(script)) or script_signature(script)
+
+
+def family_keys(request: JobRequest) -> tuple[Family, ...]:
+    """Return the families of a job, the narrowest first; none where nothing tells it from others."""
+    name = normal_name(request.job_name)
+    keys: list[Family] = []
+    if request.script_signature:
+        keys.append(("user+name+script", request.user, name, request.script_signature))
+    if name not in GENERIC_NAMES:
+        keys.append(("user+name", request.user, name))
+    return tuple(keys)
+
+
+def family_name(job_name: str, script_signature: str = "") -> str:
+    """Return what a person calls a job's family: its normal name, with the script where the name says nothing."""
+    name = normal_name(job_name)
+    if name not in GENERIC_NAMES:
+        return name
+    return f"{name or 'no name'} ({script_signature or 'script not known'})"
+
+
+def renamed(family: Family) -> Family:
+    """Return a family as it would be called today: what was stored may have been named by an older release's rules."""
+    if len(family) < 3:
+        return family
+    kind, user, name, *script = family
+    return (kind, user, normal_name(name), *script)
+
+
+def is_alike(family: str) -> bool:
+    """Whether jobs of a family, named by `family_name`, can be taken to be alike."""
+    return not family.endswith("(script not known)")
+
+
+def cohort_key(request: JobRequest) -> Family:
+    """Return the wide group whose habit of asking too much is a feature: the user, and nobody else.
+
+    An account's or a partition's habit would let anybody's jobs move everybody's predictions.
+    """
+    return ("user", request.user)
+
+
+def wide_keys(request: JobRequest) -> tuple[Family, ...]:
+    """Return the groups that tell how long a job may run of which nothing is known: its user's, then that of its limit.
+
+    Others' jobs decide no grant, and no narrower past is outweighed by them: without them a job of an unknown user is
+    taken to run as long as its limit, which is a year where there is none.
+    """
+    return cohort_key(request), ("limit", str(request.wall_s or 0))
+
+
+def describe_family(family: Family) -> str:
+    """Return a family in words, for people."""
+    kind, user, name, *_ = (*family, "", "")
+    if kind == "user":
+        return f"jobs of {user}"
+    if kind == "limit":
+        return "jobs of anybody with the same limit"
+    script = " and the same script" if kind == "user+name+script" else ""
+    return f"jobs of {user} named {name}{script}"

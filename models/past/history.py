@@ -1,0 +1,367 @@
+"""The recent past of every family: what a predictor may look back on at a moment. No clock, no database."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.past.evidence import LEARNED, LEAST_CORES, LEAST_MIB, Evidence, Learned, PastJob, held_by
+from models.past.families import Family, cohort_key, family_keys, wide_keys
+from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
+
+# What ran to an end that shows its whole need.
+COMPLETE = ("completed", "timeout")
+# So often is looked at families' jobs before all that was seen of them is forgotten.
+MOST_LOOKS = 4096
+# Of each kind a user has no more families than this, and the site no more users and limits: whoever names each of ten
+# million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
+MOST_FAMILIES = 20_000
+NEVER = (0, 0)
+# No user counts for more jobs than this in the mean job that risks are relative to, where that makes it larger.
+MOST_OF_A_USER = 100
+
+
+class Habit(msgspec.Struct, frozen=True):
+    """The mean logarithm of used over asked in a cohort, of memory and of cores; NaN where it is not known."""
+
+    memory: float
+    cores: float
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What so many jobs held of a dimension in all: what they asked for, times their seconds.
+
+    `bounded` is the mean job where nobody counts for more than MOST_OF_A_USER jobs.
+    """
+
+    amount: float = 0.0
+    jobs: int = 0
+    bounded: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Of one job; 0 where there were none.
+
+        A family may fail the more, the more its jobs hold beside this. So it is the larger of two: the mean of all
+        jobs, by which all risks together are what the site bears, and the bounded one, which no tiny jobs lower much.
+        """
+        return max(self.amount / self.jobs, self.bounded) if self.jobs else 0.0
+
+
+class HeldByUsers:
+    """What jobs held of a dimension, as they come."""
+
+    def __init__(self) -> None:
+        self._all = Held()
+        self._of: dict[str, Held] = {}
+        self._bounded = Held()
+
+    def add(self, user: str, amount: float, jobs: int = 1) -> None:
+        """Count jobs of a user that held so much in all."""
+        before = self._of.get(user, Held())
+        after = self._of[user] = _more(before, amount, jobs)
+        was, now = _at_most(before), _at_most(after)
+        self._bounded = _more(self._bounded, now.amount - was.amount, now.jobs - was.jobs)
+        self._all = _more(self._all, amount, jobs)
+
+    def held(self) -> Held:
+        """Return what they held until now."""
+        return Held(self._all.amount, self._all.jobs, self._bounded.mean)
+
+
+def _more(held: Held, amount: float, jobs: int) -> Held:
+    return Held(held.amount + amount, held.jobs + jobs)
+
+
+def _at_most(held: Held) -> Held:
+    """Return what a user's jobs count for: at most MOST_OF_A_USER of his mean job."""
+    counted = min(held.jobs, MOST_OF_A_USER)
+    return Held(held.mean * counted, counted)
+
+
+class History:
+    """The last `recent_jobs` attempts of each family and cohort."""
+
+    def __init__(self, recent_jobs: int) -> None:
+        self.recent_jobs = recent_jobs
+        self._jobs: dict[Family, deque[PastJob]] = {}
+        # Worked out once and kept until the next job: a history that serves gets none any more.
+        self._habits: dict[Family, Habit] = {}
+        self._pasts: dict[Family, FamilyPast] = {}
+        self._looks = 0
+        # Which job was the last to join a family, by its number among all that joined.
+        self._joined: dict[Family, int] = {}
+        self._joins = 0
+        # The site's clock: when the last job ended that is known (unix seconds).
+        self._now_s = -math.inf
+        # Who shares a bound, each the one first that was not seen for longest.
+        self._seen: dict[Family, OrderedDict[Family, None]] = {}
+        self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
+        self._users = {dimension: HeldByUsers() for dimension in LEARNED}
+
+    def add(self, request: JobRequest, job: PastJob) -> None:
+        """Count a finished job under every family of its request, its user and its limit."""
+        for dimension, users in self._users.items():
+            # What no GPU job held says nothing of the mean GPU job.
+            if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
+                users.add(request.user, held_by(job, dimension))
+                self.held[dimension] = users.held()
+        for key in (*family_keys(request), *wide_keys(request)):
+            self._append(key, (job,))
+            self._note(key)
+        # All is relative to what the site's mean job holds.
+        self._forget_pasts()
+
+    def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
+        """Put jobs, oldest first, into one family; one that has some already keeps the last of all.
+
+        Whoever has loaded all that he will calls `keep_recent`.
+        """
+        known = self._jobs.pop(family, ())
+        self._append(family, sorted((*known, *jobs), key=_by_end) if known else jobs)
+        self._seen.setdefault(bounded_with(family), OrderedDict())[family] = None
+
+    def keep_recent(self) -> None:
+        """Forget loaded families that are too many: those whose last jobs ended first."""
+        for together, families in self._seen.items():
+            order = sorted(families, key=lambda family: max(map(_by_end, self._jobs[family]), default=NEVER))
+            self._seen[together] = OrderedDict.fromkeys(order)
+            for family in order[: max(0, len(order) - MOST_FAMILIES)]:
+                self._drop(family)
+
+    def discard(self, families: int) -> bool:
+        """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
+        for _ in range(min(families, len(self._jobs))):
+            family, _jobs = self._jobs.popitem()
+            self._pasts.pop(family, None)
+            self._seen[bounded_with(family)].pop(family)
+        return bool(self._jobs)
+
+    def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
+        known = self._jobs.setdefault(family, deque(maxlen=self.recent_jobs))
+        known.extend(jobs)
+        if known:
+            self._now_s = max(self._now_s, known[-1].end_s)
+        self._forget(family)
+
+    def join(self, request: JobRequest, job: PastJob) -> bool:
+        """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
+
+        Those hold the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order they came
+        in and however often. Only what rests on those families is forgotten. The site's mean job (`held`), to which a
+        family's weight is relative, stays as it was trained: one job changes it by less than it changes any answer, and
+        to follow it would make every answer cold.
+        """
+        families = [
+            family for family in (*family_keys(request), *wide_keys(request)) if self._place(family, job)
+        ]
+        self._joins += bool(families)
+        self._now_s = max(self._now_s, job.end_s)
+        for family in families:
+            self._joined[family] = self._joins
+            self._note(family)
+        return bool(families)
+
+    def _place(self, family: Family, job: PastJob) -> bool:
+        jobs = self._jobs.get(family) or deque(maxlen=self.recent_jobs)
+        if not place_by_end(jobs, job):
+            return False
+        self._jobs[family] = jobs
+        self._forget(family)
+        return True
+
+    def joined(self, families: Sequence[Family]) -> int:
+        """Return a number that rises whenever a job joins one of these families, or one is seen to have come to rest.
+
+        It is never the same again.
+        """
+        for family in families:
+            self._let_rest(family)
+        return max((self._joined.get(family, 0) for family in families), default=0)
+
+    def _let_rest(self, family: Family) -> None:
+        """Forget what was worked out of a family that was not at rest then, and is now."""
+        past = self._pasts.get(family)
+        if past is not None and not past.at_rest and past.rests(self._now_s):
+            self._joins += 1
+            self._joined[family] = self._joins
+            self._forget(family)
+
+    def _note(self, family: Family) -> None:
+        """Remember that a family was seen; forget the one that was not for longest where they are too many."""
+        together = self._seen.setdefault(bounded_with(family), OrderedDict())
+        together[family] = None
+        together.move_to_end(family)
+        if len(together) > MOST_FAMILIES:
+            self._drop(next(iter(together)))
+
+    def _drop(self, family: Family) -> None:
+        self._forget(family)
+        for known in (self._jobs, self._joined, self._seen[bounded_with(family)]):
+            known.pop(family, None)
+
+    def _forget(self, family: Family) -> None:
+        """Forget what was worked out of a family's jobs."""
+        self._habits.pop(family, None)
+        self._pasts.pop(family, None)
+
+    def _forget_pasts(self) -> None:
+        self._pasts.clear()
+        self._looks = 0
+
+    def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
+        """Yield every family with its jobs, in the order of its first one."""
+        for family, jobs in self._jobs.items():
+            yield family, tuple(jobs)
+
+    def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
+        """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
+        like = likeness_of(request)
+        fullest: Evidence | None = None
+        for family in like.families:
+            evidence = self._seen_by(like, family)
+            if evidence is None or not evidence.jobs or not stands_for(evidence, like.script_signature):
+                continue
+            if evidence.complete >= enough:
+                return evidence
+            if fullest is None or len(evidence.jobs) > len(fullest.jobs):
+                fullest = evidence
+        return fullest
+
+    def _seen_by(self, like: Likeness, family: Family) -> Evidence | None:
+        """Return what a request sees of a family; None where that has no jobs."""
+        self._let_rest(family)
+        past = self._pasts.get(family)
+        if past is None:
+            jobs = self._jobs.get(family)
+            if not jobs:
+                return None
+            site_held = {dimension: held.mean for dimension, held in self.held.items()}
+            past = self._pasts[family] = FamilyPast(family, jobs, site_held, now_s=self._now_s)
+        place = past.place(like)
+        seen = past.seen.get(place)
+        if seen is None:
+            if self._looks >= MOST_LOOKS:
+                self._forget_pasts()
+            self._looks += 1
+            seen = past.seen[place] = past.look(like)
+        return seen
+
+    def wide_evidence(self, request: JobRequest, enough: int) -> Evidence | None:
+        """Return the last jobs of its user, else of all that had its limit; None where neither has `enough`.
+
+        They need not have asked for anything like it.
+        """
+        for family in wide_keys(request):
+            jobs = self._jobs.get(family, ())
+            if sum(job.complete for job in jobs) >= max(1, enough):
+                return Evidence(family, tuple(jobs))
+        return None
+
+    def user_habit(self, request: JobRequest) -> Habit:
+        """Return how much of what they ask the jobs of the request's user use."""
+        cohort = cohort_key(request)
+        known = self._habits.get(cohort)
+        if known is None:
+            known = self._habits[cohort] = habit_of(self._jobs.get(cohort, ()))
+        return known
+
+
+def bounded_with(family: Family) -> Family:
+    """Return what a family shares its bound with: its user's others of its kind; of users and of limits all."""
+    return family[:2] if len(family) > 2 else family[:1]
+
+
+def _by_end(job: PastJob) -> tuple[int, int]:
+    return job.end_s, job.job_id
+
+
+def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
+    """Put a job among the last ones, which are in the order of their ends; False where it is there, or is too old."""
+    if not jobs or job.end_s > jobs[-1].end_s:
+        jobs.append(job)
+        return True
+    order = (job.end_s, job.job_id)
+    if any((known.end_s, known.job_id) == order for known in jobs):
+        return False
+    place = sum((known.end_s, known.job_id) < order for known in jobs)
+    if len(jobs) == jobs.maxlen:
+        if place == 0:
+            return False
+        jobs.popleft()
+        place -= 1
+    jobs.insert(place, job)
+    return True
+
+
+def habit_of(jobs: Iterable[PastJob]) -> Habit:
+    """Return the mean logarithm of used over asked; NaN where nobody asked or nothing is known."""
+    memory, cores = [], []
+    for job in jobs:
+        if job.asked_mem_mib and job.mem_mib is not None and not job.mem_short:
+            memory.append(math.log(max(job.mem_mib, LEAST_MIB) / job.asked_mem_mib))
+        if job.asked_cpus and job.cores_per_task is not None:
+            cores.append(math.log(max(job.cores_per_task, LEAST_CORES) * job.num_tasks / job.asked_cpus))
+    return Habit(_mean(memory), _mean(cores))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def request_of(attempt: Attempt) -> JobRequest:
+    """Return what the user of a past attempt asked for, memory per node."""
+    row = attempt.row
+    return JobRequest(
+        user=row.user,
+        account=row.account,
+        partition=row.partition,
+        qos=row.qos,
+        job_name=row.job_name,
+        script_signature=attempt.script_signature,
+        num_tasks=attempt.num_tasks,
+        cpus_per_task=None if attempt.asked_cpus is None else max(1, attempt.asked_cpus // attempt.num_tasks),
+        mem_per_node_mib=attempt.asked_mem_mib,
+        gpus_per_node=attempt.asked_gpus,
+        wall_s=row.limit_s,
+        input_mib=attempt.input_mib,
+    )
+
+
+def past_job(attempt: Attempt) -> PastJob:
+    """Return an attempt as a past job. One that was cut short shows a lower bound, not its need."""
+    use = attempt.use
+    return PastJob(
+        end_s=attempt.row.end_s,
+        num_tasks=attempt.num_tasks,
+        asked_cpus=attempt.asked_cpus,
+        asked_mem_mib=attempt.asked_mem_mib,
+        asked_gpus=attempt.asked_gpus,
+        complete=use.outcome in COMPLETE,
+        mem_mib=_finite(use.peak_mem_mib),
+        # What was looked at once may have been looked at before it had grown.
+        mem_short=use.memory_quality == "short",
+        mem_at_least=use.memory_quality == "censored",
+        cores_per_task=_finite(use.cores_per_task),
+        wall_s=use.wall_s,
+        wall_at_least=use.outcome == "timeout",
+        gpus=use.gpus,
+        gpu_source=use.gpu_source,
+        script=attempt.script_signature,
+        job_id=attempt.row.job_id,
+        given_cpus=attempt.row.alloc_cpus,
+        given_gpus=attempt.row.alloc_gpus,
+        gpu_mem_mib=_finite(use.gpu_mem_mib),
+        gpu_short=use.gpu_quality in ("short", "censored"),
+        input_mib=attempt.input_mib,
+    )
+
+
+def _finite(amount: float | None) -> float | None:
+    """Return a figure that is none (not a number, or without end) as not known."""
+    return amount if amount is not None and math.isfinite(amount) else None

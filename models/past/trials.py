@@ -1,0 +1,75 @@
+"""What a run that has ended says for or against cutting requests. Pure.
+
+It goes by our token in the job's admin comment (what was asked, what was granted), by what Slurm allocated, and by
+how the run ended. A run that was cancelled, or lost with its node, says nothing; neither does one with its own request
+after it had failed with less, since it is there only because of that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from accounting.decisions.token import Token, asked_request, find_token, granted_by
+from accounting.labels.wants import Cause, wants
+from accounting.records import Attempt
+
+_FAILED = ("out_of_memory", "timeout")
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run: whether it had less than was asked, by us; whether it failed; for want of what of ours it did.
+
+    A whole run has no `wanted`. `timeout` means that it ran out of time with fewer CPUs.
+    """
+
+    shrunk: bool = False
+    failed: bool = False
+    wanted: Cause | None = None
+
+
+def trial_of(attempt: Attempt) -> Trial | None:
+    """Return what a run says; None where that is nothing."""
+    failed = has_failed(attempt)
+    token = find_token(attempt.row.admin_comment)
+    if failed is None or not attempt.ran:
+        return None
+    if token is None or not (token.granted or token.via):
+        return Trial(failed=failed)
+    short_of = _allocated_less(attempt)
+    if token.recovered_at is not None and not short_of:
+        return None
+    if token.via:
+        cause = _cause(attempt)
+        wanted = cause if cause is not None and cause in short_of else None
+        return Trial(shrunk=bool(short_of), failed=failed, wanted=wanted)
+    return Trial(shrunk=True, failed=failed, wanted=_wanted(attempt, token))
+
+
+def has_failed(attempt: Attempt) -> bool | None:
+    """Whether a run failed by itself or by its limits; None where it was ended for another reason."""
+    if attempt.use.outcome == "completed":
+        return False
+    is_failure = attempt.use.outcome in _FAILED or attempt.row.state.startswith("FAILED")
+    return True if is_failure else None
+
+
+def _cause(attempt: Attempt) -> Cause | None:
+    """Return for want of what a run may have failed, by accounting's labels."""
+    outcome = attempt.use.outcome
+    return outcome if outcome == "out_of_memory" or outcome == "timeout" else None
+
+
+def _wanted(attempt: Attempt, token: Token) -> Cause | None:
+    cause, asked = _cause(attempt), asked_request(token, attempt.row.user)
+    return cause if cause and asked and wants(cause, asked, granted_by(token)) else None
+
+
+def _allocated_less(attempt: Attempt) -> tuple[Cause, ...]:
+    """Return for want of what a run could fail that was allocated less than was asked at first."""
+    row = attempt.row
+    memory: Cause = "out_of_memory"
+    pairs: tuple[tuple[Cause, int | None, int | None], ...] = (
+        (memory, row.alloc_mem_mib, attempt.asked_mem_mib),
+        ("timeout", row.alloc_cpus, attempt.asked_cpus),
+    )
+    return tuple(cause for cause, given, asked in pairs if given and asked and given < asked)

@@ -1,0 +1,375 @@
+"""A trained model on disk: how it is checked and loaded. What the service needs, and nothing heavier.
+
+    <version>/manifest.json     what it is, what it was trained on, the SHA-256 of every other file
+    <version>/history.json      the recent past of every family
+    <version>/<dimension>.onnx  the growth model of a dimension, as it is served
+    <version>/<dimension>.ubj   the same model in XGBoost's own format, for analysts
+    <version>/<dimension>.splits.json  the values of each feature at which any of its trees splits, in rising order
+    <version>/card.md, card.json  what a person should know before trusting it (card.py)
+    <version>/golden.json       inputs with the outputs that training saw: the self-test
+
+A model is loaded only if every digest holds and the self-test passes. The digests lie in the manifest: who can write
+both can write any model. So a version that was promoted is held to the manifest it was promoted with (registry.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import math
+import stat
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy
+import onnxruntime
+
+from accounting.damage import UNREADABLE
+from accounting.errors import ModelError, UnreadModelError
+from models.demand.chain import Growth, GrowthModel
+from models.demand.prediction import ChainSettings, Predictor
+from models.features import FEATURES
+from models.past.evidence import Learned, PastJob
+from models.past.families import Family, renamed
+from models.past.history import Held, History
+
+FORMAT = 3
+# What is wrong with what lies there. All other failures (EMFILE, ENOMEM, EIO, EACCES, ESTALE, …) are the machine's.
+LIES_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+# A file of more is none of ours: the history of a million families has a few gigabytes.
+MOST_FILE_BYTES = 8 * 2**30
+MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"
+CARD_JSON, CARD_MD = "card.json", "card.md"
+# ONNX Runtime adds tree outputs in float32, XGBoost too, in another order.
+SELF_TEST_TOLERANCE = 1e-4
+# More different answers of a growth model than this are not remembered at a time.
+MOST_ANSWERS = 4096
+# Of the history file: no text of a user's can hold these, since JSON has no line ends within texts.
+FAMILIES_BEGIN, FAMILY_END = b',\n "families": [\n', b"\n  ]"
+
+Decoded = TypeVar("Decoded")
+_onnx: Any = onnxruntime.capi.onnxruntime_pybind11_state
+ONNX_FAILURES = (
+    _onnx.Fail,
+    _onnx.InvalidProtobuf,
+    _onnx.InvalidGraph,
+    _onnx.InvalidArgument,
+    _onnx.NotImplemented,
+    _onnx.RuntimeException,
+)
+
+
+class Offset(msgspec.Struct, frozen=True, kw_only=True):
+    """What to add to a growth model, so that it is exceeded by no more than a share `failures` of later jobs."""
+
+    failures: float
+    log_growth: float
+
+
+class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
+    """A growth model: the rows it learned from, the quantile it predicts, and its calibration.
+
+    `calibrated_on` settled jobs came after those; `offsets` are in rising order of failures, and lack the shares for
+    which they were too few. Of users `apart` nothing was learned, and nothing is said (weights.py).
+    """
+
+    rows: int
+    quantile: float
+    calibrated_on: int
+    offsets: tuple[Offset, ...]
+    apart: tuple[str, ...] = ()
+
+    def offset(self, most_failures: float) -> float | None:
+        """Return what to add where `most_failures` may fail; None where no share up to that was calibrated."""
+        known = [offset.log_growth for offset in self.offsets if offset.failures <= most_failures]
+        return known[-1] if known else None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an artefact is. Times are unix seconds; `attempts` were learned from, of `families`.
+
+    `seal` is the SHA-256 of the manifest without it, as `digests` are those of the other files.
+    """
+
+    format: int
+    version: str
+    created_s: int
+    first_submit_s: int
+    last_end_s: int
+    attempts: int
+    families: int
+    recent_jobs: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    gpu_sources: tuple[str, ...]
+    features: tuple[str, ...]
+    growth: dict[Learned, TrainedOn]
+    libraries: dict[str, str]
+    digests: dict[str, str]
+    seal: str = ""
+
+
+class Golden(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the self-test; None stands for NaN."""
+
+    dimension: Learned
+    features: tuple[float | None, ...]
+    log_growth: float
+
+
+class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
+    """One family of the history file."""
+
+    family: Family
+    jobs: tuple[PastJob, ...]
+
+
+class StoredHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """The history file without its families."""
+
+    held: dict[Learned, Held]
+
+
+class StoredHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The history file: what all jobs held, and each family's recent past."""
+
+    held: dict[Learned, Held]
+    families: tuple[StoredFamily, ...]
+
+
+class OnnxGrowth:
+    """A growth model served by ONNX Runtime, which is asked once for all features that its trees cannot tell apart.
+
+    `splits` are the values at which the trees split each feature. Who asks after an idle moment waits some 100 µs less
+    for an answer that is remembered.
+    """
+
+    def __init__(self, content: bytes, splits: Sequence[Sequence[float]]) -> None:
+        options = onnxruntime.SessionOptions()
+        # One row at a time: a thread pool would cost more than it computes.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self._input = self._session.get_inputs()[0].name
+        self._splits = splits
+        self._answers: dict[tuple[int, ...], float] = {}
+
+    def __call__(self, features: Sequence[float]) -> float:
+        """Return the logarithm of next use over the family's maximum, at the trained quantile."""
+        # As the trees compare them: in float32.
+        places = tuple(map(place, self._splits, array("f", features)))
+        known = self._answers.get(places)
+        if known is None:
+            if len(self._answers) >= MOST_ANSWERS:
+                self._answers.clear()
+            known = self._answers[places] = self.compute(features)
+        return known
+
+    def compute(self, features: Sequence[float]) -> float:
+        """Return what the trees say, whether it is remembered or not."""
+        row = numpy.asarray([features], dtype=numpy.float32)
+        return float(self._session.run(None, {self._input: row})[0].reshape(-1)[0])
+
+
+def place(splits: Sequence[float], value: float) -> int:
+    """Return between which splits a value lies; -1 for NaN, which has a branch of its own.
+
+    A tree goes left where the value is less than its split, so two values in the same place take the same branches.
+    """
+    return -1 if value != value else bisect_right(splits, value)
+
+
+def read_manifest(folder: Path, digest: str = "") -> Manifest:
+    """Return the manifest of an artefact; ModelError where it is missing, damaged or of another format.
+
+    Where a digest (SHA-256 of the file) is given, it must be that manifest, to the byte.
+    """
+    content = _content(folder / MANIFEST)
+    if digest not in ("", hashlib.sha256(content).hexdigest()):
+        raise ModelError(
+            f"the model in {folder} is not the one that was promoted: {MANIFEST} was changed; run `rightsizer train`"
+        )
+    try:
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except UNREADABLE as error:
+        raise ModelError(
+            f"the model in {folder} is damaged: {MANIFEST}: {error}; run `rightsizer train`"
+        ) from None
+    if manifest.format != FORMAT or manifest.features != FEATURES:
+        raise ModelError(f"the model in {folder} was made by another version; run `rightsizer train`")
+    if manifest != sealed(manifest):
+        raise ModelError(f"the model in {folder} is damaged: {MANIFEST} was changed; run `rightsizer train`")
+    return manifest
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """Return the manifest with the seal that belongs to it."""
+    bare = msgspec.structs.replace(manifest, seal="")
+    return msgspec.structs.replace(bare, seal=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
+
+
+def load_predictor(folder: Path, settings: ChainSettings, digest: str = "") -> Predictor:
+    """Check an artefact and return its predictor; ModelError where anything about it does not hold.
+
+    A digest is that of the manifest it must have. Where this machine cannot read it now, that is an UnreadModelError.
+    """
+    try:
+        return _load_predictor(folder, settings, digest)
+    except MemoryError:
+        raise UnreadModelError(
+            f"there is too little memory for the model in {folder}; a running service tries again"
+        ) from None
+
+
+def _load_predictor(folder: Path, settings: ChainSettings, digest: str) -> Predictor:
+    manifest = read_manifest(folder, digest)
+    content = read_all(folder, manifest)
+    try:
+        history = _history(content[HISTORY], manifest.recent_jobs)
+        growth = {dimension: _growth(content, dimension) for dimension in manifest.growth}
+        golden = _decode(content[GOLDEN], tuple[Golden, ...])
+    except (KeyError, *UNREADABLE) as error:
+        raise ModelError(f"the model in {folder} is damaged: {error}; run `rightsizer train`") from None
+    _self_test(folder, golden, growth)
+    calibrated = {
+        dimension: Growth(
+            model,
+            manifest.growth[dimension].offset(settings.most_failures),
+            frozenset(manifest.growth[dimension].apart),
+        )
+        for dimension, model in growth.items()
+    }
+    return Predictor(manifest.version, history, calibrated, settings)
+
+
+def read_all(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    """Return every file of an artefact by name; ModelError at the first whose digest does not hold."""
+    outside = [name for name in manifest.digests if Path(name).name != name]
+    if outside:
+        raise ModelError(
+            f"the model in {folder} names a file outside it: {outside[0]!r}; run `rightsizer train`"
+        )
+    return {name: read_checked(folder / name, digest) for name, digest in manifest.digests.items()}
+
+
+def read_part(folder: Path, name: str) -> bytes | None:
+    """Return a file of an artefact, its digest checked; None where the artefact has none of that name."""
+    digest = read_manifest(folder).digests.get(name)
+    return None if digest is None else read_checked(folder / name, digest)
+
+
+def read_card(folder: Path, name: str) -> bytes:
+    """Return a file of a model's card; ModelError where the model was made without one."""
+    content = read_part(folder, name)
+    if content is None:
+        raise ModelError(f"model {folder.name} was made without a card; `rightsizer train` makes one with it")
+    return content
+
+
+def read_checked(file: Path, digest: str) -> bytes:
+    """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
+    content = _content(file)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ModelError(f"the model file {file} differs from its digest; run `rightsizer train`")
+    return content
+
+
+def _content(file: Path) -> bytes:
+    """Return what a file holds; ModelError where that cannot be had, or would fill the memory: a device never ends."""
+    try:
+        known = file.stat()
+        if not stat.S_ISREG(known.st_mode) or known.st_size > MOST_FILE_BYTES:
+            raise ModelError(f"{file} is no file of a model; run `rightsizer train`")
+        return file.read_bytes()
+    except OSError as error:
+        raise unread(file, error) from None
+    except MemoryError:
+        raise UnreadModelError(
+            f"there is too little memory to read {file}; a running service tries again"
+        ) from None
+    except ValueError as error:  # a NUL in its name
+        raise ModelError(
+            f"the model file {str(file)!r} cannot be read: {error}; run `rightsizer train`"
+        ) from None
+
+
+def unread(path: Path, error: OSError) -> ModelError:
+    """Return what to raise where a file or a folder of a model cannot be read."""
+    if error.errno in LIES_THERE:
+        return ModelError(f"the model file {path} cannot be read: {error.strerror}; run `rightsizer train`")
+    return UnreadModelError(
+        f"the model file {path} cannot be read now: {error.strerror}; a running service tries again, "
+        "see that its user may read it"
+    )
+
+
+def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
+    return msgspec.json.decode(content, type=kind)
+
+
+def _history(content: bytes, recent_jobs: int) -> History:
+    history = History(recent_jobs)
+    held, families = stored_history(content)
+    history.held.update(held)
+    for stored in families:
+        history.load(renamed(stored.family), stored.jobs)
+    history.keep_recent()
+    return history
+
+
+def stored_history(content: bytes) -> tuple[dict[Learned, Held], Iterator[StoredFamily]]:
+    """Return what a history file holds, its families decoded one after the other.
+
+    A service that answers meanwhile waits for one family, not for a million jobs. The families are told apart by the
+    layout that training writes (an indent of one); a file of another layout is decoded in one piece.
+    """
+    begin = content.find(FAMILIES_BEGIN)
+    if begin < 0:
+        whole = _decode(content, StoredHistory)
+        return whole.held, iter(whole.families)
+    return _decode(content[:begin] + b"}", StoredHeld).held, _families(content, begin + len(FAMILIES_BEGIN))
+
+
+def _families(content: bytes, begin: int) -> Iterator[StoredFamily]:
+    decode = msgspec.json.Decoder(StoredFamily).decode
+    more = True
+    while more:
+        end = content.find(FAMILY_END, begin) + len(FAMILY_END)
+        yield decode(content[begin:end])
+        more = content.startswith(b",", end)
+        begin = end + 1
+
+
+def _growth(content: Mapping[str, bytes], dimension: Learned) -> GrowthModel:
+    splits = _decode(content[f"{dimension}.splits.json"], tuple[tuple[float, ...], ...])
+    if len(splits) != len(FEATURES) or any(list(places) != sorted(places) for places in splits):
+        raise ModelError(f"the splits of the {dimension} model are damaged; run `rightsizer train`")
+    try:
+        return OnnxGrowth(content[f"{dimension}.onnx"], splits)
+    except ONNX_FAILURES as error:
+        raise ModelError(
+            f"ONNX Runtime refuses the model: {str(error)[:120]}; run `rightsizer train`"
+        ) from None
+
+
+def _self_test(folder: Path, golden: Sequence[Golden], growth: dict[Learned, GrowthModel]) -> None:
+    if {row.dimension for row in golden} != set(growth):
+        raise ModelError(
+            f"the model in {folder} has no self-test for each of its parts; run `rightsizer train`"
+        )
+    for row in golden:
+        if len(row.features) != len(FEATURES):
+            raise ModelError(f"the self-test of the model in {folder} is damaged; run `rightsizer train`")
+        try:
+            answer = growth[row.dimension]([math.nan if value is None else value for value in row.features])
+        except ONNX_FAILURES as error:
+            raise ModelError(
+                f"ONNX Runtime cannot run the model in {folder}: {str(error)[:120]}; run `rightsizer train`"
+            ) from None
+        if not math.isclose(answer, row.log_growth, abs_tol=SELF_TEST_TOLERANCE):
+            raise ModelError(
+                f"the model in {folder} fails its self-test ({row.dimension}: {answer} instead of "
+                f"{row.log_growth}); run `rightsizer train`"
+            )

@@ -1,0 +1,202 @@
+"""The folder of artefacts: versions side by side, and a `current` link that is swapped in one step, and logged."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from accounting.errors import ModelError
+from accounting.owned_files import hand_over, make_folder, sync
+from models.demand.prediction import ChainSettings, Predictor
+from models.versions.artefact import MANIFEST, load_predictor, unread
+from models.versions.holding import Hold
+from models.versions.promotion_log import append_promotion, locked_log, read_promotions, user_name
+from models.versions.succession import Promotion, Succession, Why, succession
+
+CURRENT, DRAFT = "current", ".draft-"
+
+
+def versions(directory: Path) -> list[str]:
+    """Return the versions in a registry, the oldest first; ModelError where it is closed to whoever asks."""
+    if is_closed(directory):
+        raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
+    # A name with a dot in front is a draft that a killed training left.
+    folders = (file.parent for file in directory.glob(f"*/{MANIFEST}"))
+    return sorted(folder.name for folder in folders if folder.name[0] != "." and not folder.is_symlink())
+
+
+def current_version(directory: Path) -> str | None:
+    """Return the version that `current` names; None before the first."""
+    try:
+        return (directory / CURRENT).readlink().name
+    except OSError:
+        return None
+
+
+def current_folder(directory: Path) -> Path:
+    """Return the folder of the current version; ModelError where there is none."""
+    version = current_version(directory)
+    if version is None and is_closed(directory):
+        raise ModelError(
+            f"the models in {directory} are closed to you; run this as the user who trains, or let "
+            "`sbatch --test-only SCRIPT` say what a job would get"
+        )
+    if version is None:
+        raise ModelError(f"there is no model in {directory}; run `rightsizer train` first")
+    return directory / version
+
+
+def is_closed(directory: Path) -> bool:
+    """Whether somebody is asking who may not look into a registry."""
+    try:
+        (directory / CURRENT).lstat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
+
+
+@contextlib.contextmanager
+def new_version(directory: Path, version: str) -> Iterator[Path]:
+    """Hand out a folder to write an artefact into; it appears under its version only when all of it is on disk."""
+    with writing(directory):
+        make_folder(directory)
+        draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=directory))
+        hold = None
+        try:
+            hold = Hold(draft)
+            yield draft
+            for file in draft.iterdir():
+                sync(file)
+            draft.chmod(0o755)
+            hand_over(draft, 0o755)
+            for file in draft.iterdir():
+                hand_over(file, 0o640)
+            draft.rename(directory / version)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            if hold is not None:
+                hold.close()
+        sync(directory)
+
+
+def promote(directory: Path, version: str, why: Why = "by hand") -> None:
+    """Make a version the current one, and log it; nothing happens where it is current by the log already.
+
+    ModelError where it does not exist, or the folder or its log cannot be written.
+    """
+    check_there(directory, version)
+    with writing(directory), locked_log(directory) as log:
+        # Whoever held the log till now may have removed it.
+        check_there(directory, version)
+        before = known_succession(directory)
+        if before.current == version and before.held[-1].by:
+            return
+        promotion = Promotion(
+            time_s=time.time(),
+            who=user_name(),
+            version=version,
+            why=why,
+            before=before.current,
+            manifest=hashlib.sha256((directory / version / MANIFEST).read_bytes()).hexdigest(),
+        )
+        append_promotion(log, promotion)
+        # The log's own name must outlive a crash before the link does.
+        sync(directory)
+        _swap(directory, version)
+
+
+def check_there(directory: Path, version: str) -> None:
+    """Raise ModelError where a registry has no such version, or has one no more."""
+    if version not in versions(directory):
+        was = any(one.version == version for one in read_promotions(directory))
+        raise ModelError(
+            f"{f'model {version} was removed from' if was else f'there is no model {version} in'} {directory}; "
+            "`rightsizer models` lists those there are"
+        )
+
+
+def hold_version(directory: Path, version: str) -> Hold:
+    """Keep a version from being removed while this process uses it; ModelError where it is not there any more."""
+    try:
+        return Hold(directory / version)
+    except OSError as error:
+        raise unread(directory / version, error) from None
+
+
+def load_version(directory: Path, version: str, settings: ChainSettings) -> Predictor:
+    """Return the predictor of a version as the service loads it; ModelError where anything about it does not hold.
+
+    Whatever changes a promoted version afterwards, its digests and its seal included, the log does not know it.
+    """
+    promoted = [one.manifest for one in read_promotions(directory) if one.version == version and one.manifest]
+    predictor = load_predictor(directory / version, settings, promoted[-1] if promoted else "")
+    if predictor.model != version:
+        raise ModelError(f"{directory / version} holds the model {predictor.model}; run `rightsizer train`")
+    return predictor
+
+
+def _swap(directory: Path, version: str) -> None:
+    link = directory / f".{CURRENT}-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(version)
+    try:
+        link.replace(directory / CURRENT)
+    finally:
+        link.unlink(missing_ok=True)
+    sync(directory)
+
+
+def current_since_s(directory: Path) -> float | None:
+    """Return when `current` was made to name what it names (unix seconds), whoever did it; None before the first."""
+    try:
+        return (directory / CURRENT).lstat().st_mtime
+    except OSError:
+        return None
+
+
+def known_succession(directory: Path) -> Succession:
+    """Return which versions were current one after the other, by the log and by what `current` names now."""
+    return succession(read_promotions(directory), current_version(directory))
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """What a rollback may go back to, the nearest first: what was current before by the log, and what is older by name.
+
+    The latter only where the log does not reach back to the first.
+    """
+
+    logged: tuple[str, ...]
+    by_name: tuple[str, ...]
+
+
+def earlier(directory: Path) -> Earlier:
+    """Return what there is to go back to; versions that were removed meanwhile are left out."""
+    there, promotions = versions(directory), read_promotions(directory)
+    known = succession(promotions, current_version(directory))
+    logged = (held.version for held in reversed(known.held[:-1]))
+    oldest = known.held[0].version if known.held and not known.from_the_first else ""
+    # Whatever the log names was gone back from, where it is none of the former.
+    named = {one.version for one in promotions} | {held.version for held in known.held}
+    return Earlier(
+        logged=tuple(version for version in logged if version in there and version != known.current),
+        by_name=tuple(version for version in reversed(there) if version < oldest and version not in named),
+    )
+
+
+@contextlib.contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Turn what the disk refuses within the `with` into a ModelError."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(
+            f"cannot write models to {directory}: {error.strerror}; set models.directory to a folder you may write"
+        ) from None

@@ -1,0 +1,1 @@
+"""`rightsizer explain`: one job, queued or ended."""

@@ -1,0 +1,29 @@
+"""In words, what was asked and granted for a job in the queue, by the token that it carries. Pure."""
+
+from __future__ import annotations
+
+from accounting.decisions.token import Token, asked_request, find_token, granted_by, would_grant
+from accounting.request import Grant
+from slurm_plugin.policy.messages import changes_in_words
+from slurm_plugin.slurm.queue import QueuedJob
+
+
+def decided_in_words(job: QueuedJob) -> str:
+    """Return what was decided for a job when it was submitted, or since, in one sentence."""
+    token = find_token(job.admin_comment)
+    if token is None:
+        return "no decision of ours stands in its admin comment: it has what it asked for"
+    model = f", model {token.model}" if token.model else ""
+    by = f"(decision {token.decision_id}, {token.reason}, mode {token.mode}{model})"
+    if token.recovered_at is not None:
+        return f"it has what it asked for again, since a run with less failed {by}"
+    if token.granted:
+        return f"it was granted {_changes(token, granted_by(token), job.user)} {by}"
+    if token.would:
+        return f"it has what it asked for; {_changes(token, would_grant(token), job.user)} would do {by}"
+    return f"it has what it asked for {by}"
+
+
+def _changes(token: Token, grant: Grant, user: str) -> str:
+    request = asked_request(token, user)
+    return ", ".join(changes_in_words(request, grant)) if request else "less"

@@ -1,0 +1,232 @@
+"""A job in the queue: why it waits, when it is likely to start or end, and what asking for less would change."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from accounting.errors import ModelError, RightsizerError, SlurmError
+from slurm_plugin.cli.explain.decision_words import decided_in_words
+from slurm_plugin.cli.explain.job_id import JobId, queued_records
+from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.config.settings import Config
+from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+
+if TYPE_CHECKING:
+    from models.demand.prediction import Predictor
+    from models.planning.interval_calibration import Calibration
+    from models.planning.problem import Pending, Problem
+    from models.planning.rollout import StartSpan
+    from slurm_plugin.advisor.problem import Expect
+    from slurm_plugin.advisor.run_time import RunTime
+    from slurm_plugin.advisor.waiting import Needed, Variant
+
+# Of run times and of what others submit; an interval of 80 % of fewer would be a guess.
+SAMPLES = 20
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """Records of a job that wait or run (a het job has several, so has an array), and the queue as it is now."""
+
+    records: tuple[QueuedJob, ...]
+    snapshot: Snapshot
+    cluster: str = ""
+
+
+def find_queued(config: Config, job_id: JobId) -> Queued | None:
+    """Return what the queue has of a job; None where it has nothing, or Slurm does not answer."""
+    from slurm_plugin.slurm.backends import open_queue
+
+    try:
+        queue = open_queue(config.advisor.queue)
+        snapshot = queue.read()
+        records = queued_records(job_id, snapshot.jobs)
+        return Queued(records, snapshot, queue.cluster()) if records else None
+    except SlurmError:
+        return None
+
+
+def show_queued(queued: Queued, config: Config, output_format: str) -> None:
+    """Print when what waits is likely to start, as it is and if it asked for less; else when what runs ends."""
+    from slurm_plugin.advisor.expectation import Expectations
+
+    predictor = _predictor(config)
+    expect = Expectations(predictor).run_time
+    for said in dict.fromkeys(decided_in_words(job) for job in queued.records):
+        note(said)
+    if any(job.waits for job in queued.records):
+        _show_waiting(queued, expect, predictor, config, output_format)
+        return
+    now_s = queued.snapshot.time_s
+    print_rows([_running_row(job, expect(job), now_s) for job in queued.records], output_format)
+    note("it runs; what it used and what it cost is known when it has ended, and `rightsizer ingest` has run")
+
+
+def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, object]:
+    from slurm_plugin.advisor.run_time import likely_left_s, limit_of
+
+    ran_s = max(0.0, now_s - job.start_s)
+    left_s = max(0.0, limit_of(job) - ran_s)
+    return {
+        "job": _name(job),
+        "state": job.state,
+        "started": _moment(-ran_s, now_s),
+        "likely end": _moment(likely_left_s(run_time, ran_s, left_s), now_s),
+        "its limit": _moment(left_s, now_s),
+        "CPUs": job.cpus,
+        "memory (MiB)": job.mem_mib,
+        "GPUs": job.gpus,
+        "rests on": run_time.basis,
+    }
+
+
+def _show_waiting(
+    queued: Queued, expect: Expect, predictor: Predictor | None, config: Config, output_format: str
+) -> None:
+    from slurm_plugin.advisor.problem import UNEQUAL, problem_of
+    from slurm_plugin.advisor.waiting import ahead_of, why_it_waits, why_whole
+
+    snapshot = queued.snapshot
+    # Factors in force are a part of the order as it is, whoever has set them.
+    problem = problem_of(snapshot, expect, ours={})
+    calibration = _calibration(config, queued)
+    rows: list[dict[str, object]] = []
+    out = frozenset(one.job_id for one in problem.pending if one.out)
+    for job in (job for job in queued.records if job.waits):
+        note(f"job {_name(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
+        if whole := why_whole(job):
+            note(whole)
+        pending = next(one for one in problem.pending if one.job_id == job.job_id)
+        if pending.out:
+            note("when it starts is not foreseen: what holds it up is not a matter of room")
+        elif pending.kept == UNEQUAL:
+            note(f"when it starts is not foreseen: {UNEQUAL}")
+            pending = msgspec.structs.replace(pending, out=True)
+        rows += _rows(job, pending, problem, _needed(job, predictor, config), calibration, snapshot.time_s)
+    print_rows(rows, output_format)
+    if any(row["likely start"] for row in rows):
+        note(
+            "starts are simulated from the queue as it is now; who submits later, and limits of accounts, are not "
+            f"in it. {_meaning(calibration)}"
+        )
+
+
+def _calibration(config: Config, queued: Queued) -> Calibration:
+    """Return what came of starts that the advisor foresaw; nothing, and a note, where that cannot be read."""
+    from models.planning.interval_calibration import UNCALIBRATED
+    from slurm_plugin.advisor.past_starts import PastStarts
+    from slurm_plugin.config.secret_urls import store_url
+
+    try:
+        return PastStarts(store_url(config), queued.cluster)(queued.snapshot)
+    except RightsizerError as error:
+        note(f"what came of earlier expected starts cannot be read: {error}")
+        return UNCALIBRATED
+
+
+def _meaning(calibration: Calibration) -> str:
+    from models.planning.interval_calibration import is_settled
+
+    if is_settled(calibration):
+        return "By what came of earlier expected starts, the range holds the start four times of five"
+    return (
+        "The range is by run times alone, as too few expected starts are known to say how often it holds: "
+        "elsewhere less than half of the time"
+    )
+
+
+def _name(job: QueuedJob) -> str:
+    if not job.array_tasks:
+        return str(job.job_id)
+    tasks = job.array_tasks if job.array_tasks.isdecimal() else f"[{job.array_tasks}]"
+    return f"{job.array_job_id}_{tasks}"
+
+
+def _rows(
+    job: QueuedJob,
+    pending: Pending,
+    problem: Problem,
+    needed: Needed,
+    calibration: Calibration,
+    now_s: float,
+) -> list[dict[str, object]]:
+    from slurm_plugin.advisor.waiting import variants
+
+    # Where room is not what it waits for, to ask for less changes nothing.
+    found = variants(pending, needed, whole_nodes=job.exclusive)[: 1 if pending.out else None]
+    starts = [None if pending.out else _start(problem, variant, calibration) for variant in found]
+    as_it_is = starts[0]
+    return [
+        {
+            "job": _name(job),
+            "if it asked for": variant.what,
+            "likely start": _moment(start.start_s, now_s) if start else None,
+            "not before": _moment(start.low_s, now_s) if start else None,
+            "not after": _moment(start.high_s, now_s) if start else None,
+            "sooner by (min)": _sooner(as_it_is, start),
+        }
+        for variant, start in zip(found, starts, strict=True)
+    ]
+
+
+def _start(problem: Problem, variant: Variant, calibration: Calibration) -> StartSpan:
+    from models.planning.interval_calibration import calibrated_span
+    from models.planning.rollout import expected_starts
+
+    pending = tuple(variant.job if one.job_id == variant.job.job_id else one for one in problem.pending)
+    at = next(place for place, one in enumerate(pending) if one is variant.job)
+    return calibrated_span(
+        expected_starts(msgspec.structs.replace(problem, pending=pending), SAMPLES)[at], calibration
+    )
+
+
+def _moment(start_s: float, now_s: float) -> str:
+    if math.isinf(start_s):
+        return "later than a week"
+    return time.strftime("%m-%d %H:%M", time.localtime(now_s + start_s))
+
+
+def _sooner(before: StartSpan | None, after: StartSpan | None) -> float | None:
+    if before is None or after is None or before is after or math.isinf(before.start_s + after.start_s):
+        return None
+    return round((before.start_s - after.start_s) / 60, 1)
+
+
+def _needed(job: QueuedJob, predictor: Predictor | None, config: Config) -> Needed:
+    """Return what the site would grant the job on what is known now, and how long jobs like it ran at most."""
+    from slurm_plugin.advisor.run_time import request_of
+    from slurm_plugin.advisor.waiting import Needed
+    from slurm_plugin.cli.models.sizing import online_grant
+
+    if predictor is None:
+        return Needed()
+    request = request_of(job)
+    prediction = predictor.predict(request)
+    granted, _ = online_grant(config)(predictor, request)
+    wall = predictor.wall_time(request)
+    return Needed(
+        cpus=granted.cpus if prediction.cores else None,
+        mem_mib=granted.mem_mib if prediction.memory else None,
+        wall_s=wall.upper if wall else None,
+    )
+
+
+def _predictor(config: Config) -> Predictor | None:
+    """Return the model in use, with what has ended since; None, and a note, where there is none."""
+    from models.past.feed import join_feed
+    from models.versions import registry
+    from models.versions.artefact import load_predictor
+    from slurm_plugin.service.decide import chain_settings_of
+
+    directory = Path(config.models.directory)
+    try:
+        predictor = load_predictor(registry.current_folder(directory), chain_settings_of(config))
+    except ModelError as error:
+        note(f"jobs are taken to run as long as they may: {error}")
+        return None
+    join_feed(predictor, directory)
+    return predictor

@@ -1,0 +1,98 @@
+"""What a prediction rests on, as rows in words: for `rightsizer predict --why` and `rightsizer explain`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from models.demand.explanation import Explained, GrowthGrounds, RestsOn, Silence, StepName, explain
+
+if TYPE_CHECKING:
+    from accounting.request import JobRequest
+    from models.demand.prediction import Predictor
+
+RESOURCES = {
+    "memory": "memory (MiB)",
+    "cores": "CPUs per task",
+    "wall": "wall time (s)",
+    "gpu_mem": "memory of a GPU (MiB)",
+    "gpus": "GPUs",
+}
+STEPS: dict[StepName, str] = {
+    "highest": "the most that one of {jobs} {basis} needed",
+    "streak": "what surprises leave open: {since} since the last",
+    "spread": "what their spread leaves open",
+    "growth": "lowered to what the growth model expects at most",
+    "threads": "they keep one core busy and no more",
+    "margin": "with the site's margin: the prediction",
+    "whole": "hardly more than a whole number: the prediction",
+    "too few": "a job that was left fewer kept all of them busy until its time was over: the prediction",
+    "slowdown": "with which they run longer by no more than the site bears: what is granted",
+    "busy": "the most that one of the metered {basis} kept busy, {jobs} of them since",
+}
+SILENCES: dict[Silence, str] = {
+    "": "",
+    "no model": "no growth model: too few jobs had a past to learn from",
+    "not calibrated": "the growth model is not asked: too few later jobs calibrate it",
+    "apart": "the growth model is not asked: this user's jobs are unlike those that it learned from",
+    "not settled": "the growth model is not asked: the family has not shown enough yet",
+}
+TOO_FEW = "too few jobs for this site's models.min_evidence: the request stands"
+NOT_COUNTED = "not the lower one"
+
+Row = dict[str, object]
+
+
+def why(predictor: Predictor, request: JobRequest, folder: Path) -> list[Row]:
+    """Return what a prediction rests on, by the artefact in a folder; ModelError where that is damaged."""
+    from models.demand.tree_shap import read_contributions
+
+    return [
+        row for one in explain(predictor, request, read_contributions(folder)) for row in explained_rows(one)
+    ]
+
+
+def explained_rows(one: Explained) -> Iterator[Row]:
+    """Yield the rows of one dimension; `figure` is in its unit, `effect` says what a row did to the prediction."""
+    resource = RESOURCES[one.dimension]
+
+    def row(part: str, what: str, figure: float | None = None, effect: str = "") -> Row:
+        shown = None if figure is None else round(figure, 3)
+        return {"resource": resource, "part": part, "what": what, "figure": shown, "effect": effect}
+
+    since = f"{one.streak} jobs" if one.runs is None else f"{one.runs} runs of such jobs"
+    for step in one.steps:
+        text = STEPS[step.name].format(jobs=one.jobs, basis=one.basis, since=since)
+        yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
+    if not one.enough:
+        yield row("step", TOO_FEW)
+    if one.silence:
+        yield row("model", SILENCES[one.silence])
+    if one.growth is not None:
+        for what, figure, log_growth in grounds(one.growth):
+            yield row("model", what, figure, f"x {math.exp(log_growth):.3f}")
+    for job in one.rests_on:
+        bound = "at least" if job.at_least else ""
+        bumped = f", counts as {job.needed:,.0f}" if job.needed != job.used else ""
+        yield row("job", told_job(job), job.used, bound + bumped)
+
+
+def grounds(growth: GrowthGrounds) -> Iterator[tuple[str, float | None, float]]:
+    """Yield why the growth model said what it said: words, value, and what that adds to the logarithm of growth."""
+    yield "growth over the highest, for any family", None, growth.base
+    for one in growth.contributions:
+        yield one.phrase, one.value, one.log_growth
+    yield "all else", None, growth.others
+    yield "calibration on later jobs", None, growth.offset
+    expected = growth.log_growth + growth.offset
+    yield "together; what has been used once can be used again, so below 1 counts as 1", None, expected
+
+
+def told_job(job: RestsOn) -> str:
+    """Return a past job in words."""
+    name = "a job" if job.job_id is None else f"job {job.job_id}"
+    ended = time.strftime("%Y-%m-%d %H:%M", time.localtime(job.end_s))
+    return f"{'the highest' if job.which == 'highest' else 'of the newest'}: {name}, ended {ended}"

@@ -1,0 +1,191 @@
+"""`rightsizer forecast`: the demand of the next hours or days, from the store or from a CSV."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from slurm_plugin.cli.drawing import check_plots
+from slurm_plugin.cli.forecast.past import from_csv, from_store
+from slurm_plugin.cli.given_options import refuse_given
+from slurm_plugin.cli.models.stored import check_store
+from slurm_plugin.cli.number_range import NumberRange
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report.options import SELECTING, selection_options
+from slurm_plugin.cli.spans import DAY_S, span_option
+from slurm_plugin.config.file import load_config
+
+if TYPE_CHECKING:
+    from accounting.report.selection import Selection
+    from models.forecast.demand import By, What
+    from models.forecast.forecasting import Forecast
+    from models.forecast.panel import Panel, Task
+
+MOST_STEPS = 2000
+COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mib"}
+
+
+@click.command("forecast")
+@click.option(
+    "--by",
+    type=click.Choice(["all", "partition", "account"]),
+    default="all",
+    show_default=True,
+    help="Whose demand each row is.",
+)
+@click.option(
+    "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
+)
+@span_option("horizon", "24h", "How far ahead.")
+@span_option("step", "1h", "Means over so long.")
+@span_option("history", "60d", "Learn from so much at most.")
+@click.option(
+    "--level",
+    type=NumberRange(0.5, 0.99),
+    default=0.9,
+    show_default=True,
+    help="The chance that a value lies within its interval.",
+)
+@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="So many groups alone.")
+@click.option(
+    "--from-csv",
+    "csv_file",
+    type=click.Path(path_type=Path),
+    help="Instead of the store: a column of times, then one for each series.",
+)
+@click.option("--plot", "plot_file", type=click.Path(path_type=Path), help="Draw it too (PNG, SVG or PDF).")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what models draw.")
+@selection_options
+@config_option
+@format_option
+def forecast(
+    by: str,
+    what: str,
+    horizon_s: int,
+    step_s: int,
+    history_s: int,
+    level: float,
+    top: int,
+    csv_file: Path | None,
+    plot_file: Path | None,
+    seed: int,
+    config_file: str | None,
+    output_format: str,
+    selection: Selection,
+) -> None:
+    """Forecast what will be asked for: jobs, cores, GPUs or memory (MiB) that wait or run, as means over each step.
+
+    Every model is tried from many times of the past, and each series takes at each distance the one that was best
+    there. It counts by how sure that is (column «weight»), and seasonal naive for the rest: what was a day before (a
+    week, with steps of a day). None is used that does not beat that. The ends of an interval are those of the errors
+    made then.
+
+    It goes on from where the store, or what is chosen of it, ends: --until forecasts what followed some day of the
+    past. Where the store has several clusters, name one.
+
+    \b
+    Example:
+      rightsizer forecast --by partition --what gpus --horizon 24h --plot gpus.png
+      rightsizer forecast --cluster alpha --partition gpu --until 2026-01-01
+    """
+    if DAY_S % step_s and step_s % DAY_S:
+        raise click.UsageError("--step must divide a day, or be whole days: 5m, 1h, 6h, 1d")
+    if horizon_s % step_s:
+        raise click.UsageError("--horizon must be whole steps of --step")
+    if plot_file:
+        check_plots(plot_file)
+    config = load_config(config_file)
+    if csv_file:
+        refuse_given(
+            "by", "what", "top", *SELECTING, why="do not go with --from-csv, which says what it holds itself"
+        )
+    else:
+        check_store(config)
+    from models.forecast.panel import Task, season_steps
+
+    def task_of(left_out: int) -> Task:
+        return Task(left_out + horizon_s // step_s, season_steps(step_s), seed)
+
+    def learned(left_out: int) -> int:
+        return learned_steps(task_of(left_out), history_s // step_s)
+
+    past = (
+        from_csv(csv_file, step_s)
+        if csv_file
+        else from_store(config, selection, cast("What", what), cast("By", by), step_s, top, learned)
+    )
+    task, panel = task_of(past.left_out), past.panel.latest(learned(past.left_out))
+    found = forecast_panel(panel, task, level)
+    unit = "value" if csv_file else COLUMN[what]
+    print_rows(rows_of(panel, found, past.left_out, unit), output_format)
+    for line in choice_lines(panel, found, past.left_out):
+        note(line)
+    if plot_file:
+        from slurm_plugin.cli.forecast.plot import plot
+
+        note(f"wrote {plot(panel, found, unit, level, plot_file)}")
+
+
+def learned_steps(task: Task, history: int) -> int:
+    """Return how many steps of the past to learn from: no more than take minutes, and no fewer than are needed."""
+    return max(task.least_steps, min(history, max(MOST_STEPS, 2 * task.least_steps)))
+
+
+def forecast_panel(panel: Panel, task: Task, level: float) -> Forecast:
+    """Return the forecast, and say which models cannot run here."""
+    from models.forecast.forecasting import forecast as forecast_all_of
+    from models.forecast.methods import methods
+
+    with progress_bar("trying models") as progress:
+        found = forecast_all_of(panel, task, methods(), level, progress)
+    for method in methods():
+        if method.missing:
+            note(f"{method.name} is left out: it {method.missing}")
+    return found
+
+
+def rows_of(panel: Panel, found: Forecast, left_out: int, unit: str) -> list[dict[str, object]]:
+    """Return a row for each series and step ahead."""
+    return [
+        {
+            "series": name,
+            "time": _time(panel.end_s + lead * panel.step_s),
+            unit: round(float(found.value[lead, series]), 2),
+            "low": round(float(found.low[lead, series]), 2),
+            "high": round(float(found.high[lead, series]), 2),
+            "model": found.method(lead, series),
+            "weight": round(found.weight(lead, series), 2),
+        }
+        for series, name in enumerate(panel.names)
+        for lead in range(left_out, len(found.value))
+    ]
+
+
+def choice_lines(panel: Panel, found: Forecast, left_out: int) -> list[str]:
+    """Return a line for each series: its models, at how many steps, and the error that was made there in the past."""
+    return [
+        f"{name}: {_models(found, range(left_out, len(found.value)), series)}"
+        for series, name in enumerate(panel.names)
+    ]
+
+
+def _models(found: Forecast, leads: range, series: int) -> str:
+    """Return the models of a series in words, those of most steps first."""
+    floor, told = found.methods[0], dict[str, list[float]]()
+    for lead in leads:
+        ratio = float(found.choice.chosen_ratios[lead, series])
+        told.setdefault(found.method(lead, series), []).append(ratio)
+    if list(told) == [floor]:
+        return f"{floor} at all {len(leads)} steps: nothing beat it surely enough"
+    words = [
+        f"{model} at {len(ratios)}" + (f" ({sum(ratios) / len(ratios):.0%})" if model != floor else "")
+        for model, ratios in sorted(told.items(), key=lambda one: -len(one[1]))
+    ]
+    return f"of {len(leads)} steps {', '.join(words)} (%: its error on the past over that of {floor})"
+
+
+def _time(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s, timezone.utc).strftime("%Y-%m-%dT%H:%MZ")

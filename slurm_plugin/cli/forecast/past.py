@@ -1,0 +1,106 @@
+"""What `rightsizer forecast` forecasts from: the demand that the store tells of, or a CSV; and what to know of it."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from accounting.errors import SeriesError
+from slurm_plugin.cli.output import note
+from slurm_plugin.cli.simulation.replay_past import one_cluster
+from slurm_plugin.cli.spans import DAY_S
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from accounting.report.selection import Selection
+    from models.forecast.demand import By, Demand, What
+    from models.forecast.panel import Panel
+
+# A store that ends longer ago is not forecast into the future.
+OLD_S = DAY_S
+
+
+class Past(NamedTuple):
+    """What is forecast from: a panel, and how many steps after it are not to be shown, since they are past."""
+
+    panel: Panel
+    left_out: int
+
+
+def from_csv(file: Path, step_s: int) -> Past:
+    """Return what a CSV holds, and say what was filled or left out; SeriesError names the file."""
+    from models.forecast.series import panel_of, read_table
+
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            read = panel_of(read_table(lines), step_s)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise SeriesError(f"cannot read {file}: {why}; give a CSV of times and demand") from None
+    except (SeriesError, csv.Error) as error:
+        raise SeriesError(f"{file}: {error}") from None
+    for line in read.notes:
+        note(line)
+    return Past(read.panel, 0)
+
+
+def from_store(
+    config: Config,
+    selection: Selection,
+    what: What,
+    by: By,
+    step_s: int,
+    top: int,
+    most_steps: Callable[[int], int],
+) -> Past:
+    """Return the demand that the configured store tells of, and say where it ends and what of its end was left out.
+
+    `most_steps` as of `demand_of`. RightsizerError where it has several clusters and none is named: their partitions
+    may have the same names.
+    """
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempt_columns, submissions
+    from models.forecast.demand import COLUMNS, demand_of
+
+    engine = open_store(store_url(config))
+    try:
+        with engine.connect() as connection:
+            submitted = submissions(connection)
+        if submitted:
+            cluster = one_cluster(submitted, selection.cluster)
+            selection = msgspec.structs.replace(selection, cluster=cluster)
+        attempts = read_attempt_columns(engine, COLUMNS, selection.conditions())
+    finally:
+        engine.dispose()
+    if submitted and not attempts.num_rows:
+        raise SeriesError("the store holds no attempt of this selection; choose others, or a longer time")
+    demand = demand_of(attempts, what, by, step_s, top, most_steps)
+    tell_end(demand, step_s, time.time(), is_chosen=selection.until_s is not None)
+    return Past(demand.panel, demand.left_out)
+
+
+def tell_end(demand: Demand, step_s: int, now_s: float, *, is_chosen: bool) -> None:
+    """Say how much of the end is forecast anew, and that all is of the past where the end is (unless it was chosen)."""
+    from models.forecast.demand import KNOWN_SHARE
+    from models.forecast.forecasting import span_text
+
+    if demand.left_out:
+        span = span_text(demand.left_out * step_s)
+        note(
+            f"what the store knows of its last {span} is forecast anew, and not shown: less than {KNOWN_SHARE:.0%} of "
+            "what waited and ran then is likely to have ended, and jobs are stored when they have"
+        )
+    end_s = demand.panel.end_s + demand.left_out * step_s
+    if now_s - end_s > OLD_S + step_s and not is_chosen:
+        at = datetime.fromtimestamp(end_s, timezone.utc)
+        note(
+            f"the store ends {span_text(int(now_s - end_s))} ago, at {at:%Y-%m-%dT%H:%MZ}: this is what followed then, "
+            "not what comes now; run `rightsizer ingest` first for that"
+        )

@@ -1,0 +1,142 @@
+"""`rightsizer ingest --from-file`: dumps, one after another, and what is to be said of each."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import click
+
+from accounting.errors import DumpError
+from slurm_plugin.cli.output import EXIT_PROBLEMS, note, progress_bar
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from accounting.dumps.jobs import DumpSettings
+    from accounting.ingest.dumps import DumpReport
+    from accounting.ingest.ingesting import IngestReport, IngestSettings
+
+
+def from_files(
+    engine: Engine, settings: IngestSettings, files: Iterable[Path], dumps: DumpSettings
+) -> tuple[IngestReport, int]:
+    """Read dumps into one report; return the exit status, too, and say what is wrong with each.
+
+    The status is EXIT_PROBLEMS where one was cut off or told of no job, and DumpError's where one is no dump: that is
+    left out, and the others are read. Raises DumpError where none is a dump.
+    """
+    from accounting.ingest.dumps import ingest_dump
+    from accounting.ingest.ingesting import IngestReport
+
+    total, all_whole, any_read, refused = IngestReport(), True, False, list[str]()
+    for file in files:
+        try:
+            with progress_bar(f"reading {file.name}") as progress:
+                report = ingest_dump(engine, settings, file, dumps, progress)
+        except DumpError as error:
+            refused.append(str(error) if file.name in str(error) else f"{file.name}: {error}")
+            continue
+        any_read = True
+        say(file.name, report, dumps.zone)
+        total += report.ingested
+        all_whole = all_whole and not report.cut_off and not is_lost(report)
+    for complaint in refused if any_read else refused[:-1]:
+        note(complaint)
+    if refused and not any_read:
+        raise DumpError(refused[-1])
+    if refused:
+        return total, DumpError.exit_code
+    return total, 0 if all_whole else EXIT_PROBLEMS
+
+
+def is_lost(report: DumpReport) -> bool:
+    """Whether nothing at all of a dump was understood."""
+    attempts = report.ingested.attempts
+    return bool(report.kept_aside) and not (attempts.new or attempts.changed or attempts.same)
+
+
+def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
+    """Tell what a dump lacks, how much of it was not understood, and what looks like another zone."""
+    for lack in report.missing:
+        note(f"{name} {lack}")
+    if report.kept_aside:
+        fresh = report.ingested.quarantined
+        # Of new ones the end of the command says it.
+        hint = "" if fresh else "; `rightsizer ingest --quarantined` shows them"
+        note(f"{name}: {report.kept_aside} entries were not understood, {fresh} of them new{hint}")
+    if is_lost(report):
+        note(
+            f"{name}: nothing of it was understood; the quarantine says why, and docs/analyst.md what a dump needs"
+        )
+    if report.zones_differ:
+        note(f"{name}: {said_shift(report.shifted, zone)}")
+    if report.cut_off:
+        note(f"{name} {report.cut_off}")
+
+
+def said_shift(shifted: Counter[int], zone: ZoneInfo) -> str:
+    """Return what jobs at other hours mean."""
+    apart = {shift_s: jobs for shift_s, jobs in shifted.items() if shift_s}
+    jobs, shift_s = sum(apart.values()), max(apart, key=lambda one: apart[one])
+    far = f"{abs(shift_s) / 3600:g} h {'later' if shift_s > 0 else 'earlier'}"
+    return (
+        f"{jobs} jobs were in the store {far} and now count twice: local times of this dump, or of the one before, "
+        f"are not of {zone.key}; give --zone the zone of the cluster, and fill a new store"
+    )
+
+
+def dump_zone(name: str | None) -> ZoneInfo:
+    """Return the zone of a dump's local times, and say which it is: --zone, else $TZ, else this machine's.
+
+    UsageError where there is none of that name.
+    """
+    zone, why = _zone(name)
+    note(f"local times in dumps are taken for those of {zone.key} ({why})")
+    return zone
+
+
+def _zone(name: str | None) -> tuple[ZoneInfo, str]:
+    if name:
+        return named_zone(
+            name, f"--zone {name}: there is no such zone; write it as in Europe/Berlin"
+        ), "--zone"
+    given = os.environ.get("TZ")
+    if given is not None:
+        # The C library takes an empty one for UTC, a colon for nothing, and a path for the file that it names.
+        plain = zone_of_path(Path(given.removeprefix(":"))) or given.removeprefix(":") or "UTC"
+        return named_zone(
+            plain, f"$TZ is {given!r}, which names no zone: say --zone, as in Europe/Berlin"
+        ), "$TZ"
+    own = zone_of_path(Path("/etc/localtime").resolve())
+    if own is None:
+        return ZoneInfo("UTC"), "this machine's has no name; --zone says another"
+    return ZoneInfo(own), "this machine's; --zone says another"
+
+
+def named_zone(name: str, wrong: str) -> ZoneInfo:
+    """Return a zone by its name; UsageError, with the words given, where there is none."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise click.UsageError(wrong) from None
+
+
+def zone_of_path(path: Path) -> str | None:
+    """Return the name of the zone that a file of the zones' database holds; None where it is no such file."""
+    parts = path.parts
+    return "/".join(parts[parts.index("zoneinfo") + 1 :]) if "zoneinfo" in parts else None
+
+
+def tres_numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """Return numbers of TRES such as 1001,1002; a wrong use where they are none."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise click.BadParameter(
+            f"{text!r} are no numbers of TRES; write them as in 1001,1002", context, parameter
+        )
+    return tuple(map(int, parts))

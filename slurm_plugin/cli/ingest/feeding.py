@@ -1,0 +1,50 @@
+"""What `rightsizer ingest` tells a running service: the jobs that were not known before and ended lately."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from models.past.feed import append_jobs, remove_covered
+from models.past.recent import finished
+from models.versions import registry
+from slurm_plugin.cli.output import note
+
+if TYPE_CHECKING:
+    from accounting.ingest.ingesting import HandOn
+    from accounting.records import Attempt
+
+
+def feed_of(models: Path) -> HandOn:
+    """Return what appends to the feed of a registry, once there is one, and so a model to feed.
+
+    A feed that cannot be written is said once, and stops no ingest: those jobs count from the next training on.
+    """
+    said = False
+
+    def hand_on(attempts: Sequence[Attempt]) -> None:
+        nonlocal said
+        now_s = time.time()
+        try:
+            if not attempts or not models.is_dir():
+                return
+            append_jobs(models, filter(None, (finished(attempt, now_s) for attempt in attempts)), now_s)
+        except OSError as error:
+            if not said:
+                note(
+                    f"new jobs count from the next training on only: {error.filename or models} is not written: "
+                    f"{error.strerror}; let whoever ingests write to models.directory"
+                )
+            said = True
+
+    return hand_on
+
+
+def tidy_feed(models: Path) -> None:
+    """Remove what the current model was trained on from its registry's feed."""
+    try:
+        remove_covered(models, registry.current_version(models), time.time())
+    except OSError as error:
+        note(f"old days of {models}/recent stay: {error.strerror}; let whoever ingests write to it")

@@ -1,0 +1,83 @@
+"""`rightsizer ingest --quarantined` and `--retry`: what was not taken, and another try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from slurm_plugin.cli.output import local_time, note, print_rows
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from accounting.ingest.ingesting import IngestReport, IngestSettings
+    from accounting.slurm.windows import Fetched, Source
+    from accounting.store.quarantine import QuarantineGroup
+
+
+def show_quarantine(engine: Engine, output_format: str) -> None:
+    """Show what was not taken, by source and reason; JSON holds the lines too."""
+    from accounting.store.quarantine import list_quarantine, take_quarantined
+
+    lines: dict[tuple[str, str], list[str]] = {}
+    with engine.connect() as connection:
+        groups = list_quarantine(connection)
+        if output_format == "json":
+            for _, item in take_quarantined(connection):
+                lines.setdefault((item.source, item.reason), []).append(item.line)
+    rows = [
+        {
+            "source": group.source,
+            "reason": group.reason,
+            "entries": group.lines,
+            "first seen": local_time(group.first_seen_s),
+            "last seen": local_time(group.last_seen_s),
+            **({"lines": lines.get((group.source, group.reason), [])} if output_format == "json" else {}),
+        }
+        for group in groups
+    ]
+    print_rows(rows, output_format)
+    for hint in hints(groups, output_format):
+        note(hint)
+
+
+def hints(groups: list[QuarantineGroup], output_format: str) -> list[str]:
+    """Return what can be done with what was not taken."""
+    from accounting.ingest.retry import NOT_FROM_FILES, TRIED
+
+    sources = {group.source for group in groups}
+    said = (
+        (sources & TRIED, "`rightsizer ingest --retry` tries {} again"),
+        (
+            sources - NOT_FROM_FILES,
+            "{}: mend the file and ingest it again; what is understood then is listed no more",
+        ),
+        (
+            sources if output_format != "json" else (),
+            "`rightsizer ingest --quarantined --format json` holds the lines",
+        ),
+    )
+    return [words.format(", ".join(sorted(named))) for named, words in said if named]
+
+
+def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestReport:
+    """Try quarantined input once more."""
+    from accounting.ingest.ingesting import Run
+    from accounting.ingest.retry import retry
+    from slurm_plugin.cli.ingest.settings import source_for
+
+    run = Run(settings, now_s)
+    understood = retry(engine, run, asked_when_needed(lambda: source_for(settings, now_s)))
+    note(f"{understood} entries of the quarantine were understood this time")
+    return run.report
+
+
+def asked_when_needed(make: Callable[[], Source]) -> Source:
+    """Return a source that is made when it is first asked: making one asks sacct which columns it knows."""
+    made = cache(make)
+
+    def source(begin_s: int, end_s: int) -> Fetched:
+        return made()(begin_s, end_s)
+
+    return source

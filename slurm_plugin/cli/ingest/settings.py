@@ -1,0 +1,103 @@
+"""What reading accounting is told: by `rightsizer ingest`, and by `audit`, which asks Slurm the same again."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from accounting.frames import Records
+from accounting.ingest.ingesting import IngestSettings, source_of
+from accounting.key_file import read_key
+from accounting.pseudonyms import Pseudonyms
+from accounting.slurm.windows import Fetched, Source
+from models.past.families import GENERIC_NAMES
+from models.past.job_names import without_machine_parts
+from slurm_plugin.cli.ingest.feeding import feed_of
+from slurm_plugin.config.secret_urls import slurmdbd_url
+from slurm_plugin.config.settings import Config
+from slurm_plugin.slurm.local_cluster import local_cluster
+from slurm_plugin.slurm.metering import UnknownMeter, most_likely, read_metering
+
+
+def settings_of(config: Config, key_file: Path | None = None) -> IngestSettings:
+    """Return what ingest is told; a key on the command line comes before the configured one.
+
+    ConfigError where the key cannot be used.
+    """
+    configured = config.accounting.pseudonym_key
+    key = key_file or (Path(configured) if configured else None)
+    return IngestSettings(
+        sacct=config.accounting.sacct,
+        overlap_s=config.accounting.overlap_s,
+        first_days=config.accounting.first_days,
+        gpu_spool=Path(config.accounting.gpu_spool),
+        journal=Path(config.service.journal),
+        slurmdbd_url=slurmdbd_url(config),
+        cluster=local_cluster(config),
+        host=socket.gethostname(),
+        metering=read_metering(config.accounting.sacct),
+        pseudonyms=None if key is None else pseudonyms_of(key),
+        hand_on=feed_of(Path(config.models.directory)),
+        advisor=Path(config.advisor.directory),
+        recovery=Path(config.recovery.directory),
+    )
+
+
+def settings_anew(config: Config, before: IngestSettings) -> IngestSettings:
+    """Return what a running ingest was told, with what Slurm says by now; where it is silent, what it said before."""
+    return msgspec.structs.replace(
+        before,
+        cluster=local_cluster(config) or before.cluster,
+        metering=most_likely(read_metering(config.accounting.sacct), before.metering),
+    )
+
+
+def doubt(settings: IngestSettings) -> str:
+    """Return what to know where it is not known who measures jobs; '' where it is."""
+    meter = settings.metering
+    if not isinstance(meter, UnknownMeter):
+        return ""
+    return (
+        f"it is not known who measures jobs, and how: {meter.why}; until it is, memory that is only a bound may be "
+        "labelled `sampled`. Jobs read meanwhile are labelled anew by a later run that knows and reads them again: it "
+        f"does so by itself for the last {settings.overlap_s} s (accounting.overlap_s), further back by --since"
+    )
+
+
+def source_for(settings: IngestSettings, now_s: int) -> Source:
+    """Return what the settings name; where it is not known who measures, its attempts are to be read once more.
+
+    SlurmError where sacct cannot be asked.
+    """
+    source = source_of(settings, now_s)
+    return not_remembered(source) if isinstance(settings.metering, UnknownMeter) else source
+
+
+def not_remembered(source: Source) -> Source:
+    """Return a source whose attempts have no digest: the store does not know them by it, and takes them once more."""
+
+    def fetch(begin_s: int, end_s: int) -> Fetched:
+        fetched = source(begin_s, end_s)
+        return msgspec.structs.replace(
+            fetched, records=lambda known: map(without_digests, fetched.records(known))
+        )
+
+    return fetch
+
+
+def without_digests(records: Records) -> Records:
+    """Return records that are not known when they come again."""
+    jobs = records.jobs
+    column = jobs.schema.get_field_index("digest")
+    return replace(
+        records, jobs=jobs.set_column(column, jobs.schema.field(column), pa.nulls(len(jobs), pa.int64()))
+    )
+
+
+def pseudonyms_of(key_file: Path) -> Pseudonyms:
+    """Return the pseudonyms of a site's key; ConfigError where the key cannot be used."""
+    return Pseudonyms(read_key(key_file), GENERIC_NAMES, without_machine_parts)

@@ -1,0 +1,1 @@
+"""`rightsizer train`, `evaluate`, `predict`, `models`, `promote` and `rollback`."""

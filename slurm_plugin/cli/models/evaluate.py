@@ -1,0 +1,181 @@
+"""`rightsizer evaluate`: what sizing would have saved, and whom it would have failed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slurm_plugin.cli.given_options import refuse_given
+from slurm_plugin.cli.models.drift import print_drift
+from slurm_plugin.cli.models.job_types import ADAPTIVE, adaptive_strategy, print_run_times
+from slurm_plugin.cli.models.sizing import online_grant, policy_sizing
+from slurm_plugin.cli.models.stored import check_store, stored_attempts, stored_past
+from slurm_plugin.cli.number_range import NumberRange
+from slurm_plugin.cli.output import config_option, format_option, print_rows
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from models.judging.evaluate import Score
+    from models.judging.online import DecideAt
+
+FILE = click.Path(path_type=Path)
+
+
+@click.command("evaluate")
+@config_option
+@click.option(
+    "--train-share",
+    type=NumberRange(0.05, 0.95),
+    default=0.7,
+    show_default=True,
+    help="Learn from this share of the jobs, judge on the later rest.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(["rightsizer", ADAPTIVE, "all"]),
+    default="rightsizer",
+    show_default=True,
+    help="What sizes requests: the service's own way, or what run time does not depend on is scaled down.",
+)
+@click.option(
+    "--drift",
+    is_flag=True,
+    help="Say how far the latest jobs differ from those before; exit code 3 if they drifted.",
+)
+@click.option("--run-time", is_flag=True, help="Say how well run times are told, for each type of job.")
+@click.option(
+    "--online", is_flag=True, help="Size the jobs of a file one by one, each by what had ended before."
+)
+@click.option("--from-file", type=FILE, help="With --online: a CSV file of past jobs, one a line.")
+@click.option(
+    "--predictions", type=FILE, help="With --online: where to write what each job would be granted."
+)
+@click.option(
+    "--decide-at",
+    type=click.Choice(["submit", "start"]),
+    default="submit",
+    show_default=True,
+    help="With --online: when a job is sized.",
+)
+@click.option(
+    "--warm-ids", type=FILE, help="With --online: job ids that had ended before all others, one a line."
+)
+@click.option(
+    "--input-bytes",
+    metavar="COLUMN",
+    help="With --online: the column with the size of a job's input in bytes, as known at its submission.",
+)
+@format_option
+def evaluate(
+    config_file: str | None,
+    train_share: float,
+    strategy: str,
+    drift: bool,
+    run_time: bool,
+    online: bool,
+    from_file: Path | None,
+    predictions: Path | None,
+    decide_at: DecideAt,
+    warm_ids: Path | None,
+    input_bytes: str | None,
+    output_format: str,
+) -> None:
+    """Split the store by time and say what sizing would have saved, and how many jobs it would have failed.
+
+    With --online the jobs of a file are sized instead, each as the service would have done at that moment: every job
+    that ended before is known, and nothing else.
+
+    \b
+    Example:
+      rightsizer evaluate --format csv > scores.csv
+      rightsizer evaluate --strategy all
+      rightsizer evaluate --run-time
+      rightsizer evaluate --drift
+      rightsizer evaluate --online --from-file jobs.csv --predictions granted.csv
+    """
+    config = load_config(config_file)
+    if online:
+        refuse_given("strategy", "train_share", "drift", "run_time", why="do not go with --online")
+        if from_file is None or predictions is None:
+            raise click.UsageError("--online needs --from-file and --predictions")
+        print_rows(
+            [evaluate_online(config, from_file, predictions, decide_at, warm_ids, input_bytes)],
+            output_format,
+            f"sized at {decide_at}, each job by what had ended before",
+        )
+        return
+    if from_file or predictions or warm_ids or input_bytes or decide_at != "submit":
+        raise click.UsageError(
+            "--from-file, --predictions, --warm-ids, --input-bytes and --decide-at go with --online"
+        )
+    if drift and run_time:
+        raise click.UsageError("--drift and --run-time do not go together; give one of them")
+    if drift or run_time:
+        refuse_given(
+            "strategy", "train_share", why="go with neither --drift nor --run-time, which size no jobs"
+        )
+    check_store(config)
+    if drift:
+        sys.exit(print_drift(config, stored_past(config), output_format))
+    if run_time:
+        print_run_times(config, stored_attempts(config), output_format)
+        return
+    from models.judging.evaluate import evaluate as evaluate_attempts
+    from slurm_plugin.service.decide import chain_settings_of
+
+    result = evaluate_attempts(
+        stored_attempts(config),
+        chain_settings_of(config),
+        config.models.recent_jobs,
+        None if strategy == ADAPTIVE else policy_sizing(config),
+        train_share,
+        {} if strategy == "rightsizer" else {ADAPTIVE: adaptive_strategy(config)},
+    )
+    print_rows(
+        [score_row(score, "+".join(result.gpu_sources)) for score in result.scores],
+        output_format,
+        f"learned from {result.learned_from} attempts, judged on {result.judged} later ones",
+    )
+
+
+def score_row(score: Score, meters: str) -> dict[str, object]:
+    """Return the row of one method on one dimension."""
+    return {
+        "resource": f"gpus ({meters})" if score.dimension == "gpus" else score.dimension,
+        "method": score.method,
+        "unit": score.unit,
+        "jobs": score.jobs,
+        "resized": score.resized,
+        "requested": round(score.requested, 4),
+        "granted": round(score.granted, 4),
+        "used": round(score.used, 4),
+        "saved %": round(100 * score.saved_share, 1),
+        "failed": score.failed,
+        "failed %": round(100 * score.failed / score.jobs, 2),
+    }
+
+
+def evaluate_online(
+    config: Config,
+    file: Path,
+    predictions: Path,
+    decide_at: DecideAt,
+    warm_ids: Path | None,
+    input_bytes: str | None = None,
+) -> dict[str, object]:
+    """Size the jobs of a file one by one, write what each was granted, and return the row of the whole."""
+    from models.judging.online import Learner, size_online
+    from models.judging.online_table import check_writable, read_ids, read_jobs, tally, write_grants
+    from slurm_plugin.service.decide import chain_settings_of
+
+    check_writable(predictions, [one for one in (file, warm_ids) if one is not None])
+    jobs = read_jobs(file, input_bytes)
+    warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
+    learner = Learner(chain_settings_of(config), config.models.recent_jobs)
+    sized = list(size_online(jobs, learner, online_grant(config), decide_at, warm))
+    write_grants(predictions, sized)
+    return tally(sized)

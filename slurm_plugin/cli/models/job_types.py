@@ -1,0 +1,110 @@
+"""What `rightsizer evaluate` says of types of jobs: how well their run times are told, and sizing by Algorithm 1."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from accounting.errors import ModelError
+from slurm_plugin.cli.output import note, print_rows, progress_bar
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from accounting.records import Attempt
+    from accounting.request import JobRequest
+    from models.demand.job_types import TypeRule
+    from models.judging.evaluate import Sizing, Strategy
+    from models.judging.run_times import TypeScore
+
+ADAPTIVE = "adaptive-scaling"
+
+
+def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: str) -> None:
+    """Print how well run times are told, a row for each type of job."""
+    from models.judging.run_times import score_types
+
+    rules, begun_s = type_rules(config), time.monotonic()
+    with progress_bar("learning run times") as progress:
+        scores = score_types(attempts, lambda attempt: attempt_type(rules, attempt), told=progress)
+    if not scores:
+        raise ModelError("no attempt in the store completed and has a type; run `rightsizer ingest` first")
+    most_error = config.models.scaling.most_error
+    rows = [run_time_row(score, most_error) for score in scores]
+    print_rows(rows, output_format, "Run time by the resources used")
+    note(f"learned and judged {len(scores)} types of jobs in {time.monotonic() - begun_s:.0f} s")
+
+
+def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:
+    """Return the row of one type; its figures are None where nothing was learned."""
+    from models.demand.run_time import FOREST, XGBOOST, Judged
+    from models.judging.run_times import describe_importances
+
+    judged = score.result if isinstance(score.result, Judged) else None
+    errors = judged.errors if judged else {}
+    ours, peer = errors.get(XGBOOST), errors.get(FOREST)
+    return {
+        "type": score.name,
+        "jobs": score.jobs,
+        "judged": judged.judged if judged else 0,
+        "MAE (s)": round(ours.mae_s, 3) if ours else None,
+        "WMAPE": round(ours.wmape, 4) if ours else None,
+        "forest MAE (s)": round(peer.mae_s, 3) if peer else None,
+        "forest WMAPE": round(peer.wmape, 4) if peer else None,
+        "importance (* more than chance)": describe_importances(judged) if judged else None,
+        "note": note_of(score, most_error),
+    }
+
+
+def note_of(score: TypeScore, most_error: float) -> str:
+    """Return why a type has no figures, or why no request is scaled by them; '' where all is well."""
+    from models.demand.run_time import NotLearned
+    from models.demand.strategy import doubt_of
+
+    if isinstance(score.result, NotLearned):
+        return f"not enough evidence: {score.result.reason}"
+    doubt = doubt_of(score.result, most_error)
+    return f"not scaled by: {doubt}" if doubt else ""
+
+
+def type_rules(config: Config) -> tuple[TypeRule, ...]:
+    """Return the site's rules for types of jobs."""
+    from models.demand.job_types import TypeRule
+
+    return tuple(TypeRule(**msgspec.structs.asdict(rule)) for rule in config.job_types)
+
+
+def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
+    """Return the type of a past job; None where nothing tells it."""
+    from models.demand.job_types import job_type
+
+    row = attempt.row
+    return job_type(rules, row.job_name, row.partition, row.account, attempt.script_signature)
+
+
+def adaptive_strategy(config: Config) -> Strategy:
+    """Return what learns types of jobs from attempts and then sizes requests by Algorithm 1."""
+    from models.demand.adaptive_scaling import Scaling
+    from models.demand.job_types import job_type
+    from models.demand.strategy import adaptive_sizing, learn_types
+
+    rules = type_rules(config)
+    scaling = config.models.scaling
+    settings = Scaling(alpha=scaling.alpha, step=scaling.step, theta=scaling.theta)
+
+    def request_type(request: JobRequest) -> str | None:
+        return job_type(rules, request.job_name, request.partition, request.account, request.script_signature)
+
+    def strategy(attempts: Sequence[Attempt]) -> Sizing:
+        begun_s = time.monotonic()
+        with progress_bar("learning run times") as progress:
+            models = learn_types(
+                attempts, lambda attempt: attempt_type(rules, attempt), scaling.most_error, progress
+            )
+        took_s = time.monotonic() - begun_s
+        note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs in {took_s:.0f} s")
+        return adaptive_sizing(models, request_type, settings)
+
+    return strategy

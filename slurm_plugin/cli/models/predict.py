@@ -1,0 +1,195 @@
+"""`rightsizer predict`."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from accounting.errors import RightsizerError, SlurmError
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from accounting.decisions.decision import Decision
+    from models.demand.prediction import Predictor
+    from slurm_plugin.policy.facts import SiteFacts
+    from slurm_plugin.policy.submission import Submission
+
+
+@click.command("predict", context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS] [SCRIPT]")
+@click.option("--user", help="Whose job it would be; you by default.")
+@click.option("--why", "with_why", is_flag=True, help="Show instead what each figure rests on.")
+@config_option
+@format_option
+def predict(
+    words: tuple[str, ...],
+    user: str | None,
+    with_why: bool,
+    config_file: str | None,
+    output_format: str,
+) -> None:
+    """Show for a batch job what it asks, what it is predicted to need, what it would get, and why.
+
+    Give it what you would give sbatch: options and a script, --wrap, or a script by standard input; options may follow
+    the script too. The answer is the hook's own, by the same facts about the cluster; where Slurm's commands do not
+    answer, one line says so.
+
+    \b
+    Example:
+      rightsizer predict -c 8 --mem=8000 job.sh
+      rightsizer predict --why job.sh -c 8 --mem=8000
+    """
+    from accounting.unnamed import user_name
+    from models.past.feed import join_feed
+    from models.versions import registry
+    from slurm_plugin.service.decide import chain_settings_of, decide
+
+    config = load_config(config_file)
+    submission = read_command(words, user or user_name(os.getuid()))
+    folder = registry.current_folder(Path(config.models.directory))
+    predictor = registry.load_version(folder.parent, folder.name, chain_settings_of(config))
+    for name, problem in join_feed(predictor, Path(config.models.directory)).items():
+        note(f"the service may know more of the latest jobs: {name} {problem}")
+    submission, facts = as_slurm_would(submission, config)
+    input_mib = input_of(submission, config)
+    answer = decide(submission, predictor, config, "predicted", time.time(), facts, input_mib)
+    decision = answer.decision
+    if with_why:
+        from slurm_plugin.cli.explain.why import why
+
+        print_rows(why(predictor, decision.request, folder), output_format)
+    else:
+        print_rows(predicted_rows(decision, predictor), output_format)
+    note(
+        f"decision: {decision.reason}; model {predictor.model}; {_closing(decision, config.hook.kill_switch)}"
+    )
+
+
+def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, object]]:
+    """Return what a job asks, is predicted to need and would get, and why; also what no grant rests on."""
+    rows: list[dict[str, object]] = [
+        {
+            "resource": {"memory": "memory (MiB)", "cores": "CPUs", "gpus": "GPUs"}[reason.dimension],
+            "requested": reason.asked,
+            "predicted": reason.predicted,
+            "granted": reason.granted,
+            "why": reason.reason,
+        }
+        for reason in decision.dimensions
+    ]
+    wall = predictor.wall_time(decision.request)
+    if wall:
+        rows.append(
+            {
+                "resource": "wall time (s)",
+                "requested": decision.request.wall_s,
+                "predicted": round(wall.upper),
+                "granted": decision.request.wall_s,
+                "why": f"never changed; half of the jobs like it took {wall.likely:.0f} s or less",
+            }
+        )
+    gpu_mem = predictor.gpu_mem_mib(decision.request) if decision.request.gpus else None
+    if gpu_mem:
+        rows.append(
+            {
+                "resource": "memory of a GPU (MiB)",
+                "requested": None,
+                "predicted": round(gpu_mem.upper),
+                "granted": None,
+                "why": f"Slurm has no request for it; half of the jobs like it used {gpu_mem.likely:.0f} MiB or less",
+            }
+        )
+    return rows
+
+
+def read_command(words: tuple[str, ...], user: str) -> Submission:
+    """Return what `sbatch WORDS` would submit; a wrong use where there is nothing to submit."""
+    from slurm_plugin.sbatch.command import STDIN_NAME, WRAPPED, WRAPPED_NAME, take_apart
+
+    command = take_apart(words)
+    if command.script:
+        return read_script(Path(command.script), user, command.options)
+    if command.wrap is not None:
+        return read_content(WRAPPED.format(command.wrap).encode(), WRAPPED_NAME, user, command.options)
+    content = _standard_input()
+    if not content:
+        raise click.UsageError("Missing argument 'SCRIPT': name a script, or give one by standard input.")
+    return read_content(content, STDIN_NAME, user, command.options)
+
+
+def _standard_input() -> bytes:
+    """Return what comes by standard input; nothing from a terminal."""
+    try:
+        return b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    except OSError:
+        return b""
+
+
+def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission:
+    """Return the submission as the hook would send it; RightsizerError where the script cannot be read."""
+    try:
+        content = script.read_bytes()
+    except OSError as error:
+        raise RightsizerError(
+            f"cannot read the script {script}: {error.strerror}; give the path of a batch script"
+        ) from None
+    return read_content(content, script.name, user, options)
+
+
+def read_content(content: bytes, name: str, user: str, options: tuple[str, ...]) -> Submission:
+    """Return the submission of a script's bytes as the hook would send it; the job has that name if it says none."""
+    from slurm_plugin.sbatch.script import read_submission
+    from slurm_plugin.sbatch.wire_text import as_sent
+
+    whole = content.decode("utf-8", errors="replace")
+    return as_sent(read_submission(whole, name, user, options, os.environ), content)
+
+
+def input_of(submission: Submission, config: Config) -> float | None:
+    """Return the size of the input (MiB), as far as whoever asks sees the files too; None where it is not known."""
+    from slurm_plugin.service.input_sizes import InputSizes
+
+    if not config.inputs.roots:
+        return None
+    try:
+        folder, uid = Path.cwd() / submission.work_dir, pwd.getpwnam(submission.user).pw_uid
+    except (OSError, KeyError) as error:
+        note(f"without the size of the input: {error}")
+        return None
+    return InputSizes(config).look(msgspec.structs.replace(submission, work_dir=str(folder), uid=uid))
+
+
+def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, SiteFacts]:
+    """Return the submission with Slurm's defaults, and the service's facts; without Slurm less of both, and a note."""
+    from slurm_plugin.brakes.pulled import pulled_file
+    from slurm_plugin.policy.facts import SiteFacts
+    from slurm_plugin.slurm.associations import read_associations, with_defaults
+    from slurm_plugin.slurm.facts import gather
+    from slurm_plugin.slurm.groups import members_of_rules
+
+    brakes = pulled_file(config.brakes).read().brakes
+    gathered = gather(SiteFacts(groups=members_of_rules(config), brakes=brakes))
+    if gathered.complaints:
+        note(f"without Slurm's limits, or some of them: {'; '.join(gathered.complaints)}")
+    try:
+        return with_defaults(submission, read_associations(submission.user)), gathered.facts
+    except SlurmError as error:
+        note(f"without Slurm's defaults, which the hook knows: {error}")
+        return submission, gathered.facts
+
+
+def _closing(decision: Decision, kill_switch: str) -> str:
+    if os.path.exists(kill_switch):  # noqa: PTH110 - False where that is closed to whoever asks; Path's raises
+        return f"but {kill_switch} is there, so the hook asks nobody: sbatch would queue it as requested"
+    if decision.applied:
+        return "mode enforce: sbatch would queue it as granted"
+    return f"mode {decision.mode}: sbatch would queue it as requested"

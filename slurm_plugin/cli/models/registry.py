@@ -1,0 +1,178 @@
+"""`rightsizer models`, `promote` and `rollback`: which model answers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from accounting.errors import ModelError
+from slurm_plugin.cli.models.pruning import remove_old, show_standing
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.cli.shown_text import visible
+from slurm_plugin.config.file import load_config
+
+COLUMNS = (
+    "version", "current", "since", "by", "gate", "trained", "attempts", "families", "xgboost", "gpu meters"
+)  # fmt: skip
+
+
+@click.command("models")
+@click.argument("version", required=False)
+@click.option("--prune", "pruned", is_flag=True, help="Show which versions stay, and which would be removed.")
+@click.option("--apply", is_flag=True, help="With --prune: remove them.")
+@config_option
+@format_option
+def models(
+    version: str | None, pruned: bool, apply: bool, config_file: str | None, output_format: str
+) -> None:
+    """List the trained models, the oldest first; with VERSION, print that model's card.
+
+    Of the current one the list says since when it is, and by what: the gate, `--promote always`, by hand or rollback,
+    and who ran it. One that is damaged is said: a running service goes on with the one before.
+
+    What models.keep_days and models.keep_newest do not keep goes at the end of each `rightsizer train`; with --prune
+    --apply at once.
+
+    \b
+    Example:
+      rightsizer models --format json
+      rightsizer models 20261120T190001.123Z-ab12cd
+      rightsizer models --prune
+    """
+    if (pruned and version is not None) or (apply and not pruned):
+        raise click.UsageError("--prune goes without VERSION, and --apply with --prune")
+    config = load_config(config_file)
+    directory = Path(config.models.directory)
+    if pruned:
+        show_standing(config, output_format)
+        if apply:
+            remove_old(config)
+    elif version is None:
+        print_rows(_listed(directory), output_format, columns=COLUMNS)
+    else:
+        _print_card(directory, version, output_format)
+
+
+def _listed(directory: Path) -> list[dict[str, object]]:
+    from models.versions import registry
+    from models.versions.artefact import read_all, read_manifest
+    from models.versions.going_back import gate_of
+
+    if registry.is_closed(directory):
+        raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
+    current = registry.current_version(directory)
+    rows: list[dict[str, object]] = []
+    for version in sorted({*registry.versions(directory), *filter(None, [current])}):
+        try:
+            manifest, gate = read_manifest(directory / version), gate_of(directory / version)
+        except ModelError as error:
+            note(_unusable(error) if version == current else str(error))
+            continue
+        since, by = _tenure(directory) if version == current else ("", "")
+        rows.append(
+            {
+                "version": version,
+                "current": "yes" if version == current else "",
+                "since": since,
+                "by": by,
+                "gate": gate,
+                "trained": _local_time(manifest.created_s),
+                "attempts": manifest.attempts,
+                "families": manifest.families,
+                "xgboost": ", ".join(manifest.growth) or "none (history alone)",
+                "gpu meters": ", ".join(manifest.gpu_sources) or "none",
+            }
+        )
+        if version == current:
+            try:
+                read_all(directory / version, manifest)
+            except ModelError as error:
+                note(_unusable(error))
+    return rows
+
+
+def _unusable(error: ModelError) -> str:
+    return (
+        f"the current model is not used, a running service goes on with the one before: {error}, "
+        "or go back by `rightsizer rollback`"
+    )
+
+
+def _tenure(directory: Path) -> tuple[str, str]:
+    """Return since when the current model is current, and by what."""
+    from models.versions import registry
+
+    try:
+        held = registry.known_succession(directory).held
+    except ModelError as error:
+        note(str(error))
+        held = ()
+    if held and held[-1].by:
+        return _local_time(held[-1].by.time_s), f"{held[-1].by.why}, {held[-1].by.who}"
+    since_s = registry.current_since_s(directory)
+    return _local_time(since_s) if since_s else "", "not logged"
+
+
+def _local_time(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+def _print_card(directory: Path, version: str, output_format: str) -> None:
+    from models.versions import registry
+    from models.versions.artefact import CARD_JSON, CARD_MD, read_card
+
+    if output_format == "csv":
+        raise click.UsageError("a card has no rows: --format table or json")
+    registry.check_there(directory, version)
+    content = read_card(directory / version, CARD_JSON if output_format == "json" else CARD_MD)
+    click.echo(visible(content.decode().rstrip(), keep="\n"))
+
+
+@click.command("promote")
+@click.argument("version")
+@config_option
+def promote(version: str, config_file: str | None) -> None:
+    """Make a trained model the one that answers, after checking it as the service would.
+
+    \b
+    Example:
+      rightsizer promote 20261120T190001.123Z-ab12cd
+    """
+    from models.versions import registry
+    from slurm_plugin.service.decide import chain_settings_of
+
+    config = load_config(config_file)
+    directory = Path(config.models.directory)
+    registry.check_there(directory, version)
+    registry.load_version(directory, version, chain_settings_of(config))
+    registry.promote(directory, version)
+    note(f"model {version} is current")
+
+
+@click.command("rollback")
+@config_option
+def rollback(config_file: str | None) -> None:
+    """Go back to the model that was current before, whoever promoted it; again, and it goes further back.
+
+    Models that the service would not load are passed over. Where no promotion was logged (by an earlier release), the
+    next older model takes its place, past those that the gate refused.
+
+    \b
+    Example:
+      rightsizer rollback
+    """
+    from models.versions import registry
+    from models.versions.going_back import rollback_target
+    from slurm_plugin.service.decide import chain_settings_of
+
+    config = load_config(config_file)
+    directory = Path(config.models.directory)
+    target = rollback_target(directory, chain_settings_of(config))
+    for version, why in target.passed_over.items():
+        note(f"model {version} is passed over: {why}")
+    if target.version is None:
+        raise ModelError(f"no model in {directory} was current before this one; nothing was changed")
+    registry.promote(directory, target.version, "rollback")
+    note(f"model {target.version} is current")

@@ -1,0 +1,73 @@
+"""The site's policy as what judges call to size a request: over the store, and job by job over a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from accounting.request import JobRequest
+    from models.demand.prediction import Predictor
+    from models.judging.evaluate import Sizing
+    from models.judging.online import Granted
+    from slurm_plugin.policy.sizing import Limits
+
+
+def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:
+    """Return what the site's policy would grant on a predictor's word."""
+    from accounting.request import granted
+    from slurm_plugin.policy.rules import limits_of
+    from slurm_plugin.policy.sizing import size
+
+    limits = limits_of(config.policy)
+
+    def of(predictor: Predictor) -> Sizing:
+        def sizing(request: JobRequest) -> JobRequest:
+            return granted(request, size(request, predictor.predict(request), limits).grant)
+
+        return sizing
+
+    return of
+
+
+def online_grant(config: Config) -> Granted:
+    """Return what turns a predictor's word on a request into a grant by the site's policy, and the reason."""
+    from slurm_plugin.policy.rules import limits_of
+
+    limits = limits_of(config.policy)
+    return lambda predictor, request: _cut(request, predictor, limits)
+
+
+def enforced_grant(config: Config) -> Granted:
+    """Return the same by the site's rules, too, and as if `enforce` held wherever no rule says otherwise.
+
+    What only Slurm knows (a QOS's minimum, MaxMemPerCPU), and the script, is not asked. ConfigError where a rule names
+    a group that there is not.
+    """
+    from slurm_plugin.policy.facts import SiteFacts
+    from slurm_plugin.policy.rules import terms_for
+    from slurm_plugin.slurm.groups import members_of_rules
+
+    enforcing = msgspec.structs.replace(config, mode="enforce")
+    facts = SiteFacts(groups=members_of_rules(config))
+
+    def grant(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
+        terms = terms_for(request, enforcing, facts)
+        if terms.mode != "enforce":
+            return request, f"rule {terms.rule}: {terms.mode}"
+        return _cut(request, predictor, terms.limits)
+
+    return grant
+
+
+def _cut(request: JobRequest, predictor: Predictor, limits: Limits) -> tuple[JobRequest, str]:
+    from accounting.request import granted
+    from slurm_plugin.policy.sizing import size
+
+    sized = size(request, predictor.predict(request), limits)
+    reasons = (f"{part.dimension}: {part.reason}" for part in sized.reasons if part.asked is not None)
+    return granted(request, sized.grant), "; ".join(reasons)

@@ -1,0 +1,223 @@
+"""`rightsizer train`."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accounting.errors import ModelError, UnreadModelError
+from slurm_plugin.cli.models.pruning import remove_old
+from slurm_plugin.cli.models.sizing import policy_sizing
+from slurm_plugin.cli.models.stored import check_store, stored_attempts, stored_past
+from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    import xgboost
+
+    from accounting.frames import Floats
+    from models.demand.matrix import Matrix
+    from models.demand.quantile import Fit
+    from models.demand.training import Trained
+    from models.judging.promotion import Champion, Verdict
+    from models.past.columns import PastColumns
+
+
+# The modules of the extra `dask`.
+DASK = ("cryptography", "dask", "dask_jobqueue", "distributed")
+
+
+@click.command("train")
+@config_option
+@click.option(
+    "--promote",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="When the new model becomes the current one: if it is no worse on later jobs, in any case, or not now.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "dask"]),
+    default="local",
+    show_default=True,
+    help="Where the growth models are fitted: on this machine, or on workers that are Slurm jobs.",
+)
+def train(config_file: str | None, promote: str, engine: str) -> None:
+    """Learn from the store; a running service uses the new model within a second.
+
+    The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
+    than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
+    the reasons in its card; that is no failure, and exit code 0.
+
+    With --engine dask XGBoost runs on workers that are started as Slurm jobs ([train.dask] says which), and ended in
+    any case. If they do not start, or one is lost, nothing is trained and the current model stays.
+
+    At the end old models go, which models.keep_days and models.keep_newest do not keep (`rightsizer models --prune`
+    shows which those are).
+
+    \b
+    Example:
+      rightsizer ingest && rightsizer train
+      rightsizer train --promote never
+      rightsizer train --engine dask
+    """
+    config = load_config(config_file)
+    check_store(config)
+    from models.demand import training
+    from models.judging.card import card_files, card_of
+    from models.versions import registry
+    from models.versions.artefact import load_predictor
+    from slurm_plugin.service.decide import chain_settings_of
+
+    directory, settings = Path(config.models.directory), chain_settings_of(config)
+    with engine_of(config, engine) as fit:
+        past = stored_past(config)
+        trained = training.train_columns(past, config.models.recent_jobs, fit)
+        verdict = None if promote == "always" else judged_by_gate(config, past, fit)
+    card = card_files(card_of(trained, verdict, settings.most_failures))
+    version = training.save(trained, directory, time.time(), card)
+    load_predictor(directory / version, settings)  # refuses what the service would refuse
+    _tell(trained)
+    promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
+    if promoted:
+        registry.promote(directory, version, "always" if promote == "always" else "gate")
+    if verdict is not None:
+        for reason in verdict.reasons:
+            note(f"gate: {reason}")
+    note(f"learned from {trained.seen.attempts} attempts; " + _outcome(version, promoted, verdict))
+    try:
+        remove_old(config)
+    except ModelError as error:  # the new one is there all the same
+        note(f"old models stay: {error}")
+    click.echo(version)
+
+
+@contextmanager
+def engine_of(config: Config, engine: str) -> Iterator[Fit]:
+    """Hand out what fits trees: here, or on Dask workers that are started when the first rows are there."""
+    from models.demand.quantile import fit_quantile
+
+    if engine == "local":
+        yield fit_quantile
+        return
+    _refuse_without_dask()
+    from models.demand.dask_engine import dask_fit
+    from slurm_plugin.slurm.dask_workers import slurm_workers
+
+    with ExitStack() as stack:
+
+        @cache
+        def started() -> Fit:
+            return dask_fit(stack.enter_context(slurm_workers(config.train.dask, note)))
+
+        def fit(matrix: Matrix, weights: Floats) -> xgboost.Booster:
+            return started()(matrix, weights)
+
+        yield fit
+
+
+def _refuse_without_dask() -> None:
+    missing = [name for name in DASK if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelError(
+            f"--engine dask needs {', '.join(missing)}; run `pip install 'slurm-rightsizer[dask]'`, "
+            "or train with --engine local"
+        )
+
+
+def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
+    """Return the promotion gate's verdict on a model trained from the past.
+
+    Where this machine cannot read the current model now, that stays: another opponent would be too easy.
+    """
+    from models.judging.promotion import gate, refused_unread
+    from slurm_plugin.service.decide import chain_settings_of
+
+    settings = chain_settings_of(config)
+    try:
+        champion = _champion(config)
+    except UnreadModelError as error:
+        return refused_unread(error)
+    return gate(
+        past,
+        partial(stored_attempts, config),
+        settings,
+        config.models.recent_jobs,
+        policy_sizing(config),
+        champion,
+        fit,
+    )
+
+
+def _champion(config: Config) -> Champion | None:
+    """Return the model that answers; None where there is none, or none that the service would load.
+
+    UnreadModelError where this machine cannot read it now, which says nothing about it.
+    """
+    from models.judging.promotion import Champion
+    from models.versions import registry
+    from models.versions.artefact import read_manifest
+    from slurm_plugin.service.decide import chain_settings_of
+
+    directory = Path(config.models.directory)
+    version = _current_version(directory)
+    if version is None:
+        return None
+    try:
+        predictor = registry.load_version(directory, version, chain_settings_of(config))
+        return Champion(predictor, read_manifest(directory / version).last_end_s)
+    except UnreadModelError:
+        raise
+    except ModelError as error:
+        note(f"the current model is not judged against: {error}")
+        return None
+
+
+def _current_version(directory: Path) -> str | None:
+    """Return the current version; None before the first. UnreadModelError where nobody can tell now."""
+    from models.versions import registry
+    from models.versions.artefact import unread
+
+    version = registry.current_version(directory)
+    if version is None:
+        link = directory / registry.CURRENT
+        try:
+            link.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise unread(link, error) from None
+    return version
+
+
+def _outcome(version: str, promoted: bool, verdict: Verdict | None) -> str:
+    if promoted:
+        return f"model {version} is current"
+    refused = "is refused" if verdict is not None and not verdict.passed else "is kept"
+    return (
+        f"model {version} {refused} and not current; `rightsizer promote {version}` makes it so all the same"
+    )
+
+
+def _tell(trained: Trained) -> None:
+    for dimension, matrix in trained.matrices.items():
+        learned = dimension in trained.fitted
+        note(
+            f"{dimension}: {len(matrix)} jobs had a past to learn from; "
+            + (
+                "XGBoost quantile over the family's history"
+                if learned
+                else "too few for XGBoost, history and margin alone"
+            )
+        )
+    sources = trained.seen.gpu_sources
+    note(f"gpus: {'metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept'}")

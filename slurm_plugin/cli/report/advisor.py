@@ -1,0 +1,60 @@
+"""`rightsizer report advisor`: what the advisor foresaw, what came of it, and what it brings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+
+if TYPE_CHECKING:
+    from accounting.report.selection import Selection
+
+NOTHING = "the store has no cycle of the advisor's; run `rightsizer advise --watch`, and `rightsizer ingest`"
+
+
+@click.command("advisor")
+@click.option("--effect", "only_effect", is_flag=True, help="Show what it brings alone.")
+@config_option
+@selection_options
+@format_option
+def advisor(config_file: str | None, only_effect: bool, output_format: str, selection: Selection) -> None:
+    """Show how right the advisor's expected starts were, and what it brings against the time in which it only watched.
+
+    A table is followed by the effect, with an interval that holds it with 95 %; JSON and CSV hold the starts, or with
+    --effect the effect. docs/advisor.md says what that can tell and what not.
+
+    \b
+    Example:
+      rightsizer report advisor --since 2026-01-01
+    """
+    from accounting.report.advisor import START_HEADING, Effect, effects, start_rows
+    from accounting.report.advisor_reading import read_blocks, read_foreseen
+    from accounting.store.database import open_store
+    from models.simulation.results import bounded_slowdowns
+
+    config = load_config(config_file)
+    engine = open_store(store_url(config))
+    try:
+        starts = [] if only_effect else start_rows(read_foreseen(engine, selection))
+        with_effect = only_effect or output_format == "table"
+        blocks = (
+            read_blocks(engine, selection, config.advisor.block_s, bounded_slowdowns) if with_effect else None
+        )
+    finally:
+        engine.dispose()
+    if not only_effect:
+        print_rows(starts, output_format, "expected starts against what came", START_HEADING)
+    if blocks is not None:
+        rows = [msgspec.structs.asdict(effect) for effect in effects(blocks)] if blocks.acted else []
+        said = "jobs submitted while it acted, and while it watched"
+        print_rows(rows, output_format, said, Effect.__struct_fields__)
+        if not rows:
+            note("no job of a block in which it acted or watched by lot has ended yet: no effect can be told")
+    if not starts and blocks is not None and not blocks.acted:
+        note(NOTHING)

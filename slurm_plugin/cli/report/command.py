@@ -1,0 +1,209 @@
+"""`rightsizer report`: who asks for what and uses how much, what is wasted, and how far the labels reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report.advisor import advisor
+from slurm_plugin.cli.report.cuts import cuts
+from slurm_plugin.cli.report.options import by_option, selection_options
+from slurm_plugin.cli.report.quality import quality
+from slurm_plugin.cli.report.recoveries import recoveries
+from slurm_plugin.cli.report.tables import brief_use, brief_waste
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from accounting.report.selection import Selection
+    from accounting.report.spreads import Percentiles
+    from accounting.report.usage import RightSize, Spreads, View
+
+
+def use_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add what the reports on use share."""
+    top = click.option(
+        "--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows."
+    )
+    energy = click.option(
+        "--energy", is_flag=True, help="Energy and carbon too, by the site's table; slower."
+    )
+    options: Callable[..., None] = config_option(top(energy(format_option(selection_options(function)))))
+    return options
+
+
+@click.group("report")
+def report_group() -> None:
+    """Look into the store: what is asked for, used and wasted, and which labels can be trusted.
+
+    \b
+    Example:
+      rightsizer report waste --since 2026-01-01
+    """
+
+
+report_group.add_command(advisor)
+report_group.add_command(cuts)
+report_group.add_command(quality)
+report_group.add_command(recoveries)
+
+
+@report_group.command("families")
+@use_options
+def families(
+    config_file: str | None, top: int, energy: bool, output_format: str, selection: Selection
+) -> None:
+    """Show for users' families of jobs how they ended, and what they asked for, were granted and used.
+
+    Families are jobs of one user whose names differ in numbers only, or in what a workflow engine put in (its run,
+    the sample). Those come first that held the largest share of all cores, of all memory or of all GPUs: whichever is
+    largest.
+
+    \b
+    Example:
+      rightsizer report families --user ann --top 5
+    """
+    show_use(config_file, selection, "family", top, output_format, energy=energy)
+
+
+def show_use(
+    config_file: str | None, selection: Selection, by: str, top: int, output_format: str, *, energy: bool
+) -> None:
+    """Show what was asked for, granted and used, by families, users or accounts."""
+    from accounting.report.usage import use_columns, use_rows
+
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
+        rows = use_rows(found.view, top, found.spreads) if found else []
+    columns = use_columns(titles_of(by), energy=energy)
+    print_rows(brief_use(rows) if output_format == "table" else rows, output_format, columns=columns)
+
+
+@report_group.command("users")
+@by_option
+@use_options
+def users(
+    by: str,
+    config_file: str | None,
+    top: int,
+    energy: bool,
+    output_format: str,
+    selection: Selection,
+) -> None:
+    """Show the same for each user or account, those first that held the largest share of cores, memory or GPUs.
+
+    \b
+    Example:
+      rightsizer report users --by account --format csv > accounts.csv
+    """
+    show_use(config_file, selection, by, top, output_format, energy=energy)
+
+
+@report_group.command("waste")
+@click.option(
+    "--by",
+    type=click.Choice(["family", "user", "account"]),
+    default="family",
+    show_default=True,
+    help="Whose waste it is.",
+)
+@use_options
+def waste(
+    by: str,
+    config_file: str | None,
+    top: int,
+    energy: bool,
+    output_format: str,
+    selection: Selection,
+) -> None:
+    """Show who holds most without using it, and what a right-sized request would be.
+
+    Only attempts whose use is known count; how many do not, and why, is said on stderr. The largest share of all that
+    was held of cores, memory or GPUs comes first.
+
+    A right size is the most that a family of five measured attempts or more has used, and 15 % on top; more where the
+    site's [policy] margins or models.min_evidence are higher. It exceeds what was asked where jobs used nearly all of
+    it, or were killed for memory: they need more.
+
+    \b
+    Example:
+      rightsizer report waste --partition gpu --format json
+    """
+    from accounting.report.waste import left_out_in_words, waste_columns, waste_of
+
+    with _found(load_config(config_file), selection, by, energy=energy) as found:
+        wasted = waste_of(found.view, top) if found else None
+    rows = wasted.rows if wasted else []
+    columns = waste_columns(titles_of(by), energy=energy)
+    print_rows(brief_waste(rows) if output_format == "table" else rows, output_format, columns=columns)
+    for dimension, left_out in (wasted.left_out if wasted else {}).items():
+        said = left_out_in_words(dimension, left_out)
+        if said:
+            note(said)
+
+
+def titles_of(by: str) -> tuple[str, ...]:
+    """Return the columns that say whose a row is."""
+    return ("user", "family") if by == "family" else (by,)
+
+
+class _Found(NamedTuple):
+    """The selected attempts, grouped, and how to read the percentiles of some of them."""
+
+    view: View
+    spreads: Spreads
+
+
+@contextmanager
+def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> Iterator[_Found | None]:
+    """Hand out the selected attempts of the configured store; None where there are none."""
+    from accounting.report.reading import gather, read_percentiles
+    from accounting.report.usage import view_families, view_first
+    from accounting.store.database import open_store
+    from models.past.families import family_name
+    from slurm_plugin.config.energy import energy_site
+
+    site = energy_site(config.energy) if energy else None
+    engine = open_store(store_url(config))
+
+    def spreads(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
+        keys, family_of = ("user", family_name) if by == "family" else (by, None)
+        with progress_bar("percentiles") as progress:
+            return read_percentiles(engine, selection, (keys,), family_of, wanted, shares, progress)
+
+    try:
+        keys = ("account", "user") if by == "account" else ("user",)
+        with progress_bar("adding up") as progress:
+            groups = gather(engine, selection, keys, family_name, site, progress)
+        if groups is None:
+            yield None
+            return
+        if groups.folded:
+            note(f"{groups.folded:,} small families are counted together as «(all others)» of their users")
+        rule = _right_size(config)
+        yield _Found(view_families(groups, rule) if by == "family" else view_first(groups, rule, by), spreads)
+    finally:
+        engine.dispose()
+
+
+# A person follows a figure for months, a grant is decided anew for every job. The help and docs/analyst.md say so.
+ADVISED_MARGIN, ADVISED_JOBS = 0.15, 5
+
+
+def _right_size(config: Config) -> RightSize:
+    from accounting.report.usage import RightSize
+    from models.past.families import is_alike
+
+    policy = config.policy
+    return RightSize(
+        memory_margin=max(policy.memory_margin, ADVISED_MARGIN),
+        memory_floor_mib=policy.memory_floor_mib,
+        memory_step_mib=policy.memory_step_mib,
+        cores_margin=max(policy.cores_margin, ADVISED_MARGIN),
+        least_jobs=max(config.models.min_evidence, ADVISED_JOBS),
+        alike=is_alike,
+    )

@@ -1,0 +1,67 @@
+"""`rightsizer report quality`, which `rightsizer ingest --report` prints as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from accounting.report.selection import Selection
+
+
+@click.command("quality")
+@click.option("--advice", "only_advice", is_flag=True, help="Print what to change in Slurm's files alone.")
+@config_option
+@selection_options
+@format_option
+def quality(config_file: str | None, only_advice: bool, output_format: str, selection: Selection) -> None:
+    """Show which share of the attempts' figures can be trusted, and what to change in Slurm's files.
+
+    A table is followed by the advice; JSON and CSV hold the shares, or with --advice the advice.
+
+    \b
+    Example:
+      rightsizer report quality --since 2026-01-01
+    """
+    from accounting.store.database import open_store
+
+    engine = open_store(store_url(load_config(config_file)))
+    try:
+        show_quality(engine, selection, output_format, only_advice=only_advice)
+    finally:
+        engine.dispose()
+
+
+def show_quality(
+    engine: Engine, selection: Selection, output_format: str, *, only_advice: bool = False
+) -> None:
+    """Print the report on quality; `rightsizer ingest --report` prints it, too."""
+    from accounting.report.advice import Advice, advice
+    from accounting.report.quality import QUALITY_HEADING, quality_rows
+    from accounting.report.quality_reading import read_segments
+
+    with progress_bar("reading the store") as progress:
+        segments = read_segments(engine, selection, progress)
+    if not only_advice:
+        said = "of the attempts that ran, in per cent"
+        print_rows(quality_rows(segments), output_format, said, QUALITY_HEADING)
+    never_started = sum(segment.never_started for segment in segments)
+    if never_started:
+        note(f"{never_started:,} attempts never started and are not counted")
+    lines = advice(segments)
+    if only_advice or output_format == "table":
+        if lines:
+            print_rows([msgspec.structs.asdict(line) for line in lines], output_format, "what to change")
+        elif output_format != "table":
+            print_rows([], output_format, columns=Advice.__struct_fields__)
+        elif segments:
+            note("nothing to change: the labels are as good as Slurm can give them")

@@ -1,0 +1,48 @@
+"""`rightsizer report recoveries`: who lost hours because we had cut his jobs, and who is owed them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import click
+import msgspec
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.cli.report.options import TIME, by_option, unix_s
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+
+
+@click.command("recoveries")
+@by_option
+@click.option("--since", type=TIME, help="Runs that were dealt with from this local time on.")
+@config_option
+@format_option
+def recoveries(
+    by: Literal["user", "account"], since: datetime | None, config_file: str | None, output_format: str
+) -> None:
+    """Show who lost hours in runs that failed because we had cut them: a credit is due for them.
+
+    `requeued` runs were done again as they were asked for, `lost` ones were not. The hours are of CPUs, and of GiB of
+    memory. Those who lost most come first.
+
+    \b
+    Example:
+      rightsizer report recoveries --by account --since 2026-01-01
+    """
+    from accounting.report.recoveries import Credit, hours_owed
+    from accounting.store.database import open_store
+
+    since_s = 0 if since is None else unix_s(since, "--since")
+    engine = open_store(store_url(load_config(config_file)))
+    try:
+        with engine.connect() as connection:
+            rows = hours_owed(connection, by, since_s)
+    finally:
+        engine.dispose()
+    print_rows([msgspec.structs.asdict(row) for row in rows], output_format, columns=Credit.__struct_fields__)
+    if not rows:
+        note(
+            "no run that failed by us is in the store; `rightsizer recover` finds them, `rightsizer ingest` reads on"
+        )

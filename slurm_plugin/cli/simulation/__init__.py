@@ -1,0 +1,1 @@
+"""`rightsizer simulate` and `rightsizer replay`."""

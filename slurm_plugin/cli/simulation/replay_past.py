@@ -1,0 +1,98 @@
+"""The window of the store that `rightsizer replay` simulates again, and what came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from accounting.errors import RightsizerError
+from slurm_plugin.cli.report.options import unix_s
+from slurm_plugin.cli.spans import DAY_S
+from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.config.settings import Config
+
+if TYPE_CHECKING:
+    from accounting.records import Attempt
+    from models.simulation.past import Past
+
+LAST_DAYS = 30
+OPTED_OUT = "were opted out by their comment"
+DIRECT = "were not batch jobs"
+
+
+class Window(NamedTuple):
+    """Which jobs are meant (local times; None: the last that the store has), and how much is learned from before."""
+
+    since: datetime | None
+    until: datetime | None
+    history_s: int
+    cluster: str | None
+    partition: str | None
+
+
+def read_past(config: Config, window: Window) -> Past:
+    """Return the window of the configured store as a load; RightsizerError where it holds none."""
+    from accounting.store.database import open_store
+    from accounting.store.records import read_attempts, read_direct_jobs, submissions
+    from models.simulation.past import past_of
+
+    engine = open_store(store_url(config))
+    try:
+        with engine.connect() as connection:
+            submitted = submissions(connection)
+            cluster = one_cluster(submitted, window.cluster)
+            since_s, until_s = bounds(window, *submitted[cluster])
+            direct = read_direct_jobs(connection, cluster, since_s)
+        attempts = read_attempts(
+            engine,
+            submitted_from_s=since_s - window.history_s,
+            submitted_before_s=until_s,
+            cluster=cluster,
+            partition=window.partition,
+        )
+    finally:
+        engine.dispose()
+    return past_of(attempts, since_s, until_s, left_alone(direct))
+
+
+def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
+    """Return the cluster that is meant, of those in the store: by its name, or by what slurmdbd makes of that."""
+    if not submitted:
+        raise RightsizerError("the store holds no attempts; run `rightsizer ingest` first")
+    if wanted is None and len(submitted) > 1:
+        raise RightsizerError(
+            f"the store has several clusters: {', '.join(submitted)}; name one by --cluster"
+        )
+    if not wanted:
+        return next(iter(submitted))
+    # slurmdbd knows clusters in lower case alone; one of a dump is called as its file is.
+    found = next((name for name in (wanted, wanted.lower()) if name in submitted), None)
+    if found is None:
+        raise RightsizerError(f"the store has no cluster {wanted}; it has {', '.join(submitted)}")
+    return found
+
+
+def bounds(window: Window, first_s: int, last_s: int) -> tuple[int, int]:
+    """Return the first second of a window and the one after it, given the first and last submission in the store."""
+    until_s = last_s + 1 if window.until is None else unix_s(window.until, "--until")
+    last_days_s = max(min(first_s, until_s - 1), until_s - LAST_DAYS * DAY_S)
+    since_s = last_days_s if window.since is None else unix_s(window.since, "--since")
+    if since_s >= until_s:
+        raise RightsizerError(
+            f"nothing lies between {datetime.fromtimestamp(since_s).astimezone():%Y-%m-%dT%H:%M:%S} and "
+            f"{datetime.fromtimestamp(until_s).astimezone():%Y-%m-%dT%H:%M:%S}; give a --since before --until"
+        )
+    return since_s, until_s
+
+
+def left_alone(direct: set[tuple[int, int]]) -> Callable[[Attempt], str]:
+    """Return what says why the service would not have touched an attempt, '' where it would."""
+    from slurm_plugin.policy.submission import opts_out
+
+    def reason(attempt: Attempt) -> str:
+        if opts_out(attempt.row.comment):
+            return OPTED_OUT
+        return DIRECT if (attempt.row.job_id, attempt.row.submit_s) in direct else ""
+
+    return reason

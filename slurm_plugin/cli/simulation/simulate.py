@@ -1,0 +1,123 @@
+"""`rightsizer simulate`: what policies would make of a load, on a cluster that a file or options describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slurm_plugin.cli.drawing import check_plots, draw
+from slurm_plugin.cli.output import format_option, note, print_rows
+from slurm_plugin.cli.simulation.machines import nodes_option
+
+if TYPE_CHECKING:
+    from models.simulation.nodes import Node
+    from models.simulation.results import Results
+    from models.simulation.scenario import Scenario
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("simulate")
+@click.argument("scenario", type=FILE, required=False)
+@nodes_option("The nodes, such as 20x64:257000:4, instead of the scenario's; again for more.")
+@click.option("--trace", type=FILE, help="The load (SWF or CSV), instead of the scenario's.")
+@click.option(
+    "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), help="Of a made-up load and of `heap`, instead of the scenario's."
+)
+@click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
+@format_option
+def simulate(
+    scenario: Path | None,
+    nodes: tuple[Node, ...],
+    trace: Path | None,
+    names: tuple[str, ...],
+    seed: int | None,
+    plot: Path | None,
+    output_format: str,
+) -> None:
+    """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
+
+    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count, down), [load] with a `trace` (SWF or CSV) or
+    with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it.
+    With --nodes and --trace none is needed. Nothing outside is touched or asked.
+
+    \b
+    Example:
+      rightsizer simulate cluster.toml
+      rightsizer simulate --nodes 20x64:257000:4 --trace last-month.swf
+      rightsizer simulate cluster.toml --policy easy --policy conservative --format json
+    """
+    from models.simulation.policies import policies
+
+    # What is wrong with the command itself is said before anything is read, and before what takes long is imported.
+    policies(names, "whole")
+    if plot is not None:
+        check_plots(plot)
+    from models.simulation.engine import Hooks
+    from models.simulation.engine import simulate as run
+    from models.simulation.hooks import slowed_by_cpus
+    from models.simulation.scenario import ShareOfRequest, cluster, load_of
+
+    described = described_by(scenario, nodes, trace)
+    seed = described.seed if seed is None else seed
+    chosen = policies(names or described.policies, described.placement, seed)
+    jobs, left_out, users = load_of(described, Path() if scenario is None else scenario.parent, seed)
+    if left_out:
+        note(f"{left_out} jobs of the trace never ran and are left out")
+    machines = cluster(described, users)
+    until_s = described.until_h * 3600 or float("inf")
+    ran: dict[str, Results] = {}
+    for name, policy in chosen.items():
+        hooks = Hooks(sizing=ShareOfRequest(jobs, described.granted_share), run_time=slowed_by_cpus(jobs))
+        ran[name] = run(jobs, machines, policy, hooks, until_s)
+    if plot is not None:
+        draw(ran, plot)
+    title = ", ".join(file.name for file in (scenario, trace) if file is not None)
+    print_rows([row_of(name, results) for name, results in ran.items()], output_format, f"{title}, simulated")
+
+
+def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | None) -> Scenario:
+    """Return a scenario with nodes and load as given; reservations are of the scenario's own nodes and load."""
+    from models.simulation.scenario import Load, Scenario, read_scenario
+
+    if scenario is None and not (nodes and trace):
+        raise click.UsageError("give a SCENARIO, or both --nodes and --trace")
+    described = Scenario(nodes=[], load=Load()) if scenario is None else read_scenario(scenario)
+    if nodes:
+        described = msgspec.structs.replace(described, nodes=list(nodes), reservations=[])
+    if trace is not None:
+        load = Load(trace=str(trace.absolute()))
+        described = msgspec.structs.replace(described, load=load, reservations=[])
+    return described
+
+
+def row_of(name: str, results: Results) -> dict[str, object]:
+    """Return the row of one policy."""
+    from models.simulation.results import Outcome, figures
+
+    found = figures(results)
+    return {
+        "policy": name,
+        "jobs": found.jobs,
+        "finished": found.finished,
+        "queued": found.queued,
+        "unfit": int((results.outcome == Outcome.UNFIT).sum()),
+        "failures": found.failures,
+        "timeouts": int((results.outcome == Outcome.TIMEOUT).sum()),
+        "late": found.missed_deadlines,
+        "completion %": round(100 * found.completion, 1),
+        "mean wait (s)": round(found.mean_wait_s, 1),
+        "longest wait (s)": round(found.longest_wait_s, 1),
+        "slowdown": round(found.bounded_slowdown, 2),
+        "CPU %": round(100 * found.cpu_allocated, 1),
+        "memory %": round(100 * found.mem_allocated, 1),
+        "GPU %": round(100 * found.gpu_allocated, 1),
+        "CPU busy %": round(100 * found.cpu_used, 1),
+        "memory busy %": round(100 * found.mem_used, 1),
+    }

@@ -1,0 +1,1 @@
+"""The site's one configuration: what may stand in it, how it is read, and what the hook is told of it."""

@@ -1,0 +1,46 @@
+"""The databases' URLs: as they stand in the configuration, or in files that nobody else can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from accounting.errors import ConfigError
+from slurm_plugin.config.settings import Config
+
+# A password may be in one.
+MOST_BYTES = 4096
+
+
+def store_url(config: Config) -> str:
+    """Return the accounting store's URL; ConfigError where `store.url_file` cannot be used."""
+    return _read(config.store.url_file, "store.url_file") or config.store.url
+
+
+def slurmdbd_url(config: Config) -> str:
+    """Return the URL of slurmdbd's database, '' for none; ConfigError where the file that holds it cannot be used."""
+    file = config.accounting.slurmdbd_url_file
+    return _read(file, "accounting.slurmdbd_url_file") or config.accounting.slurmdbd_url
+
+
+def _read(name: str, key: str) -> str:
+    """Return the one line of the file that a key names, '' where it names none.
+
+    Raises ConfigError where the file cannot be read, is anybody's to read, or holds no line or several.
+    """
+    if not name:
+        return ""
+    try:
+        with Path(name).open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            text = opened.read(MOST_BYTES).decode("utf-8", errors="replace").strip()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {name}: {error.strerror}; {key} must name a file that this user may read"
+        ) from None
+    if mode & stat.S_IRWXO:
+        raise ConfigError(f"{name} is open to everybody, and {key} says it is secret; run `chmod o= {name}`")
+    if not text or "\n" in text:
+        raise ConfigError(f"{name} holds {'several lines' if text else 'nothing'}; {key} wants one URL there")
+    return text

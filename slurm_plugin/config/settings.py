@@ -1,0 +1,311 @@
+"""What may stand in the site's one configuration file (file.py reads it), table by table.
+
+Defaults live here and equal `etc/rightsizer.toml`: a test holds them together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from accounting.decisions.decision import Mode
+
+# slurmctld waits for the hook: a deadline beyond a second would be felt in every sbatch.
+Deadline = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+OctalMode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}\Z")]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Days = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[int, msgspec.Meta(ge=0)]
+Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
+Margin = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+InnerShare = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+FailureShare = Annotated[float, msgspec.Meta(gt=0, le=0.5)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Watts = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
+HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_length=24)]
+# Absolute, and not / itself.
+RootFolder = Annotated[str, msgspec.Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\0]+)+\Z")]
+# A relative one would be another file for the command line than for slurmctld, or for a service.
+AbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\0]+\Z")]
+MaybeAbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^(/[^\0]+)?\Z")]
+RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the file; unknown keys are refused."""
+
+
+class Service(Section, frozen=True, kw_only=True):
+    """`rightsizer serve`: where it answers whom (`users`, root, and its own user), and its journal.
+
+    `journal_key` is a file, "" for none. `limits_needed`: nothing is cut before Slurm has said what it allows.
+    """
+
+    socket: AbsolutePath = "/run/rightsizer/rightsizer.sock"
+    socket_mode: OctalMode = "0660"
+    users: tuple[str, ...] = ("slurm",)
+    journal: AbsolutePath = "/var/lib/rightsizer/journal"
+    journal_key: MaybeAbsolutePath = ""
+    limits_needed: bool = True
+
+
+class Hook(Section, frozen=True, kw_only=True):
+    """What the Lua hook is told (`rightsizer config hook` prints it as the file that Lua reads)."""
+
+    deadline_ms: Deadline = 25
+    kill_switch: AbsolutePath = "/var/lib/rightsizer/disabled"
+
+
+class Client(Section, frozen=True, kw_only=True):
+    """`rightsizer serve --clients`: where direct srun and salloc ask before they submit; "" is nowhere.
+
+    `rightsizer config clients` prints what their filter is told. Any user may connect to the socket. `salloc`
+    says whether an salloc that has a name may be sized too.
+    """
+
+    socket: MaybeAbsolutePath = ""
+    deadline_ms: Deadline = 25
+    kill_switch: AbsolutePath = "/etc/rightsizer/clients.disabled"
+    salloc: bool = False
+
+
+class Store(Section, frozen=True, kw_only=True):
+    """The accounting store: an SQLAlchemy URL, or a file that holds it (slurm_plugin/config/secret_urls.py).
+
+    What ended more than `keep_days` ago goes by `rightsizer ingest --prune`; 0 keeps everything.
+    """
+
+    url: str = "sqlite:////var/lib/rightsizer/store.db"
+    url_file: MaybeAbsolutePath = ""
+    keep_days: Days = 0
+
+
+class Accounting(Section, frozen=True, kw_only=True):
+    """What `rightsizer ingest` reads: slurmdbd's own database where it has a URL, else what sacct says.
+
+    `cluster` is whose jobs these are, '' where slurmctld is to say. With a `pseudonym_key` the store
+    holds pseudonyms of that file's key instead of names.
+    """
+
+    sacct: str = "sacct"
+    slurmdbd_url: str = ""
+    slurmdbd_url_file: MaybeAbsolutePath = ""
+    cluster: str = ""
+    overlap_s: Seconds = 3600
+    first_days: Count = 30
+    gpu_spool: AbsolutePath = "/var/lib/rightsizer/gpu-spool"
+    pseudonym_key: MaybeAbsolutePath = ""
+
+
+class Energy(Section, frozen=True, kw_only=True):
+    """What energy and carbon are concluded from where nothing measured them; accounting/labels/energy.py says how.
+
+    `carbon_g_per_kwh` is one figure, or one for each hour of the day in `time_zone` ("" is this machine's).
+    """
+
+    pue: Annotated[float, msgspec.Meta(ge=1, le=10)] = 1.58
+    carbon_g_per_kwh: Grams | HoursOfADay = 473.0
+    carbon_file: MaybeAbsolutePath = ""
+    time_zone: str = ""
+    watts_per_core: Watts = 12.0
+    core_idle_share: Share = 0.3
+    watts_per_gib: Watts = 0.3725
+    watts_per_gpu: Watts = 200.0
+    gpu_idle_share: Share = 0.15
+    slurm_counts_gpus: bool = True
+
+
+class ModelsScaling(Section, frozen=True, kw_only=True):
+    """How adaptive scaling searches, and the largest error of a model that it asks (models/demand/strategy.py).
+
+    models/demand/adaptive_scaling.py says what the first three are.
+    """
+
+    alpha: InnerShare = 0.5
+    step: InnerShare = 0.05
+    theta: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.1
+    most_error: Annotated[float, msgspec.Meta(gt=0, le=100)] = 0.15
+
+
+class Models(Section, frozen=True, kw_only=True):
+    """Where artefacts are kept, and what training may conclude from how little.
+
+    Of old ones those stay that were current in the last `keep_days`, and the `keep_newest` of all others
+    (models/versions/keeping.py).
+    """
+
+    directory: AbsolutePath = "/var/lib/rightsizer/models"
+    min_evidence: Count = 1
+    recent_jobs: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    keep_days: Count = 90
+    keep_newest: Count = 5
+    scaling: ModelsScaling = ModelsScaling()
+
+
+class TrainDask(Section, frozen=True, kw_only=True):
+    """What `rightsizer train --engine dask` starts: so many workers, each a Slurm job of `cores` and `memory_mib`.
+
+    What is "" is left to Slurm, or to Dask; `directives` are further options of sbatch, such as "--qos=low".
+    """
+
+    workers: Count = 4
+    cores: Count = 4
+    memory_mib: Count = 8192
+    wall_s: Count = 3600
+    start_timeout_s: Count = 600
+    partition: str = ""
+    account: str = ""
+    directives: tuple[str, ...] = ()
+    interface: str = ""
+    scheduler_host: str = ""
+    shared_directory: str = ""
+
+
+class Train(Section, frozen=True, kw_only=True):
+    """How `rightsizer train` trains where this machine alone does not do."""
+
+    dask: TrainDask = TrainDask()
+
+
+class Inputs(Section, frozen=True, kw_only=True):
+    """Whether the size of the files that a script names counts: those below `roots` are looked at; none is off."""
+
+    roots: tuple[RootFolder, ...] = ()
+    deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
+    most_files: Annotated[int, msgspec.Meta(ge=1, le=32)] = 16
+
+
+class Policy(Section, frozen=True, kw_only=True):
+    """How far a request may be cut, whatever is predicted.
+
+    `most_failures` is the share of all jobs that may get less than they need, `most_slowdown` by which share of its run
+    a job may be expected to run longer for want of CPUs.
+    """
+
+    most_failures: FailureShare = 0.01
+    most_slowdown: Share = 0.0
+    memory_margin: Margin = 0.01
+    memory_floor_mib: Count = 128
+    memory_step_mib: Count = 32
+    cores_margin: Margin = 0.01
+    min_saving: Share = 0.1
+    headroom: Margin = 0.0
+    least_share: Share = 0.0
+    min_cpus_per_task: Count = 1
+    min_gpus: Count = 1
+    cpus_step: Count = 1
+    def_mem_per_cpu_mib: Mebibytes | None = None
+
+
+class Advisor(Section, frozen=True, kw_only=True):
+    """`rightsizer advise`: what it wants, how far it may go, and how long what it did outlasts it.
+
+    `most_inversion` is the difference of fair-share factors (0 to 1) beyond which no order between accounts is turned
+    round. In `control_share` of its time, in blocks of `block_s` by lot, it only watches. `late_sizing` sizes pending
+    jobs again.
+    """
+
+    queue: Literal["auto", "scontrol", "pyslurm"] = "auto"
+    directory: AbsolutePath = "/var/lib/rightsizer/advisor"
+    period_s: Count = 60
+    lease_s: Count = 600
+    objective: Literal["slowdown", "wait", "utilisation", "deadlines", "energy"] = "slowdown"
+    horizon_s: Count = 86_400
+    most_delay_s: Seconds = 345_600
+    most_wait_s: Seconds = 604_800
+    most_inversion: Share = 0.1
+    most_factor: Count = 10_000
+    most_changes: Count = 1_000
+    writes_per_s: Count = 50
+    least_gain: Share = 0.02
+    control_share: Share = 0.1
+    block_s: Annotated[int, msgspec.Meta(ge=60)] = 7200
+    late_sizing: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a lease that each cycle's changes would outlast: they were undone before the next one."""
+        if self.lease_s <= self.period_s:
+            raise ValueError(f"lease_s ({self.lease_s}) must be more than period_s ({self.period_s})")
+
+
+class Recovery(Section, frozen=True, kw_only=True):
+    """`rightsizer recover`: its journal, and how often it looks for how many jobs that failed because we cut them."""
+
+    directory: AbsolutePath = "/var/lib/rightsizer/recovery"
+    period_s: Count = 10
+    most_jobs: Count = 200
+    patience_s: Count = 120
+    read_output: bool = False
+
+
+class Brakes(Section, frozen=True, kw_only=True):
+    """When cutting stops by itself: where jobs that were cut fail so much more often than those that are left whole.
+
+    `most_excess` is that share, `control_share` the share of families that are never cut, to compare with.
+    """
+
+    directory: AbsolutePath = "/var/lib/rightsizer/brakes"
+    most_excess: FailureShare = 0.02
+    control_share: Share = 0.0
+
+
+class Rule(Section, frozen=True, kw_only=True):
+    """One of `[[rules]]`: which jobs it is for, and what differs for them. The first that fits a job counts.
+
+    A list fits where any of its patterns (`*`, `?`) does, an empty one always; what is left out stays the site's.
+    `percent` is the share of users' job families it enrols; the others are observed.
+    """
+
+    name: RuleName
+    partition: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    user: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    mode: Mode | None = None
+    percent: Percent = 100
+    headroom: Margin | None = None
+    least_share: Share | None = None
+    memory_floor_mib: Count | None = None
+    memory_step_mib: Count | None = None
+    min_cpus_per_task: Count | None = None
+    min_gpus: Count | None = None
+    cpus_step: Count | None = None
+    min_saving: Share | None = None
+    def_mem_per_cpu_mib: Mebibytes | None = None
+
+
+class JobType(Section, frozen=True, kw_only=True):
+    """One of `[[job_types]]`: jobs of one program, by patterns (`*`, `?`) over name, partition and account.
+
+    The first that fits a job names its type; what none fits is typed by its own name (models/demand/job_types.py).
+    """
+
+    name: RuleName
+    job_name: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
+    account: tuple[str, ...] = ()
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole file."""
+
+    mode: Mode = "observe"
+    service: Service = Service()
+    hook: Hook = Hook()
+    client: Client = Client()
+    store: Store = Store()
+    accounting: Accounting = Accounting()
+    energy: Energy = Energy()
+    models: Models = Models()
+    train: Train = Train()
+    inputs: Inputs = Inputs()
+    policy: Policy = Policy()
+    advisor: Advisor = Advisor()
+    recovery: Recovery = Recovery()
+    brakes: Brakes = Brakes()
+    rules: tuple[Rule, ...] = ()
+    job_types: tuple[JobType, ...] = ()
