@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from accounting.ingest.ingesting import IngestReport, IngestSettings, fetched_answer, ingest
+from accounting.ingest.ingesting import fetched_answer, ingest
+from accounting.ingest.run import IngestReport, IngestSettings
 from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from accounting.slurm.sacct_records import Metering
 from accounting.store.database import open_store

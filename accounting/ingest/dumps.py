@@ -15,7 +15,8 @@ from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.read import read_dump
 from accounting.errors import DumpError
 from accounting.frames import Records
-from accounting.ingest.ingesting import IngestReport, IngestSettings, ingest_records
+from accounting.ingest.ingesting import ingest_records
+from accounting.ingest.run import IngestReport, IngestSettings
 from accounting.records import Quarantined
 from accounting.store.database import writing
 from accounting.store.quarantine import digest_of, digests_of_file, forget_quarantined

@@ -8,9 +8,9 @@ from sqlalchemy import Engine
 
 from accounting.frames import Records
 from accounting.gpu_spool import samples as gpu_samples
-from accounting.ingest.ingesting import Run
+from accounting.ingest.run import Run
 from accounting.ingest.spools import take_decisions
-from accounting.journal.advice_reading import SOURCE as ADVISOR
+from accounting.journal.advice import SOURCE as ADVISOR
 from accounting.journal.files import SOURCE as JOURNAL
 from accounting.journal.files import JournalPart, read_quarantined
 from accounting.journal.recoveries import SOURCE as RECOVERY

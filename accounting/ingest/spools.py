@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy import Connection, Engine
@@ -13,10 +12,10 @@ from accounting.decisions.decision import Decision
 from accounting.gpu_spool.files import others_may_write, read_spool_on, spool_offsets
 from accounting.gpu_spool.owners import owners_of
 from accounting.gpu_spool.samples import parse_line
+from accounting.ingest.run import Run
 from accounting.journal import files as journal
 from accounting.journal import recoveries
-from accounting.journal.advice import CYCLES
-from accounting.journal.advice_reading import read_cycles
+from accounting.journal.advice import CYCLES, read_cycles
 from accounting.journal.files import JournalLink
 from accounting.journal.marks import Mark, offsets_of
 from accounting.records import GpuUse
@@ -25,9 +24,6 @@ from accounting.store.audit import origin_of, write_links, write_recoveries
 from accounting.store.database import writing
 from accounting.store.recorded import jobs_naming
 from accounting.store.records import read_gpu_use, read_marks, write_gpu_use, write_journalled, write_mark
-
-if TYPE_CHECKING:
-    from accounting.ingest.ingesting import Run
 
 
 def ingest_spools(engine: Engine, run: Run) -> None:

@@ -1,17 +1,23 @@
-"""What the advisor proposed in a cycle and what it did, as it journals that and the store keeps it.
+"""What the advisor proposed in a cycle and what it did: its journal, which ingest reads on from where it stopped.
 
 Times are unix seconds; one that is not known, or lies beyond the horizon, is None.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
 import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import StoreError
+from accounting.journal.files import PART_BYTES, new_lines
+from accounting.records import Quarantined
 
 # Its journal's files, one a day.
 CYCLES = "cycles-*.jsonl"
+SOURCE = "advisor"
 
 
 class AdvisedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,3 +74,33 @@ def decode_cycle(line: bytes) -> Cycle:
         raise StoreError(
             f"a line of the advisor's journal cannot be read ({error}); it is left out"
         ) from None
+
+
+class CyclesPart(msgspec.Struct):
+    """What a part of a file held: its cycles, and how far the file is read with it, in bytes."""
+
+    file: str
+    read_bytes: int
+    cycles: list[Cycle]
+    quarantined: list[Quarantined]
+
+
+def read_cycles(
+    folder: Path, offsets: Mapping[str, int], part_bytes: int = PART_BYTES
+) -> Iterator[CyclesPart]:
+    """Yield what is new in a folder's files, part by part, given how far each was read before."""
+    found = new_lines(folder, CYCLES, offsets, part_bytes)
+    return (_part_of(name, read_bytes, lines) for name, lines, read_bytes in found)
+
+
+def _part_of(name: str, read_bytes: int, lines: list[bytes]) -> CyclesPart:
+    part = CyclesPart(name, read_bytes, [], [])
+    for line in lines:
+        try:
+            part.cycles.append(decode_cycle(line))
+        except StoreError:
+            text = line.decode(errors="replace")
+            part.quarantined.append(
+                Quarantined(line=text, reason=f"{name}: not a cycle of the advisor", source=SOURCE)
+            )
+    return part

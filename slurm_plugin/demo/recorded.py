@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ServiceError, SlurmError
-from accounting.ingest.ingesting import IngestSettings, fetched_answer, ingest
+from accounting.ingest.ingesting import fetched_answer, ingest
+from accounting.ingest.run import IngestSettings
 from accounting.records import Attempt
 from accounting.slurm.sacct import Answer
 from accounting.slurm.sacct_records import Metering

@@ -11,10 +11,9 @@ import pytest
 from sqlalchemy import Engine, select
 
 from accounting.frames import Floats
-from accounting.ingest.ingesting import IngestSettings, Run
+from accounting.ingest.run import IngestSettings, Run
 from accounting.ingest.spools import ingest_spools
-from accounting.journal.advice import AdvisedJob, Cycle, encode_cycle
-from accounting.journal.advice_reading import read_cycles
+from accounting.journal.advice import AdvisedJob, Cycle, encode_cycle, read_cycles
 from accounting.report.advisor import LEAST_BLOCKS, Blocks, Foreseen, effects, start_rows
 from accounting.report.advisor_reading import AS_IT_IS, read_blocks, read_foreseen, read_recent_foreseen
 from accounting.report.selection import Selection

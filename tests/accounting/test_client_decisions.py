@@ -10,7 +10,8 @@ from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S, first_reque
 from accounting.decisions.decision import Decision, encode_decision
 from accounting.decisions.originals import client_decision_ids
 from accounting.decisions.token import carried_word, format_token
-from accounting.ingest.ingesting import IngestSettings, ingest
+from accounting.ingest.ingesting import ingest
+from accounting.ingest.run import IngestSettings
 from accounting.records import JobRow
 from accounting.request import Grant
 from accounting.store.database import open_store

@@ -13,7 +13,8 @@ from sqlalchemy import Engine, func, select
 from accounting.decisions.token import format_token
 from accounting.dumps.jobs import DumpSettings
 from accounting.ingest.dumps import DumpReport, ingest_dump
-from accounting.ingest.ingesting import IngestSettings, ingest
+from accounting.ingest.ingesting import ingest
+from accounting.ingest.run import IngestSettings
 from accounting.records import Attempt, Quarantined
 from accounting.slurm.sacct_records import Metering
 from accounting.store import schema

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from accounting.decisions.token import format_token, mark_recovery
-from accounting.ingest.ingesting import IngestSettings, ingest
+from accounting.ingest.ingesting import ingest
+from accounting.ingest.run import IngestSettings
 from accounting.journal.recoveries import Recovered
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt

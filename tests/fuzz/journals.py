@@ -11,8 +11,7 @@ import msgspec
 from accounting.decisions.decision import decode_decision, encode_decision
 from accounting.errors import ModelError, StoreError
 from accounting.gpu_spool.samples import parse_line
-from accounting.journal.advice import AdvisedJob, Cycle, decode_cycle, encode_cycle
-from accounting.journal.advice_reading import read_cycles
+from accounting.journal.advice import AdvisedJob, Cycle, decode_cycle, encode_cycle, read_cycles
 from accounting.journal.files import read_journal
 from models.demand.prediction import ChainSettings, Predictor
 from models.past.feed import FeedReader

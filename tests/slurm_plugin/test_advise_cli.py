@@ -150,8 +150,8 @@ def test_cycles_are_ingested_and_reported(queue: FakeQueue, run: Run, site: Site
     run("advise", "--apply")
     assert run("report", "advisor").code == 1  # there is no store yet
     store = open_store(site.config.store.url, create=True)
-    from accounting.ingest.ingesting import IngestSettings
-    from accounting.ingest.ingesting import Run as IngestRun
+    from accounting.ingest.run import IngestSettings
+    from accounting.ingest.run import Run as IngestRun
     from accounting.ingest.spools import ingest_spools
 
     settings = IngestSettings(

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Engine
 
 from accounting.errors import SlurmError
-from accounting.ingest.ingesting import IngestReport, IngestSettings
+from accounting.ingest.run import IngestReport, IngestSettings
 from accounting.records import Attempt
 from accounting.slurm.sacct_records import Metering
 from accounting.store.database import open_store

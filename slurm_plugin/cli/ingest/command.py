@@ -31,7 +31,7 @@ from slurm_plugin.config.settings import Config, Service
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from accounting.ingest.ingesting import IngestReport, IngestSettings
+    from accounting.ingest.run import IngestReport, IngestSettings
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

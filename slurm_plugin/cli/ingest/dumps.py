@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from accounting.dumps.jobs import DumpSettings
     from accounting.ingest.dumps import DumpReport
-    from accounting.ingest.ingesting import IngestReport, IngestSettings
+    from accounting.ingest.run import IngestReport, IngestSettings
 
 
 def from_files(
@@ -31,7 +31,7 @@ def from_files(
     left out, and the others are read. Raises DumpError where none is a dump.
     """
     from accounting.ingest.dumps import ingest_dump
-    from accounting.ingest.ingesting import IngestReport
+    from accounting.ingest.run import IngestReport
 
     total, all_whole, any_read, refused = IngestReport(), True, False, list[str]()
     for file in files:

@@ -13,7 +13,7 @@ from models.versions import registry
 from slurm_plugin.cli.output import note
 
 if TYPE_CHECKING:
-    from accounting.ingest.ingesting import HandOn
+    from accounting.ingest.run import HandOn
     from accounting.records import Attempt
 
 

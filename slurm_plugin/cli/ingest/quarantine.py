@@ -11,7 +11,7 @@ from slurm_plugin.cli.output import local_time, note, print_rows
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from accounting.ingest.ingesting import IngestReport, IngestSettings
+    from accounting.ingest.run import IngestReport, IngestSettings
     from accounting.slurm.windows import Fetched, Source
     from accounting.store.quarantine import QuarantineGroup
 
@@ -63,8 +63,8 @@ def hints(groups: list[QuarantineGroup], output_format: str) -> list[str]:
 
 def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestReport:
     """Try quarantined input once more."""
-    from accounting.ingest.ingesting import Run
     from accounting.ingest.retry import retry
+    from accounting.ingest.run import Run
     from slurm_plugin.cli.ingest.settings import source_for
 
     run = Run(settings, now_s)

@@ -10,7 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from accounting.frames import Records
-from accounting.ingest.ingesting import IngestSettings, source_of
+from accounting.ingest.ingesting import source_of
+from accounting.ingest.run import IngestSettings
 from accounting.key_file import read_key
 from accounting.pseudonyms import Pseudonyms
 from accounting.slurm.windows import Fetched, Source

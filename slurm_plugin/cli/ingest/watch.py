@@ -21,7 +21,7 @@ from slurm_plugin.log_lines import SaidOnce
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from accounting.ingest.ingesting import IngestReport, IngestSettings
+    from accounting.ingest.run import IngestReport, IngestSettings
     from accounting.slurm.windows import Pace
 
 # Most records arrive in seconds. All of `accounting.overlap_s` is read again as often as that is long.

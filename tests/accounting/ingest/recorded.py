@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from accounting.ingest.ingesting import IngestSettings
+from accounting.ingest.run import IngestSettings
 from tests import stores
 from tests.builders import DAY_S, T0, FakeSacct, SacctRow, job_line, step_line
 

@@ -10,8 +10,9 @@ from sqlalchemy import Engine
 
 from accounting.errors import LateAnswerError, SlurmError
 from accounting.frames import Records
-from accounting.ingest.ingesting import SACCT, IngestReport, Run, fetched_answer, ingest
+from accounting.ingest.ingesting import SACCT, fetched_answer, ingest
 from accounting.ingest.retry import retry
+from accounting.ingest.run import IngestReport, Run
 from accounting.records import Quarantined
 from accounting.slurm.sacct import KEY, TEXTS, Answer
 from accounting.slurm.sacct_groups import SOURCE

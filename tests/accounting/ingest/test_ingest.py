@@ -12,8 +12,9 @@ from sqlalchemy import Engine
 
 from accounting.decisions.decision import encode_decision
 from accounting.errors import SlurmError
-from accounting.ingest.ingesting import IngestReport, IngestSettings, Run, fetched_answer, ingest, source_of
+from accounting.ingest.ingesting import fetched_answer, ingest, source_of
 from accounting.ingest.retry import retry
+from accounting.ingest.run import IngestReport, IngestSettings, Run
 from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import Fetched
 from accounting.store.database import open_store

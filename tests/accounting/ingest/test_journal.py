@@ -9,8 +9,9 @@ from sqlalchemy import Engine
 from accounting.decisions.decision import encode_decision
 from accounting.decisions.token import format_token
 from accounting.errors import StoreError
-from accounting.ingest.ingesting import Run, ingest, source_of
+from accounting.ingest.ingesting import ingest, source_of
 from accounting.ingest.retry import retry
+from accounting.ingest.run import Run
 from accounting.journal.files import SOURCE, find_decisions, new_lines, read_journal
 from accounting.journal.links import Linker
 from accounting.records import Quarantined

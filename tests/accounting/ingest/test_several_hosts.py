@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, insert, select
 
-from accounting.ingest.ingesting import SACCT, IngestReport, IngestSettings, ingest
+from accounting.ingest.ingesting import SACCT, ingest
+from accounting.ingest.run import IngestReport, IngestSettings
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import Counts, read_attempts, read_marks, windows_read, write_rows

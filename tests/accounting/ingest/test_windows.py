@@ -6,7 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.ingest.ingesting import IngestSettings, starts_at
+from accounting.ingest.ingesting import starts_at
+from accounting.ingest.run import IngestSettings
 from accounting.slurm.sacct import DELIMITER, ended_bytes
 from accounting.slurm.windows import FIRST_S, WINDOW_BYTES, Fetched, Pace, next_span_s, through_windows
 from tests.accounting.ingest.recorded import NOW_S

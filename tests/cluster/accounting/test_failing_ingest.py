@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from accounting.ingest.ingesting import IngestSettings, ingest
+from accounting.ingest.ingesting import ingest
+from accounting.ingest.run import IngestSettings
 from accounting.store import schema
 from accounting.store.database import open_store
 from tests.cluster.accounting import cutting_sacct, workload
