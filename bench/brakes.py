@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from accounting.request import JobRequest
-from models.judging.chance import at_least
-from models.judging.sequential import ALONE, beginning, judged
+from models.chance import at_least
 from models.past.trials import Trial
+from models.sequential import ALONE, beginning, judged
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import ENOUGH_KILLS, is_enough
 from slurm_plugin.config.settings import Config

@@ -32,13 +32,13 @@ from bench.memory_peers import moments
 from bench.memory_sizing import check_plots, folder_of
 from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
 from models.demand.chain import is_settled
-from models.demand.matrix import Matrix, Row, matrix_of
-from models.demand.quantile import booster_growth
+from models.demand.features import asked_of, features
 from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, rise_log, spread_bound
-from models.demand.training import fit_growth
-from models.features import asked_of, features
 from models.past.evidence import PastUse
 from models.past.history import History
+from models.training.matrix import Matrix, Row, matrix_of
+from models.training.quantile import booster_growth
+from models.training.training import fit_growth
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config
 

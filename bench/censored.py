@@ -20,9 +20,9 @@ import xgboost
 from numpy.typing import NDArray
 
 from accounting.frames import Floats
-from models.demand.matrix import Flags, Inputs, Matrix
-from models.demand.quantile import QUANTILE, ROUNDS, SETTINGS, fit_quantile, predict, raised
-from models.features import FEATURES
+from models.demand.features import FEATURES
+from models.training.matrix import Flags, Inputs, Matrix
+from models.training.quantile import QUANTILE, ROUNDS, SETTINGS, fit_quantile, predict, raised
 from slurm_plugin.cli.output import note, print_rows
 
 LEFT_OUT, AS_VALUES = "left out", "as values"

@@ -15,11 +15,11 @@ import xgboost
 from distributed import Client, LocalCluster
 
 from accounting.frames import Floats
-from models.demand.dask_engine import dask_fit
-from models.demand.matrix import Matrix
-from models.demand.quantile import fit_quantile, predict
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.judging.health import pinball
+from models.training.dask_engine import dask_fit
+from models.training.matrix import Matrix
+from models.training.quantile import fit_quantile, predict
 from slurm_plugin.cli.output import print_rows
 
 FRESH, SEEDS = 20_000, (1, 2, 3)

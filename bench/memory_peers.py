@@ -24,8 +24,8 @@ import msgspec
 import numpy
 
 from bench.memory_traces import Trace
-from models.demand.importance import Floats
 from models.judging.online import DecideAt
+from models.run_time.importance import Floats
 
 MARGIN = 1.15
 DAY_S = 86400.0

@@ -35,8 +35,8 @@ import pandas
 
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
 from bench.memory_traces import TRACES, Trace, read_trace
-from models.demand.importance import Floats
 from models.judging.online import DecideAt
+from models.run_time.importance import Floats
 from slurm_plugin.cli.models.evaluate import evaluate_online
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config

@@ -15,9 +15,9 @@ import msgspec
 import numpy
 import pandas
 
-from models.demand.importance import Floats
 from models.judging.online import OnlineJob
 from models.judging.online_table import read_jobs
+from models.run_time.importance import Floats
 
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 GALAXY = "galaxy"

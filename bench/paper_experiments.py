@@ -34,9 +34,9 @@ from bench.paper_load import (
     past_jobs,
 )
 from bench.paper_sizing import own_sizing
-from models.demand.adaptive_scaling import Scaling
-from models.demand.run_time import Jobs
-from models.demand.strategy import TypeModel, type_model
+from models.run_time.adaptive_scaling import Scaling
+from models.run_time.regression import Jobs
+from models.run_time.strategy import TypeModel, type_model
 from models.scheduling.ordering import ORDERINGS
 from models.scheduling.placement import SPREAD
 from models.simulation.adaptive import AdaptiveScaling

@@ -14,8 +14,8 @@ from __future__ import annotations
 import msgspec
 import numpy
 
-from models.demand.resources import CORES, GPU_PCT, MEM_MIB
-from models.demand.run_time import Jobs
+from models.run_time.regression import Jobs
+from models.run_time.resources import CORES, GPU_PCT, MEM_MIB
 from models.scheduling.room import Floats
 from models.simulation.nodes import Cluster, Node, cluster_of
 from models.simulation.workload import Workload, workload

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import matplotlib
 
 from bench.run_time_sweep import THETAS, USUAL, Learned, Point
-from models.demand.run_time import FOREST, XGBOOST
+from models.run_time.regression import FOREST, XGBOOST
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

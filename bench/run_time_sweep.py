@@ -1,6 +1,6 @@
 """Algorithm 1 over its settings, on what the judged jobs of traced types asked. Pure.
 
-The request is scaled with what the earlier jobs taught, by the very code that sizes requests (demand/strategy.py).
+The request is scaled with what the earlier jobs taught, by the very code that sizes requests (run_time/strategy.py).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import msgspec
 import numpy
 
 from bench.run_time_traces import TracedType
-from models.demand.adaptive_scaling import Scaled, Scaling
-from models.demand.resources import CORES, MEM_MIB
-from models.demand.run_time import Judged, NotLearned
-from models.demand.strategy import TypeModel, scale_amounts
+from models.run_time.adaptive_scaling import Scaled, Scaling
+from models.run_time.regression import Judged, NotLearned
+from models.run_time.resources import CORES, MEM_MIB
+from models.run_time.strategy import TypeModel, scale_amounts
 
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STEPS = (0.01, 0.05, 0.1, 0.25)

@@ -6,7 +6,7 @@
 The paper's own trace (Alibaba PAI 2020) cannot be had, so its Table 3 is done on the nextflow traces in
 $RIGHTSIZER_TRACES: for each type of job XGBoost and the random forest learn from the earlier jobs and are judged on the
 later ones. A type is trusted where the earlier jobs alone, split once more, say that its model will do, as a site would
-find at that time (models/demand/strategy.py). Then Algorithm 1 scales what the later jobs of these types asked, over
+find at that time (models/run_time/strategy.py). Then Algorithm 1 scales what the later jobs of these types asked, over
 its α, Δα and θ. What is saved are hours of the request; what it costs is what the model predicts, and how many jobs
 were left with less than they had really used.
 """
@@ -22,7 +22,8 @@ from pathlib import Path
 
 from bench.run_time_sweep import Learned, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
-from models.demand.run_time import (
+from models.chance import RARE
+from models.run_time.regression import (
     FOREST,
     FOREST_ON_LAWS,
     XGBOOST,
@@ -32,8 +33,7 @@ from models.demand.run_time import (
     judge,
     nearer_by_chance,
 )
-from models.demand.strategy import type_model
-from models.judging.chance import RARE
+from models.run_time.strategy import type_model
 from slurm_plugin.cli.output import note, print_rows
 
 COLUMNS: dict[Method, str] = {XGBOOST: "XGBoost", FOREST: "forest", FOREST_ON_LAWS: "law + forest"}

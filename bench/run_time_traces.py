@@ -17,9 +17,9 @@ import msgspec
 import numpy
 import pandas
 
-from models.demand.importance import Floats
-from models.demand.job_types import found_type
-from models.demand.run_time import MIN_JOBS, Jobs
+from models.run_time.importance import Floats
+from models.run_time.job_types import found_type
+from models.run_time.regression import MIN_JOBS, Jobs
 
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 RESOURCES = ("cores", "mem_mib", "read_mib", "written_mib")

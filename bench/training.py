@@ -27,12 +27,12 @@ import xgboost
 from accounting.request import JobRequest
 from bench import site_rows
 from bench.figures import goal
-from models.demand.growth_rows import build_matrices
-from models.demand.matrix import Matrix
 from models.demand.prediction import ChainSettings
-from models.demand.quantile import ROUNDS, SETTINGS
-from models.demand.training import Trained, fit_growth, save, train_columns
 from models.past.columns import COLUMNS, columns_of
+from models.training.growth_rows import build_matrices
+from models.training.matrix import Matrix
+from models.training.quantile import ROUNDS, SETTINGS
+from models.training.training import Trained, fit_growth, save, train_columns
 from models.versions.artefact import OnnxGrowth, load_predictor
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config

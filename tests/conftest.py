@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from accounting.records import Attempt
-from models.demand import training
+from models.training import training
 from models.versions import registry
 from slurm_plugin.config.file import parse_config, render_config
 from slurm_plugin.config.settings import Config

@@ -1,1 +1,1 @@
-"""Tables of jobs that others made: files printed by sacct, or exported from slurmdbd's job table."""
+"""Tables of jobs from elsewhere than sacct: files that it printed, slurmdbd's own tables, or exports of them."""

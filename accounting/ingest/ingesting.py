@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import Engine
 
+from accounting.dumps.slurmdbd import read_database
 from accounting.frames import Records
 from accounting.ingest.run import IngestReport, IngestSettings, Run
 from accounting.ingest.spools import ingest_spools, ingest_users_gpu_use
 from accounting.ingest.window_marks import read_before_s
 from accounting.slurm.sacct import Answer, ended_bytes, known_fields, query_sacct
 from accounting.slurm.sacct_records import Metering, read_answer
-from accounting.slurm.slurmdbd import read_database
 from accounting.slurm.windows import DAY_S, Fetched, Pace, Source, through_windows
 from accounting.store import schema
 from accounting.store.bulk import known_digests

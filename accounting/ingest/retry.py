@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Engine
 
+from accounting.dumps.slurmdbd import SOURCE as DATABASE
 from accounting.frames import Records
 from accounting.gpu_spool import samples as gpu_samples
 from accounting.ingest.run import Run
@@ -17,7 +18,6 @@ from accounting.journal.recoveries import SOURCE as RECOVERY
 from accounting.records import Quarantined
 from accounting.slurm.sacct_groups import SOURCE as SACCT
 from accounting.slurm.sacct_groups import cluster_of, end_of, job_of
-from accounting.slurm.slurmdbd import SOURCE as DATABASE
 from accounting.slurm.windows import Source
 from accounting.states import WENT_ON
 from accounting.store.database import writing

@@ -4,7 +4,7 @@
 
 Its own link is BLAKE2b of its number, of the link before it, and of the line as it is without one. With a key of the
 site's nobody else can make one. Without a key whoever may write the file may write all of it anew: then only what the
-store has read of it tells (accounting/journal/audit.py).
+store has read of it tells (accounting/audit/journal.py).
 
 A chain is what one writer writes: it is named as his files are without their days, and goes on over days and restarts.
 """

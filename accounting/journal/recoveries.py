@@ -13,8 +13,8 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.journal.files import new_lines
-from accounting.labels.wants import Cause
 from accounting.records import Quarantined
+from accounting.wants import Cause
 
 # Its journal's files, one a day.
 FILES = "recoveries-*.jsonl"

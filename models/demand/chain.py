@@ -21,9 +21,9 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
+from models.demand.features import asked_of, features
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, too_few, without_excess
-from models.features import asked_of, features
 from models.past.evidence import Evidence, Learned, PastUse
 from models.past.history import Habit
 

@@ -15,9 +15,9 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is_asked_about, room_and_risk
 from models.demand.feature_words import WORDS
+from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
 from models.demand.tail import rise_log, streak_bound
-from models.features import FEATURES, features
 from models.past.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
 
 TOLD_FEATURES = 5

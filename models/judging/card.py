@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from models.demand.quantile import SEED
-from models.demand.training import Trained, libraries
 from models.judging.drift import FeatureDrift, WeekCalibration
 from models.judging.evaluate import DIMENSIONS
 from models.judging.health import GrowthHealth, drift_of, health_of
 from models.judging.promotion import NEW, Comparison, Verdict
 from models.past.evidence import Learned
+from models.training.quantile import SEED
+from models.training.training import Trained, libraries
 from models.versions.artefact import CARD_JSON, CARD_MD
 
 # As many features as a reader looks at.

@@ -17,8 +17,8 @@ import numpy
 from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints
-from models.features import OF_AGE
-from models.judging.chance import at_least_above
+from models.chance import at_least_above
+from models.demand.features import OF_AGE
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
 SHIFTED, DRIFTED = 0.1, 0.25

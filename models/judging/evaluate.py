@@ -22,10 +22,10 @@ from accounting.errors import ModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import train
 from models.past.evidence import PastJob, shows_need
 from models.past.families import Family, family_keys
 from models.past.history import History, past_job, request_of
+from models.training.training import train
 
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
 PEER_MARGIN = 1.15

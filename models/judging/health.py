@@ -14,12 +14,7 @@ import numpy as np
 import xgboost
 
 from accounting.frames import Floats, Ints
-from models.demand.calibration import offsets_of
-from models.demand.importance import Importance, permutation_importances
-from models.demand.matrix import Flags, Matrix
-from models.demand.quantile import QUANTILE, SEED, excess_of, fit_quantile, predict
-from models.demand.training import FITTED_SHARE, Fitted, Trained, fitted_rows, weights_of
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.judging.drift import (
     WEEK_S,
     Allowance,
@@ -30,6 +25,11 @@ from models.judging.drift import (
     feature_drift,
 )
 from models.past.evidence import Learned
+from models.run_time.importance import Importance, permutation_importances
+from models.training.calibration import offsets_of
+from models.training.matrix import Flags, Matrix
+from models.training.quantile import QUANTILE, SEED, excess_of, fit_quantile, predict
+from models.training.training import FITTED_SHARE, Fitted, Trained, fitted_rows, weights_of
 from models.versions.artefact import Offset
 
 # Shuffles of each feature, on so many rows at most.

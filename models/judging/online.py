@@ -14,13 +14,13 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import Growth, is_settled
-from models.demand.matrix import Row, matrix_of, need_of
+from models.demand.features import features
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.quantile import booster_growth
-from models.demand.training import MIN_ROWS, fit_growth
-from models.features import features
 from models.past.evidence import Learned, PastJob
 from models.past.history import History
+from models.training.matrix import Row, matrix_of, need_of
+from models.training.quantile import booster_growth
+from models.training.training import MIN_ROWS, fit_growth
 
 DecideAt = Literal["submit", "start"]
 # How long a job will run decides no grant.

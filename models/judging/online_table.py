@@ -19,9 +19,9 @@ import pandas
 
 from accounting.errors import ModelError
 from accounting.request import JobRequest
-from models.demand.matrix import Flags
 from models.judging.online import OnlineJob
 from models.past.evidence import PastJob
+from models.training.matrix import Flags
 
 NEEDED = (
     "job_id", "job_name", "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib",

@@ -19,14 +19,14 @@ import numpy as np
 from accounting.errors import UnreadModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.demand.matrix import Flags
+from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.quantile import Fit, fit_quantile
-from models.demand.training import train_columns
-from models.judging.chance import at_least
 from models.judging.evaluate import DIMENSIONS, JudgedJob, Sizing, judge, to_judge
 from models.past.columns import PastColumns
 from models.past.families import Family, describe_family
+from models.training.matrix import Flags
+from models.training.quantile import Fit, fit_quantile
+from models.training.training import train_columns
 
 # Fewer later jobs cannot tell one model from another: the current one stays until there are more.
 LEAST_JUDGED = 50

@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from accounting.decisions.token import Token, asked_request, find_token, granted_by
-from accounting.labels.wants import Cause, wants
 from accounting.records import Attempt
+from accounting.wants import Cause, wants
 
 _FAILED = ("out_of_memory", "timeout")
 

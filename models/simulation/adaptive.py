@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import numpy
 
-from models.demand.adaptive_scaling import Asked, Scaling, scale
-from models.demand.resources import CORES, GPU_PCT, MEM_MIB
-from models.demand.strategy import TypeModel
+from models.run_time.adaptive_scaling import Asked, Scaling, scale
+from models.run_time.resources import CORES, GPU_PCT, MEM_MIB
+from models.run_time.strategy import TypeModel
 from models.scheduling.room import Amounts, amounts_of
 from models.simulation.workload import Workload
 
@@ -25,7 +25,7 @@ UNITS = ((CORES, 1000.0), (MEM_MIB, 1.0), (GPU_PCT, 10.0))
 class AdaptiveScaling:
     """Scales what jobs ask by the models of their kinds; kinds without one, and what none knows, stay as asked.
 
-    `bounded` keeps above past use, as strategy.py does; without it this is Algorithm 1 as printed.
+    `bounded` keeps above past use, as run_time/strategy.py does; without it this is Algorithm 1 as printed.
     """
 
     def __init__(

@@ -5,7 +5,7 @@
     <version>/<dimension>.onnx  the growth model of a dimension, as it is served
     <version>/<dimension>.ubj   the same model in XGBoost's own format, for analysts
     <version>/<dimension>.splits.json  the values of each feature at which any of its trees splits, in rising order
-    <version>/card.md, card.json  what a person should know before trusting it (card.py)
+    <version>/card.md, card.json  what a person should know before trusting it (judging/card.py)
     <version>/golden.json       inputs with the outputs that training saw: the self-test
 
 A model is loaded only if every digest holds and the self-test passes. The digests lie in the manifest: who can write
@@ -31,8 +31,8 @@ import onnxruntime
 from accounting.damage import UNREADABLE
 from accounting.errors import ModelError, UnreadModelError
 from models.demand.chain import Growth, GrowthModel
+from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.features import FEATURES
 from models.past.evidence import Learned, PastJob
 from models.past.families import Family, renamed
 from models.past.history import Held, History
@@ -74,7 +74,7 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     """A growth model: the rows it learned from, the quantile it predicts, and its calibration.
 
     `calibrated_on` settled jobs came after those; `offsets` are in rising order of failures, and lack the shares for
-    which they were too few. Of users `apart` nothing was learned, and nothing is said (weights.py).
+    which they were too few. Of users `apart` nothing was learned, and nothing is said (training/weights.py).
     """
 
     rows: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from models.judging.sequential import evidence_log
+from models.sequential import evidence_log
 from slurm_plugin.brakes.evidence import Ledger
 from slurm_plugin.brakes.tallies import Counts, Tally, added
 from slurm_plugin.policy.braked import Brake

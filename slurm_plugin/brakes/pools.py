@@ -9,15 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from models.judging.sequential import (
-    ALONE,
-    COMPARED,
-    Others,
-    Outcomes,
-    Range,
-    is_enough_without_most,
-    without_most,
-)
+from models.sequential import ALONE, COMPARED, Others, Outcomes, Range, is_enough_without_most, without_most
 from slurm_plugin.brakes.tallies import Counts, Tally, added, begun_anew
 
 PORTION_S = 600.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from models.judging.sequential import ALONE, COMPARED, Wealth, anew, beginning, judged, other
 from models.past.trials import Trial
+from models.sequential import ALONE, COMPARED, Wealth, anew, beginning, judged, other
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):

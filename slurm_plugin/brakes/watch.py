@@ -18,8 +18,8 @@ import msgspec
 from accounting.damage import UNREADABLE
 from accounting.errors import RightsizerError, SlurmError
 from accounting.owned_files import make_folder, replace_whole
-from models.past.feed import FeedReader, read_parts
 from models.past.recent import Finished
+from models.versions.feed import FeedReader, read_parts
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import is_enough, reason_of
 from slurm_plugin.brakes.pulled import Pulled, pulled_file

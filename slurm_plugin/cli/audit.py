@@ -25,9 +25,9 @@ from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
-    from accounting.decisions.agreement import Disagreement
-    from accounting.decisions.job_audit import Compared
-    from accounting.journal.audit import ChainReport
+    from accounting.audit.agreement import Disagreement
+    from accounting.audit.jobs import Compared
+    from accounting.audit.journal import ChainReport
 
 Row = dict[str, object]
 COLUMNS = ("state", "where", "what", "journal", "token", "store", "Slurm")
@@ -77,15 +77,15 @@ def read_all(
 
     StoreError where it is wanted alone, and its folder is not there.
     """
-    from accounting.journal.audit import audit_journal, refuse_closed
+    from accounting.audit.journal import audit_journal, refuse_closed
 
     folder = Path(config.service.journal)
     if only_journal:
         refuse_closed(folder)
         return audit_journal(folder, key, None), None
-    from accounting.decisions.job_audit import compare_jobs
+    from accounting.audit.jobs import compare_jobs
+    from accounting.audit.journal import journalled_from_s
     from accounting.ingest.ingesting import source_of
-    from accounting.journal.audit import journalled_from_s
     from accounting.store.database import open_store
     from accounting.store.records import earliest_end_s
     from slurm_plugin.cli.ingest.settings import settings_of

@@ -165,7 +165,7 @@ def _check_slurmdbd_url(config: Config) -> None:
 
     if not (url := slurmdbd_url(config)):
         return
-    from accounting.slurm.slurmdbd import check_url
+    from accounting.dumps.slurmdbd import check_url
 
     try:
         check_url(url)

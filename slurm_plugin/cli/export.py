@@ -51,9 +51,9 @@ def export(
       rightsizer export --to gpu-jobs.csv --partition gpu --since 2026-01-01
       rightsizer export --to attempts.parquet --pseudonymise /etc/rightsizer/pseudonym.key
     """
-    from accounting.export import export as export_table
-    from accounting.export import refuse_target
     from accounting.store.database import open_store
+    from accounting.store.export import export as export_table
+    from accounting.store.export import refuse_target
     from slurm_plugin.cli.ingest.settings import pseudonyms_of
 
     if what != "attempts":

@@ -119,9 +119,9 @@ class Energy(Section, frozen=True, kw_only=True):
 
 
 class ModelsScaling(Section, frozen=True, kw_only=True):
-    """How adaptive scaling searches, and the largest error of a model that it asks (models/demand/strategy.py).
+    """How adaptive scaling searches, and the largest error of a model that it asks (models/run_time/strategy.py).
 
-    models/demand/adaptive_scaling.py says what the first three are.
+    models/run_time/adaptive_scaling.py says what the first three are.
     """
 
     alpha: InnerShare = 0.5
@@ -281,7 +281,7 @@ class Rule(Section, frozen=True, kw_only=True):
 class JobType(Section, frozen=True, kw_only=True):
     """One of `[[job_types]]`: jobs of one program, by patterns (`*`, `?`) over name, partition and account.
 
-    The first that fits a job names its type; what none fits is typed by its own name (models/demand/job_types.py).
+    The first that fits a job names its type; what none fits is typed by its own name (models/run_time/job_types.py).
     """
 
     name: RuleName

@@ -112,7 +112,7 @@ def _nothing(display_id: str, column: str) -> bytes:
 
 def train_current(config: Config, attempts: list[Attempt]) -> str:
     """Train on attempts, make the model the current one, and return its version."""
-    from models.demand import training
+    from models.training import training
     from models.versions import registry
 
     directory = Path(config.models.directory)

@@ -43,7 +43,7 @@ class SocketSeen(msgspec.Struct, frozen=True):
 
 
 class ModelSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The current model, which loads as the service loads it. `apart`: users by growth model (weights.py)."""
+    """The current model, which loads as the service loads it. `apart`: users by growth model (training/weights.py)."""
 
     version: str
     created_s: int

@@ -11,8 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from accounting.decisions.token import asked_request, find_token, granted_by, mark_recovery
-from accounting.labels.wants import Cause, Said, wants
 from accounting.request import Grant, JobRequest, granted
+from accounting.wants import Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN

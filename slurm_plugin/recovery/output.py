@@ -18,7 +18,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from accounting.labels.wants import Said
+from accounting.wants import Said
 from slurm_plugin.slurm.queue import Failed, QueuedJob
 
 MOST_BYTES = 64 * 1024

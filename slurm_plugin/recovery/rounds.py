@@ -18,8 +18,8 @@ from accounting.decisions.decision import Decision
 from accounting.decisions.token import tells_of
 from accounting.errors import RightsizerError, SlurmError, StoreError
 from accounting.journal.recoveries import Run, What
-from accounting.labels.wants import Said
 from accounting.request import granted
+from accounting.wants import Said
 from slurm_plugin.log_lines import SaidOnce, SaidOnceOfEach
 from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
 from slurm_plugin.recovery.journal import Entry, Journal

@@ -1,6 +1,6 @@
 """The model in use: follows the registry's `current` link, and keeps the last good one when a new one is bad.
 
-Between trainings it follows the feed of jobs that have ended (past/feed.py). A new model knows what the feed holds
+Between trainings it follows the feed of jobs that have ended (versions/feed.py). A new model knows what the feed holds
 before it is used. One that is refused is tried again as soon as its files have changed; one that could not be read for
 a fault of the machine, such as too many open files, again and again. Each time the pause before the next is longer.
 """
@@ -18,8 +18,8 @@ import msgspec
 
 from accounting.errors import ModelError, UnreadModelError
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.feed import FeedReader, read_parts
 from models.versions import registry
+from models.versions.feed import FeedReader, read_parts
 from models.versions.holding import Hold
 from slurm_plugin.log_lines import SaidOnce
 

@@ -12,14 +12,14 @@ import pyarrow.parquet
 import pytest
 from sqlalchemy import Engine, insert, select, text
 
-from accounting import export as exporting
 from accounting.errors import StoreError
-from accounting.export import export, refuse_target
-from accounting.pseudonyms import Pseudonyms
+from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.records import Attempt
+from accounting.store import export as exporting
 from accounting.store import schema
 from accounting.store.batches import read_batches
 from accounting.store.database import open_store
+from accounting.store.export import export, refuse_target
 from accounting.store.meanings import EXPORTED, described_in_words, export_schema
 from accounting.store.records import write_decisions, write_gpu_use
 from tests.accounting.report_store import fill, measured

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Engine
 
-from accounting.decisions.job_audit import compare_jobs
+from accounting.audit.jobs import compare_jobs
 from accounting.errors import LateAnswerError
 from accounting.ingest.ingesting import fetched_answer
 from accounting.slurm.sacct_records import Metering

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from accounting.decisions.job_audit import stored_comments
+from accounting.audit.jobs import stored_comments
 from accounting.store.audit import read_links, read_recoveries_of, stored_origin
 from accounting.store.bulk import known_digests
 from accounting.store.database import open_store

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from accounting.decisions.agreement import disagreements, token_of
+from accounting.audit.agreement import disagreements, token_of
 from accounting.decisions.decision import Decision, encode_decision, refused
 from accounting.decisions.rebuilding import rebuilt
 from accounting.decisions.token import find_token, format_token, mark_recovery

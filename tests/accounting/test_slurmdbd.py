@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 
+from accounting.dumps.slurmdbd import read_database
 from accounting.frames import Records
-from accounting.slurm.slurmdbd import read_database
 from tests import servers
 from tests.builders import T0
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from accounting.dumps.slurmdbd import check_url, read_database
 from accounting.errors import SlurmError
-from accounting.slurm.slurmdbd import check_url, read_database
 
 
 @pytest.mark.parametrize("url", ["no url", "nosuchdb://me:secret@h/y", "mysql+pymysql://me:secret/y"])

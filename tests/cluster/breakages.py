@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from models.past.feed import FOLDER
 from models.versions import registry
 from models.versions.artefact import HISTORY
+from models.versions.feed import FOLDER
 from tests.cluster.fault import Break
 from tests.cluster.fault_site import FaultSite
 from tests.lua.conftest import Answer, Service, reply_with

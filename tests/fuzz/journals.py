@@ -14,10 +14,10 @@ from accounting.gpu_spool.samples import parse_line
 from accounting.journal.advice import AdvisedJob, Cycle, decode_cycle, encode_cycle, read_cycles
 from accounting.journal.files import read_journal
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.feed import FeedReader
 from models.past.history import History
 from models.past.recent import decode_finished, encode_finished, finished
 from models.versions.artefact import MANIFEST, read_manifest
+from models.versions.feed import FeedReader
 from models.versions.succession import Promotion, decode_promotions, encode_promotion
 from slurm_plugin.advisor import state_file
 from slurm_plugin.recovery.journal import Entry, Journal

@@ -13,7 +13,7 @@ import msgspec
 from accounting.decisions.decision import decode_decision
 from accounting.decisions.token import find_token
 from accounting.request import Grant
-from models.demand import training
+from models.training import training
 from models.versions import registry
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts

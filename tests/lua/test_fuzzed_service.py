@@ -16,8 +16,8 @@ import pytest
 
 from accounting.decisions.decision import decode_decision
 from accounting.records import Attempt
-from models.demand.training import save, train
 from models.past.families import script_signature
+from models.training.training import save, train
 from models.versions import registry
 from tests.builders import attempt, gpu_use
 from tests.conftest import Site

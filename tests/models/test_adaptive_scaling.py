@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models.demand.adaptive_scaling import Asked, Floats, Scaling, scale
+from models.run_time.adaptive_scaling import Asked, Floats, Scaling, scale
 
 CORES = Asked(resource="cores", amount=16, whole=1)
 MEMORY = Asked(resource="mem_mib", amount=1000.0)

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
-from models.demand import training
 from models.demand.chain import Estimate
+from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.features import FEATURES
 from models.past.evidence import LEARNED
 from models.past.history import Held, past_job, request_of
+from models.training import training
 from models.versions import registry
 from models.versions.artefact import (
     HISTORY,

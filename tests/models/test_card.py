@@ -9,17 +9,17 @@ import pytest
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
-from models.demand import training
-from models.demand.matrix import Row, matrix_of
+from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings
-from models.demand.quantile import SEED, predict
-from models.demand.training import MIN_ROWS, fit_growth
-from models.features import FEATURES
 from models.judging.card import Card, card_files, card_of, markdown
 from models.judging.health import calibration_of, pinball
 from models.judging.promotion import CURRENT, Verdict
 from models.past.evidence import LEARNED
 from models.past.history import request_of
+from models.training import training
+from models.training.matrix import Row, matrix_of
+from models.training.quantile import SEED, predict
+from models.training.training import MIN_ROWS, fit_growth
 from models.versions.artefact import CARD_JSON, CARD_MD, load_predictor, read_manifest, read_part
 from tests.builders import T0, attempt, past
 from tests.conftest import RECENT_JOBS, TrainedModel

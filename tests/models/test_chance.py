@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.judging.chance import as_far, at_least, at_least_above
+from models.chance import as_far, at_least, at_least_above
 
 
 @pytest.mark.parametrize("seed", range(5))

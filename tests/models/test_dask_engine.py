@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from accounting.errors import ModelError
-from models.demand.matrix import Matrix
-from models.demand.quantile import QUANTILE, RAISED_AFTER, ROUNDS, fit_quantile, predict
-from models.demand.training import train_columns
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.past.columns import columns_of_attempts
+from models.training.matrix import Matrix
+from models.training.quantile import QUANTILE, RAISED_AFTER, ROUNDS, fit_quantile, predict
+from models.training.training import train_columns
 from tests.builders import past
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")
@@ -22,7 +22,7 @@ pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 from distributed import Client, LocalCluster
 
 from bench.dask_engine import covered, drawn, loss
-from models.demand.dask_engine import dask_fit, stretches
+from models.training.dask_engine import dask_fit, stretches
 
 pytestmark = pytest.mark.slow
 

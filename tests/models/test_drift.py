@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.frames import Ints
-from models.features import FEATURES, OF_AGE
+from models.demand.features import FEATURES, OF_AGE
 from models.judging.drift import (
     LEAST_ROWS,
     WEEK_S,

@@ -15,13 +15,13 @@ from accounting.errors import ModelError
 from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK, Growth
 from models.demand.explanation import TOLD_FEATURES, Explained, explain, grounds_of
 from models.demand.feature_words import WORDS
+from models.demand.features import FEATURES, features
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.tree_shap import booster_contributions, read_contributions
-from models.features import FEATURES, features
 from models.past.evidence import LEARNED
 from models.past.history import History, past_job, request_of
 from models.versions.artefact import load_predictor
-from slurm_plugin.cli.explain.why import explained_rows
+from models.versions.tree_shap import booster_contributions, read_contributions
+from slurm_plugin.cli.why import explained_rows
 from tests.builders import T0, attempt
 from tests.conftest import TrainedModel
 

@@ -13,9 +13,17 @@ from hypothesis import strategies as st
 from models.demand.prediction import ChainSettings, Predictor
 from models.past.evidence import PastJob
 from models.past.families import family_keys
-from models.past.feed import FOLDER, FeedReader, append_jobs, covered, join_feed, read_parts, remove_covered
 from models.past.history import History, past_job, request_of
 from models.past.recent import Finished, decode_finished, encode_finished, finished
+from models.versions.feed import (
+    FOLDER,
+    FeedReader,
+    append_jobs,
+    covered,
+    join_feed,
+    read_parts,
+    remove_covered,
+)
 from tests.builders import DAY_S, T0, attempt, cancelled_while_it_waited, past, replay, request
 
 KNOWN = request_of(attempt())

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from models.demand.chain import is_settled
-from models.demand.growth_rows import build_matrices
-from models.demand.matrix import Matrix, Row, matrix_of, need_of
-from models.demand.windows import SUBMISSIONS_A_PART
-from models.features import FEATURES, features
+from models.demand.features import FEATURES, features
 from models.past.columns import columns_of_attempts, history_of
 from models.past.evidence import LEARNED, Learned
 from models.past.history import History, past_job
+from models.training.growth_rows import build_matrices
+from models.training.matrix import Matrix, Row, matrix_of, need_of
+from models.training.windows import SUBMISSIONS_A_PART
 from models.versions.artefact import StoredFamily
 from tests.builders import T0, attempt, replay
 
@@ -175,7 +175,7 @@ def test_windows_are_the_same_whatever_the_size_of_a_part(monkeypatch: pytest.Mo
     attempts = long_past(300, 9)
     whole = build_matrices(columns_of_attempts(attempts), 20)
     assert len(attempts) < SUBMISSIONS_A_PART
-    monkeypatch.setattr("models.demand.windows.SUBMISSIONS_A_PART", 7)
+    monkeypatch.setattr("models.training.windows.SUBMISSIONS_A_PART", 7)
     for dimension, matrix in build_matrices(columns_of_attempts(attempts), 20).items():
         np.testing.assert_array_equal(matrix.inputs, whole[dimension].inputs)
 

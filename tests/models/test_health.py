@@ -6,15 +6,15 @@ import msgspec
 import numpy
 import pytest
 
-from models.demand import quantile
-from models.demand.matrix import Matrix
-from models.demand.training import Seen, Trained, fit_growth
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.judging import health
 from models.judging.card import card_of, markdown
 from models.judging.drift import WEEK_S, WeekCalibration, Word, alarming
 from models.judging.health import MOST_FITTED, MOST_WEEKS, GrowthHealth, drawn, health_of, watched_from
 from models.past.history import History
+from models.training import quantile
+from models.training.matrix import Matrix
+from models.training.training import Seen, Trained, fit_growth
 from tests.builders import DAY_S, T0
 
 JUMP = 0.5

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
+from models.demand.features import FEATURES, features
 from models.demand.prediction import ChainSettings, Predictor
-from models.features import FEATURES, features
 from models.past.columns import columns_of_attempts
 from models.past.evidence import COMPARABLE_INPUT, KILLED_BUMP, LEARNED, Evidence, PastJob, past_use
 from models.past.history import History, past_job, request_of

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from models.demand.importance import (
+from models.run_time.importance import (
     Floats,
     Importance,
     Predict,

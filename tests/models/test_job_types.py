@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.demand.job_types import TypeRule, found_type, job_type
+from models.run_time.job_types import TypeRule, found_type, job_type
 
 RULES = (
     TypeRule(name="resnet", job_name=("resnet*", "imagenet-*"), partition=("gpu*",)),

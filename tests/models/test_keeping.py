@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models.demand import training
 from models.demand.prediction import ChainSettings
+from models.training import training
 from models.versions import registry
 from models.versions.artefact import CARD_JSON, HISTORY, MANIFEST
 from models.versions.going_back import gate_of, rollback_target

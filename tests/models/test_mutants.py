@@ -21,8 +21,8 @@ import pytest
 
 from accounting.decisions.token import find_token
 from accounting.errors import ModelError
-from models.demand import training
 from models.demand.prediction import ChainSettings
+from models.training import training
 from models.versions import registry
 from models.versions.artefact import MANIFEST, load_predictor, read_manifest, sealed
 from models.versions.promotion_log import LOG

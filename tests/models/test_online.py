@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.request import JobRequest
-from models.demand.matrix import Row, matrix_of
+from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.quantile import booster_growth, fit_quantile
-from models.demand.training import MIN_ROWS
-from models.features import FEATURES
 from models.judging.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
 from models.past.evidence import WHOLE_JOBS, PastJob
+from models.training.matrix import Row, matrix_of
+from models.training.quantile import booster_growth, fit_quantile
+from models.training.training import MIN_ROWS
 
 ASKED_MIB, ASKED_CPUS = 8000, 8
 

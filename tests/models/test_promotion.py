@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from accounting.errors import UnreadModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
+from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import train
-from models.judging.chance import at_least
 from models.judging.evaluate import JudgedJob, Sizing
 from models.judging.promotion import (
     CURRENT,
@@ -35,6 +34,7 @@ from models.judging.promotion import (
 )
 from models.past.columns import columns_of_attempts
 from models.past.history import request_of
+from models.training.training import train
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models.demand import run_time
-from models.demand.boosted import WAYS, boosted
-from models.demand.importance import Floats, important, permutation_importances
-from models.demand.laws import BEYOND, affine_law, both_laws, median_law, power_law
-from models.demand.run_time import (
+from models.run_time import regression as run_time
+from models.run_time.boosted import WAYS, boosted
+from models.run_time.importance import Floats, important, permutation_importances
+from models.run_time.laws import BEYOND, affine_law, both_laws, median_law, power_law
+from models.run_time.regression import (
     FOREST,
     MIN_JOBS,
     XGBOOST,
@@ -27,7 +27,7 @@ from models.demand.run_time import (
     learn,
     varied,
 )
-from models.demand.search import averaged, best_ways, mae_s, wmape
+from models.run_time.search import averaged, best_ways, mae_s, wmape
 
 RESOURCES = ("cores", "gpu_pct", "mem_mib", "gpu_mem_mib", "read_mib", "written_mib")
 

@@ -13,9 +13,9 @@ import pytest
 from bench import run_time_table
 from bench.run_time_sweep import Learned, Setting, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
-from models.demand.adaptive_scaling import Scaling
-from models.demand.importance import Floats
-from models.demand.run_time import (
+from models.run_time.adaptive_scaling import Scaling
+from models.run_time.importance import Floats
+from models.run_time.regression import (
     FOREST,
     FOREST_ON_LAWS,
     MIN_JOBS,
@@ -27,7 +27,7 @@ from models.demand.run_time import (
     NotLearned,
     judge,
 )
-from models.demand.strategy import TypeModel
+from models.run_time.strategy import TypeModel
 
 TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
 needs_traces = pytest.mark.skipif(

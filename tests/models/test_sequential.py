@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.judging.sequential import (
+from models.sequential import (
     ALONE,
     COMPARED,
     Range,

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.demand import strategy
-from models.demand.adaptive_scaling import Scaling
-from models.demand.importance import Floats, Importance
-from models.demand.resources import RESOURCES, jobs_by_type, used
-from models.demand.run_time import XGBOOST, Error, Jobs, Judged, Model, NotLearned, learn
-from models.demand.strategy import TypeModel, adaptive_sizing, learn_types, sized, type_model
+from models.run_time import strategy
+from models.run_time.adaptive_scaling import Scaling
+from models.run_time.importance import Floats, Importance
+from models.run_time.regression import XGBOOST, Error, Jobs, Judged, Model, NotLearned, learn
+from models.run_time.resources import RESOURCES, jobs_by_type, used
+from models.run_time.strategy import TypeModel, adaptive_sizing, learn_types, sized, type_model
 from tests.builders import T0, attempt, request
 
 HALF = Scaling(alpha=0.5, step=0.1, theta=0.1)

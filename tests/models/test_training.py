@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from accounting.records import Attempt
 from accounting.store.database import open_store
 from accounting.store.records import read_attempt_columns, read_attempts
-from models.demand import training
-from models.demand.calibration import CALIBRATED, offsets_of
-from models.demand.growth_rows import build_matrices
-from models.demand.matrix import Matrix, need_of
-from models.demand.quantile import QUANTILE, fit_quantile, predict, raised
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.past.columns import COLUMNS, columns_of, columns_of_attempts
 from models.past.evidence import KILLED_BUMP, past_use
 from models.past.history import habit_of, past_job
+from models.training import training
+from models.training.calibration import CALIBRATED, offsets_of
+from models.training.growth_rows import build_matrices
+from models.training.matrix import Matrix, need_of
+from models.training.quantile import QUANTILE, fit_quantile, predict, raised
 from tests.builders import attempt, past
 from tests.stores import write_attempts
 

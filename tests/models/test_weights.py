@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
-from models.demand.calibration import CALIBRATED, offsets_of
-from models.demand.growth_rows import build_matrices
 from models.demand.prediction import ChainSettings, Predictor
-from models.demand.training import MIN_ROWS, train
-from models.demand.weights import MOST_OF_EQUAL, MOST_USER_SHARE, heaviest, row_weights, users_apart
 from models.past.columns import columns_of_attempts
 from models.past.history import History, past_job, request_of
+from models.training.calibration import CALIBRATED, offsets_of
+from models.training.growth_rows import build_matrices
+from models.training.training import MIN_ROWS, train
+from models.training.weights import MOST_OF_EQUAL, MOST_USER_SHARE, heaviest, row_weights, users_apart
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import UnreadModelError
-from models.demand import training
 from models.demand.prediction import ChainSettings
+from models.training import training
 from models.versions import registry
 from models.versions.artefact import GOLDEN, read_manifest
 from models.versions.holding import nobody_holds

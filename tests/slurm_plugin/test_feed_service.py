@@ -14,9 +14,9 @@ import pytest
 
 from accounting.decisions.token import find_token
 from accounting.request import Grant
-from models.demand import training
-from models.past.feed import FOLDER
+from models.training import training
 from models.versions import registry
+from models.versions.feed import FOLDER
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import Reply, Request, decode_reply, encode_request
 from tests.builders import DAY_S, FakeSacct, SacctRow, job_line, past, step_line, submission

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from models.demand import training
+from models.training import training
 from models.versions import registry
 from models.versions.promotion_log import LOG, read_promotions
 from models.versions.succession import encode_promotion

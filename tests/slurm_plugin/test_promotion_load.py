@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from accounting.decisions.token import find_token
 from accounting.request import Grant
-from models.demand import training
+from models.training import training
 from models.versions import registry
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from accounting.decisions.decision import Decision
 from accounting.request import JobRequest
 from models.demand.chain import Growth
+from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.features import FEATURES
 from models.past.history import History, past_job, request_of
 from slurm_plugin.config.settings import Brakes, Config, Rule
 from slurm_plugin.policy.braked import family_brake

@@ -17,7 +17,7 @@ import pytest
 
 from accounting.decisions.decision import decode_decision
 from accounting.decisions.token import find_token
-from models.demand import training
+from models.training import training
 from models.versions import registry
 from slurm_plugin.cli.models.predict import input_of, read_script
 from slurm_plugin.config.settings import Inputs

@@ -129,10 +129,10 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
 
     It is worked out anew: by the model that decided, the jobs that it knew then and the site's settings of then.
     """
-    from models.past.feed import join_feed
     from models.versions.artefact import load_predictor
+    from models.versions.feed import join_feed
     from models.versions.registry import versions
-    from slurm_plugin.cli.explain.why import why
+    from slurm_plugin.cli.why import why
     from slurm_plugin.service.decide import chain_settings_of, chain_settings_then
 
     directory = Path(config.models.directory)

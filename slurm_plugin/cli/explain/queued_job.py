@@ -217,9 +217,9 @@ def _needed(job: QueuedJob, predictor: Predictor | None, config: Config) -> Need
 
 def _predictor(config: Config) -> Predictor | None:
     """Return the model in use, with what has ended since; None, and a note, where there is none."""
-    from models.past.feed import join_feed
     from models.versions import registry
     from models.versions.artefact import load_predictor
+    from models.versions.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.past.feed import append_jobs, remove_covered
 from models.past.recent import finished
 from models.versions import registry
+from models.versions.feed import append_jobs, remove_covered
 from slurm_plugin.cli.output import note
 
 if TYPE_CHECKING:

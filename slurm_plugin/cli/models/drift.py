@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
     """Print the drift of every feature and the calibration of every week, and return the exit code."""
-    from models.demand.training import train_columns
     from models.judging.drift import alarming
     from models.judging.health import drift_of, health_of
+    from models.training.training import train_columns
     from slurm_plugin.service.decide import chain_settings_of
 
     trained = train_columns(past, config.models.recent_jobs)

@@ -15,16 +15,16 @@ from slurm_plugin.config.settings import Config
 if TYPE_CHECKING:
     from accounting.records import Attempt
     from accounting.request import JobRequest
-    from models.demand.job_types import TypeRule
     from models.judging.evaluate import Sizing, Strategy
-    from models.judging.run_times import TypeScore
+    from models.run_time.job_types import TypeRule
+    from models.run_time.judged import TypeScore
 
 ADAPTIVE = "adaptive-scaling"
 
 
 def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: str) -> None:
     """Print how well run times are told, a row for each type of job."""
-    from models.judging.run_times import score_types
+    from models.run_time.judged import score_types
 
     rules, begun_s = type_rules(config), time.monotonic()
     with progress_bar("learning run times") as progress:
@@ -39,8 +39,8 @@ def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: 
 
 def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:
     """Return the row of one type; its figures are None where nothing was learned."""
-    from models.demand.run_time import FOREST, XGBOOST, Judged
-    from models.judging.run_times import describe_importances
+    from models.run_time.judged import describe_importances
+    from models.run_time.regression import FOREST, XGBOOST, Judged
 
     judged = score.result if isinstance(score.result, Judged) else None
     errors = judged.errors if judged else {}
@@ -60,8 +60,8 @@ def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:
 
 def note_of(score: TypeScore, most_error: float) -> str:
     """Return why a type has no figures, or why no request is scaled by them; '' where all is well."""
-    from models.demand.run_time import NotLearned
-    from models.demand.strategy import doubt_of
+    from models.run_time.regression import NotLearned
+    from models.run_time.strategy import doubt_of
 
     if isinstance(score.result, NotLearned):
         return f"not enough evidence: {score.result.reason}"
@@ -71,14 +71,14 @@ def note_of(score: TypeScore, most_error: float) -> str:
 
 def type_rules(config: Config) -> tuple[TypeRule, ...]:
     """Return the site's rules for types of jobs."""
-    from models.demand.job_types import TypeRule
+    from models.run_time.job_types import TypeRule
 
     return tuple(TypeRule(**msgspec.structs.asdict(rule)) for rule in config.job_types)
 
 
 def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
     """Return the type of a past job; None where nothing tells it."""
-    from models.demand.job_types import job_type
+    from models.run_time.job_types import job_type
 
     row = attempt.row
     return job_type(rules, row.job_name, row.partition, row.account, attempt.script_signature)
@@ -86,9 +86,9 @@ def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
 
 def adaptive_strategy(config: Config) -> Strategy:
     """Return what learns types of jobs from attempts and then sizes requests by Algorithm 1."""
-    from models.demand.adaptive_scaling import Scaling
-    from models.demand.job_types import job_type
-    from models.demand.strategy import adaptive_sizing, learn_types
+    from models.run_time.adaptive_scaling import Scaling
+    from models.run_time.job_types import job_type
+    from models.run_time.strategy import adaptive_sizing, learn_types
 
     rules = type_rules(config)
     scaling = config.models.scaling

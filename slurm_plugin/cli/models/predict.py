@@ -49,8 +49,8 @@ def predict(
       rightsizer predict --why job.sh -c 8 --mem=8000
     """
     from accounting.unnamed import user_name
-    from models.past.feed import join_feed
     from models.versions import registry
+    from models.versions.feed import join_feed
     from slurm_plugin.service.decide import chain_settings_of, decide
 
     config = load_config(config_file)
@@ -64,7 +64,7 @@ def predict(
     answer = decide(submission, predictor, config, "predicted", time.time(), facts, input_mib)
     decision = answer.decision
     if with_why:
-        from slurm_plugin.cli.explain.why import why
+        from slurm_plugin.cli.why import why
 
         print_rows(why(predictor, decision.request, folder), output_format)
     else:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import xgboost
 
     from accounting.frames import Floats
-    from models.demand.matrix import Matrix
-    from models.demand.quantile import Fit
-    from models.demand.training import Trained
     from models.judging.promotion import Champion, Verdict
     from models.past.columns import PastColumns
+    from models.training.matrix import Matrix
+    from models.training.quantile import Fit
+    from models.training.training import Trained
 
 
 # The modules of the extra `dask`.
@@ -72,8 +72,8 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     """
     config = load_config(config_file)
     check_store(config)
-    from models.demand import training
     from models.judging.card import card_files, card_of
+    from models.training import training
     from models.versions import registry
     from models.versions.artefact import load_predictor
     from slurm_plugin.service.decide import chain_settings_of
@@ -104,13 +104,13 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
 @contextmanager
 def engine_of(config: Config, engine: str) -> Iterator[Fit]:
     """Hand out what fits trees: here, or on Dask workers that are started when the first rows are there."""
-    from models.demand.quantile import fit_quantile
+    from models.training.quantile import fit_quantile
 
     if engine == "local":
         yield fit_quantile
         return
     _refuse_without_dask()
-    from models.demand.dask_engine import dask_fit
+    from models.training.dask_engine import dask_fit
     from slurm_plugin.slurm.dask_workers import slurm_workers
 
     with ExitStack() as stack:

@@ -8,9 +8,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from accounting.dumps.slurmdbd import read_database
 from accounting.errors import SlurmError
 from accounting.records import Attempt
-from accounting.slurm.slurmdbd import read_database
 from accounting.store import schema
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Sandbox

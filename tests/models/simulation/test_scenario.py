@@ -8,10 +8,10 @@ import numpy
 import pytest
 
 from accounting.errors import ConfigError, ModelError
-from models.demand.adaptive_scaling import Scaling
-from models.demand.importance import Floats
-from models.demand.resources import CORES, GPU_PCT, MEM_MIB
-from models.demand.strategy import TypeModel
+from models.run_time.adaptive_scaling import Scaling
+from models.run_time.importance import Floats
+from models.run_time.resources import CORES, GPU_PCT, MEM_MIB
+from models.run_time.strategy import TypeModel
 from models.simulation.adaptive import AdaptiveScaling
 from models.simulation.engine import simulate
 from models.simulation.nodes import Node, cluster_of

@@ -10,9 +10,9 @@ import pytest
 
 from accounting.decisions.token import find_token
 from models.past.evidence import PastJob
-from models.past.feed import append_jobs
 from models.past.recent import Finished
 from models.past.trials import Trial
+from models.versions.feed import append_jobs
 from slurm_plugin.brakes.evidence import Evidence
 from slurm_plugin.brakes.pools import PORTION_S, Pool, Portion
 from slurm_plugin.brakes.pulled import FILE, PulledFile

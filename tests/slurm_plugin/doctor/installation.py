@@ -13,10 +13,10 @@ from accounting.ingest.ingesting import SACCT
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import write_rows
-from models.demand import training
 from models.judging.card import Card, card_files, card_of
 from models.judging.drift import FeatureDrift, WeekCalibration, Word
 from models.judging.promotion import CURRENT, Verdict
+from models.training import training
 from models.versions import registry
 from slurm_plugin.doctor.checks import CHECKS
 from tests.builders import T0, attempt

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from accounting.labels.wants import Said
 from accounting.request import Grant, JobRequest
+from accounting.wants import Said
 from slurm_plugin.recovery import judging, output
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.recovery.output import MOST_BYTES, file_of, mark_in, said_by, tail_of

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from accounting.errors import SlurmError
-from accounting.labels.wants import Said
+from accounting.wants import Said
 from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms

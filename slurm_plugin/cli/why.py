@@ -48,7 +48,7 @@ Row = dict[str, object]
 
 def why(predictor: Predictor, request: JobRequest, folder: Path) -> list[Row]:
     """Return what a prediction rests on, by the artefact in a folder; ModelError where that is damaged."""
-    from models.demand.tree_shap import read_contributions
+    from models.versions.tree_shap import read_contributions
 
     return [
         row for one in explain(predictor, request, read_contributions(folder)) for row in explained_rows(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from accounting.frames import Floats
-from models.demand.matrix import Flags
+from models.training.matrix import Flags
 from models.versions.artefact import Offset
 
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)

@@ -14,9 +14,10 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
-from models.demand.boosted import boosted_ways
-from models.demand.forest import forest_on_law_ways, forest_ways
-from models.demand.importance import (
+from models.chance import RARE, as_far
+from models.run_time.boosted import boosted_ways
+from models.run_time.forest import forest_on_law_ways, forest_ways
+from models.run_time.importance import (
     Fit,
     Floats,
     Importance,
@@ -24,8 +25,7 @@ from models.demand.importance import (
     permutation_importances,
     with_significance,
 )
-from models.demand.search import averaged, best_ways, mae_s, wmape
-from models.judging.chance import RARE, as_far
+from models.run_time.search import averaged, best_ways, mae_s, wmape
 
 SEED = 20260101
 # With fewer, the later part is too small to judge on.

@@ -43,12 +43,12 @@ from accounting.dumps.believe import records_of
 from accounting.dumps.heading import Heading, read_heading
 from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.rows import group_rows
+from accounting.dumps.slurmdbd_rows import COLUMNS, Names, printed
 from accounting.errors import SlurmError
 from accounting.frames import JOBS, STEPS, Records
 from accounting.records import Quarantined
 from accounting.slurm.sacct_groups import SETTLED_S
 from accounting.slurm.sacct_records import Metering
-from accounting.slurm.slurmdbd_rows import COLUMNS, Names, printed
 
 CHUNK_JOBS = 5000
 # So long may its server be silent, and so long it waits for us, who write a chunk elsewhere before we take the next.

@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 from sqlalchemy import Connection, select
 
-from accounting.decisions.agreement import Disagreement, disagreements
+from accounting.audit.agreement import Disagreement, disagreements
 from accounting.decisions.token import find_token
 from accounting.frames import Records, job_row_of
-from accounting.pseudonyms import Pseudonyms
+from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.records import Key
 from accounting.slurm.windows import Fetched, Source, through_windows
 from accounting.store.audit import read_recoveries_of

@@ -1,6 +1,6 @@
 """The feed of jobs that have ended since a model was trained: files of lines next to the models.
 
-    <models>/recent/jobs-20260131.jsonl   the jobs that were found new on that day (UTC), one a line (recent.py)
+    <models>/recent/jobs-20260131.jsonl   the jobs that were found new on that day (UTC), one a line (past/recent.py)
 
 Whoever ingests appends, whoever predicts reads on. A job may be there twice: History.join counts it once. What cannot
 be written or read costs nothing but freshness: the next training reads the store.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy
 
-from models.demand.importance import Fit, Floats, Predict
+from models.run_time.importance import Fit, Floats, Predict
 
 FOLDS = 3
 # The share of the jobs that the first fold learns from.

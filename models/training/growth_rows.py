@@ -9,11 +9,11 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK
-from models.demand.matrix import Flags, Inputs, Matrix
-from models.demand.windows import Comparable, Ended, Uses, parts, uses_in
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.past.columns import PastColumns
 from models.past.evidence import KILLED_BUMP, LEARNED, Learned
+from models.training.matrix import Flags, Inputs, Matrix
+from models.training.windows import Comparable, Ended, Uses, parts, uses_in
 
 # Which family speaks for a submission: its place among the kinds, the narrowest first.
 NOBODY = -1

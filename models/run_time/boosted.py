@@ -12,8 +12,8 @@ import msgspec
 import numpy
 import xgboost
 
-from models.demand.importance import Fit, Floats, Predict
-from models.demand.laws import FitLaw, Law, affine_law, both_laws, median_law, power_law
+from models.run_time.importance import Fit, Floats, Predict
+from models.run_time.laws import FitLaw, Law, affine_law, both_laws, median_law, power_law
 
 Setting = str | int | float
 

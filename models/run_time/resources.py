@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy
 
 from accounting.records import Attempt, Quality
-from models.demand.run_time import Jobs
+from models.run_time.regression import Jobs
 
 # The paper's five, input and output each for itself. Cores and GPUs are those that were busy.
 CORES, GPU_PCT, MEM_MIB = "cores", "gpu_pct", "mem_mib"

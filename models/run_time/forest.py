@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy
 from sklearn.ensemble import RandomForestRegressor
 
-from models.demand.importance import Fit, Floats, Predict
-from models.demand.laws import FitLaw, affine_law, both_laws, power_law
+from models.run_time.importance import Fit, Floats, Predict
+from models.run_time.laws import FitLaw, affine_law, both_laws, power_law
 
 TREES = 150
 

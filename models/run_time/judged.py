@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from accounting.records import Attempt
-from models.demand.resources import TypeOf, jobs_by_type
-from models.demand.run_time import Judged, NotLearned, judge
+from models.run_time.regression import Judged, NotLearned, judge
+from models.run_time.resources import TypeOf, jobs_by_type
 
 
 class TypeScore(msgspec.Struct, frozen=True, kw_only=True):

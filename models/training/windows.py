@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.frames import Floats, Ints
-from models.demand.matrix import Flags
 from models.past.columns import Kind, PastColumns
 from models.past.evidence import COMPARABLE_INPUT, SURPRISE_LOG
 from models.past.likeness import COMPARABLE_REQUEST, ENOUGH_NEAR
+from models.training.matrix import Flags
 
 # 100 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
 SUBMISSIONS_A_PART = 2_048

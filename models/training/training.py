@@ -23,16 +23,16 @@ import xgboost
 from accounting.errors import ModelError
 from accounting.frames import Floats
 from accounting.records import Attempt
-from models.demand.calibration import offsets_of
 from models.demand.chain import Growth
-from models.demand.growth_rows import build_matrices
-from models.demand.matrix import Matrix
-from models.demand.quantile import QUANTILE, Fit, booster_growth, excess_of, fit_quantile, predict
-from models.demand.weights import row_weights, users_apart
-from models.features import FEATURES
+from models.demand.features import FEATURES
 from models.past.columns import PastColumns, columns_of_attempts, history_of
 from models.past.evidence import Learned
 from models.past.history import History
+from models.training.calibration import offsets_of
+from models.training.growth_rows import build_matrices
+from models.training.matrix import Matrix
+from models.training.quantile import QUANTILE, Fit, booster_growth, excess_of, fit_quantile, predict
+from models.training.weights import row_weights, users_apart
 from models.versions import registry
 from models.versions.artefact import (
     FORMAT,

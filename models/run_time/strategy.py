@@ -18,10 +18,9 @@ import numpy
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.demand.adaptive_scaling import Asked, Scaled, Scaling, scale
-from models.demand.importance import Floats, Predict, important
-from models.demand.resources import CORES, GPU_PCT, MEM_MIB, PCT_A_GPU, TypeOf, jobs_by_type
-from models.demand.run_time import (
+from models.run_time.adaptive_scaling import Asked, Scaled, Scaling, scale
+from models.run_time.importance import Floats, Predict, important
+from models.run_time.regression import (
     SEED,
     XGBOOST,
     Jobs,
@@ -33,6 +32,7 @@ from models.demand.run_time import (
     judge,
     learn,
 )
+from models.run_time.resources import CORES, GPU_PCT, MEM_MIB, PCT_A_GPU, TypeOf, jobs_by_type
 
 # In which units a resource is handed out; 0 is any amount.
 WHOLE = {CORES: 1.0, GPU_PCT: PCT_A_GPU}

@@ -12,8 +12,8 @@ import xgboost
 
 from accounting.frames import Floats
 from models.demand.chain import GrowthModel
-from models.demand.matrix import Inputs, Matrix
-from models.features import FEATURES
+from models.demand.features import FEATURES
+from models.training.matrix import Inputs, Matrix
 
 QUANTILE = 0.98
 ROUNDS = 150

@@ -22,9 +22,18 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from accounting.errors import ModelError
 from accounting.frames import Floats
-from models.demand.matrix import Inputs, Matrix
-from models.demand.quantile import RAISED_AFTER, ROUNDS, SEED, Fit, predict, raised, settings_of, threads_for
-from models.features import FEATURES
+from models.demand.features import FEATURES
+from models.training.matrix import Inputs, Matrix
+from models.training.quantile import (
+    RAISED_AFTER,
+    ROUNDS,
+    SEED,
+    Fit,
+    predict,
+    raised,
+    settings_of,
+    threads_for,
+)
 
 # A worker gets at least so many rows: of fewer, the mean of quantiles is too far from the quantile of all.
 LEAST_ROWS = 1000

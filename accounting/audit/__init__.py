@@ -1,0 +1,1 @@
+"""Whether journal, store, tokens and Slurm still tell the same."""

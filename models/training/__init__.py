@@ -1,0 +1,1 @@
+"""From attempts to an artefact: the rows, the trees, and how far above them is safe."""

@@ -1,0 +1,26 @@
+"""The picture of a simulation: a file that cannot be written is one line, not a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accounting.errors import RightsizerError
+from slurm_plugin.cli.output import note
+
+if TYPE_CHECKING:
+    from models.simulation.results import Results
+
+
+def draw(ran: Mapping[str, Results], file: Path) -> None:
+    """Draw utilisation over time, one line for each name; RightsizerError where the file cannot be written."""
+    from slurm_plugin.cli.simulation.picture import draw_utilisation
+
+    try:
+        draw_utilisation(ran, file)
+    except (OSError, ValueError) as error:
+        raise RightsizerError(
+            f"{file} is not drawn: {error}; give a file ending in .png, .svg or .pdf"
+        ) from None
+    note(f"drawn: {file}")
