@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     plain: str
 
 
-# Ends of names: what follows is the sample. tests/models/test_job_names.py says where each form comes from.
+# Ends of names: what follows is the sample. tests/models/past/test_job_names.py says where each form comes from.
 CUTS = (
     # Nextflow: nf-PROCESS_(tag). No process has a bracket in its name.
     Rule("nf-", re.compile(r"(?s)_\(.*"), ""),

@@ -34,7 +34,7 @@ from slurm_plugin.service.protocol import (
 from tests.builders import past, submission
 from tests.fuzz.corpus import found, frames, scratch
 from tests.fuzz.target import Target
-from tests.slurm_plugin.asking import json_line, model_in_use
+from tests.slurm_plugin.service.asking import json_line, model_in_use
 
 MOST_REPLY_BYTES, MOST_TEXT_BYTES, MOST_JOURNAL_BYTES = 16 * 1024, 512, 2**20
 PRINTABLE = re.compile(r"[ -~]*\Z")

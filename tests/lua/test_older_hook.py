@@ -18,7 +18,7 @@ from slurm_plugin.policy.forms import ALL, KEEPS
 from tests.builders import SCRIPT
 from tests.conftest import Site, TrainedModel
 from tests.lua.conftest import WIRE, Slurmctld
-from tests.slurm_plugin.asking import install
+from tests.slurm_plugin.service.asking import install
 
 FIRST = Path(__file__).parents[1] / "contract" / "first_hook.tar.gz"
 # What is carried out has grown stricter since: these are told apart by what a job says beside its request.

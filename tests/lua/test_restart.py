@@ -13,7 +13,7 @@ from tests.builders import SCRIPT
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.lua.conftest import Fields, Slurmctld
 from tests.lua.conftest import install as install_hook
-from tests.slurm_plugin.asking import install
+from tests.slurm_plugin.service.asking import install
 
 HOOKS = 4
 SOME = 40

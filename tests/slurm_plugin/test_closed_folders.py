@@ -10,9 +10,9 @@ import pytest
 
 from tests.builders import FakeSacct
 from tests.conftest import Site
-from tests.slurm_plugin.test_evaluate_online import line, table
-from tests.slurm_plugin.test_explain_ended import as_plain_user
-from tests.slurm_plugin.test_feed_service import ended
+from tests.slurm_plugin.cli.test_evaluate_online import line, table
+from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
+from tests.slurm_plugin.service.test_feed_service import ended
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from slurm_plugin.config.settings import Advisor
 from slurm_plugin.slurm.factor_log import STATE
 from tests.conftest import PATIENCE_S, Site, TrainedModel
-from tests.slurm_plugin.asking import install, reply
+from tests.slurm_plugin.service.asking import install, reply
 
 UNITS = Path(__file__).parents[2] / "etc" / "systemd"
 INSTALLED = "/opt/rightsizer/bin/rightsizer"

@@ -14,8 +14,8 @@ from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway, WriteTerms
 from slurm_plugin.slurm.queue import Snapshot
-from tests.slurm_plugin.fake_queue import FakeQueue
-from tests.slurm_plugin.queued import running, snapshot, waiting
+from tests.slurm_plugin.slurm.fake_queue import FakeQueue
+from tests.slurm_plugin.slurm.queued import running, snapshot, waiting
 
 MakeAdvisor = Callable[..., Advisor]
 

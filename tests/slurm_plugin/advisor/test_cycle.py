@@ -26,8 +26,8 @@ from slurm_plugin.advisor.state_file import NAME, read_state
 from slurm_plugin.slurm import factor_log, gateway
 from slurm_plugin.slurm.queue import Snapshot
 from tests.slurm_plugin.advisor.conftest import MakeAdvisor
-from tests.slurm_plugin.fake_queue import FakeQueue
-from tests.slurm_plugin.queued import NOW_S, TERMS, waiting
+from tests.slurm_plugin.slurm.fake_queue import FakeQueue
+from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, waiting
 
 
 def journaled(folder: Path) -> list[Cycle]:

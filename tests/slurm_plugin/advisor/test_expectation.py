@@ -30,7 +30,7 @@ from slurm_plugin.advisor.run_time import (
 )
 from slurm_plugin.slurm.queue import QueuedJob
 from tests.builders import attempt, decision
-from tests.slurm_plugin.queued import NOW_S, waiting
+from tests.slurm_plugin.slurm.queued import NOW_S, waiting
 
 
 def ended(wall_s: int, number: int) -> Attempt:

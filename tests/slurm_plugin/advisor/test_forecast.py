@@ -18,8 +18,8 @@ from slurm_plugin.advisor.forecast import Forecast, arrivals_in, past_of
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S, by_limit
-from tests.accounting.report_store import fill, measured
-from tests.slurm_plugin.queued import NOW_S, snapshot, waiting
+from tests.accounting.report.report_store import fill, measured
+from tests.slurm_plugin.slurm.queued import NOW_S, snapshot, waiting
 
 DAY_S = 86_400
 

@@ -15,8 +15,8 @@ from accounting.store.database import open_store
 from models.planning.interval_calibration import UNCALIBRATED
 from slurm_plugin.advisor import past_starts as past_starts_module
 from slurm_plugin.advisor.past_starts import PastStarts, read_outcomes
-from tests.accounting.report_store import fill, measured
-from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
+from tests.accounting.report.report_store import fill, measured
+from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
 
 TOLD_S = NOW_S - 7200
 SUBMIT_S = int(TOLD_S) - 60

@@ -25,7 +25,7 @@ from slurm_plugin.service.decide import decide
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.slurm.queue import QueuedJob, Resize, Snapshot, Written
 from tests.builders import SCRIPT, attempt, submission
-from tests.slurm_plugin.queued import TERMS, waiting
+from tests.slurm_plugin.slurm.queued import TERMS, waiting
 
 SUBMITTED_S = time.time() - 60
 

@@ -6,7 +6,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.advisor.unmoved import seen_of, unmoved
 from slurm_plugin.slurm.queue import QueuedJob, Snapshot
-from tests.slurm_plugin.queued import NOW_S, running, snapshot, waiting
+from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
 
 
 def expect(job: QueuedJob) -> RunTime:

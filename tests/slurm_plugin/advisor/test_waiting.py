@@ -10,7 +10,7 @@ from models.planning.problem import Pending
 from slurm_plugin.advisor.waiting import Needed, ahead_of, variants, why_it_waits, why_whole
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import REASONS, reason_of
-from tests.slurm_plugin.queued import waiting
+from tests.slurm_plugin.slurm.queued import waiting
 
 JOB = waiting(7, partitions=("main", "long"), priority=100)
 PENDING = Pending(

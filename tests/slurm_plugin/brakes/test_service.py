@@ -22,8 +22,8 @@ from slurm_plugin.policy.braked import ALL, family_brake
 from slurm_plugin.policy.submission import Submission, job_request
 from tests.builders import submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
-from tests.slurm_plugin.asking import install, reply
 from tests.slurm_plugin.conftest import Run
+from tests.slurm_plugin.service.asking import install, reply
 
 KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
 FIT = submission(name="fit", cpus_per_task=8, mem_per_node_mib=8000, partition="main")

@@ -13,7 +13,7 @@ from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, GiveBack
 from tests.builders import decision
-from tests.slurm_plugin.queued import waiting
+from tests.slurm_plugin.slurm.queued import waiting
 
 ASKED = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000)
 GRANT = Grant(cpus_per_task=2, mem_per_node_mib=500)

@@ -5,7 +5,7 @@ import msgspec
 from models.judging.online import OnlineJob
 from slurm_plugin.cli.models.sizing import online_grant
 from slurm_plugin.config.settings import Config
-from tests.models.test_online import ASKED_MIB, job, learner
+from tests.models.judging.test_online import ASKED_MIB, job, learner
 
 NEEDS_MIB, ONCE_MIB = 100.0, 3000.0
 

@@ -18,8 +18,8 @@ from accounting.wants import Said
 from slurm_plugin.recovery import judging, output
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.recovery.output import MOST_BYTES, file_of, mark_in, said_by, tail_of
-from tests.slurm_plugin.queued import waiting
 from tests.slurm_plugin.recovery.test_judging import change_of, failed, token
+from tests.slurm_plugin.slurm.queued import waiting
 
 ME = os.getuid()
 needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another user")

@@ -16,8 +16,8 @@ from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, parse_given_up
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
-from tests.slurm_plugin.memory_queue import Killed
 from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
+from tests.slurm_plugin.slurm.memory_queue import Killed
 
 
 class Controller:

@@ -1,0 +1,106 @@
+"""What cutting saved, or would have: each job by its own token, beside what it used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta  # type: ignore[import-untyped]
+
+from accounting.records import Attempt
+from accounting.report.cuts import CutRow, cut_rows, highest_share, read_cuts
+from accounting.report.selection import Selection
+from accounting.store.database import open_store
+from tests.accounting.report.report_store import fill, measured
+from tests.conftest import Site
+
+ASKED = "asked=tasks:1,cpus:8,mem:8192"
+# Of `measured`: an hour with 8 CPUs and 8 GiB, of which 2 cores and 1 GiB were used.
+WOULD = f"rightsizer/1;id=a;mode=observe;why=resized;{ASKED};would=cpus:3,mem:2048;model=v"
+DONE = f"rightsizer/1;id=a;mode=enforce;why=resized;{ASKED};granted=cpus:3,mem:2048;model=v"
+
+
+def rows_of(site: Site, *attempts: Attempt) -> list[CutRow]:
+    engine = open_store(site.config.store.url, create=True)
+    try:
+        fill(engine, attempts, with_steps=False)
+        return cut_rows(read_cuts(engine, Selection(), "partition"))
+    finally:
+        engine.dispose()
+
+
+def test_what_would_have_been_saved_and_who_would_have_failed(site: Site) -> None:
+    [row] = rows_of(
+        site,
+        measured(1, admin_comment=WOULD),
+        measured(2, admin_comment=WOULD),
+        measured(3, admin_comment=WOULD, peak_mem_mib=2049.0),
+        measured(4, admin_comment=WOULD, cores=3.5),
+        measured(5, admin_comment=WOULD, memory_quality="short"),
+        measured(6, admin_comment=f"rightsizer/1;id=b;mode=observe;why=no-evidence;{ASKED}"),
+        measured(7, admin_comment=WOULD, outcome="out_of_memory", memory_quality="censored"),
+        measured(8, admin_comment="of the site's own"),
+        measured(9, admin_comment=WOULD, start_s=-1),
+    )
+    assert (row.cuts, row.jobs, row.cut) == ("would be", 7, 6)
+    # The fifth's memory is not known, and the seventh fails with all that it asked for.
+    assert (row.judged, row.short, row.short_pct) == (4, 1, 25.0)
+    assert row.busy == 1
+    # Five are given 5 CPUs and 6 GiB less, for an hour; the short one's 3 CPUs and 2 GiB are in vain.
+    assert (row.saved_core_h, row.saved_gib_h) == (5 * 5 - 3, 5 * 6 - 2)
+
+
+def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
+    killed = measured(
+        3, admin_comment=DONE, outcome="out_of_memory", memory_quality="censored", peak_mem_mib=2048.0
+    )
+    [row] = rows_of(
+        site,
+        measured(1, admin_comment=DONE),
+        # It came to its end: where memory is not enforced, what it used beyond is no failure.
+        measured(2, admin_comment=DONE, peak_mem_mib=2500.0),
+        killed,
+        measured(4, admin_comment=f"{DONE};recovery=memory:0"),
+        measured(5, admin_comment=DONE.replace("granted=", "would=") + ";refused=coupled_field"),
+    )
+    assert (row.cuts, row.jobs, row.cut, row.judged, row.short) == ("done", 4, 3, 3, 1)
+    assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
+
+
+def test_memory_that_was_left_whole_is_no_ones_fault(site: Site) -> None:
+    only_cpus = DONE.replace(",mem:2048", "")
+    [row] = rows_of(site, measured(1, admin_comment=only_cpus, outcome="out_of_memory"))
+    assert (row.cut, row.short, row.saved_core_h, row.saved_gib_h) == (1, 0, 5.0, 0.0)
+
+
+def test_what_is_per_node_is_of_each_node_that_it_ran_on(site: Site) -> None:
+    per_node = WOULD.replace("mem:8192", "mem:8192,gpus:4").replace("mem:2048", "mem:2048,gpus:1")
+    on_two: dict[str, Any] = {"nodes": 2, "alloc_gpus": 8, "gpus": 2, "gpu_quality": "sampled"}
+    [row] = rows_of(site, measured(1, admin_comment=per_node, peak_mem_mib=4000.0, **on_two))
+    assert (row.judged, row.short, row.saved_gib_h, row.saved_gpu_h) == (1, 0, 12.0, 6.0)
+    [row] = rows_of(site, measured(1, admin_comment=per_node, peak_mem_mib=4100.0, **on_two))
+    assert (row.judged, row.short) == (1, 1)
+
+
+def test_no_more_jobs_are_short_than_were_judged(site: Site) -> None:
+    gpus = WOULD.replace("mem:8192", "mem:8192,gpus:4").replace("mem:2048", "mem:2048,gpus:1")
+    cached: dict[str, Any] = {"memory_quality": "contaminated", "gpu_quality": "sampled", "alloc_gpus": 4}
+    [row] = rows_of(
+        site,
+        *(measured(number, admin_comment=gpus, gpus=2, **cached) for number in (1, 2, 3)),
+        measured(4, admin_comment=gpus, gpus=1, gpu_quality="sampled"),
+        measured(5, admin_comment=gpus, gpus=1, **cached),
+    )
+    assert (row.cut, row.judged, row.short, row.short_pct) == (5, 4, 3, 75.0)
+
+
+@given(st.integers(1, 3000), st.data())
+def test_the_highest_share_is_that_of_clopper_and_pearson(of: int, data: st.DataObject) -> None:
+    found = data.draw(st.integers(0, of - 1))
+    assert highest_share(found, of) == pytest.approx(beta.ppf(0.95, found + 1, of - found), abs=1e-6)
+
+
+def test_where_all_were_short_nothing_is_refuted() -> None:
+    assert highest_share(7, 7) == 1.0

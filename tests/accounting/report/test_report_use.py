@@ -1,0 +1,365 @@
+"""Reports on use and waste: against figures worked out by hand, and against the same sums done the plain way."""
+
+import functools
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from accounting.labels.carbon import CarbonIntensity
+from accounting.labels.energy import EnergySite, energy_of
+from accounting.records import Attempt
+from accounting.report import groups as grouping
+from accounting.report import reading, usage
+from accounting.report import spreads as spreading
+from accounting.report.groups import REST, Gathering, Groups
+from accounting.report.reading import gather, read_percentiles
+from accounting.report.selection import Selection, usage_query
+from accounting.report.spreads import CLASS_WIDTH, Percentiles, Spreading, classes_of
+from accounting.report.usage import Row, View, use_rows, view_families, view_first
+from accounting.report.waste import left_out_in_words, waste_of
+from accounting.store.batches import read_batches
+from accounting.store.records import write_gpu_use
+from accounting.store.schema import KEYS_A_QUERY
+from models.past import evidence
+from models.past.families import family_name
+from tests.accounting.report.report_store import RULE, fill, measured
+from tests.builders import T0, gpu_use
+
+
+def grouped(store: Engine, *keys: str, site: EnergySite | None = None, **selection: Any) -> Groups:
+    found = gather(store, Selection(**selection), keys or ("user",), family_name, site)
+    assert found is not None
+    return found
+
+
+def rows_of(store: Engine, view: View, top: int = 100, **selection: Any) -> list[Row]:
+    family_of = family_name if "family" in view.titles else None
+
+    def read(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
+        return read_percentiles(store, Selection(**selection), view.titles[:1], family_of, wanted, shares)
+
+    return use_rows(view, top, read)
+
+
+def families(store: Engine, **selection: Any) -> dict[tuple[str, str], Row]:
+    rows = rows_of(store, view_families(grouped(store, **selection), RULE), **selection)
+    return {(str(row["user"]), str(row["family"])): row for row in rows}
+
+
+def test_an_empty_store_has_no_groups(store: Engine) -> None:
+    assert gather(store, Selection(), ("user",), family_name) is None
+
+
+def test_hours_asked_granted_used_and_wasted(store: Engine) -> None:
+    # Four hours: 8 CPUs asked each, 4 granted, 2 used; the right size is 2 x 1.25 = 3 CPUs, 1 GiB x 1.15 = 1184 MiB.
+    fill(store, [measured(n, job_name=f"fit-{n}", asked_cpus=8, alloc_cpus=4) for n in range(1, 5)])
+    [row] = families(store).values()
+    assert (row["family"], row["jobs"], row["completed"]) == ("fit-#", 4, 4)
+    assert (row["core_h_asked"], row["core_h_granted"], row["core_h_used"]) == (32, 16, 8)
+    assert (row["core_h_wasted"], row["core_h_saveable"]) == (8, 16 - 3 * 4)
+    assert (row["mem_gib_h_granted"], row["mem_gib_h_used"], row["mem_gib_h_wasted"]) == (32, 4, 28)
+    assert row["mem_gib_h_saveable"] == round(32 - 4 * 1184 / 1024, 3)
+    assert (row["cores_asked_median"], row["mem_used_p95_gib"], row["wall_used_median_h"]) == (8, 1, 1)
+    assert (row["gpu_h_granted"], row["gpu_h_wasted"]) == (None, None)
+
+
+def test_hours_of_which_no_attempt_tells_are_not_shown_as_none(store: Engine) -> None:
+    fill(store, [measured(1, user="ann", alloc_gpus=None), measured(2, user="bob", alloc_gpus=None)])
+    fill(store, [measured(3, user="bob", alloc_gpus=2), measured(4, user="cid", alloc_gpus=0)])
+    fill(store, [measured(5, user="dan", alloc_gpus=None, start_s=-1)])
+    rows = rows_of(store, view_first(grouped(store), RULE, "user"))
+    assert {row["user"]: row["gpu_h_granted"] for row in rows} == {"ann": None, "bob": 2, "cid": 0, "dan": 0}
+
+
+ENDS = {
+    "COMPLETED": ("completed", "completed"),
+    "OUT_OF_MEMORY": ("out_of_memory", "out_of_memory"),
+    "TIMEOUT": ("timeout", "timeout"),
+    "FAILED": ("cut_short", "failed"),
+    "CANCELLED by 1000": ("cut_short", "cancelled"),
+    "NODE_FAIL": ("cut_short", "other_end"),
+    "PREEMPTED": ("cut_short", "other_end"),
+}
+
+
+def test_every_way_to_end_is_counted_once(store: Engine) -> None:
+    ends = list(ENDS.items()) * 2
+    fill(
+        store, [measured(n, state=state, outcome=outcome) for n, (state, (outcome, _)) in enumerate(ends, 1)]
+    )
+    [row] = families(store).values()
+    counted = {name: row[name] for name in {name for _, name in ENDS.values()}}
+    assert counted == {name: 4 if name == "other_end" else 2 for name in counted}
+    assert sum(int(str(number)) for number in counted.values()) == row["jobs"] == 14
+
+
+@pytest.mark.parametrize("quality", ["short", "censored", "contaminated", "absent"])
+def test_what_cannot_be_trusted_is_left_out_with_its_reason(store: Engine, quality: str) -> None:
+    good = [measured(n) for n in range(1, 6)]
+    bad = [measured(n, memory_quality=quality, peak_mem_mib=7000.0) for n in range(6, 9)]
+    fill(store, [*good, *bad])
+    waste = waste_of(view_families(grouped(store), RULE), top=10)
+    [row] = waste.rows
+    assert row["mem_gib_h_wasted"] == 5 * 7
+    assert row["memory_left_out"] == 3
+    assert waste.left_out["memory"].measured == 5
+    assert {name: count for name, count in waste.left_out["memory"].left_out.items() if count} == {quality: 3}
+    said = left_out_in_words("memory", waste.left_out["memory"])
+    assert said is not None
+    assert said.startswith("memory: 5 attempts measured; left out: 3 ")
+    assert left_out_in_words("cores", waste.left_out["cores"]) is None
+    # The right size holds killed jobs too; upper bounds and what is not known do not raise it.
+    expected = math.ceil(7000 * 1.2 * 1.15 / 32) * 32 if quality == "censored" else 1184
+    assert row["right_mem_gib"] == round(expected / 1024, 3)
+
+
+def test_a_missing_figure_counts_as_absent_whatever_its_quality_says(store: Engine) -> None:
+    fill(store, [measured(1), measured(2, cores=None, cores_quality="exact")])
+    left = waste_of(view_families(grouped(store), RULE), top=1).left_out["cores"]
+    assert (left.measured, left.left_out["absent"]) == (1, 1)
+
+
+def test_what_never_started_wastes_and_lacks_nothing(store: Engine) -> None:
+    fill(
+        store,
+        [
+            measured(1),
+            measured(2, start_s=-1, wall_s=0, memory_quality="absent", peak_mem_mib=None, cores=None),
+        ],
+    )
+    waste = waste_of(view_families(grouped(store), RULE), top=1)
+    assert waste.rows[0]["jobs"] == 2
+    assert sum(waste.left_out["memory"].left_out.values()) == 0
+
+
+def test_more_used_than_held_is_no_negative_waste(store: Engine) -> None:
+    fill(store, [measured(1, cores=20.0), measured(2)])
+    [row] = families(store).values()
+    assert row["core_h_wasted"] == 6
+    assert row["core_h_used"] == 22
+
+
+def test_too_few_jobs_or_names_that_say_nothing_have_no_right_size(store: Engine) -> None:
+    few = [measured(n, job_name="few") for n in (1, 2)]
+    same = [measured(n, job_name="wrap") for n in (3, 4, 5)]
+    known = [measured(n, job_name="wrap", script_signature="abc") for n in (6, 7, 8)]
+    fill(store, [*few, *same, *known])
+    rows = {row["family"]: row for row in waste_of(view_families(grouped(store), RULE), top=9).rows}
+    assert {name: row["right_cores"] for name, row in rows.items()} == {
+        "few": None,
+        "wrap (script not known)": None,
+        "wrap (abc)": 3,
+    }
+    assert rows["few"]["core_h_saveable"] == 0
+    assert rows["few"]["core_h_wasted"] == 12
+
+
+def test_waste_comes_in_the_order_of_its_share_of_anything(store: Engine) -> None:
+    # Of 100 held CPU hours b wastes 50; of 10 GPU hours a wastes 9: a's share is the larger.
+    fill(
+        store,
+        [
+            measured(1, user="b", alloc_cpus=100, cores=50.0),
+            measured(2, user="a", alloc_cpus=1, cores=1.0, alloc_gpus=10, gpus=1, gpu_quality="sampled"),
+            measured(3, user="c", alloc_cpus=1, cores=1.0, alloc_mem_mib=1024),
+        ],
+    )
+    rows = waste_of(view_first(grouped(store), RULE, "user"), top=10).rows
+    assert [row["user"] for row in rows] == ["a", "b"]
+    assert (rows[0]["most_of"], rows[0]["share_of_all_pct"], rows[0]["gpu_h_wasted"]) == ("gpus", 90.0, 9.0)
+    assert "right_cores" not in rows[0]
+    assert [row["user"] for row in waste_of(view_first(grouped(store), RULE, "user"), top=1).rows] == ["a"]
+
+
+def test_users_and_accounts_are_the_sum_of_their_families(store: Engine) -> None:
+    fill(
+        store,
+        [
+            measured(n, user=f"u{n % 3}", account=f"a{n % 2}", job_name=f"job{'xyz'[n % 2]}")
+            for n in range(1, 37)
+        ],
+    )
+    by_user = rows_of(store, view_first(grouped(store, "user"), RULE, "user"))
+    by_account = rows_of(store, view_first(grouped(store, "account", "user"), RULE, "account"))
+    assert sorted(str(row["user"]) for row in by_user) == ["u0", "u1", "u2"]
+    assert sorted(str(row["account"]) for row in by_account) == ["a0", "a1"]
+    for rows in (by_user, by_account):
+        for name in ("jobs", "core_h_wasted", "core_h_saveable", "mem_gib_h_saveable"):
+            whole = sum(float(str(row[name])) for row in families(store).values())
+            assert sum(float(str(row[name])) for row in rows) == pytest.approx(whole, abs=0.01)
+
+
+def test_the_selection_holds(store: Engine) -> None:
+    plain: dict[str, Any] = {"cluster": "alpha", "user": "u1", "account": "a1", "partition": "p1"}
+    fill(
+        store,
+        [
+            measured(1, **plain),
+            *(measured(n, **{**plain, name: "other"}) for n, name in enumerate(plain, 2)),
+        ],
+    )
+    for name, value in plain.items():
+        assert sum(int(str(row["jobs"])) for row in families(store, **{name: value}).values()) == 4
+    assert sum(int(str(row["jobs"])) for row in families(store, **plain).values()) == 1
+    ends = T0 + 10_000 + 3600
+    assert len(families(store, since_s=ends, until_s=ends + 1)) == 1
+    assert gather(store, Selection(until_s=ends), ("user",), family_name) is None
+
+
+def test_a_killed_job_counts_here_as_it_does_in_predictions() -> None:
+    assert usage.KILLED_BUMP == evidence.KILLED_BUMP
+
+
+def test_energy_is_that_of_accounting_energy(store: Engine) -> None:
+    site = EnergySite(carbon=CarbonIntensity((100.0,)))
+    attempts = [
+        measured(1, energy_j=7.2e6, alloc_gpus=2, gpus=1, gpu_quality="sampled"),
+        measured(2, energy_j=None, energy_quality="absent"),
+        measured(3, outcome="timeout", state="TIMEOUT"),
+        measured(4, energy_j=None, energy_quality="absent", alloc_gpus=1),
+    ]
+    uses = [
+        gpu_use(job_id=4, first_s=attempts[3].row.start_s, last_s=attempts[3].row.end_s, power_mean_w=300.0),
+        gpu_use(job_id=4, gpu=1, first_s=T0 - 900, last_s=T0 - 800, power_mean_w=900.0),
+    ]
+    fill(store, attempts)
+    with store.begin() as connection:
+        write_gpu_use(connection, uses)
+    costs = [energy_of(one, uses[:1] if one.row.job_id == 4 else (), site) for one in attempts]
+    [row] = rows_of(store, view_families(grouped(store, site=site), RULE))
+    assert row["energy_kwh"] == pytest.approx(sum(cost.energy_j for cost in costs) / 3.6e6, abs=1e-4)
+    assert row["carbon_kg"] == pytest.approx(sum(cost.carbon_kg for cost in costs), abs=1e-4)
+    wasted = sum(cost.wasted_j for cost in costs) / sum(cost.energy_j for cost in costs)
+    assert row["energy_wasted_pct"] == pytest.approx(100 * wasted, abs=0.06)
+    assert "energy_kwh" not in families(store)["alice", "fit"]
+
+
+def test_a_gpu_counts_once_however_far_apart_the_attempts_of_its_job_lie(store: Engine) -> None:
+    """A query names some hundred jobs: a job that was queued again is asked for with those of each of its attempts."""
+    site = EnergySite(carbon=CarbonIntensity((100.0,)))
+    on_gpu: dict[str, Any] = {"alloc_gpus": 1, "energy_j": None, "energy_quality": "absent"}
+    attempts = [measured(number, **on_gpu) for number in range(1, KEYS_A_QUERY + 50)]
+    first = attempts[0].row
+    again = measured(1, start_s=first.end_s + 10**7, submit_s=first.end_s + 1, **on_gpu)
+    half = gpu_use(job_id=1, first_s=first.start_s, last_s=first.start_s + 1800, power_mean_w=300.0)
+    fill(store, [*attempts, again])
+    with store.begin() as connection:
+        write_gpu_use(connection, [half])
+    expected = energy_of(attempts[0], [half], site).energy_j + sum(
+        energy_of(one, [], site).energy_j for one in [*attempts[1:], again]
+    )
+    [row] = rows_of(store, view_families(grouped(store, site=site), RULE))
+    assert row["energy_kwh"] == pytest.approx(expected / 3.6e6, abs=1e-4)
+
+
+def plain_figures(attempts: list[Attempt]) -> dict[str, float]:
+    """The same the plain way, one attempt after another."""
+    known = [one for one in attempts if one.use.memory_quality in ("exact", "sampled")]
+    return {
+        "mem_gib_h_asked": sum((one.asked_mem_mib or 0) / 1024 * one.use.wall_s / 3600 for one in attempts),
+        "mem_gib_h_used": sum((one.use.peak_mem_mib or 0) / 1024 * one.use.wall_s / 3600 for one in known),
+        "core_h_used": sum((one.use.cores or 0) * one.use.wall_s / 3600 for one in attempts),
+        "mem_used_median_gib": statistics.median_low([one.use.peak_mem_mib or 0 for one in known]) / 1024,
+        "cores_used_median": statistics.median_low([one.use.cores or 0 for one in attempts]),
+    }
+
+
+def test_many_attempts_in_many_batches_come_to_the_same(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "PENDING_ROWS", 300)
+    monkeypatch.setattr(spreading, "PENDING_ROWS", 300)
+    draw = random.Random(5)
+    attempts = [
+        measured(
+            n,
+            user=f"u{draw.randint(0, 4)}",
+            job_name=f"{draw.choice(['fit', 'sim', 'plot'])}_{n}",
+            wall_s=draw.randint(0, 90_000),
+            peak_mem_mib=draw.choice([0.0, draw.uniform(1, 60_000)]),
+            memory_quality=draw.choice(["exact", "sampled", "short"]),
+            cores=draw.uniform(0, 64),
+        )
+        for n in range(1, 2001)
+    ]
+    fill(store, attempts)
+    gathering = Gathering(("user",), family_name)
+    for batch in read_batches(store, usage_query(Selection()), rows=130):
+        assert batch.num_rows <= 130
+        gathering.add(batch)
+    found = gathering.groups()
+    assert found is not None
+    monkeypatch.setattr(reading, "read_batches", functools.partial(read_batches, rows=70))
+    rows = rows_of(store, view_families(found, RULE))
+    assert len(rows) == 15
+    for row in rows:
+        mine = [
+            one
+            for one in attempts
+            if one.row.user == row["user"] and family_name(one.row.job_name) == row["family"]
+        ]
+        assert row["jobs"] == len(mine)
+        for name, exact in plain_figures(mine).items():
+            high = CLASS_WIDTH if name.endswith(("median", "median_gib")) else 1.0
+            assert exact - 0.001 <= float(str(row[name])) <= exact * high + 0.001, name
+
+
+def test_more_families_than_there_is_room_for_are_folded_and_users_stay_whole(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "PENDING_ROWS", 100)
+    names = [chr(97 + n // 26) + chr(97 + n % 26) for n in range(400)]
+    large = [measured(n, user="big", job_name="large", alloc_cpus=1000) for n in range(1, 11)]
+    small = [measured(n + 20, user=f"u{n % 2}", job_name=name) for n, name in enumerate(names)]
+    fill(store, [*large, *small])
+    gathering = Gathering(("user",), family_name, most_families=50)
+    for batch in read_batches(store, usage_query(Selection()), rows=40):
+        gathering.add(batch)
+    found = gathering.groups()
+    assert found is not None
+    assert found.sums.num_rows <= 50 + 3
+    assert found.folded >= 350
+    rows = rows_of(store, view_families(found, RULE), top=500)
+    assert (rows[0]["family"], rows[0]["jobs"]) == ("large", 10)
+    assert {row["user"] for row in rows if row["family"] == REST} == {"u0", "u1"}
+    users = {row["user"]: row["jobs"] for row in rows_of(store, view_first(found, RULE, "user"))}
+    assert users == {"big": 10, "u0": 200, "u1": 200}
+    worst = waste_of(view_families(found, RULE), top=500).rows
+    assert all(row["right_cores"] is None for row in worst if row["family"] == REST)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\x1fb", "x\ny", "", "tab\there", "(all others)", "ünïcødé \U0001f9ea", "x" * 1000]
+)
+def test_hostile_names_are_families_like_any_other(store: Engine, name: str) -> None:
+    fill(store, [measured(n, job_name=name) for n in (1, 2, 3)])
+    [row] = families(store).values()
+    assert (row["user"], row["jobs"]) == ("alice", 3)
+
+
+@given(st.lists(st.floats(0, 1e12, allow_subnormal=False), min_size=1))
+def test_values_of_a_class_lie_within_two_per_cent(values: list[float]) -> None:
+    amounts = np.array(values)
+    classes = classes_of(amounts)
+    for number in set(classes.tolist()):
+        inside = amounts[classes == number]
+        assert inside.max() <= inside.min() * CLASS_WIDTH * (1 + 1e-9)
+
+
+def test_groups_that_nobody_asked_for_have_no_percentiles(store: Engine) -> None:
+    fill(store, [measured(1, user="a"), measured(2, user="b", limit_s=None)])
+    one = Spreading(["b"])
+    for batch in read_batches(store, usage_query(Selection())):
+        one.add(batch, batch["user"].combine_chunks())
+    found = one.percentiles([0.5])
+    assert {key for key, _ in found} == {"b"}
+    assert ("b", "wall_limit") not in found
+    assert Spreading(["b"]).percentiles([0.5]) == {}

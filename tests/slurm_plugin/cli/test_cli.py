@@ -1,0 +1,483 @@
+"""The command line: helpful, honest about failure, and data alone on stdout."""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from accounting.store.database import open_store
+from slurm_plugin.brakes.pulled import pulled_file
+from slurm_plugin.cli import COMMANDS, rightsizer
+from slurm_plugin.config.file import SYSTEM_CONFIG, parse_config
+from slurm_plugin.config.settings import Config
+from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
+from tests.conftest import Site, TrainedModel
+from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
+from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import store_attempts
+
+
+def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    context = click.Context(group)
+    found: list[tuple[str, ...]] = [names]
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        found += (
+            all_commands(command, (*names, name)) if isinstance(command, click.Group) else [(*names, name)]
+        )
+    return found
+
+
+@pytest.mark.parametrize("names", all_commands(rightsizer), ids=" ".join)
+def test_the_help_of_every_command_ends_with_an_example(names: tuple[str, ...], run: Run) -> None:
+    shown = run(*names, "--help")
+    assert shown.code == 0
+    assert re.search(r"Example:\n\s+.*\brightsizer ", shown.out)
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("names", all_commands(rightsizer), ids=" ".join)
+def test_every_option_says_what_it_is_for(names: tuple[str, ...]) -> None:
+    command: click.Command = rightsizer
+    for name in names:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    assert [option.opts[0] for option in options if not option.help] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "--train-share", "nan"),
+        ("evaluate", "--train-share", "0.96"),
+        ("forecast", "--level", "NaN"),
+        ("collect", "--every", "-nan"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_number_of_a_range_is_a_wrong_use(words: tuple[str, ...], run: Run) -> None:
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"Invalid value for '{words[1]}'" in ran.err
+
+
+def test_every_command_is_listed_with_what_it_does(run: Run) -> None:
+    shown = run("--help").out
+    for name in COMMANDS:
+        assert re.search(rf"^  {name}\s+\w+", shown, re.MULTILINE), name
+
+
+EVERYDAY = [
+    ["train"],
+    ["evaluate"],
+    ["models"],
+    ["rollback"],
+    ["predict", "x.sh"],
+    ["ingest"],
+    ["forecast"],
+    ["replay"],
+    ["report", "waste"],
+    ["report", "quality"],
+    ["export", "--to", "x.csv"],
+    ["serve"],
+    ["disable"],
+    ["recover"],
+    ["audit"],
+    ["report", "recoveries"],
+]
+
+
+@pytest.mark.parametrize("arguments", EVERYDAY, ids=" ".join)
+def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
+    site.config_file.write_text("[policy]\nmemory_margn = 1\n")
+    assert_one_line(run(*arguments), 2, r"did you mean `policy\.memory_margin`")
+    site.config_file.unlink()
+    assert_one_line(run(*arguments), 2, "cannot read the configuration")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["train", "--nonsense"],
+        ["explain", "x"],
+        ["predict"],
+        ["recover", "--watch", "--job", "7"],
+        ["doctor", "--metrics", "/run/rightsizer"],
+        ["disable", "--partition", ""],
+        ["disable", "--partition", "gpu,cpu"],
+        ["disable", "--partition", "gpu*"],
+    ],
+)
+def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
+    ran = run(*arguments, *(["--config", str(site.config_file)] if arguments == ["train"] else []))
+    assert (ran.code, ran.out) == (2, "")
+    assert "Usage: rightsizer" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train"], "no store at .*; run `rightsizer ingest` first"),
+        (["evaluate"], "no store at .*; run `rightsizer ingest` first"),
+        (["explain", "1"], "no store at .*; run `rightsizer ingest` first"),
+        (["audit"], "no store at .*; run `rightsizer ingest` first"),
+        (["replay"], "no store at .*; run `rightsizer ingest` first"),
+        (["report", "users"], "no store at .*; run `rightsizer ingest` first"),
+        (["export", "--to", "x.csv"], "no store at .*; run `rightsizer ingest` first"),
+        (["ingest"], r"cannot run .*no-sacct.*accounting\.sacct"),
+        (["predict", "none.sh"], "cannot read the script none.sh: No such file"),
+        (["promote", "v9"], "there is no model v9"),
+        (["rollback"], "nothing was changed"),
+    ],
+    ids=str,
+)
+def test_a_site_where_nothing_is_yet_says_what_to_do_first(
+    arguments: list[str], said: str, run: Run, site: Site
+) -> None:
+    assert_one_line(run(*arguments), 1, said)
+    assert not (site.folder / "models").exists()
+
+
+def test_an_empty_store_cannot_be_learned_from(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
+    assert_one_line(run("evaluate"), 1, "holds no attempts")
+    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
+    assert not (site.folder / "models").exists()
+
+
+def test_a_store_is_taken_back_only_where_that_is_meant(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    ran = run("store", "downgrade", "0003")
+    assert (ran.code, ran.out) == (0, "")
+    assert "would be taken, with --apply, from schema" in ran.err
+    open_store(site.config.store.url).dispose()
+    assert run("store", "downgrade", "0003", "--apply").code == 0
+    again = run("store", "downgrade", "0003", "--apply")
+    assert (again.code, "from schema 0003 to 0003" in again.err) == (0, True)
+    assert_one_line(run("store", "downgrade", "0001"), 1, "cannot be taken to 0001")
+
+
+READERS = [
+    ["train"],
+    ["evaluate"],
+    ["explain", "4711"],
+    ["report", "waste"],
+    ["report", "advisor"],
+    ["report", "recoveries"],
+    ["export", "--to", "x.csv"],
+    ["audit"],
+    ["ingest", "--quarantined"],
+    ["forecast"],
+    ["replay"],
+]
+
+
+def test_only_ingest_brings_an_older_store_forward(run: Run, site: Site) -> None:
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
+    assert run("ingest").code == 0
+    assert run("store", "downgrade", "0003", "--apply").code == 0
+    before = (site.folder / "store.db").read_bytes()
+    for command in READERS:
+        assert_one_line(run(*command), 1, "schema of an older version; run `rightsizer ingest`")
+    assert (site.folder / "store.db").read_bytes() == before
+    forward = run("ingest")
+    assert (forward.code, "bringing the store forward from schema 0003 to" in forward.err) == (0, True)
+    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
+
+
+def test_a_store_that_is_no_database_is_one_line(run: Run, site: Site) -> None:
+    (site.folder / "store.db").write_text("no database " * 500)
+    for command in ("train", "ingest"):
+        assert_one_line(run(command), 1, "not a database")
+
+
+def test_a_broken_sacct_leaves_the_store_as_it_was(run: Run, site: Site) -> None:
+    broken = executable(site.folder / "sacct", "#!/bin/sh\necho 'sacct: error: no slurmdbd' >&2\nexit 1\n")
+    site.configure(accounting={"sacct": str(broken)})
+    assert_one_line(run("ingest"), 1, "no slurmdbd")
+    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
+
+
+def test_a_script_that_cannot_be_predicted_is_one_line(run: Run, site: Site) -> None:
+    script = site.folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --mem=lots\n")
+    assert_one_line(run("predict", str(script)), 1, "no amount of memory")
+    script.write_text("#!/bin/sh\n#SBATCH --mem=1G\n")
+    assert_one_line(run("predict", str(script)), 1, "there is no model .*; run `rightsizer train`")
+
+
+@pytest.fixture
+def learned(run: Run, site: Site) -> str:
+    """A site with a past in its store and a model trained on it by the command line."""
+    store_attempts(site.config.store.url, past(90))
+    ran = run("train")
+    assert ran.code == 0, ran.err
+    assert "90 attempts" in ran.err
+    assert "metered by nvml" in ran.err
+    return ran.out.strip()
+
+
+def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
+    first_s = int(time.time()) - 5 * DAY_S
+    lines = [
+        line
+        for number in range(1, 21)
+        for line in (
+            job_line(number, first_s + 1000 * number),
+            step_line(number, start_s=first_s + 1000 * number),
+        )
+    ]
+    site.configure(mode="enforce", accounting={"sacct": FakeSacct(site.folder / "slurm", lines).command})
+    counts = {row["what"]: row for row in json.loads(run("ingest", "--format", "json").out)}
+    assert (counts["attempts"]["new"], counts["steps"]["new"]) == (20, 20)
+    again = {row["what"]: row for row in json.loads(run("ingest", "--format", "json").out)}
+    assert (again["attempts"]["new"], again["attempts"]["changed"]) == (0, 0)
+    assert run("train").code == 0
+    script = site.folder / "fit.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --mem=8000\nsrun ./fit\n")
+    rows = json.loads(run("predict", str(script), "--user", "alice", "--format", "json").out)
+    [memory] = [row for row in rows if row["resource"] == "memory (MiB)"]
+    # Twenty jobs of 200 MiB that are all alike leave 5 % open; 1 % on top, in whole steps of 32 MiB.
+    assert (memory["requested"], memory["granted"]) == (8000, 224)
+
+
+@pytest.mark.usefixtures("learned")
+def test_a_user_without_a_name_may_ask_and_stop_us_too(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a container, say; and there nobody has logged in.
+    for name in ("getuid", "geteuid"):
+        monkeypatch.setattr(os, name, lambda: 54_321)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit\n")
+    predicted = run("predict", str(script), "--mem=8000")
+    assert predicted.code == 0, predicted.err
+    stopped = run("disable", "--partition", "gpu")
+    assert stopped.code == 0, stopped.err
+    [held] = pulled_file(site.config.brakes).read().pulled
+    assert held.why == "by hand: 54321"
+
+
+def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str) -> None:
+    site.configure(mode="enforce")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit --all\n")
+    ran = run("predict", str(script), "-c", "8", "--mem=8000", "--user", "alice", "--format", "json")
+    rows = {row["resource"]: row for row in json.loads(ran.out)}
+    assert (rows["CPUs"]["requested"], rows["memory (MiB)"]["requested"]) == (8, 8000)
+    assert rows["CPUs"]["granted"] < 8
+    assert "memory of a GPU (MiB)" not in rows, "it asks for no GPU"
+    assert learned in ran.err
+    assert "queue it as granted" in ran.err
+
+
+@pytest.mark.usefixtures("learned")
+def test_the_memory_of_a_gpu_is_predicted_where_a_gpu_is_asked_for(run: Run, site: Site) -> None:
+    site.configure(mode="enforce")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\nsrun ./fit --all\n")
+    asked = (str(script), "--gres=gpu:4", "--mem=8000", "--user", "alice", "--format", "json")
+    rows = {row["resource"]: row for row in json.loads(run("predict", *asked).out)}
+    assert rows["GPUs"]["granted"] == 1
+    row = rows["memory of a GPU (MiB)"]
+    assert (row["requested"], row["granted"]) == (None, None)
+    assert 4000 < row["predicted"] < 8000
+    why = json.loads(run("predict", "--why", *asked).out)
+    steps = [one for one in why if (one["resource"], one["part"]) == ("memory of a GPU (MiB)", "step")]
+    assert round(steps[-1]["figure"]) == row["predicted"]
+
+
+def test_data_alone_is_on_stdout(run: Run, site: Site, learned: str) -> None:
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\n#SBATCH -c 8\nsrun ./fit\n")
+    for arguments in (["evaluate"], ["models"], ["explain", "5"], ["predict", str(script)]):
+        as_json = run(*arguments, "--format", "json")
+        rows = json.loads(as_json.out)
+        assert rows, arguments
+        as_csv = list(csv.DictReader(io.StringIO(run(*arguments, "--format", "csv").out)))
+        assert len(as_csv) == len(rows)
+        assert list(as_csv[0]) == list(rows[0])
+        table = run(*arguments).out
+        assert "\x1b" not in table
+        assert all(name.split()[0] in table for name in rows[0])
+    assert json.loads(run("models", "--format", "json").out)[0]["version"] == learned
+
+
+def test_models_are_promoted_and_rolled_back(run: Run, site: Site, learned: str) -> None:
+    refused = run("train").out.strip()
+    second = run("train", "--promote", "always").out.strip()
+    assert learned < refused < second
+    assert learned in run("rollback").err
+    [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
+    assert current["version"] == learned
+    assert run("promote", second).code == 0
+    (site.models / learned / "history.json").write_text("{}")
+    assert_one_line(run("promote", learned), 1, "differs from its digest")
+    assert (site.models / "current").readlink() == Path(second)
+
+
+def test_a_damaged_model_cannot_predict(run: Run, site: Site, trained_model: TrainedModel) -> None:
+    shutil.copytree(trained_model.directory, site.models, symlinks=True)
+    (site.models / "current" / "golden.json").write_text("[]")
+    script = site.folder / "fit"
+    script.write_text("#!/bin/sh\n#SBATCH -c 8\n")
+    assert_one_line(run("predict", str(script)), 1, "differs from its digest; run `rightsizer train`")
+
+
+def test_the_configuration_is_shown_as_it_can_be_read_again(run: Run, site: Site) -> None:
+    site.configure(mode="advise")
+    assert parse_config(run("config", "show").out) == site.config
+    assert json.loads(run("config", "show", "--format", "json").out)["mode"] == "advise"
+    checked = run("config", "check")
+    assert (checked.code, checked.out) == (0, "")
+    assert "valid, mode advise" in checked.err
+    site.config_file.write_text("")
+    assert parse_config(run("config", "show", "--config", str(site.config_file)).out) == Config()
+
+
+def test_no_example_empties_the_file_that_it_reads(run: Run) -> None:
+    assert f"> {SYSTEM_CONFIG}\n" not in run("config", "show", "--help").out
+
+
+def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
+    switch = Path(site.config.hook.kill_switch)
+    for _ in range(2):
+        assert run("disable").code == 0
+        assert switch.exists()
+    for _ in range(2):
+        assert run("enable").code == 0
+        assert not switch.exists()
+    site.configure(client={"socket": f"{site.folder}/clients", "kill_switch": f"{site.folder}/clients.off"})
+    assert run("disable").code == 0
+    assert (site.folder / "clients.off").exists()
+    assert run("enable").code == 0
+    assert not (site.folder / "clients.off").exists()
+    (site.folder / "file").touch()
+    site.configure(hook={"kill_switch": f"{site.folder}/file/disabled"})
+    assert_one_line(run("disable"), 1, "cannot make .*; run this as root")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"energy": {"time_zone": "Mars"}}, "energy.time_zone: this machine knows no `Mars`"),
+        ({"energy": {"carbon_file": "/nope"}}, "energy.carbon_file: cannot read /nope"),
+        ({"store": {"url": "foo://x"}}, "store.url 'foo://x' is not usable"),
+        ({"store": {"url": "mariadb://h:x/y"}}, "its port is no number"),
+        ({"store": {"url": "sqlite:///var/store.db"}}, "its file is relative"),
+        ({"store": {"url_file": "/nope"}}, "cannot read /nope"),
+        ({"accounting": {"slurmdbd_url": "no url"}}, "slurmdbd_url is not usable: .*; write it as mysql"),
+        ({"accounting": {"slurmdbd_url": "mysql+pymysql://h:x/y"}}, "its port is no number"),
+        ({"service": {"journal_key": "/nope"}}, "cannot read the journal key /nope"),
+        ({"accounting": {"pseudonym_key": "/etc/passwd"}}, "pseudonym key /etc/passwd is readable by others"),
+        ({"accounting": {"slurmdbd_url_file": "/nope"}}, "cannot read /nope"),
+    ],
+)
+def test_what_would_fail_later_is_no_valid_configuration(
+    changes: dict[str, dict[str, str]], said: str, run: Run, site: Site
+) -> None:
+    site.configure(**changes)
+    assert_one_line(run("config", "check"), 2, said)
+
+
+def test_what_is_closed_to_you_is_said_and_not_taken_for_something_else(site: Site) -> None:
+    closed = site.folder / "closed"
+    closed.mkdir(0o000)
+    site.configure(
+        mode="enforce",
+        store={"url_file": str(closed / "url")},
+        brakes={"directory": str(closed / "brakes")},
+        models={"directory": str(closed / "models")},
+    )
+    try:
+        checked = as_plain_user(
+            "config", "check", "--user", "ann", "--format", "csv", "--config", str(site.config_file)
+        )
+        listed = as_plain_user("models", "--config", str(site.config_file))
+    finally:
+        closed.chmod(0o755)
+    assert checked.returncode == 0, checked.stderr
+    assert "the store's URL is not checked: " in checked.stderr
+    assert "whether a brake holds is not known: " in checked.stderr
+    assert {"mode,enforce", "brake,not known"} <= set(checked.stdout.splitlines())
+    assert (listed.returncode, "are closed to you" in listed.stderr) == (1, True), listed.stderr
+
+
+def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(site: Site) -> None:
+    program = (
+        "import sys\nfrom slurm_plugin.cli import main\n"
+        "try: main()\nexcept SystemExit as end: code = end.code\n"
+        "assert code == 1, code\n"
+        "heavy = {'xgboost', 'sklearn', 'scipy', 'numba'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    for command in (
+        ["train"],
+        ["evaluate"],
+        ["evaluate", "--run-time"],
+        ["replay", "--nodes", "1x4:1000"],
+        ["forecast"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *command],
+            env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        assert "run `rightsizer ingest` first" in ran.stderr
+
+
+def test_what_a_locale_cannot_show_is_written_out(tmp_path: Path) -> None:
+    config = tmp_path / "rightsizer.toml"
+    config.write_text('[store]\nurl = "sqlite:////srv/作业/store.db"\n', encoding="utf-8")
+    shown = subprocess.run(
+        [sys.executable, "-m", "slurm_plugin.cli", "config", "show", "--config", str(config)],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert r"sqlite:////srv/\u4f5c\u4e1a/store.db" in shown.stdout
+
+
+@pytest.mark.parametrize("words", [["--version"], ["config", "show"], ["simulate", "--help"]], ids=" ".join)
+def test_a_full_disk_behind_stdout_is_one_line(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").touch()
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "slurm_plugin.cli", *words],
+            env={**os.environ, "RIGHTSIZER_CONFIG": f"{tmp_path}/empty.toml"},
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ran.returncode == 1
+    assert (
+        ran.stderr == "rightsizer: cannot write: No space left on device; what was printed may not be whole\n"
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_stream_that_is_closed_is_no_traceback(closed: str, site: Site, learned: str) -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -m slurm_plugin.cli models {closed}', sys.executable],
+        env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (learned in ran.stdout) == (closed == "2>&-")

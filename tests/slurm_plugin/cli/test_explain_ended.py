@@ -1,0 +1,193 @@
+"""`rightsizer explain` of a job that has ended: which job is meant, and what is told to whom our folders are closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import format_token
+from accounting.request import Grant, JobRequest
+from accounting.store.database import open_store
+from slurm_plugin.cli.explain.decision_words import decided_in_words
+from slurm_plugin.cli.explain.job_id import JobId, parse_job_id, queued_records
+from tests.accounting.report.report_store import fill, measured
+from tests.builders import T0, FakeSacct, job_line, step_line
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.slurm_plugin.slurm.queued import running, waiting
+
+CUT = Decision(
+    id="1fcfceba2731",
+    time_s=1.0,
+    mode="enforce",
+    applied=True,
+    reason="resized",
+    request=JobRequest(user="alice", num_tasks=1, cpus_per_task=8, mem_per_node_mib=8000),
+    grant=Grant(cpus_per_task=1, mem_per_node_mib=512),
+    model="v1",
+)
+NUMBERS = st.integers(0, 10**9)
+
+
+@given(NUMBERS, st.none() | NUMBERS, st.booleans())
+def test_a_job_is_written_as_slurm_writes_it(number: int, part: int | None, is_task: bool) -> None:
+    job_id = JobId(number, part) if is_task else JobId(number, None, part)
+    assert parse_job_id(str(job_id)) == job_id
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "4_", "_4", "4711_3_1", "4711_3+1", "4711.batch", "-1", "4711 3", "٤٧", "4711_[1-3]"]
+)
+def test_what_is_no_jobs_number_is_none(text: str) -> None:
+    assert parse_job_id(text) is None
+
+
+def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    fill(
+        engine,
+        [
+            measured(number, cluster="alpha", display_id=shown, submit_s=T0, start_s=T0, end_s=T0 + 60)
+            for number, shown in ((47113, "47113"), (4750, "4711_3"), (4711, "4711_9"))
+        ],
+        with_steps=False,
+    )
+    engine.dispose()
+    told = {row["job"] for row in json.loads(run("explain", "4711_3", "--format", "json").out)}
+    assert told == {"4711_3"}
+    assert run("explain", "4711_3", "--cluster", "Alpha", "--format", "json").code == 0
+    assert_one_line(run("explain", "4711_3", "--cluster", "Beta"), 1, "but has one of alpha")
+    whole = run("explain", "4711", "--format", "json")
+    assert {row["job"] for row in json.loads(whole.out)} == {"4711_9"}
+    assert "4711 is Slurm's own number of 4711_9" in whole.err
+    assert_one_line(run("explain", "4711_4"), 1, "knows no job 4711_4")
+    assert_one_line(run("explain", "4711+3"), 1, r"knows no job 4711\+3")
+
+
+def test_what_the_queue_has_of_a_part() -> None:
+    jobs = (
+        waiting(20, array_job_id=20, array_tasks="4-9:2,12%2"),
+        running(21, array_job_id=20, array_tasks="1"),
+        running(30, het_job_id=30),
+        running(31, het_job_id=30),
+        waiting(7),
+    )
+    found = {
+        text: [job.job_id for job in queued_records(job_id, jobs)]
+        for text in ("20", "20_1", "20_4", "20_5", "20_12", "30", "30+1", "30+2", "31", "7", "7_1")
+        if (job_id := parse_job_id(text))
+    }
+    assert found == {
+        "20": [20, 21],
+        "20_1": [21],
+        "20_4": [20],
+        "20_5": [],
+        "20_12": [20],
+        "30": [30, 31],
+        "30+1": [31],
+        "30+2": [],
+        "31": [31],
+        "7": [7],
+        "7_1": [],
+    }
+
+
+def test_what_slurm_knows_stands_in_for_the_store(run: Run, site: Site) -> None:
+    """A user whom the store is closed to, and the minutes between a job's end and the next ingest."""
+    lines = [
+        job_line(
+            7, ReqTRES="cpu=1,mem=512M", AllocTRES="cpu=1,mem=512M,node=1", AdminComment=format_token(CUT)
+        ),
+        step_line(7),
+    ]
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", lines).command})
+    told = run("explain", "7", "--format", "json")
+    assert told.code == 0, told.err
+    memory, cpus = json.loads(told.out)
+    assert (memory["asked"], memory["allocated"], memory["used"]) == (8000, 512, 200)
+    assert (cpus["asked"], cpus["allocated"]) == (8, 1)
+    assert "tell this, not the store: there is no store" in told.err
+    assert "decision 1fcfceba2731 (resized) was applied, mode enforce, model v1" in told.err
+    assert_one_line(run("explain", "8"), 1, "shows you no job 8 that has ended either")
+
+
+def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
+    """As the shipped units make them: 0750, so that a plain user may enter none."""
+    lines = [job_line(7, AdminComment=format_token(CUT)), step_line(7)]
+    closed = site.folder / "closed"
+    closed.mkdir()
+    site.configure(
+        accounting={"sacct": FakeSacct(site.folder / "slurm", lines).command},
+        store={"url": f"sqlite:///{closed}/store.db"},
+        models={"directory": str(closed / "models")},
+        recovery={"directory": str(closed / "recovery")},
+    )
+    script = site.folder / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --mem=1G\n")
+    # A folder that may be entered, of whose files none may be read: as a recovery of root's makes them elsewhere.
+    noted = site.folder / "recovery"
+    noted.mkdir()
+    (noted / "recoveries-20990101.jsonl").write_text("")
+    (noted / "recoveries-20990101.jsonl").chmod(0)
+    closed.chmod(0)
+    try:
+        told = as_plain_user("explain", "7", "--config", str(site.config_file))
+        assert told.returncode == 0, told.stderr
+        assert f"cannot look into {closed}: Permission denied" in told.stderr
+        assert "what `rightsizer recover` did lately is not known to you" in told.stderr
+        site.configure(recovery={"directory": str(noted)})
+        told = as_plain_user("explain", "7", "--config", str(site.config_file))
+        assert told.returncode == 0, told.stderr
+        assert "did lately is not known to you: cannot read the journal file" in told.stderr
+        predicted = as_plain_user("predict", str(script), "--config", str(site.config_file))
+        assert predicted.returncode == 1
+        assert "are closed to you" in predicted.stderr
+        assert "sbatch --test-only" in predicted.stderr
+        assert "Traceback" not in told.stderr + predicted.stderr
+    finally:
+        closed.chmod(0o755)
+
+
+def as_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line without root's right to pass over permissions."""
+    capless = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"]
+    prefix = capless if os.geteuid() == 0 else []
+    return subprocess.run(
+        [*prefix, sys.executable, "-m", "slurm_plugin.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("comment", "said"),
+    [
+        (
+            format_token(CUT),
+            r"it was granted 1 CPU (you asked for 8), 512 MiB per node (you asked for 7.8 GiB) (",
+        ),
+        (
+            format_token(CUT).replace("granted=", "would=").replace("enforce", "observe"),
+            "it has what it asked for; 1 CPU (you asked for 8), 512 MiB per node (you asked for 7.8 GiB) would do (",
+        ),
+        (
+            f"{format_token(CUT)};recovery=memory:0",
+            "it has what it asked for again, since a run with less failed (",
+        ),
+        (
+            "rightsizer/1;id=ab;mode=enforce;why=no-evidence",
+            "it has what it asked for (decision ab, no-evidence",
+        ),
+        ("theirs", "no decision of ours stands in its admin comment"),
+    ],
+)
+def test_a_job_in_the_queue_says_what_was_decided(comment: str, said: str) -> None:
+    assert decided_in_words(waiting(7, admin_comment=comment)).startswith(said)

@@ -1,0 +1,116 @@
+"""`rightsizer explain` of a job that waits: its interval is that of the advisor, and it says on what it rests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from accounting.journal.advice import AdvisedJob, Cycle
+from accounting.store.advice import write_cycles
+from accounting.store.database import open_store
+from slurm_plugin.slurm import backends
+from tests.accounting.report.report_store import fill, measured
+from tests.conftest import Site
+from tests.slurm_plugin.advisor.conftest import mixed
+from tests.slurm_plugin.conftest import Run
+from tests.slurm_plugin.slurm.fake_queue import FakeQueue
+from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
+
+AHEAD_S = 7200
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that `explain` finds."""
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(mixed()))
+
+
+def foresee(site: Site, came_after_s: int, jobs: int = 40) -> None:
+    """Put into the store that jobs were foreseen in two hours, each by a plan of its own, and came so much later."""
+    told_s = int(NOW_S) - 10 * 86_400
+    engine = open_store(site.config.store.url, create=True)
+    cycles, ended = [], []
+    for number in range(1001, 1001 + jobs):
+        at_s = told_s + 60 * (number - 1000)
+        foreseen_s = float(at_s + AHEAD_S)
+        one = AdvisedJob(job_id=number, submit_s=at_s - 5.0, before=0, after=1, start_s=foreseen_s)
+        cycles.append(
+            Cycle(
+                id=f"c{number}",
+                time_s=float(at_s),
+                cluster="alpha",
+                objective="slowdown",
+                order="shortest first",
+                why="",
+                gain=0.1,
+                pending=1,
+                running=0,
+                applied=True,
+                jobs=(one,),
+            )
+        )
+        start_s = at_s + came_after_s
+        ended.append(
+            measured(
+                number,
+                cluster="alpha",
+                display_id=str(number),
+                submit_s=at_s - 5,
+                start_s=start_s,
+                end_s=start_s + 60,
+            )
+        )
+    fill(engine, ended, with_steps=False)
+    with engine.begin() as connection:
+        write_cycles(connection, cycles)
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("queue")
+def test_the_range_is_by_what_came_and_says_so(run: Run, site: Site) -> None:
+    before = run("explain", "12", "--format", "json")
+    assert before.code == 0, before.err
+    assert "too few expected starts are known" in before.err
+    foresee(site, 10 * AHEAD_S)
+    after = run("explain", "12", "--format", "json")
+    assert (
+        "By what came of earlier expected starts, the range holds the start four times of five" in after.err
+    )
+    rolled, calibrated = json.loads(before.out)[0], json.loads(after.out)[0]
+    assert rolled["likely start"] == calibrated["likely start"]
+    assert rolled["not after"] < calibrated["not after"]
+
+
+def test_who_cannot_start_comes_before_nobody_and_whole_nodes_stay_whole(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = snapshot(
+        running(1, cpus=8),
+        running(2, cpus=8, nodes=("n2",)),
+        waiting(3, dependency="afterok:1"),
+        waiting(4),
+        waiting(12, exclusive=True),
+    )
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
+    told = run("explain", "12", "--format", "json")
+    assert "job 12 waits: 1 other job comes first" in told.err
+    assert [row["if it asked for"] for row in json.loads(told.out)] == [
+        "as it is", "30 minutes of time, half of what it asks for",
+    ]  # fmt: skip
+
+
+def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(waiting(12, cpus=17))))
+    told = run("explain", "12", "--format", "json")
+    assert "when it starts is not foreseen: equal parts of it fit no nodes that are there" in told.err
+    assert [row["likely start"] for row in json.loads(told.out)] == [None]
+
+
+@pytest.mark.usefixtures("queue")
+def test_what_a_prediction_rested_on_is_told_once_a_job_has_ended(run: Run, site: Site) -> None:
+    open_store(site.config.store.url, create=True).dispose()
+    refused = run("explain", "--why", "12")
+    assert refused.code == 1
+    assert "the store knows no job 12; run `rightsizer ingest` once it has ended" in refused.err
+    assert "queue" not in refused.err  # which has it

@@ -1,0 +1,344 @@
+"""Retraining beside a service that answers: what is no worse takes over, what is worse or damaged never does."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.decisions.token import find_token
+from accounting.records import Attempt
+from models.versions import artefact, registry
+from models.versions.artefact import read_manifest, sealed
+from slurm_plugin.service.protocol import Request, decode_reply, encode_request
+from tests.builders import T0, attempt, submission
+from tests.conftest import IN_USE_S, PATIENCE_S, Site
+from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.slurm_plugin.service.asking import connect, model_of
+from tests.stores import store_attempts
+
+KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)
+
+
+def jobs(first: int, count: int, mem_mib: float) -> list[Attempt]:
+    """Jobs of one family, one every 1000 s, that use about so much."""
+    return [
+        attempt(
+            job_id=number + 1,
+            display_id=str(number + 1),
+            submit_s=T0 + 1000 * number,
+            start_s=T0 + 1000 * number + 10,
+            elapsed_s=600,
+            mem_mib=mem_mib + number % 7,
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def store(site: Site, attempts: list[Attempt]) -> None:
+    store_attempts(site.config.store.url, attempts)
+
+
+def gates(run: Run) -> dict[str, tuple[str, str]]:
+    """Of every model in the list: whether it is current, and what the gate said."""
+    return {
+        row["version"]: (row["current"], row["gate"])
+        for row in json.loads(run("models", "--format", "json").out)
+    }
+
+
+@contextmanager
+def load(site: Site, clients: int = 4) -> Iterator[list[tuple[float, str]]]:
+    """Clients that ask without a pause; what they got is (moment, model), and '' for a request that failed."""
+    answers: list[tuple[float, str]] = []
+    done = threading.Event()
+
+    def ask_on(number: int) -> None:
+        with connect(site.socket) as client, client.makefile("rb") as replies:
+            while not done.is_set():
+                job = msgspec.structs.replace(KNOWN, mem_per_node_mib=8000 + len(answers) % 50)
+                client.sendall(encode_request(Request(v=1, id=str(number), kind="submit", job=job)))
+                line = replies.readline()
+                token = find_token(decode_reply(line).token) if line else None
+                answers.append((time.monotonic(), token.model if token else ""))
+                done.wait(0.005)
+
+    threads = [threading.Thread(target=ask_on, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def until_in_use(answers: list[tuple[float, str]], version: str) -> float:
+    """Wait for an answer by a version and return how long after now it came."""
+    began = time.monotonic()
+    while answers[-1][1] != version:
+        assert time.monotonic() - began < PATIENCE_S
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def test_retraining_promotes_what_is_better_while_the_service_answers(run: Run, site: Site) -> None:
+    store(site, jobs(0, 60, 2000.0))
+    ran = run("train")
+    old = ran.out.strip()
+    assert ran.code == 0, ran.err
+    assert f"model {old} is current" in ran.err
+    service = site.serve()
+    store(site, jobs(60, 200, 150.0))
+    with load(site) as answers:
+        new = run("train", "--promote", "never").out.strip()
+        assert registry.current_version(site.models) == old
+        assert f"model {new} is current" in run("promote", new).err
+        waited_s = until_in_use(answers, new)
+        better = run("train")
+    assert waited_s <= IN_USE_S
+    assert "gate: " in better.err
+    models = [model for _, model in answers]
+    assert len(models) > 100
+    assert set(models) <= {old, new, better.out.strip()}, "some request was not answered"
+    assert gates(run)[old] == ("", "passed")
+    service.send_signal(signal.SIGTERM)
+    _, log = service.communicate(timeout=PATIENCE_S)
+    assert b"Traceback" not in log
+
+
+def test_a_gate_that_passes_puts_the_new_model_in_use(run: Run, site: Site) -> None:
+    store(site, jobs(0, 60, 2000.0))
+    old = run("train").out.strip()
+    site.serve()
+    assert model_of(site) == old
+    store(site, jobs(60, 200, 150.0))
+    with load(site) as answers:
+        ran = run("train")
+        new = ran.out.strip()
+        assert f"model {new} is current" in ran.err, ran.err
+        assert until_in_use(answers, new) <= IN_USE_S
+    assert {model for _, model in answers} == {old, new}
+    assert gates(run) == {old: ("", "passed"), new: ("yes", "passed")}
+
+
+def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    old = run("train").out.strip()
+    site.serve()
+    # A meter that shows too little for longer than a family remembers, then the truth again.
+    store(site, [*jobs(100, 110, 5.0), *jobs(210, 90, 2000.0)])
+    with load(site) as answers:
+        ran = run("train")
+        worse = ran.out.strip()
+        assert ran.code == 0
+        assert "gate: memory: fails" in ran.err
+        assert f"model {worse} is refused and not current" in ran.err
+        (site.models / worse / "history.json").write_bytes(b"{}")
+        assert_one_line(run("promote", worse), 1, "differs from its digest")
+        registry.promote(site.models, worse)
+        time.sleep(1.5)
+    assert {model for _, model in answers} == {old}
+    assert gates(run) == {old: ("", "passed"), worse: ("yes", "refused")}
+
+
+def test_the_card_of_a_refused_model_says_why(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    store(site, jobs(100, 20, 2000.0))
+    refused = run("train").out.strip()
+    assert gates(run) == {first: ("yes", "passed"), refused: ("", "refused")}
+    card = run("models", refused).out
+    assert "Refused against the current model" in card
+    assert "10 jobs to judge on are too few" in card
+    assert "wait until about 80 more jobs of known use have ended" in card
+    assert json.loads(run("models", refused, "--format", "json").out)["attempts"] == 120
+    assert run("promote", refused).code == 0
+    assert gates(run)[refused] == ("yes", "refused")
+
+
+def test_a_current_model_that_cannot_be_loaded_is_no_opponent(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    (site.models / first / "golden.json").unlink()
+    ran = run("train")
+    assert "the current model is not judged against" in ran.err
+    assert f"model {ran.out.strip()} is current" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("failing", "code"),
+    [("manifest.json", errno.EMFILE), ("history.json", errno.EIO), ("promotions.jsonl", errno.EACCES)],
+)
+def test_a_current_model_that_cannot_be_read_now_stays(
+    failing: str, code: int, run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users' requests would be an easier opponent than the model that nobody could read just now."""
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    read = Path.read_bytes
+
+    def read_bytes(file: Path) -> bytes:
+        if file in (site.models / first / failing, site.models / failing):
+            raise OSError(code, os.strerror(code), str(file))
+        return read(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        ran = run("train")
+    assert ran.code == 0, ran.err
+    assert "gate: the current model stays, since it could not be read" in ran.err
+    assert failing in ran.err
+    assert os.strerror(code) in ran.err
+    assert "then run `rightsizer train` again" in ran.err
+    assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
+    assert "could not be read" in run("models", ran.out.strip()).out
+
+
+def test_too_little_memory_for_the_current_model_does_not_change_it(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    decode = artefact.stored_history
+
+    def stored_history(content: bytes) -> object:
+        if content == (site.models / first / "history.json").read_bytes():
+            raise MemoryError
+        return decode(content)
+
+    store(site, jobs(100, 20, 2000.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(artefact, "stored_history", stored_history)
+        ran = run("train")
+    assert "there is too little memory for the model" in ran.err
+    assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
+
+
+def test_a_link_that_cannot_be_looked_at_now_is_not_taken_for_no_model(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+
+    def fail(link: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(link))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "readlink", fail)
+        patch.setattr(Path, "lstat", fail)
+        ran = run("train")
+    assert "gate: the current model stays, since it could not be read" in ran.err
+    assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
+
+
+def test_a_current_model_that_was_made_to_fit_is_no_opponent(run: Run, site: Site) -> None:
+    """Its digests and its seal hold, but it is not the one that was promoted: the service refuses it."""
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    file = site.models / first / "manifest.json"
+    manifest = read_manifest(file.parent)
+    changed = sealed(msgspec.structs.replace(manifest, attempts=manifest.attempts + 1))
+    file.write_bytes(msgspec.json.encode(changed))
+    ran = run("train")
+    assert "the current model is not judged against: " in ran.err
+    assert "is not the one that was promoted" in ran.err
+    assert gates(run)[ran.out.strip()] == ("yes", "passed")
+
+
+@pytest.mark.parametrize(
+    ("promote", "current", "gate"), [("always", "yes", "not asked"), ("never", "", "passed")]
+)
+def test_the_gate_can_be_passed_by(promote: str, current: str, gate: str, run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    version = run("train", "--promote", promote).out.strip()
+    assert gates(run) == {version: (current, gate)}
+
+
+def test_a_version_that_is_not_there_and_a_card_that_is_not_there(run: Run, site: Site) -> None:
+    assert_one_line(run("models", "v9"), 1, "there is no model v9")
+    store(site, jobs(0, 100, 2000.0))
+    version = run("train").out.strip()
+    assert run("models", version, "--format", "csv").code == 2
+    plain = Path(shutil.copytree(site.models / version, site.models / "plain"))
+    assert read_manifest(plain).version == version
+    (plain / "card.md").unlink()
+    assert_one_line(run("models", "plain"), 1, "card.md cannot be read")
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "csv"])
+def test_drift_is_shown_and_is_exit_code_3(output_format: str, run: Run, site: Site) -> None:
+    store(site, jobs(0, 800, 2000.0))
+    calm = run("evaluate", "--drift", "--format", output_format)
+    assert "log_max" in calm.out
+    assert calm.code == 0, calm.out
+    assert "memory: " in calm.err
+    assert "jobs_seen" in calm.err
+    assert "drift as those grow older" in calm.err
+    store(site, jobs(800, 400, 150.0))
+    ran = run("evaluate", "--drift", "--format", output_format)
+    assert ran.code == 3, ran.err
+    assert "drifted" in ran.out
+
+
+def listed(run: Run) -> dict[str, str]:
+    """The current model in the list."""
+    [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
+    return dict(current)
+
+
+def test_the_list_says_since_when_and_by_what_the_current_model_is_current(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    assert listed(run)["by"].startswith("gate, ")
+    assert abs(time.mktime(time.strptime(listed(run)["since"], "%Y-%m-%d %H:%M:%S")) - time.time()) < 60
+    second = run("train", "--promote", "always").out.strip()
+    assert listed(run)["by"].startswith("always, ")
+    assert run("promote", first).code == 0
+    assert (listed(run)["version"], listed(run)["by"].partition(",")[0]) == (first, "by hand")
+    # What was current before the current one, not what is older by name.
+    assert f"model {second} is current" in run("rollback").err
+    assert (listed(run)["version"], listed(run)["by"].partition(",")[0]) == (second, "rollback")
+    assert f"model {first} is current" in run("rollback").err
+    assert_one_line(run("rollback"), 1, "nothing was changed")
+
+
+def test_a_rollback_passes_over_what_no_service_would_load(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    versions = [run("train", "--promote", "always").out.strip() for _ in range(3)]
+    (site.models / versions[1] / "golden.json").write_bytes(b"[]")
+    ran = run("rollback")
+    assert f"model {versions[1]} is passed over: " in ran.err
+    assert f"model {versions[0]} is current" in ran.err
+
+
+def test_a_registry_without_a_log_is_listed_and_gone_back_in(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    first = run("train").out.strip()
+    refused = run("train").out.strip()
+    last = run("train", "--promote", "always").out.strip()
+    (site.models / "promotions.jsonl").unlink()
+    assert (listed(run)["version"], listed(run)["by"]) == (last, "not logged")
+    assert f"model {first} is current" in run("rollback").err
+    assert refused in gates(run)
+
+
+def test_the_list_says_that_the_current_model_is_damaged(run: Run, site: Site) -> None:
+    store(site, jobs(0, 100, 2000.0))
+    version = run("train").out.strip()
+    for name in ("history.json", "manifest.json"):
+        (site.models / version / name).write_bytes(b"{}")
+        ran = run("models")
+        assert ran.code == 0
+        assert "the current model is not used, a running service goes on with the one before" in ran.err
+        assert name in ran.err

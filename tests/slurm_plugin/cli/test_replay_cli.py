@@ -1,0 +1,268 @@
+"""`rightsizer replay` as an admin sees it: from a store, on nodes given, of a scenario or of the live cluster."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounting.records import Attempt
+from accounting.store.database import open_store
+from bench import replay_rate
+from tests.builders import DAY_S, T0, attempt, executable, step
+from tests.conftest import Site
+from tests.models.simulation.test_scenario import SCENARIO
+from tests.slurm_plugin.conftest import Run, assert_one_line
+from tests.stores import write_attempts, write_steps
+
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[4] / "shared" / "traces"))
+DUMP = TRACES / "slurm" / "mit_supercloud_slurmdbd.csv.gz"
+SMALL = ("--nodes", "1x16:16000")
+JSON = ("--format", "json")
+
+
+def stream(jobs: int, **changes: Any) -> list[Attempt]:
+    """A job a minute that runs for ten, waits five, and uses a fraction of what it asks for."""
+    return [
+        attempt(
+            job_id=number + 1,
+            submit_s=T0 + 60 * number,
+            start_s=T0 + 60 * number + 300,
+            **{"elapsed_s": 600, **changes},
+        )
+        for number in range(jobs)
+    ]
+
+
+def store(site: Site, attempts: list[Attempt], *, direct: int = 0) -> None:
+    """Store attempts with their steps; the first `direct` ones are no batch jobs."""
+    engine = open_store(site.config.store.url, create=True)
+    with engine.begin() as connection:
+        write_attempts(connection, attempts)
+        write_steps(
+            connection,
+            ((one.row, step(step_id="0" if at < direct else "batch")) for at, one in enumerate(attempts)),
+        )
+    engine.dispose()
+
+
+def local(time_s: int) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def test_an_admin_sees_what_was_what_is_simulated_and_what_the_service_would_do(run: Run, site: Site) -> None:
+    store(site, stream(90))
+    ran = run("replay", *SMALL, *JSON)
+    assert ran.code == 0, ran.err
+    recorded, asked, served = json.loads(ran.out)
+    assert [(row["policy"], row["sizing"]) for row in (recorded, asked, served)] == [
+        ("", "recorded"),
+        ("easy", "as asked"),
+        ("easy", "rightsizer"),
+    ]
+    assert recorded["mean wait (s)"] == 300
+    assert asked["mean wait (s)"] > 3 * served["mean wait (s)"]
+    assert served["resized"] > 60
+    assert {row["completed"] for row in (recorded, asked, served)} == {90}
+    assert "learned from 0 jobs that had ended before" in ran.err
+    assert "energy is estimated by the site's table" in ran.err
+
+
+def test_a_table_has_a_column_for_each_and_csv_a_row(run: Run, site: Site) -> None:
+    store(site, stream(20))
+    policies = ("--policy", "fifo", "--policy", "easy")
+    shown = run("replay", *SMALL, *policies).out
+    for name in ("recorded", "fifo, as asked", "fifo, rightsizer", "easy, as asked", "easy, rightsizer"):
+        assert name in shown
+    rows = list(csv.DictReader(io.StringIO(run("replay", *SMALL, *policies, "--format", "csv").out)))
+    assert [row["policy"] for row in rows] == ["", "fifo", "fifo", "easy", "easy"]
+
+
+def test_the_window_is_chosen_and_what_was_before_teaches(run: Run, site: Site) -> None:
+    store(site, stream(90))
+    since, until = T0 + 60 * 60, T0 + 60 * 80
+    ran = run("replay", *SMALL, *JSON, "--since", local(since), "--until", local(until))
+    assert [row["jobs"] for row in json.loads(ran.out)] == [20, 20, 20]
+    assert "learned from 46 jobs that had ended before; 14 that still waited or ran then" in ran.err
+    assert json.loads(ran.out)[2]["resized"] == 20
+    forgetful = run(
+        "replay", *SMALL, *JSON, "--since", local(since), "--until", local(until), "--history", "1s"
+    )
+    assert "learned from 0 jobs" in forgetful.err
+
+
+def test_by_default_the_last_thirty_days_of_the_store_count(run: Run, site: Site) -> None:
+    old = attempt(job_id=999, submit_s=T0 - 40 * DAY_S, start_s=T0 - 40 * DAY_S)
+    store(site, [old, *stream(10)])
+    ran = run("replay", *SMALL, *JSON)
+    assert json.loads(ran.out)[0]["jobs"] == 10
+    assert "learned from 1 jobs" in ran.err
+
+
+def test_a_store_of_less_begins_with_its_first_job(run: Run, site: Site) -> None:
+    store(site, stream(11))
+    # Each holds 8 of 80 CPUs for ten minutes, the first from 300 s on, and the window ends with the last one's coming.
+    ran = run("replay", "--nodes", "5x16:16000", *JSON)
+    held_s = sum(max(0, 601 - (60 * number + 300)) for number in range(11))
+    expected = 100 * 8 * held_s / (601 * 80)
+    assert json.loads(ran.out)[0]["CPU allocated %"] == pytest.approx(expected, abs=0.051)
+
+
+def test_who_opted_out_and_who_was_no_batch_job_stays_as_asked(run: Run, site: Site) -> None:
+    mine, opted = stream(30), stream(40, comment="rightsize=off")[30:]
+    store(site, [*mine, *opted], direct=5)
+    ran = run("replay", *SMALL, *JSON)
+    assert "5 jobs were not batch jobs and stay as asked" in ran.err
+    assert "10 jobs were opted out by their comment and stay as asked" in ran.err
+    assert 0 < json.loads(ran.out)[2]["resized"] <= 25
+
+
+def test_the_sites_own_policy_counts(run: Run, site: Site) -> None:
+    store(site, stream(60))
+    site.configure(policy={"least_share": 1.0})
+    _, asked, served = json.loads(run("replay", *SMALL, *JSON).out)
+    assert served["resized"] == 0
+    assert served["mean wait (s)"] == asked["mean wait (s)"]
+
+
+def test_a_scenarios_nodes_are_taken(run: Run, site: Site, tmp_path: Path) -> None:
+    store(site, stream(5))
+    file = tmp_path / "s.toml"
+    file.write_text(SCENARIO)
+    ran = run("replay", "--scenario", str(file), *JSON)
+    assert ran.code == 0, ran.err
+    assert run("replay", "--scenario", str(file), *SMALL).code == 2
+
+
+NODE = (
+    "NodeName={name} Arch=x86_64 CoresPerSocket=16 CPUAlloc=0 CPUEfctv={cpus} CPUTot=16 CPULoad=0.10 Gres=gpu:2 "
+    "OS=Linux 6.1.0-13 #1 SMP RealMemory=16000 AllocMem=0 MemSpecLimit=1000 State={state} ThreadsPerCore=1 "
+    "Partitions={partition} CfgTRES=cpu=16,mem=16000M,billing=16,gres/gpu=2 AllocTRES="
+)
+
+
+def test_the_live_clusters_nodes_are_asked_for(
+    run: Run, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, [*stream(20), *stream(21, req_cpus=15, alloc_cpus=15)[20:]])
+    lines = [
+        NODE.format(name="n1", cpus=14, state="IDLE", partition="main,gpu"),
+        NODE.format(name="n2", cpus=16, state="DOWN*+DRAIN", partition="main"),
+        NODE.format(name="n3", cpus=16, state="IDLE", partition="other"),
+        NODE.format(name="n4", cpus=16, state="FUTURE", partition="main"),
+    ]
+    executable(tmp_path / "scontrol", "#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    ran = run("replay", *JSON)
+    assert ran.code == 0, ran.err
+    assert "1 nodes are down or drained just now; they count as if they were not" in ran.err
+    assert json.loads(ran.out)[0]["CPU allocated %"] > 0
+    assert run("replay", "--partition", "main", *JSON).code == 0
+    assert_one_line(run("replay", "--partition", "gpu"), 1, "no job that ran came")
+
+
+def test_without_a_live_cluster_it_says_how_to_give_nodes(
+    run: Run, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, stream(5))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert_one_line(
+        run("replay"), 1, "no nodes to replay on: cannot run scontrol.*; or give the nodes .* --nodes"
+    )
+
+
+def test_jobs_that_do_not_fit_are_an_error_unless_they_are_left_out(run: Run, site: Site) -> None:
+    store(site, [*stream(5), attempt(job_id=99, submit_s=T0, req_cpus=64, alloc_cpus=64)])
+    said = (
+        "1 of 6 jobs do not fit these nodes: 1 ask for up to 64 CPUs on one node, and none has more than 16"
+    )
+    assert_one_line(run("replay", *SMALL), 1, f"{said}; give the nodes .*--leave-out")
+    ran = run("replay", *SMALL, "--leave-out", *JSON)
+    assert [row["jobs"] for row in json.loads(ran.out)] == [5, 5, 5]
+    assert f"{said}; they are left out" in ran.err
+    nothing = run("replay", "--nodes", "1x1:100", "--leave-out")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "and no other came in that time" in nothing.err
+
+
+def test_nodes_that_are_too_few_for_what_really_ran_are_doubted(run: Run, site: Site) -> None:
+    store(site, stream(20))
+    said = "these nodes are fewer than the jobs ran on: really held at once were up to 80 CPUs, where they have 16"
+    assert said in run("replay", *SMALL, *JSON).err
+    assert "fewer" not in run("replay", "--nodes", "5x16:16000", *JSON).err
+
+
+def test_what_is_wrong_is_one_line(run: Run, site: Site) -> None:
+    assert_one_line(run("replay", *SMALL), 1, "no store at .*; run `rightsizer ingest` first")
+    open_store(site.config.store.url, create=True).dispose()
+    assert_one_line(run("replay", *SMALL), 1, "the store holds no attempts; run `rightsizer ingest` first")
+    store(site, [*stream(2), attempt(cluster="beta", job_id=7)])
+    assert_one_line(run("replay", *SMALL), 1, "several clusters: alpha, beta; name one by --cluster")
+    assert_one_line(run("replay", *SMALL, "--cluster", "gamma"), 1, "no cluster gamma; it has alpha, beta")
+    assert_one_line(run("replay", *SMALL, "--cluster", "beta", "--policy", "x"), 2, "no policy is called x")
+    window = ("--cluster", "beta", "--since", "2023-01-02", "--until", "2023-01-01")
+    turned = run("replay", *SMALL, *window)
+    assert turned.code == 2
+    assert "give a --since before --until" in turned.err
+    assert_one_line(run("replay", *SMALL, *window[:2], "--since", "2099-01-02"), 1, "give a --since before")
+    early = run("replay", *SMALL, "--cluster", "beta", "--since", "0001-01-01")
+    assert (early.code, early.out) == (2, "")
+    assert "--since 0001-01-01 is no time of any job" in early.err
+    assert run("replay", *SMALL, "--cluster", "beta", *JSON).code == 0
+    assert run("replay", *SMALL, "--cluster", "Beta", *JSON).code == 0
+
+
+@pytest.mark.parametrize("text", ["16:16000", "0x16:16000", "1x16", "1x16:16000:a", "2x16:1.5"])
+def test_nodes_that_are_none_are_a_wrong_use(text: str, run: Run, site: Site) -> None:
+    store(site, stream(1))
+    ran = run("replay", "--nodes", text)
+    assert ran.code == 2
+    assert "write COUNTxCPUS:MEM_MIB[:GPUS], such as 20x64:257000:4" in ran.err
+
+
+def test_it_is_drawn(run: Run, site: Site, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    store(site, stream(20))
+    picture = tmp_path / "r.svg"
+    ran = run("replay", *SMALL, "--plot", str(picture), *JSON)
+    assert ran.code == 0, ran.err
+    assert "</svg>" in picture.read_text()
+    refused = run("replay", *SMALL, "--plot", str(tmp_path / "r.nonsense"))
+    assert (refused.code, refused.out) == (2, "")
+    assert "give a file ending in .png, .svg, .pdf" in refused.err
+
+
+def test_the_benchmark_counts_every_step(site: Site) -> None:
+    replay_rate.fill(site.config, 400)
+    rows = replay_rate.measure(site.config, 300, 100, 4)
+    assert [(row["step"], row["jobs"]) for row in rows] == [
+        ("read", 400),
+        ("as asked", 300),
+        ("learn from before", 100),
+        ("with the service", 300),
+    ]
+
+
+@pytest.mark.skipif(not DUMP.exists(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+@pytest.mark.usefixtures("site")
+def test_a_real_cluster_that_measured_nothing_is_promised_nothing(run: Run) -> None:
+    assert run("ingest", "--from-file", str(DUMP), "--zone", "UTC").code == 0
+    ran = run("replay", "--nodes", "700x48:386000", *JSON)
+    assert ran.code == 1
+    assert re.search(
+        r"5 of 5,5\d\d jobs do not fit these nodes: 5 of several nodes ask for more than all", ran.err
+    )
+    ran = run("replay", "--nodes", "700x48:386000", "--leave-out", *JSON)
+    recorded, asked, served = json.loads(ran.out)
+    assert {**served, "sizing": ""} == {**asked, "sizing": ""}
+    # A part of that cluster's jobs, alone on all its nodes: they had waited for others.
+    assert (asked["mean wait (s)"], recorded["mean wait (s)"] > 1000) == (0, True)
+    assert asked["completed"] == recorded["completed"] > 3000
+    assert re.search(r"5,\d\d\d jobs: CPU use was not measured; it stays as asked", ran.err)

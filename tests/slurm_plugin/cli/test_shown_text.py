@@ -1,0 +1,79 @@
+"""What users wrote reaches neither a terminal as commands nor a spreadsheet as a formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.store.database import open_store
+from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.shown_text import csv_value, visible
+from tests.accounting.report.report_store import fill, measured
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run
+
+EVIL = "a\x07\x1b]0;PWN\x07\x1b[31mb\x9b1m\u202e\n"
+SHOWN = r"a\x07\x1b]0;PWN\x07\x1b[31mb\x9b1m\u202e\n"
+
+
+@given(st.text())
+def test_what_is_shown_can_be_printed_and_is_not_changed_twice(said: str) -> None:
+    shown = visible(said)
+    assert shown.isprintable()
+    assert visible(shown) == shown
+    assert said != shown or said.isprintable()
+
+
+def test_what_is_to_stay_stays() -> None:
+    assert visible("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
+
+
+@pytest.mark.parametrize("output_format", ["table", "csv"])
+def test_a_text_cell_shows_what_it_cannot_print(
+    output_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_rows([{"name": EVIL, "MiB": -5}], output_format)
+    out = capsys.readouterr().out
+    assert SHOWN in out
+    assert out.replace("\n", "").isprintable()
+
+
+def test_json_says_exactly_what_it_was_and_yet_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"name": EVIL + "\x7f\U000e0001"}], "json")
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    assert json.loads(out) == [{"name": EVIL + "\x7f\U000e0001"}]
+
+
+def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    note(f"job {EVIL} is left out")
+    assert capsys.readouterr().err == f"job {SHOWN} is left out\n"
+
+
+@pytest.mark.parametrize("formula", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "＝1+1"])
+def test_a_cell_of_a_csv_is_no_formula(formula: str) -> None:
+    assert csv_value(formula) == f"'{formula}"
+
+
+@pytest.mark.parametrize("value", [-5, -0.25, None, "-5", "+1.5e3", "-", "a=b", ""])
+def test_figures_and_other_texts_stay_as_they_are(value: object) -> None:
+    assert csv_value(value) == value
+
+
+def test_a_jobs_name_cannot_speak_to_the_admins_terminal(run: Run, site: Site) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    fill(engine, [measured(n, job_name=name) for n, name in enumerate((EVIL, "=HYPERLINK(A)"), start=1)])
+    engine.dispose()
+    for output_format in ("table", "csv", "json"):
+        shown = run("report", "families", "--format", output_format)
+        assert shown.code == 0, shown.err
+        assert (shown.out + shown.err).replace("\n", "").isprintable()
+    names = {
+        row["family"] for row in csv.DictReader(io.StringIO(run("report", "families", "--format", "csv").out))
+    }
+    assert "'=hyperlink(a)" in names

@@ -1,0 +1,94 @@
+"""`rightsizer simulate` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models.simulation.test_scenario import SCENARIO
+from tests.slurm_plugin.conftest import Run, assert_one_line
+
+
+def test_it_prints_a_row_a_policy_and_draws(tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    file, picture = tmp_path / "s.toml", tmp_path / "s.png"
+    file.write_text(SCENARIO)
+    chosen = ("--policy", "fifo", "--policy", "conservative", "--plot", str(picture))
+    ran = run("simulate", str(file), *chosen, "--format", "json")
+    assert ran.code == 0, ran.err
+    rows = json.loads(ran.out)
+    assert [row["policy"] for row in rows] == ["fifo", "conservative"]
+    assert all(row["finished"] == row["jobs"] for row in rows)
+    assert rows[1]["mean wait (s)"] < rows[0]["mean wait (s)"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("granted_share = 0.5\n" + SCENARIO)
+    (row,) = json.loads(run("simulate", str(file), "--policy", "easy", "--format", "json").out)
+    assert row["failures"] == row["jobs"] == row["finished"]
+
+
+def test_what_outran_its_limit_is_counted(tmp_path: Path, run: Run) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("submit_s,run_s,cpus,limit_s\n0,100,4,90\n0,100,4,100\n")
+    ran = run(
+        "simulate", "--nodes", "1x4:1000", "--trace", str(trace), "--policy", "fifo", "--format", "json"
+    )
+    (row,) = json.loads(ran.out)
+    assert (row["jobs"], row["finished"], row["timeouts"]) == (2, 1, 1)
+
+
+def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, run: Run) -> None:
+    trace, file = tmp_path / "t.csv", tmp_path / "s.toml"
+    trace.write_text("submit_s,run_s,cpus\n0,100,4\n0,100,4\n")
+    file.write_text(SCENARIO)
+    for scenario in ((), (str(file),)):
+        argv = ("simulate", *scenario, "--nodes", "1x4:1000", "--trace", str(trace), "--policy", "fifo")
+        ran = run(*argv, "--format", "json")
+        assert ran.code == 0, ran.err
+        (row,) = json.loads(ran.out)
+        assert (row["jobs"], row["finished"], row["mean wait (s)"]) == (2, 2, 50.0)
+    alone = run("simulate", "--trace", str(trace))
+    assert alone.code == 2
+    assert "both --nodes and --trace" in alone.err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [
+        ("nonsense = 1\n" + SCENARIO, 2, "nonsense"),
+        ("placment = 'whole'\n" + SCENARIO, 2, "unknown field `placment`; did you mean `placement`"),
+        (SCENARIO.replace('"easy"', '"easier"'), 2, "no policy is called easier"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: int, reason: str) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(text)
+    assert_one_line(run("simulate", str(file)), code, reason)
+
+
+def test_what_is_wrong_with_the_command_is_said_before_anything_is_read(tmp_path: Path, run: Run) -> None:
+    missing = str(tmp_path / "none.toml")
+    assert_one_line(
+        run("simulate", missing, "--policy", "nope"), 2, "no policy is called nope; there are fifo"
+    )
+    drawn = run("simulate", missing, "--plot", "x.nonsense")
+    assert (drawn.code, "give a file ending in .png, .svg, .pdf" in drawn.err) == (2, True)
+    assert_one_line(run("simulate", missing), 2, "there is no scenario")
+    seed = run("simulate", missing, "--seed", "-1")
+    assert (seed.code, "-1 is not in the range x>=0" in seed.err) == (2, True)
+
+
+def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:
+    page = Path(__file__).parents[3] / "docs" / "simulation.md"
+    top, _ = page.read_text().split("\nInstead of kinds", 1)
+    example = [line[4:] for line in top.splitlines() if line.startswith("    ") or not line]
+    file = tmp_path / "s.toml"
+    file.write_text("\n".join(example))
+    rows = json.loads(run("simulate", str(file), "--format", "json").out)
+    assert [row["policy"] for row in rows] == ["fifo", "easy", "easy++", "drf"]
+    assert all(row["finished"] == row["jobs"] > 1000 for row in rows)

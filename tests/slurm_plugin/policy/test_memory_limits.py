@@ -1,0 +1,209 @@
+"""MaxMemPerCPU, cluster-wide or a partition's: what Slurm makes of a job after the hook is never more than before."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.request import Grant, JobRequest, granted
+from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts
+from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
+from slurm_plugin.policy.sizing import CARRIES, size
+from slurm_plugin.service.decide import with_memory_terms
+from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions
+from tests.builders import request
+from tests.slurm_plugin.policy.test_policy import limits, prediction
+
+CONFIG = """\
+Configuration data as of 2026-01-01T00:00:00
+DefMemPerCPU            = 1000
+JobDefaults             = DefCpuPerGPU=2,DefMemPerGPU=4000
+MaxMemPerCPU            = 2000
+SLURM_CONF              = /etc/slurm/slurm.conf
+"""
+PARTITIONS = """\
+PartitionName=main AllowQos=ALL Default=YES QoS=N/A JobDefaults=(null) DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED
+PartitionName=own Default=NO QoS=low JobDefaults=DefMemPerGPU=9000 DefMemPerCPU=500 MaxMemPerCPU=3000 TRES=cpu=4
+PartitionName=node Default=NO QoS=N/A JobDefaults=(null) DefMemPerNode=6000 MaxMemPerNode=64000
+"""
+
+
+def facts_of(config: str = CONFIG, partitions: str = PARTITIONS) -> SiteFacts:
+    cluster = parse_config_terms(config)
+    return SiteFacts(memory=cluster, partitions=parse_partitions(partitions, cluster))
+
+
+def test_terms_are_read_off_the_cluster_and_its_partitions() -> None:
+    facts = facts_of()
+    cluster = MemoryTerms(
+        max_per_cpu_mib=2000, default_per_cpu_mib=1000, default_per_gpu_mib=4000, default_cpus_per_gpu=2
+    )
+    assert facts.memory == cluster
+    assert facts.partitions["main"] == Partition(memory=cluster, is_default=True)
+    assert facts.partitions["own"].qos == "low"
+    assert facts.partitions["own"].memory == MemoryTerms(
+        max_per_cpu_mib=3000, default_per_cpu_mib=500, default_per_gpu_mib=9000, default_cpus_per_gpu=2
+    )
+    assert facts.partitions["node"].memory == msgspec.structs.replace(
+        cluster, default_per_cpu_mib=0, default_per_node_mib=6000
+    )
+
+
+@pytest.mark.parametrize(
+    ("partition", "max_mib", "per_cpu_mib", "per_node_mib"),
+    [
+        ("", 2000, 1000, 0),
+        ("own", 3000, 500, 0),
+        ("own,main", 2000, 500, 0),
+        ("own,node", 2000, 500, 6000),
+        ("one_that_is_new", 2000, 1000, 0),
+    ],
+)
+def test_the_strictest_of_the_partitions_holds(
+    partition: str, max_mib: int, per_cpu_mib: int, per_node_mib: int
+) -> None:
+    terms = facts_of().memory_for(JobRequest(user="alice", partition=partition))
+    assert terms is not None
+    assert (terms.max_per_cpu_mib, terms.default_per_cpu_mib) == (max_mib, per_cpu_mib)
+    assert terms.default_per_node_mib == per_node_mib
+
+
+def test_without_slurm_nothing_is_known_and_without_a_default_a_limit_counts_the_whole_node() -> None:
+    assert SiteFacts().memory_for(JobRequest(user="alice")) is None
+    terms = facts_of("MaxMemPerCPU = 2000\nDefMemPerNode = UNLIMITED\n", "").memory_for(
+        JobRequest(user="alice")
+    )
+    assert terms is not None
+    assert terms.default_per_node_mib == WHOLE_NODE_MIB
+    assert facts_of("MaxMemPerNode = UNLIMITED\n", "").memory_for(JobRequest(user="alice")) == MemoryTerms()
+
+
+@pytest.mark.parametrize(
+    ("own_mib", "slurms_mib", "used_mib"),
+    [(None, 1000, 1000), (None, 0, 0), (0, 1000, 1000), (4000, 1000, 1000), (500, 1000, 500), (500, 0, 500)],
+)
+def test_the_smaller_default_per_cpu_holds(own_mib: int | None, slurms_mib: int, used_mib: int) -> None:
+    own, terms = limits(def_mem_per_cpu_mib=own_mib), MemoryTerms(default_per_cpu_mib=slurms_mib)
+    assert with_memory_terms(own, terms, known=True).def_mem_per_cpu_mib == used_mib
+    assert with_memory_terms(own, MemoryTerms(), known=False).def_mem_per_cpu_mib == own_mib
+
+
+@pytest.mark.parametrize(
+    ("asked", "grant"),
+    [
+        # Memory stays (it is needed): so do the CPUs that carry it.
+        ({"cpus_per_task": 8, "mem_per_node_mib": 16000}, Grant()),
+        ({"cpus_per_task": 16, "mem_per_node_mib": 16000}, Grant(cpus_per_task=8)),
+        ({"cpus_per_task": 16, "mem_per_node_mib": 64000}, Grant(cpus_per_task=8, mem_per_node_mib=15008)),
+        # A share above the limit is several CPUs to Slurm.
+        ({"cpus_per_task": 8, "mem_per_cpu_mib": 4000}, Grant(mem_per_cpu_mib=1876)),
+        ({"cpus_per_task": 10, "mem_per_cpu_mib": 4000}, Grant(cpus_per_task=8, mem_per_cpu_mib=1876)),
+    ],
+)
+def test_cpus_are_cut_as_far_as_they_carry_the_memory(asked: dict[str, int], grant: Grant) -> None:
+    site = limits(max_mem_per_cpu_mib=2000)
+    assert size(request(**asked), prediction(memory=15000.0, cores=0.5), site).grant == grant
+
+
+def test_the_reason_says_that_memory_keeps_the_cpus() -> None:
+    asked = request(cpus_per_task=8, mem_per_node_mib=16000)
+    sized = size(asked, prediction(memory=15900.0, cores=0.5), limits(max_mem_per_cpu_mib=2000))
+    assert sized.reasons[1].reason == CARRIES
+
+
+def test_a_default_per_node_is_carried_too() -> None:
+    site = limits(max_mem_per_cpu_mib=2000, def_mem_per_node_mib=6000)
+    assert size(request(cpus_per_task=8), prediction(cores=0.5), site).grant == Grant(cpus_per_task=3)
+    whole = limits(max_mem_per_cpu_mib=2000, def_mem_per_node_mib=WHOLE_NODE_MIB)
+    assert not size(request(cpus_per_task=8), prediction(cores=0.5), whole).grant
+
+
+def test_what_comes_with_gpus_by_default_keeps_them() -> None:
+    terms = MemoryTerms(default_per_gpu_mib=4000, default_cpus_per_gpu=2)
+    assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), terms) == {"gpus": "DefCpuPerGPU"}
+    assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4), terms) == {"gpus": "DefMemPerGPU"}
+    assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4, mem_per_node_mib=9), terms) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("SelectTypeParameters    = CR_CORE_MEMORY", {}),
+        ("SelectTypeParameters    = CR_Core_Memory,CR_CORE_DEFAULT_DIST_BLOCK", {}),
+        ("SelectTypeParameters    = CR_CORE", {"memory": "SelectTypeParameters"}),
+        ("SelectTypeParameters    = NONE", {"memory": "SelectTypeParameters"}),
+        ("SchedulerType           = sched/backfill", {}),
+    ],
+)
+def test_memory_that_slurm_gives_to_nobody_is_kept(said: str, kept: dict[str, str]) -> None:
+    facts = facts_of(f"{CONFIG}{said}\n")
+    for partition in ("main", "node,own", "unknown"):
+        terms = facts.memory_for(request(partition=partition))
+        assert terms
+        assert kept_by_limits(request(cpus_per_task=2, mem_per_node_mib=900), terms) == kept
+
+
+@dataclass(frozen=True)
+class Given:
+    """What slurmctld makes of a job: CPUs per task, CPUs in all, MiB in all on one node."""
+
+    cpus_per_task: int
+    cpus: int
+    mem_mib: int
+
+
+def slurm_gives(asked: JobRequest, limit_mib: int) -> Given:
+    """Slurm's own arithmetic (`_valid_pn_min_mem` of 24.11 and later) for a job on one node."""
+    each, tasks = asked.cpus_per_task or 1, asked.num_tasks
+    if asked.mem_per_cpu_mib is not None:
+        times = math.ceil(asked.mem_per_cpu_mib / limit_mib)
+        cpus = each * times * tasks
+        return Given(each * times, cpus, cpus * math.ceil(asked.mem_per_cpu_mib / times))
+    assert asked.mem_per_node_mib is not None
+    needed = math.ceil(asked.mem_per_node_mib / limit_mib)
+    if needed <= each:
+        return Given(each, each * tasks, asked.mem_per_node_mib)
+    anew = math.ceil(needed / tasks)
+    return Given(anew, anew * tasks, asked.mem_per_node_mib)
+
+
+@st.composite
+def asks(draw: st.DrawFn) -> JobRequest:
+    kind = draw(st.sampled_from(["mem_per_node_mib", "mem_per_cpu_mib"]))
+    return request(
+        num_tasks=draw(st.integers(1, 16)),
+        cpus_per_task=draw(st.none() | st.integers(1, 64)),
+        **{kind: draw(st.integers(1, 60000))},
+    )
+
+
+PREDICTIONS = st.builds(
+    prediction, memory=st.none() | st.floats(0, 50000), cores=st.none() | st.floats(0, 70)
+)
+
+
+@given(asks(), PREDICTIONS, st.integers(1, 8000), st.floats(0, 1), st.integers(1, 4))
+def test_slurm_never_gives_more_than_without_us(
+    asked: JobRequest, predicted: Any, limit_mib: int, least_share: float, cpus_step: int
+) -> None:
+    terms = MemoryTerms(max_per_cpu_mib=limit_mib)
+    site = limits(max_mem_per_cpu_mib=limit_mib, least_share=least_share, cpus_step=cpus_step)
+    grant = size(asked, predicted, site, kept_by_limits(asked, terms)).grant
+    after = granted(asked, grant)
+    before, now = slurm_gives(asked, limit_mib), slurm_gives(after, limit_mib)
+    assert now.cpus <= before.cpus
+    assert now.mem_mib <= before.mem_mib
+    if grant.cpus_per_task is not None and asked.mem_per_node_mib is not None:
+        # Slurm leaves such a job as it was granted: its environment stays of one piece.
+        assert now.cpus_per_task == grant.cpus_per_task
+
+
+def test_a_job_whose_tasks_slurm_counts_anew_is_recognised() -> None:
+    assert counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 2000)
+    assert not counts_anew(request(num_tasks=16, cpus_per_task=1, mem_per_node_mib=32000), 2000)
+    assert not counts_anew(request(num_tasks=1, cpus_per_task=8, mem_per_node_mib=20000), 2000)
+    assert not counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 0)

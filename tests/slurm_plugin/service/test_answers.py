@@ -1,0 +1,202 @@
+"""What the service answers, line by line, without a socket."""
+
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from accounting.decisions.decision import decode_decision
+from accounting.decisions.token import find_token
+from accounting.errors import ServiceError
+from accounting.request import Grant
+from models.past.families import script_signature
+from slurm_plugin.service.afterwards import Work
+from slurm_plugin.service.answers import Answers
+from slurm_plugin.service.connections import Handler
+from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.input_sizes import InputSizes
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import decode_reply
+from slurm_plugin.service.remembered import Remembered
+from tests.builders import SCRIPT, submission
+from tests.conftest import Site, TrainedModel
+from tests.slurm_plugin.service.asking import KNOWN, asked, handler_of, install, line_of, model_in_use
+
+
+def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN, "abc")))
+    assert answer.id == "abc"
+    assert answer.grant.cpus_per_task == 1 or answer.grant.cpus_per_task == 2
+    assert answer.grant.mem_per_node_mib is not None
+    assert answer.grant.mem_per_node_mib < 2000
+    assert answer.grant.gpus_per_node == 1
+    assert answer.message.startswith("rightsizer: this job gets")
+    token = find_token(answer.token)
+    assert token is not None
+    assert token.asked == {"tasks": 1, "cpus": 8, "mem": 8000, "gpus": 4}
+    assert token.granted == {
+        "cpus": answer.grant.cpus_per_task,
+        "mem": answer.grant.mem_per_node_mib,
+        "gpus": 1,
+    }
+    assert (token.model, token.signature) == (trained_model.version, script_signature(KNOWN.script))
+
+
+@pytest.mark.parametrize(("mode", "told"), [("observe", False), ("advise", True)])
+def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode=mode)
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN)))
+    assert (answer.grant, bool(answer.message)) == (Grant(), told)
+    assert ";would=cpus:" in answer.token
+    token = find_token(answer.token)
+    assert token is not None
+    assert (token.mode, token.granted) == (mode, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"comment": "rightsize=off"}, "opted-out"),
+        ({"other": ("array",)}, "form-not-handled:array"),
+        ({"batch": False, "mem_per_node_mib": None}, "not-a-batch-job"),
+        ({"user": "stranger"}, "no-evidence"),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 100, "gpus_per_node": 1}, "fits"),
+    ],
+)
+def test_a_job_that_is_left_alone_has_its_reason(
+    changes: dict[str, Any], reason: str, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    answer = decode_reply(asked(handler_of(site), line_of(msgspec.structs.replace(KNOWN, **changes))))
+    token = find_token(answer.token)
+    assert token is not None
+    assert (answer.grant, answer.message, token.reason) == (Grant(), "", reason)
+
+
+def test_without_a_model_every_job_keeps_its_request(site: Site) -> None:
+    site.configure(mode="enforce")
+    answer = decode_reply(asked(handler_of(site), line_of(KNOWN)))
+    assert (answer.grant, answer.message) == (Grant(), "")
+    assert ";why=no-model" in answer.token
+
+
+def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    handle = handler_of(site)
+    answers = [decode_reply(asked(handle, line_of(job))) for job in (KNOWN, submission(), KNOWN)]
+    [file] = Path(site.config.service.journal).iterdir()
+    decisions = [decode_decision(line) for line in file.read_bytes().splitlines()]
+    tokens = [find_token(answer.token) for answer in answers]
+    assert [made.id for made in decisions if made] == [token.decision_id for token in tokens if token]
+    assert len({token.decision_id for token in tokens if token}) == 3
+    assert decisions[0] is not None
+    assert (decisions[0].grant, decisions[0].applied) == (answers[0].grant, True)
+
+
+def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
+    site: Site, trained_model: TrainedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    config = site.config
+    journal = Journal(Path(config.service.journal))
+    handle = Answers(config, model_in_use(config), CurrentFacts(config), journal).handle
+    journal.close()
+    for _ in range(3):
+        assert decode_reply(asked(handle, line_of(KNOWN))).grant
+    # Not once for each job: the log may lie on the same disk.
+    assert sum("is not journalled" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_the_journal_is_written_later(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    config, works = site.config, list[Work]()
+    folder = Path(config.service.journal)
+    model, facts = model_in_use(config), CurrentFacts(config)
+    handle = Answers(config, model, facts, Journal(folder), works.append).handle
+    assert all(asked(handle, line_of(KNOWN)) for _ in range(2))
+    (journal,) = folder.iterdir()
+    assert journal.read_bytes() == b""
+    for work in works:
+        work()
+    assert journal.read_bytes().count(b"\n") == 2
+
+
+def test_a_rehearsal_is_for_nobody(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    config = site.config
+    journal_folder = Path(config.service.journal)
+    answers = Answers(config, model_in_use(config), CurrentFacts(config), Journal(journal_folder))
+    assert asked(answers.handle, line_of(KNOWN))
+    (journal,) = journal_folder.iterdir()
+    written = journal.read_bytes()
+    answered, rehearsed = (
+        decode_reply(asked(way, line_of(KNOWN))) for way in (answers.handle, answers.rehearse)
+    )
+    assert (rehearsed.id, rehearsed.grant) == (answered.id, answered.grant)
+    assert journal.read_bytes().count(b"\n") == written.count(b"\n") + 1, "the one that was answered"
+    assert asked(answers.rehearse, b"{}") == b""
+
+
+def called_until_sent(handle: Handler, line: bytes) -> set[CodeType]:
+    """Return the Python functions that run before the answer to a line is sent."""
+    called: set[CodeType] = set()
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            called.add(frame.f_code)
+
+    def send(_reply: bytes) -> None:
+        sys.setprofile(None)
+
+    sys.setprofile(profile)
+    try:
+        assert handle(line, send)
+        assert sys.getprofile() is None, "nothing was sent"
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_a_rehearsal_goes_all_the_way_of_a_new_submission(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    answers = Answers(
+        site.config,
+        model_in_use(site.config),
+        CurrentFacts(site.config),
+        Journal(Path(site.config.service.journal)),
+    )
+    first, new = (
+        msgspec.structs.replace(
+            KNOWN, name=f"fit-{number}", script=f"{SCRIPT}\n# {number}", mem_per_node_mib=number
+        )
+        for number in (9_000, 9_001)
+    )
+    assert asked(answers.handle, line_of(first))
+    answers.rehearse(line_of(first), lambda _: None)
+    rehearsed = called_until_sent(answers.rehearse, line_of(first))
+    way_of_its_own = {Answers.handle, InputSizes.mib, Remembered.answer, Remembered.settle}
+    called = called_until_sent(answers.handle, line_of(new)) - {way.__code__ for way in way_of_its_own}
+    assert {code.co_name for code in called - rehearsed} == set()
+
+
+def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
+    handle = handler_of(site)
+    for line in (b"", b"{}", b"\xff", line_of(KNOWN).replace(b'"v":1', b'"v":2')):
+        assert asked(handle, line) == b""
+
+
+def test_a_journal_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServiceError, match=r"service\.journal"):
+        Journal(tmp_path / "file" / "journal")

@@ -1,0 +1,198 @@
+"""When the service asks Slurm for its limits, and what holds while Slurm does not answer, or not all of it."""
+
+import logging
+import resource
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from accounting.decisions.decision import decode_decision
+from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
+from slurm_plugin.config.settings import Config
+from slurm_plugin.policy.braked import ALL
+from slurm_plugin.policy.facts import SLURM_PARTS, MemoryTerms, Minimum, Partition
+from slurm_plugin.service import current_facts
+from slurm_plugin.service.answers import Answers
+from slurm_plugin.service.current_facts import CHECK_S, RETRY_S, CurrentFacts
+from slurm_plugin.service.decide import SITE_NOT_KNOWN
+from slurm_plugin.service.journal import Journal
+from slurm_plugin.service.protocol import decode_reply
+from tests.builders import executable
+from tests.conftest import Site, TrainedModel
+from tests.slurm_plugin.service.asking import KNOWN as ASKED
+from tests.slurm_plugin.service.asking import asked, install, line_of, model_in_use
+
+CONFIG = "AccountingStorageType = accounting_storage/slurmdbd\nMaxMemPerCPU = 2000\n"
+PARTITIONS = "PartitionName=main Default=YES QoS=N/A MaxMemPerCPU=1000\n"
+MAIN = Partition(memory=MemoryTerms(max_per_cpu_mib=1000), is_default=True)
+
+
+class Slurm:
+    """Tells the time, and has commands that answer, or fail, as the test says."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        self._folder = folder
+        monkeypatch.setattr(current_facts, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        for command, part in (("scontrol", '$(echo "$*" | sed "s/.* //")'), ("sacctmgr", "qos")):
+            executable(
+                folder / command,
+                f"#!/bin/sh\necho asked >> {folder}/log.{command}\ncat {folder}/said.{part} 2>/dev/null && exit 0\n"
+                f"echo {command} is away >&2\nexit 1\n",
+            )
+
+    def says(self, **said: str | None) -> None:
+        """Let a part answer so from now on; None lets it fail."""
+        for part, text in said.items():
+            file = self._folder / f"said.{part}"
+            file.unlink(missing_ok=True)
+            if text is not None:
+                file.write_text(text)
+
+    def says_all(self) -> None:
+        self.says(
+            config=CONFIG, partition=PARTITIONS, node="ThreadsPerCore=2\n", qos="large|cpu=8,mem=32000M\n"
+        )
+
+    @property
+    def asked(self) -> int:
+        """How often sacctmgr was asked."""
+        log = self._folder / "log.sacctmgr"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    return Slurm(tmp_path, monkeypatch)
+
+
+def test_slurm_is_asked_at_once_and_then_now_and_again(slurm: Slurm) -> None:
+    slurm.says_all()
+    facts = CurrentFacts(Config())
+    asked = []
+    for passed_s in (0.0, RETRY_S, CHECK_S):
+        slurm.now_s = 1000.0 + passed_s
+        facts.refresh_when_due()
+        asked.append(slurm.asked)
+    assert asked == [1, 1, 2]
+    assert facts.facts.memory == MemoryTerms(max_per_cpu_mib=2000)
+    assert facts.facts.partitions == {"main": MAIN}
+    assert facts.facts.qos_minimums == {"large": Minimum(cpus=8, mem_mib=32000)}
+    assert (facts.facts.threads_per_core, facts.facts.missing) == (2, frozenset())
+
+
+def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
+    slurm: Slurm, caplog: pytest.LogCaptureFixture
+) -> None:
+    facts = CurrentFacts(Config())
+    with caplog.at_level(logging.WARNING):
+        for times in range(3):
+            slurm.now_s = 1000.0 + times * RETRY_S
+            facts.refresh_when_due()
+    assert (slurm.asked, len(caplog.records)) == (3, 1)
+    assert facts.facts.missing == SLURM_PARTS
+    slurm.says_all()
+    slurm.now_s += RETRY_S
+    facts.refresh_when_due()
+    assert not facts.facts.missing
+
+
+@pytest.mark.parametrize(
+    ("silent", "missing"),
+    [
+        ("qos", {"qos_minimums"}),
+        ("node", {"threads_per_core"}),
+        ("partition", {"partitions"}),
+        # What a partition leaves open is the cluster's.
+        ("config", {"memory", "partitions"}),
+    ],
+)
+def test_a_command_that_fails_loses_its_own_part_alone_and_what_was_known_stays(
+    slurm: Slurm, silent: str, missing: set[str]
+) -> None:
+    slurm.says_all()
+    slurm.says(**{silent: None})
+    facts = CurrentFacts(Config())
+    assert not facts.refresh()
+    assert facts.facts.missing == missing
+    slurm.says_all()
+    assert facts.refresh()
+    known = facts.facts
+    slurm.says(**{silent: None})
+    assert not facts.refresh()
+    assert facts.facts == known
+
+
+def test_a_part_that_changes_counts_while_another_is_silent(slurm: Slurm) -> None:
+    slurm.says_all()
+    facts = CurrentFacts(Config())
+    facts.refresh()
+    slurm.says(qos=None, node="ThreadsPerCore=1\n")
+    facts.refresh()
+    assert facts.facts.threads_per_core == 1
+    assert facts.facts.qos_minimums["large"].cpus == 8
+
+
+def test_without_slurmdbd_there_are_no_qos_to_wait_for(slurm: Slurm) -> None:
+    slurm.says_all()
+    slurm.says(config="AccountingStorageType = accounting_storage/none\n", qos=None)
+    facts = CurrentFacts(Config())
+    assert facts.refresh()
+    assert (facts.facts.qos_minimums, facts.facts.missing) == ({}, frozenset())
+
+
+def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
+    slurm: Slurm, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce", service={"limits_needed": True})
+    slurm.says_all()
+    slurm.says(qos=None)
+    facts = CurrentFacts(site.config)
+    handle = Answers(
+        site.config, model_in_use(site.config), facts, Journal(Path(site.config.service.journal))
+    ).handle
+    grants = []
+    for qos in (None, "normal|cpu=4\n", None):
+        slurm.says(qos=qos)
+        facts.refresh()
+        grants.append(decode_reply(asked(handle, line_of(ASKED))).grant)
+    assert not grants[0]
+    assert grants[1]
+    assert grants[2] == grants[1]
+    [journal] = Path(site.config.service.journal).iterdir()
+    made = [decode_decision(line) for line in journal.read_bytes().splitlines()]
+    assert [one.reason for one in made if one] == [SITE_NOT_KNOWN, "resized", "resized"]
+
+
+def test_brakes_that_could_not_be_read_for_a_moment_stop_everything_for_no_longer(tmp_path: Path) -> None:
+    brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
+    facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
+    (tmp_path / FILE).write_text("[]", encoding="utf-8")
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Nothing can be opened any more.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        facts.refresh_brakes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    assert facts.facts.brakes == {ALL}
+    facts.refresh_brakes()
+    assert facts.facts.brakes == frozenset()
+
+
+def test_a_brake_that_is_not_yet_written_down_holds_at_the_first_look_too(tmp_path: Path) -> None:
+    brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
+    facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
+    facts.hold(ALL)
+    facts.refresh_brakes()
+    assert facts.facts.brakes == {ALL}
+    pulled_file(brakes).pull(Pulled(brake=ALL, time_s=0.0, why=""))
+    facts.refresh_brakes()
+    assert facts.facts.brakes == {ALL}
+    assert pulled_file(brakes).let_go(ALL)
+    facts.refresh_brakes()
+    assert not facts.facts.brakes

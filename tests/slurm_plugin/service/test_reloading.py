@@ -1,0 +1,147 @@
+"""SIGHUP: a running service goes on by a new configuration, or by the old one where the new one is wrong."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.config.settings import Config, Service
+from slurm_plugin.service.protocol import decode_reply
+from slurm_plugin.service.reloading import FIXED, changed
+from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.slurm_plugin.service import test_clients
+from tests.slurm_plugin.service.asking import KNOWN, ask, connect, install, line_of, reply
+
+READ_ANEW = "was read anew"
+REFUSED = "the old one stays in use"
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s, what
+        time.sleep(0.02)
+
+
+@dataclass
+class Served:
+    """A running service, and what its log has said so far."""
+
+    process: subprocess.Popen[bytes]
+    log: str = ""
+
+    def hang_up(self, said: str) -> None:
+        """Send SIGHUP and wait until the log has said so once more."""
+        times = self.log.count(said)
+        self.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self._read().count(said) > times, f"never said: {said}; but: {self.log}")
+
+    def _read(self) -> str:
+        assert self.process.stderr is not None
+        while select.select([self.process.stderr], [], [], 0)[0] and (
+            some := os.read(self.process.stderr.fileno(), 65536)
+        ):
+            self.log += some.decode()
+        return self.log
+
+    def stop(self) -> str:
+        """End it, and return all that its log says."""
+        self.process.send_signal(signal.SIGTERM)
+        _, rest = self.process.communicate(timeout=PATIENCE_S)
+        self.log += rest.decode()
+        assert (self.process.returncode, "Traceback" in self.log) == (0, False), self.log
+        return self.log
+
+
+def test_a_new_mode_and_a_new_margin_count_without_a_restart(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    served = Served(site.serve())
+    assert not reply(site).grant.mem_per_node_mib, "observe is the default"
+    with connect(site.socket) as kept:
+        site.configure(mode="enforce")
+        served.hang_up(READ_ANEW)
+        granted_mib = reply(site).grant.mem_per_node_mib
+        assert granted_mib
+        site.configure(policy={"memory_margin": 1.0})
+        served.hang_up(READ_ANEW)
+        # With room for twice as much; the model is loaded anew for it.
+        wait_until(
+            lambda: (reply(site).grant.mem_per_node_mib or 0) > 1.5 * granted_mib, "the margin does not come"
+        )
+        path = site.socket
+        site.configure(service={"socket": f"{site.folder}/elsewhere"})
+        served.hang_up(READ_ANEW)
+        for _ in range(50):
+            served.process.send_signal(signal.SIGHUP)
+        assert ask(path, line_of(KNOWN)), "however many come at once, and it stays where it is"
+        kept.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            kept.recv(1)
+    assert "service.socket has changed, which counts from the next start" in served.stop()
+
+
+def blocks_hangups(process: subprocess.Popen[bytes]) -> bool:
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(blocked.split()[1], 16) & 1 << signal.SIGHUP - 1)
+
+
+def test_a_hangup_while_it_still_imports_is_kept_and_ends_nothing(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    process = site.start("serve")
+    while not blocks_hangups(process):
+        assert not site.socket.exists(), "it is up, and a signal before that would have ended it"
+        time.sleep(0.005)
+    Served(process).hang_up(READ_ANEW)
+    assert reply(site).token
+
+
+def test_a_wrong_configuration_is_refused_and_the_old_one_stays(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    path = Path(site.configure(mode="enforce").service.socket)
+    served = Served(site.serve())
+    wrong = {
+        'mode = "advise"\n[policy]\nmemory_margn = 1\n': "policy.memory_margn",
+        'mode = "advise"\n[[rules]]\nname = "x"\ngroup = ["no-such-group"]\n': "no-such-group",
+    }
+    for text, said in wrong.items():
+        site.config_file.write_text(text)
+        served.hang_up(REFUSED)
+        assert said in served.log
+        assert decode_reply(ask(path, line_of(KNOWN))).grant.mem_per_node_mib, "it goes on as it was"
+    served.stop()
+
+
+def test_every_key_that_is_fixed_is_one_of_the_configuration() -> None:
+    whole = Config()
+    assert all(hasattr(getattr(whole, section), key) for section, key in FIXED)
+    assert changed(whole, Config(service=Service(socket="/x"), mode="enforce")) == ["service.socket"]
+    assert changed(whole, whole) == []
+
+
+def test_the_clients_service_hears_it_too(site: Site, trained_model: TrainedModel) -> None:
+    install(site, trained_model)
+    path, other = site.folder / "clients", site.folder / "other.off"
+    site.configure(client={"socket": str(path), "kill_switch": str(site.folder / "clients.off")})
+    served = Served(site.start("serve", "--clients"))
+    wait_until(path.is_socket, "the service does not come up")
+    other.touch()
+    assert ask(path, test_clients.line_of())
+    site.configure(client={"kill_switch": str(other)})
+    served.hang_up(READ_ANEW)
+    assert ask(path, test_clients.line_of()) == b"", "the new switch counts"
+    other.unlink()
+    assert ask(path, test_clients.line_of())
+    served.stop()

@@ -1,0 +1,75 @@
+"""A queue in memory that behaves as slurmctld does where it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm.queue import FactorChange, Resize, Snapshot, Written
+from tests.slurm_plugin.slurm.queued import TERMS, waiting
+
+
+class Killed(BaseException):
+    """The process ends here: no handler of errors may see it."""
+
+
+@dataclass
+class MemoryQueue:
+    """SiteFactors by job, as slurmctld keeps them; a job that is hidden has one that nobody is shown.
+
+    It refuses a job that it does not know, and dies or falls silent at the write of a chosen number. `forgotten` are
+    jobs whose next changes backfill takes back, and how many; `refusing` says what is said of some instead; `array_of`
+    has the arrays of tasks with records of their own.
+    """
+
+    factors: dict[int, int]
+    hidden: set[int] = field(default_factory=set)
+    forgotten: dict[int, int] = field(default_factory=dict)
+    refusing: dict[int, str] = field(default_factory=dict)
+    die_at: int | None = None
+    silent_at: int | None = None
+    array_of: dict[int, int] = field(default_factory=dict)
+    writes: list[tuple[int, int]] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    name: str = "memory"
+
+    def read(self) -> Snapshot:
+        """Return all jobs."""
+        jobs = tuple(
+            waiting(
+                job, site_factor=0 if job in self.hidden else factor, array_job_id=self.array_of.get(job, 0)
+            )
+            for job, factor in self.factors.items()
+        )
+        return Snapshot(time_s=1.0, jobs=jobs, nodes=(), partitions=(), reservations=(), terms=TERMS)
+
+    def site_factors(self) -> dict[int, int]:
+        """Return those that sprio would show."""
+        return {job: factor for job, factor in self.factors.items() if job not in self.hidden}
+
+    def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+        """Change them one by one."""
+        self.batches.append(len(changes))
+        return [self._set(change) for change in changes]
+
+    def resize(self, change: Resize) -> Written:
+        """Refuse it, or do nothing."""
+        self.writes.append((change.job_id, 0))
+        return Written(job_id=change.job_id, problem=self.refusing.get(change.job_id, ""))
+
+    def _set(self, change: FactorChange) -> Written:
+        if self.die_at is not None and len(self.writes) == self.die_at:
+            raise Killed
+        if self.silent_at is not None and len(self.writes) == self.silent_at:
+            raise SlurmError("slurmctld does not answer; check that it runs")
+        if change.job_id not in self.factors:
+            return Written(job_id=change.job_id, problem="gone")
+        self.writes.append((change.job_id, change.after))
+        if change.job_id in self.refusing:
+            return Written(job_id=change.job_id, problem=self.refusing[change.job_id])
+        if self.forgotten.get(change.job_id, 0):
+            self.forgotten[change.job_id] -= 1
+        else:
+            self.factors[change.job_id] = change.after
+        return Written(job_id=change.job_id)

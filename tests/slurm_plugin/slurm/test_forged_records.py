@@ -1,0 +1,144 @@
+"""What users write to pass for Slurm's own lines: no token of theirs is read, and nobody's job is hidden."""
+
+from pathlib import Path
+
+import pytest
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm import job_lines, scontrol_queue
+from slurm_plugin.slurm.requeuing import parse_failed
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+
+CAPTURED = Path(__file__).parents[2] / "contract"
+CLAIM = "rightsizer/1;id=deadbeef0001;mode=enforce;asked=tasks:1,cpus:8,mem:20000;granted=cpus:1,mem:200"
+FORGED = f"x\n   AdminComment={CLAIM}"
+FORGER, VICTIMS = 500, range(600, 840)
+RECORD = (CAPTURED / "queue" / "22.05" / "jobs.txt").read_text(encoding="utf-8").split("\n\n", 1)[0]
+
+
+def record(job_id: int, user: str = "root(0)", **texts: str) -> str:
+    """A job's record; `texts` go behind a line's first words."""
+    shown = RECORD.replace("JobId=235 ", f"JobId={job_id} ").replace("UserId=root(0)", f"UserId={user}")
+    for head, text in texts.items():
+        assert f"   {head}=" in shown
+        shown = shown.replace(f"   {head}=", f"   {head}={text}")
+    return shown
+
+
+def with_comment(shown: str, comment: str) -> str:
+    return shown.replace("\n   StdErr=", f"\n   Comment={comment} \n   StdErr=")
+
+
+def test_the_token_of_a_job_is_the_line_behind_its_folder() -> None:
+    true = record(7).replace("\n   StdErr=", f"\n   AdminComment={CLAIM} \n   StdErr=")
+    job = job_lines.parse_job(true)
+    assert job is not None
+    assert job.admin_comment == CLAIM
+
+
+@pytest.mark.parametrize("head", ["Command", "StdErr", "StdOut", "Features"])
+def test_a_path_with_line_ends_writes_no_token(head: str) -> None:
+    job = job_lines.parse_job(record(7, **{head: FORGED}))
+    assert job is None or job.admin_comment == ""
+
+
+def test_two_lines_of_what_is_read_make_a_record_odd() -> None:
+    true = record(7).replace("\n   StdErr=", "\n   AdminComment=ours \n   StdErr=")
+    assert job_lines.parse_job(true) is not None
+    assert job_lines.parse_job(true.replace("Command=(null)", f"Command={FORGED}")) is None
+    assert job_lines.parse_job(with_comment(record(7), "a\n   Comment=b")) is None
+
+
+def test_words_count_in_their_own_line_alone() -> None:
+    plain = job_lines.parse_job(record(7))
+    forged = record(7).replace("Network=(null)", "Network=x EndTime=9 NumCPUs=1 BatchFlag=0 Account=other")
+    assert plain is not None
+    assert job_lines.parse_job(forged) == plain
+    named = record(7).replace("JobName=filler", "JobName=filler\n   Note=1 EndTime=9 NumCPUs=1")
+    assert job_lines.parse_job(named) == plain
+
+
+@pytest.mark.parametrize("folder", ["/home/x\n   AdminComment=y", ""])
+def test_of_a_folder_that_could_be_lines_of_slurms_nothing_is_changed(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*command: str) -> str:
+        if command[0] == "squeue":
+            return f"{folder}\n" if folder else ""
+        return record(7, WorkDir=FORGED) + "\n\n"
+
+    monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    assert parse_failed(ask("scontrol"), 7) is not None
+    assert ScontrolQueue().failed(7) is None
+    assert ScontrolQueue()._record(7) is None
+
+
+def test_a_plain_folder_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        scontrol_queue, "_ask", lambda *command: "/home\n" if command[0] == "squeue" else f"{record(7)}\n\n"
+    )
+    assert ScontrolQueue().failed(7) is not None
+
+    def gone(*_: str) -> str:
+        raise SlurmError("slurm_load_jobs error: Invalid job id specified")
+
+    monkeypatch.setattr(scontrol_queue, "_ask", gone)
+    assert not scontrol_queue.has_plain_folder(7)
+
+
+def queue_of(comment: str) -> tuple[str, dict[int, int]]:
+    """The answer about many jobs of one user, and one of another's with this comment."""
+    own = with_comment(record(FORGER, "mallory(1001)"), comment)
+    owners = {**dict.fromkeys(VICTIMS, 0), FORGER: 1001}
+    return "\n\n".join((own, *(record(job) for job in VICTIMS))) + "\n\n", owners
+
+
+def test_a_bare_number_hides_nobody() -> None:
+    text, owners = queue_of("x" + "".join(f"\n\nJobId={job} \n" for job in VICTIMS))
+    listing = job_lines.parse_jobs(text, owners)
+    assert {job.job_id for job in listing.jobs} == set(owners)
+    assert listing.doubtful == ()
+
+
+def test_another_owner_makes_no_second_record() -> None:
+    text, owners = queue_of("\n\n".join(("x", *(record(job, "mallory(1001)") for job in VICTIMS))))
+    assert {job.job_id for job in job_lines.parse_jobs(text, owners).jobs} >= set(VICTIMS)
+
+
+def test_whole_forged_records_hide_nobody_and_cost_a_bounded_number_of_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copies = (record(job).replace("TRES=cpu=32", "TRES=cpu=1") for job in VICTIMS)
+    text, owners = queue_of("\n\n".join(("x", *copies)))
+    said: dict[tuple[str, ...], str] = {
+        ("scontrol", "--all", "show", "job", str(job)): f"{record(job)}\n\n" for job in VICTIMS
+    }
+    said["scontrol", "--all", "show", "job"] = text
+    calls: list[tuple[str, ...]] = []
+
+    def ask(*command: str) -> str:
+        calls.append(command)
+        return said[command]
+
+    monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    monkeypatch.setattr(scontrol_queue, "_owners", lambda: owners)
+    found = {job.job_id: job for job in ScontrolQueue()._jobs()}
+    assert set(found) >= set(VICTIMS)
+    touched = {job for job, one in found.items() if job in VICTIMS and not one.fixed}
+    # The last copy has the rest of the forger's own lines behind it, and is none.
+    assert len(calls) == len(touched) == 1 + scontrol_queue._MOST_OF_ONE
+    assert all(found[job].cpus == 32 for job in touched)
+
+
+def test_who_has_few_doubtful_jobs_is_asked_for_first() -> None:
+    owners = {**dict.fromkeys(range(100), 1), 100: 2, 101: 3}
+    assert job_lines.shared_out(list(owners), owners, most=4, most_of_one=3) == [0, 100, 101, 1]
+    assert job_lines.shared_out(list(owners), owners, most=50, most_of_one=3) == [0, 100, 101, 1, 2]
+
+
+@pytest.mark.parametrize("between", ["\n", "\n ", "\n\n", "\n   "])
+def test_white_space_without_end_is_gone_through_once(between: str) -> None:
+    """Two megabytes: what took the square of them would not end."""
+    text = with_comment(record(7), between * (2_000_000 // len(between)))
+    assert len(job_lines.parse_plain(text)) == 1
+    parse_failed(text, 7)

@@ -1,0 +1,166 @@
+"""The gate: bounds, pace, read back, one advisor at a time, and a state on disk that survives what is done to it."""
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.errors import ServiceError, StoreError
+from slurm_plugin.slurm import factor_log, factor_state
+from slurm_plugin.slurm.factor_log import STATE
+from slurm_plugin.slurm.factor_state import Lease, is_over
+from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway
+from tests.slurm_plugin.slurm.gates import TERMS, changes_of, gate, in_force, problems
+from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+def test_what_is_written_is_ours_until_it_is_undone(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: -7, 3: 5})
+    gateway = gate(queue, tmp_path)
+    assert problems(gateway, changes_of({1: 30, 2: 40}, queue.factors)) == ["", ""]
+    assert queue.factors == {1: 30, 2: 40, 3: 5}
+    assert in_force(tmp_path) == {1: 30, 2: 40}
+    assert [written.problem for written in gate(queue, tmp_path).undo()] == ["", ""]
+    assert queue.factors == {1: 0, 2: -7, 3: 5}
+    assert in_force(tmp_path) == {}
+
+
+def test_bounds_refuse_without_writing(tmp_path: Path) -> None:
+    queue = MemoryQueue(dict.fromkeys(range(1, 9), 0))
+    wanted = {1: 1001, 2: -1001, 3: 1000, 4: -1000, 5: 1, 6: 2, 7: 3}
+    said = problems(gate(queue, tmp_path), changes_of(wanted, queue.factors))
+    assert [bool(one) for one in said] == [True, True, False, False, False, True, True]
+    assert "1000" in said[0]
+    assert "5 changes" in said[5]
+    assert queue.factors == {1: 0, 2: 0, 3: 1000, 4: -1000, 5: 1, 6: 0, 7: 0, 8: 0}
+
+
+def test_writes_come_in_batches_with_pauses(tmp_path: Path) -> None:
+    slept: list[float] = []
+    queue = MemoryQueue(dict.fromkeys(range(5), 0))
+    gateway = Gateway(queue, tmp_path, TERMS, apply=True, cluster="alpha", sleep=slept.append)
+    gateway.reorder(changes_of(dict.fromkeys(range(5), 9), queue.factors))
+    assert queue.batches == [2, 2, 1]
+    assert len(slept) == 2
+    assert all(0.05 < pause <= 0.1 for pause in slept)
+
+
+def test_only_changed_values_are_sent(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 5, 2: 0})
+    assert problems(gate(queue, tmp_path), changes_of({1: 5, 2: 8}, queue.factors)) == ["", ""]
+    assert queue.writes == [(2, 8)]
+
+
+def test_what_is_not_kept_is_tried_once_more(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0}, forgotten={1: 1, 2: 2})
+    assert problems(gate(queue, tmp_path), changes_of({1: 5, 2: 6}, queue.factors)) == ["", "not kept"]
+    assert queue.factors == {1: 5, 2: 0}
+    # Backfill may still bring 6 back later: undo knows it.
+    queue.factors[2] = 6
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 0, 2: 0}
+
+
+def test_what_vanished_or_was_changed_meanwhile_is_no_error(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 77, 3: 0}, hidden={3})
+    said = problems(gate(queue, tmp_path), changes_of({1: 5, 2: 5, 3: 5, 4: 5}, {}))
+    assert said[0] == ""
+    assert "77" in said[1]
+    assert said[2:] == [HIDDEN, HIDDEN]
+    assert queue.factors == {1: 5, 2: 77, 3: 0}
+
+
+def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    queue = MemoryQueue({1: 0})
+    with caplog.at_level(logging.INFO), gate(queue, tmp_path / "absent", apply=False) as gateway:
+        assert problems(gateway, changes_of({1: 5}, {})) == [DRY_RUN]
+    assert queue.writes == []
+    assert not (tmp_path / "absent").exists()
+    assert "SiteFactor=5 (was 0): test: dry run" in caplog.text
+
+
+def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from slurm_plugin.slurm.factor_log import FactorLog\n"
+        f"with FactorLog(pathlib.Path({str(tmp_path)!r}), 'alpha').held():\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ServiceError, match=rf"process {other.pid}\)"), gate(MemoryQueue({}), tmp_path):
+            pass
+        with gate(MemoryQueue({}), tmp_path, apply=False):
+            pass
+        other.kill()
+    with gate(MemoryQueue({}), tmp_path):
+        pass
+
+
+def test_a_full_disk_keeps_nobody_from_saying_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(factor_log, "replace_whole", full)
+    queue = MemoryQueue({1: 0})
+    with (
+        gate(queue, tmp_path) as gateway,
+        pytest.raises(StoreError, match="No space left on device; nothing was written to Slurm"),
+    ):
+        gateway.reorder(changes_of({1: 5}, queue.factors))
+    assert queue.writes == []
+
+
+def test_a_state_of_another_cluster_is_not_used(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
+    other = Gateway(queue, tmp_path, TERMS, apply=True, cluster="beta")
+    with pytest.raises(StoreError, match="cluster alpha, not of beta"):
+        other.undo()
+    with pytest.raises(StoreError, match="cluster alpha, not of beta"):
+        other.reorder([])
+
+
+def test_a_damaged_state_is_told(tmp_path: Path) -> None:
+    (tmp_path / STATE).write_bytes(b'{"cluster":"alpha","entr')
+    with pytest.raises(StoreError, match=r"is damaged .*; look for SiteFactors"):
+        gate(MemoryQueue({}), tmp_path).undo()
+
+
+def test_what_a_killed_writer_left_half_written_is_not_read(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    (tmp_path / STATE).with_suffix(".new").write_bytes(b'{"clus')
+    gateway.undo()
+    assert queue.factors == {1: 0}
+
+
+def test_nothing_is_written_to_slurm_where_the_state_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    queue = MemoryQueue({1: 0})
+    with pytest.raises(StoreError, match="cannot write"):
+        gate(queue, tmp_path / "file" / "below").reorder(changes_of({1: 5}, queue.factors))
+    assert queue.writes == []
+
+
+def test_a_lease_survives_the_file(tmp_path: Path) -> None:
+    log = factor_log.FactorLog(tmp_path, "alpha")
+    lease = Lease(factor_log.now(), 60.0)
+    log.change(lambda state: msgspec.structs.replace(state, lease=lease))
+    assert log.read().lease == lease
+    assert not is_over(log.read().lease, factor_log.now())
+    assert factor_state.in_force(log.read()) == {}

@@ -1,0 +1,373 @@
+"""What the gate takes back: after a death at any write, once a lease is over, and never what is somebody else's."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm import factor_log
+from slurm_plugin.slurm.factor_state import Clock, Lease, is_over
+from slurm_plugin.slurm.gateway import TOO_SLOW, Gateway
+from slurm_plugin.slurm.queue import FactorChange, Written
+from tests.slurm_plugin.slurm.gates import changes_of, gate, in_force, problems
+from tests.slurm_plugin.slurm.memory_queue import Killed, MemoryQueue
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+def test_somebody_elses_value_stays(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 5}, queue.factors))
+    queue.factors[2] = 500
+    gateway.undo()
+    assert queue.factors == {1: 0, 2: 500}
+    assert in_force(tmp_path) == {}
+
+
+def test_a_value_of_somebody_elses_becomes_what_a_job_goes_back_to(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.factors[1] = 500
+    gateway.reorder(changes_of({1: 9}, queue.factors))
+    gateway.undo()
+    assert queue.factors == {1: 500}
+
+
+def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.hidden.add(1)
+    assert [one.problem for one in gateway.undo()] == [""]
+    assert queue.factors == {1: 3}
+
+
+@pytest.mark.parametrize("array_ends", [False, True])
+def test_a_task_takes_our_factor_with_it_and_is_undone_too(tmp_path: Path, *, array_ends: bool) -> None:
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    # One task starts, another is held and let go by its user: both are split off with the factor that there is.
+    queue.factors |= {7: 5, 8: 5}
+    queue.array_of |= {1: 1, 7: 1, 8: 1}
+    queue.hidden.add(7)
+    gateway.read()
+    assert gateway.ours() == {1: {5}, 7: {5}, 8: {5}}
+    gateway.reorder(changes_of({8: 6}, queue.factors))
+    if array_ends:
+        del queue.factors[1]
+        gateway.read()
+        gateway.reorder([])
+    # Queued again.
+    queue.hidden.clear()
+    gateway.undo()
+    assert queue.factors == dict.fromkeys(queue.factors, 3)
+    assert in_force(tmp_path) == {}
+
+
+def test_a_task_that_was_split_off_since_the_last_cycle_is_undone(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
+    queue.factors |= {7: 5, 8: 500}
+    queue.array_of |= {1: 1, 7: 1, 8: 1}
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 0, 7: 0, 8: 500}
+    assert in_force(tmp_path) == {}
+
+
+def test_what_somebody_else_set_of_a_task_stays_also_when_it_runs(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 7: 500}, array_of={1: 1, 7: 1})
+    gateway = gate(queue, tmp_path)
+    gateway.read()
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.factors |= {8: 5}
+    queue.array_of |= {8: 1}
+    gateway.read()
+    gateway.reorder([])
+    queue.factors[8] = 900
+    gateway.reorder([])
+    queue.hidden |= {7, 8}
+    gateway.read()
+    gateway.reorder([])
+    gateway.undo()
+    assert queue.factors == {1: 0, 7: 500, 8: 900}
+
+
+def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.hidden.add(1)
+    gateway.undo()
+    gateway.reorder([])
+    assert in_force(tmp_path) == {}
+    clock = Clock(1000.0, "boot", 71.0)
+    gateway.reorder([])
+    assert gateway.ours() == {}
+
+
+def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 6}, queue.factors))
+    del queue.factors[1]
+    gateway.read()
+    gateway.reorder([])
+    assert in_force(tmp_path) == {2: 6}
+
+
+def test_an_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0, 3: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 6, 3: 7}, queue.factors))
+    queue.silent_at = len(queue.writes) + 1
+    with pytest.raises(SlurmError):
+        gateway.undo()
+    assert in_force(tmp_path).keys() == {1, 2, 3}
+    queue.silent_at = None
+    gateway.undo()
+    assert queue.factors == {1: 0, 2: 0, 3: 0}
+    assert in_force(tmp_path) == {}
+
+
+def test_a_write_that_hung_and_comes_through_after_an_undo_is_taken_back_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: -7}, silent_at=0)
+    gateway = gate(queue, tmp_path)
+    with pytest.raises(SlurmError):
+        gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.silent_at = None
+    assert gateway.undo() == []
+    queue.factors[1] = 5
+    assert gateway.ours() == {1: {5}}
+    assert [one.problem for one in gateway.undo()] == [""]
+    assert queue.factors == {1: -7}
+    clock = Clock(1000.0, "boot", 69.0)
+    gateway.undo()
+    assert gateway.ours() == {1: {5}}
+    clock = Clock(1000.0, "boot", 71.0)
+    gateway.undo()
+    assert gateway.ours() == {}
+
+
+def test_what_somebody_has_written_since_is_left_to_him(tmp_path: Path) -> None:
+    """An undo that took long forgets nothing of what another process has noted meanwhile."""
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+
+    class Slow(MemoryQueue):
+        def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+            written = super().set_site_factors(changes)
+            gate(queue, tmp_path).reorder(changes_of({2: 6}, queue.factors))
+            return written
+
+    slow = Slow(queue.factors)
+    gate(slow, tmp_path).undo()
+    assert queue.factors == {1: 0, 2: 6}
+    assert in_force(tmp_path) == {2: 6}
+    gateway.undo()
+    assert queue.factors == {1: 0, 2: 0}
+
+
+def test_the_lease_holds_back_the_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    assert gateway.undo(only_expired=True) == []
+    clock = Clock(1000.0, "boot", 71.0)
+    assert len(gateway.undo(only_expired=True)) == 1
+    assert queue.factors == {1: 0}
+
+
+def test_an_advisor_that_hangs_is_undone_past_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 0, 2: 0})
+    with gate(queue, tmp_path) as hung:
+        hung.reorder(changes_of({1: 5}, queue.factors))
+        clock = Clock(1000.0, "boot", 71.0)
+        assert len(gate(queue, tmp_path).undo(only_expired=True)) == 1
+        assert queue.factors == {1: 0, 2: 0}
+        # It wakes up, and goes on with what the timer has left.
+        hung.reorder(changes_of({2: 7}, queue.factors))
+        assert in_force(tmp_path) == {2: 7}
+
+
+def test_writes_that_slurmctld_takes_slowly_end_before_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since_boot_s = 10.0
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: Clock(1000.0, "boot", since_boot_s))
+
+    class SlowQueue(MemoryQueue):
+        def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+            nonlocal since_boot_s
+            written = super().set_site_factors(changes)
+            since_boot_s += 40.0
+            gate(self, tmp_path).undo(only_expired=True)  # as the timer does
+            return written
+
+    queue = SlowQueue(dict.fromkeys(range(1, 6), 0))
+    said = problems(gate(queue, tmp_path), changes_of(dict.fromkeys(range(1, 6), 9), queue.factors))
+    assert said == ["", "", TOO_SLOW, TOO_SLOW, TOO_SLOW]
+    assert queue.factors == {1: 9, 2: 9, 3: 0, 4: 0, 5: 0}
+    gate(queue, tmp_path).undo()
+    assert queue.factors == dict.fromkeys(range(1, 6), 0)
+
+
+@pytest.mark.parametrize(
+    ("now", "over"),
+    [
+        (Clock(1030.0, "a", 40.0), False),
+        (Clock(99999.0, "a", 40.0), False),  # the clock was put forward
+        (Clock(5.0, "a", 40.0), False),  # or back
+        (Clock(1030.0, "a", 71.0), True),
+        (Clock(1030.0, "b", 5.0), False),  # the machine was started since
+        (Clock(1061.0, "b", 5.0), True),
+        (Clock(999.0, "b", 5.0), True),  # and its clock is not to be trusted
+    ],
+)
+def test_the_lease_goes_by_the_clock_that_does_not_jump(now: Clock, *, over: bool) -> None:
+    assert is_over(Lease(Clock(1000.0, "a", 10.0), 60.0), now) is over
+    assert is_over(None, now)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.dictionaries(st.integers(1, 6), st.integers(-50, 50), min_size=1),
+    cycles=st.lists(
+        st.dictionaries(st.integers(1, 6), st.integers(-50, 50), max_size=5), min_size=1, max_size=4
+    ),
+    die_at=st.integers(0, 12),
+    die_in_undo_at=st.integers(0, 6),
+)
+def test_undo_after_a_death_at_any_write_restores_all(
+    before: dict[int, int], cycles: list[dict[int, int]], die_at: int, die_in_undo_at: int
+) -> None:
+    queue = MemoryQueue(dict(before), die_at=die_at)
+    with TemporaryDirectory() as folder:
+        with suppress(Killed):
+            for cycle in cycles:
+                gate(queue, Path(folder)).reorder(changes_of(cycle, queue.factors))
+        queue.die_at = len(queue.writes) + die_in_undo_at
+        with suppress(Killed):
+            gate(queue, Path(folder)).undo()
+        queue.die_at = None
+        gate(queue, Path(folder)).undo()
+        assert queue.factors == before
+        assert in_force(Path(folder)) == {}
+
+
+class Queues(RuleBasedStateMachine):
+    """An advisor, an operator, backfill and users at one queue: undo brings back what the operator left.
+
+    The model knows for each job what it has to be after an undo: what the operator or Slurm last set.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        self.queue = MemoryQueue({})
+        self.originals: dict[int, int] = {}
+        self.hung: dict[int, int] = {}
+        self.next = 1
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def gateway(self) -> Gateway:
+        return gate(self.queue, Path(self.folder.name))
+
+    @rule(factor=st.integers(-20, 20))
+    def submit(self, factor: int) -> None:
+        self.queue.factors[self.next] = self.originals[self.next] = factor
+        self.next += 1
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.queue.factors)))
+        del self.queue.factors[job], self.originals[job]
+        self.queue.hidden.discard(job)
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data())
+    def start_or_requeue(self, data: st.DataObject) -> None:
+        self.queue.hidden ^= {data.draw(st.sampled_from(sorted(self.queue.factors)))}
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data(), factor=st.integers(5000, 5020))
+    def operator_sets(self, data: st.DataObject, factor: int) -> None:
+        shown = sorted(set(self.queue.factors) - self.queue.hidden)
+        if shown:
+            job = data.draw(st.sampled_from(shown))
+            self.queue.factors[job] = self.originals[job] = factor
+            self.hung.pop(job, None)
+            # A job that somebody changed and that starts before we look cannot be told from one of ours: we look.
+            self.gateway().reorder([])
+
+    @precondition(lambda self: self.queue.factors)
+    @rule(data=st.data(), after=st.integers(-20, 20), die=st.booleans(), lost=st.booleans())
+    def advise(self, data: st.DataObject, after: int, die: bool, lost: bool) -> None:
+        jobs = data.draw(st.lists(st.sampled_from(sorted(self.queue.factors)), unique=True, max_size=4))
+        shown = self.queue.site_factors()
+        self.queue.die_at = len(self.queue.writes) + 1 if die else None
+        self.queue.forgotten = dict.fromkeys(jobs, 1) if lost else {}
+        gateway = self.gateway()
+        gateway.read()
+        with suppress(Killed):
+            gateway.reorder(changes_of(dict.fromkeys(jobs, after), shown))
+        if die:
+            known = factor_log.FactorLog(Path(self.folder.name), "alpha").read().by_job
+            self.hung |= {job: after for job in jobs if job in known and after in known[job].ours}
+        self.queue.die_at, self.queue.forgotten = None, {}
+
+    @precondition(lambda self: self.hung)
+    @rule(data=st.data())
+    def a_write_that_hung_comes_through(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.hung)))
+        after = self.hung.pop(job)
+        if job in self.queue.factors:
+            self.queue.factors[job] = after
+
+    @rule(die=st.booleans())
+    def undo(self, die: bool) -> None:
+        self.queue.die_at = len(self.queue.writes) + 1 if die else None
+        with suppress(Killed):
+            self.gateway().undo()
+        self.queue.die_at = None
+        if not die:
+            assert {job: self.queue.factors[job] for job in self.originals} == self.originals
+
+    @invariant()
+    def every_factor_is_known(self) -> None:
+        """Each job that has not what it had before us has an entry that knows both."""
+        entries = factor_log.FactorLog(Path(self.folder.name), "alpha").read().by_job
+        for job, factor in self.queue.factors.items():
+            if factor != self.originals[job]:
+                assert factor in entries[job].ours
+                assert entries[job].original == self.originals[job]
+
+
+TestQueues = Queues.TestCase
+TestQueues.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)

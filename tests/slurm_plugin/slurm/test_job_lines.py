@@ -1,0 +1,391 @@
+"""What scontrol, squeue and sprio of each release print (tests/contract/queue), and what nobody can make them print."""
+
+import math
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_plugin.slurm import cluster_lines, job_lines
+from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.nodes import parse_nodes
+from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.scontrol_queue import problem_of, with_factors
+from slurm_plugin.slurm.targets import target_of
+from tests.slurm_plugin.slurm.queued import waiting
+
+CAPTURED = Path(__file__).parents[2] / "contract" / "queue"
+RELEASES = sorted(folder.name for folder in CAPTURED.iterdir())
+
+
+class Captured:
+    """What the commands of a release printed about one queue of jobs of every kind."""
+
+    def __init__(self, release: str) -> None:
+        self.folder = CAPTURED / release
+        self.owners = job_lines.parse_owners(self.text("owners"))
+        self.listing = job_lines.parse_jobs(self.text("jobs"), self.owners)
+        self.factors = cluster_lines.parse_factors(self.text("factors"))
+        self.first_node = cluster_lines.parse_node_states(self.text("nodes"))[0].name
+
+    def text(self, name: str) -> str:
+        return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
+
+    def alone(self) -> job_lines.Listing:
+        """What the jobs are that had to be asked for by themselves."""
+        found = [
+            job_lines.parse_jobs(self.text(f"alone/{job}"), {job: self.owners[job]})
+            for job in self.listing.doubtful
+        ]
+        return job_lines.Listing(
+            tuple(job for one in found for job in one.jobs),
+            tuple(job for one in found for job in one.doubtful),
+        )
+
+    def job(self, name: str) -> QueuedJob:
+        (found,) = [job for job in (*self.listing.jobs, *self.alone().jobs) if job.name == name]
+        return with_factors(found, self.factors.get(found.job_id), fair_share_counts=True)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def captured(request: pytest.FixtureRequest) -> Captured:
+    return Captured(request.param)
+
+
+def test_a_running_job(captured: Captured) -> None:
+    job = captured.job("filler")
+    assert (job.state, job.cpus, job.mem_mib, job.num_nodes, job.num_tasks) == ("RUNNING", 32, 120_000, 2, 32)
+    assert (job.limit_s, job.mem_per_node_mib, job.mem_per_cpu_mib) == (3600, 60_000, None)
+    assert job.nodes == tuple(node.name for node in cluster_lines.parse_node_states(captured.text("nodes")))
+    assert job.end_s - job.start_s == 3600
+    assert not job.waits
+    assert (job.user, job.uid, job.partitions, job.qos, job.batch) == ("root", 0, ("main",), "normal", True)
+
+
+def test_arrays_are_one_record(captured: Captured) -> None:
+    arrays = {job.array_tasks: job for job in captured.listing.jobs if job.array_job_id}
+    long = arrays["9-200%5"]
+    assert (long.tasks, long.cpus, long.mem_mib, long.mem_per_cpu_mib) == (192, 2, 600, 300)
+    assert target_of(long) == f"{long.job_id}_[9-200]"
+    assert arrays["0,2,4,6"].tasks == 4
+    # A task that was held has a record of its own.
+    split = arrays["3"]
+    assert split.held
+    assert target_of(split) == f"{split.array_job_id}_3"
+    assert arrays["1-2,4-6"].tasks == 5
+    assert not arrays["1-2,4-6"].held
+
+
+def test_components_of_a_het_job_are_told_apart(captured: Captured) -> None:
+    first, second = [job for job in captured.listing.jobs if job.het_job_id]
+    assert first.het_job_id == second.het_job_id == first.job_id
+    assert (first.cpus_per_task, second.mem_per_node_mib) == (2, 100)
+    assert [target_of(first), target_of(second)] == [f"{first.job_id}+0", str(second.job_id)]
+
+
+def test_what_holds_a_job_back(captured: Captured) -> None:
+    assert captured.job("held").held
+    assert not captured.job("dep").held
+    assert captured.job("dep").dependency.startswith("afterok:")
+    assert captured.job("later").eligible_s > captured.job("later").submit_s
+    assert captured.job("resv").reservation == "talk"
+    for name in ("held", "dep", "later"):
+        assert captured.job(name).job_id not in captured.factors
+
+
+def test_priorities_set_directly_are_fixed(captured: Captured) -> None:
+    for name in ("direct", "direct2", "bothdirect"):
+        assert captured.job(name).fixed
+        assert captured.job(name).site_factor == 0
+        assert captured.job(name).fair_share is None
+    for name in ("excl", "both", "sited"):
+        assert not captured.job(name).fixed
+        assert captured.job(name).fair_share == 0.0
+
+
+def test_site_factors_and_comments(captured: Captured) -> None:
+    job = captured.job("sited")
+    assert (job.site_factor, job.admin_comment, job.cpus_per_task, job.min_cpus_per_node) == (
+        -41,
+        "rs1:x y",
+        4,
+        4,
+    )
+    tricky = captured.job("x JobId=1 UserId=root(0) SiteFactor=5")
+    assert (tricky.comment, tricky.gpus, tricky.num_tasks, tricky.cpus) == ("hello world", 1, 2, 6)
+
+
+def test_constraints_of_placement(captured: Captured) -> None:
+    assert captured.job("excl").exclusive
+    assert captured.job("excl").other == (f"ReqNodeList={captured.first_node}",)
+    odd = captured.job("odd")
+    assert [one.partition("=")[0] for one in odd.other] == ["Contiguous", "NtasksPerN:B:S:C"]
+    assert (odd.gpus, odd.num_nodes, odd.exclusive) == (2, 2, False)
+    assert captured.job("allmem").mem_per_node_mib == 0
+    assert captured.job("inter").batch is False
+    assert set(captured.job("both").partitions) == {"main", "side"}
+    assert captured.job("both").other == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "other"),
+    [
+        ("OverSubscribe=OK", "OverSubscribe=YES", ()),
+        ("OverSubscribe=OK", "OverSubscribe=USER", ("OverSubscribe=USER",)),
+        ("OverSubscribe=OK", "OverSubscribe=NO Exclusive=MCS", ("Exclusive=MCS",)),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   Switches=1@00:05:00", ("Switches=1@00:05:00",)),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres:shard:2", ("GRES=shard",)),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres/gpu:a100:2", ()),
+        ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerTask=cpu=2,gres/gpu=1,gres/fast=3", ("GRES=fast",)),
+        (
+            "StdIn=/dev/null",
+            "StdIn=/dev/null\n   TresPerJob=gres:nvme:1,gres:gpu:2,fast",
+            ("GRES=fast,nvme",),
+        ),
+    ],
+)
+def test_what_no_field_tells_is_a_constraint(line: str, instead: str, other: tuple[str, ...]) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace(line, instead))
+    assert found is not None
+    assert found.other == other
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ("TresPerJob=gres:gpu:6", 6),
+        ("TresPerNode=gres/gpu:a100:2", 4),
+        ("TresPerTask=cpu=1,gres/gpu=1", 32),
+        ("TresPerNode=gres:shard:2", 0),
+    ],
+)
+def test_gpus_where_the_site_does_not_account_for_them(asked: str, gpus: int) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace("StdIn=/dev/null", f"StdIn=/dev/null\n   {asked}"))
+    assert found is not None
+    assert found.gpus == gpus
+    line = (
+        "NodeName=n1 Gres=gpu:a100:2(S:0),gpu:1,shard:16 CPUTot=16 RealMemory=64000 State=IDLE CfgTRES=cpu=16"
+    )
+    assert [one.gpus for one in cluster_lines.parse_node_states(line)] == [3]
+
+
+def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
+    odd = captured.job("odd")
+    assert odd.deadline_s - odd.submit_s == 2 * 86_400
+    assert odd.least_limit_s is None
+    assert captured.job("filler").deadline_s == 0
+    (shown,) = [one for one in captured.text("jobs").split("\n\n") if "JobName=odd\n" in one]
+    content = job_lines.parse_job(shown.replace("TimeMin=N/A", "TimeMin=1-00:02:00"))
+    assert content is not None
+    assert content.least_limit_s == 86_520
+
+
+def test_what_has_ended_is_left_out(captured: Captured) -> None:
+    text = captured.text("jobs")
+    assert {job.state for job in captured.listing.jobs} <= {"PENDING", "RUNNING"}
+    assert {job.job_id for job in captured.listing.jobs} | set(captured.listing.doubtful) >= set(
+        captured.owners
+    )
+    assert "JobState=CANCELLED" not in text or len(captured.listing.jobs) < text.count("JobState=")
+
+
+def test_a_name_that_holds_records_changes_nothing_but_its_own_job(captured: Captured) -> None:
+    (evil,) = [job for job in captured.listing.doubtful if job != 1]
+    assert not any(job.name == "foo" or job.name.startswith("evil") for job in captured.listing.jobs)
+    assert not any(job.name == "foo" or job.name.startswith("evil") for job in captured.alone().jobs)
+    job = job_lines.salvage(captured.text(f"alone/{evil}"), evil, captured.owners[evil])
+    assert job is not None
+    assert (job.job_id, job.fixed, job.batch, job.cpus, job.mem_mib, job.uid) == (
+        evil,
+        True,
+        False,
+        3,
+        4000,
+        0,
+    )
+
+
+TEXTS = ("JobName=", "Comment=", "WorkDir=", "Command=", "AdminComment=", "StdOut=")
+LINES = st.sampled_from(
+    [
+        "\n", "\n   ", "\n\n", "x", " ", "JobId=1 ", "JobId=999 JobName=y",
+        "UserId=bob(7) GroupId=bob(7) MCS_label=N/A",
+        "Priority=9 Nice=0 Account=a QOS=b", "JobState=RUNNING Reason=None Dependency=(null)", "Comment=a",
+        "NodeList=n[1-9]", "Command=x", "WorkDir=/", "\x1f", "|", "SiteFactor=3", "TRES=cpu=999",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(where=st.sampled_from(TEXTS), parts=st.lists(LINES, max_size=12), copied=st.booleans())
+def test_no_text_forges_another_job(where: str, parts: list[str], copied: bool) -> None:
+    """A text of the job `sited` says anything, and whole records: no other job changes, and no owner."""
+    captured = Captured(RELEASES[0])
+    blocks = captured.text("jobs").split("\n\nJobId=")
+    at = next(index for index, block in enumerate(blocks) if "JobName=sited" in block)
+    victim = next(block for block in blocks if "JobName=direct\n" in block)
+    own = int(blocks[at].partition(" ")[0])
+    evil = "".join(parts) + (f"\n\nJobId={victim}" if copied else "")
+    lines = blocks[at].split("\n   ")
+    blocks[at] = "\n   ".join(
+        f"{line}{evil}" if line.startswith(where) or where in line.partition(" ")[2] else line
+        for line in lines
+    )
+    listing = job_lines.parse_jobs("\n\nJobId=".join(blocks), captured.owners)
+    before = {job.job_id: job for job in captured.listing.jobs}
+    for job in listing.jobs:
+        assert job.uid == captured.owners[job.job_id]
+        assert job.job_id == own or job == before[job.job_id]
+    (block,) = [block for block in blocks if block.startswith(f"{own} ")]
+    salvaged = job_lines.salvage(f"JobId={block}", own, 4321)
+    assert salvaged is None or (salvaged.job_id, salvaged.uid, salvaged.fixed) == (own, 4321, True)
+    missing = before.keys() - {job.job_id for job in listing.jobs}
+    assert missing <= set(listing.doubtful)
+
+
+def test_nodes_partitions_reservations(captured: Captured) -> None:
+    first, second = cluster_lines.parse_node_states(captured.text("nodes"))
+    assert (first.cpus, first.mem_mib, first.gpus, first.away) == (16, 64_000, 4, False)
+    assert set(first.partitions) == {"main", "side", "shut"}
+    assert second.partitions == ("main",)
+    partitions = {one.name: one for one in cluster_lines.parse_partition_states(captured.text("partitions"))}
+    assert (partitions["main"].tier, partitions["side"].tier) == (1, 3)
+    assert [name for name, one in partitions.items() if not one.up] == ["shut"]
+    (talk,) = cluster_lines.parse_reservations(captured.text("reservations"))
+    assert (talk.name, talk.nodes, talk.users, talk.accounts) == ("talk", (first.name,), ("root",), ())
+    assert talk.end_s - talk.start_s == 3600
+
+
+def test_an_admins_reason_is_no_state_and_no_partition() -> None:
+    line = (
+        "NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE+DRAIN Partitions=main CfgTRES=cpu=16,mem=64000M "
+        "Comment=was RealMemory=1 Reason=set State=FUTURE, then Partitions=side [root@2026-01-01T00:00:00]"
+    )
+    (node,) = cluster_lines.parse_node_states(line)
+    assert (node.partitions, node.mem_mib, node.away) == (("main",), 64_000, True)
+    assert parse_nodes(line, "main").away == 1
+
+
+def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
+    line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
+    states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))
+    found = cluster_lines.parse_partition_states(
+        "\n".join(line.format(state.lower(), state, longest) for state, longest in states)
+    )
+    assert [one.name for one in found if one.up] == ["up", "drain"]
+    assert [one.longest_s for one in found[:2]] == [math.inf, 86_400.0]
+
+
+def test_a_reservation_tells_how_much_of_its_nodes_it_holds() -> None:
+    (part,) = cluster_lines.parse_reservations(
+        "ReservationName=course StartTime=1795330843 EndTime=1795334443 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2 "
+        "CoreCnt=4 Features=(null) PartitionName=main Flags=SPEC_NODES TRES=cpu=4,gres/gpu=2 Users=root State=ACTIVE"
+    )
+    assert (part.nodes, part.cpus, part.gpus) == (("n1", "n2"), 4, 2)
+
+
+def test_terms(captured: Captured) -> None:
+    terms = cluster_lines.parse_terms(captured.text("config"))
+    assert (terms.priority_type, terms.scheduler_type) == ("priority/multifactor", "sched/backfill")
+    assert "bf_continue" in terms.parameters
+    assert (terms.weights["Age"], terms.weights["FairShare"], terms.site_factor_plugin) == (1000, 0, "")
+    assert cluster_lines.parse_cluster_name(captured.text("config")).startswith("sandbox-")
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [("CR_CORE_MEMORY", True), ("CR_CORE,CR_ONE_TASK_PER_CORE", False), ("CR_MEMORY", True), ("NONE", False)],
+)
+def test_whether_memory_counts(said: str, *, counts: bool) -> None:
+    assert cluster_lines.parse_terms(f"SelectTypeParameters    = {said}").memory_counts is counts
+    assert cluster_lines.parse_terms("").memory_counts
+
+
+def test_states_of_nodes() -> None:
+    text = "".join(
+        f"NodeName=n{number} CPUTot=4 RealMemory=8000 State={state} Partitions=main\n"
+        for number, state in enumerate(
+            ("IDLE", "DOWN*", "MIXED+DRAIN", "IDLE+POWERED_DOWN", "FUTURE", "IDLE+PLANNED")
+        )
+    )
+    assert [(node.name, node.away) for node in cluster_lines.parse_node_states(text)] == [
+        ("n0", False), ("n1", True), ("n2", True), ("n3", False), ("n5", False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("n1", ("n1",)),
+        ("n[1-3],m", ("n1", "n2", "n3", "m")),
+        ("n[08-10,20]", ("n08", "n09", "n10", "n20")),
+        ("r[1-2]n[1-2]x", ("r1n1x", "r1n2x", "r2n1x", "r2n2x")),
+        ("a-b-[1,3-4]", ("a-b-1", "a-b-3", "a-b-4")),
+    ],
+)
+def test_host_lists(text: str, names: tuple[str, ...]) -> None:
+    assert expand_nodes(text) == names
+
+
+def test_nothing_is_kept_of_the_nodes_of_jobs_that_have_ended() -> None:
+    tracemalloc.start()
+    try:
+        assert all(len(expand_nodes(f"n[{first}-{first + 999}]")) == 1000 for first in range(1000, 1100))
+        # A hundred jobs of a thousand nodes: 6 MB of names.
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"),
+    [
+        ("9-200%5", 192), ("7", 1), ("1,3,5", 3), ("1-9:2,20%1", 6), ("", 1), ("0", 1),
+        # A forged record may name what Slurm would not.
+        ("0-99999999999999999999", 1), ("1" * 5000, 1), (f"0-9:{'1' * 5000}", 1),
+    ],
+)  # fmt: skip
+def test_tasks_of_an_array(text: str, tasks: int) -> None:
+    assert job_lines.count_tasks(text) == tasks
+
+
+@pytest.mark.parametrize(
+    ("job", "target"),
+    [
+        (waiting(7), "7"),
+        (waiting(7, array_job_id=7, array_tasks="1-5%2"), "7_[1-5]"),
+        (waiting(7, array_job_id=7, array_tasks="0-12:4,15%2"), "7_[0,4,8,12,15]"),
+        (waiting(7, array_job_id=7, array_tasks="0-4000000000:2"), "7_[0-4000000000:2]"),
+        (waiting(7, array_job_id=7, array_tasks="5"), "7_5"),
+        (waiting(9, array_job_id=7, array_tasks="3"), "7_3"),
+        (waiting(7, het_job_id=7), "7+0"),
+        (waiting(8, het_job_id=7), "8"),
+    ],
+)
+def test_targets(job: QueuedJob, target: str) -> None:
+    assert target_of(job) == target
+
+
+@pytest.mark.parametrize(
+    ("complaint", "is_array", "problem"),
+    [
+        ("", False, ""),
+        ("Invalid job id specified for job 99999", False, "gone"),
+        ("Access/permission denied for job 3", False, "Access/permission denied for job 3"),
+        ("7_1: Job is no longer pending execution; 7_2: Job/step already completing or completed", True, ""),
+        ("7_1: Job is no longer pending execution; 7_2: Denied", True, "7_2: Denied"),
+        ("7_1-5: Invalid job id specified", True, ""),
+        ("Invalid job id specified for job 7_[0-9:9]", True, "Invalid job id specified for job 7_[0-9:9]"),
+        ("Job is no longer pending execution", False, "Job is no longer pending execution"),
+    ],
+)  # fmt: skip
+def test_complaints(complaint: str, is_array: bool, problem: str) -> None:
+    assert problem_of(complaint, is_array=is_array) == problem

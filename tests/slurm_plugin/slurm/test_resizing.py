@@ -1,0 +1,162 @@
+"""A resize is done as a whole or not at all, whatever slurmctld answers, in the user's name and an operator's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from slurm_plugin.slurm.queue import QueuedJob, Resize
+from slurm_plugin.slurm.resizing import resize, said
+from tests.slurm_plugin.slurm.queued import waiting
+
+JOB = waiting(
+    7, uid=1000, cpus=16, num_tasks=2, cpus_per_task=8, min_cpus_per_node=16, mem_mib=4000, mem_per_node_mib=4000,
+    admin_comment="old",
+)  # fmt: skip
+WANTED = Resize(
+    job_id=7,
+    uid=1000,
+    num_tasks=2,
+    reason="test",
+    cpus_per_task=2,
+    mem_per_node_mib=500,
+    admin_comment="new token",
+)
+
+
+@dataclass
+class Controller:
+    """One job in slurmctld 26.05; it takes the updates that this project sends and no others.
+
+    `refuses` are fields whose updates it refuses, `ignores` those that it takes and does not keep. The job starts after
+    `start_after` updates; of what it asks then memory alone is still changed.
+    """
+
+    job: QueuedJob | None = JOB
+    refuses: tuple[str, ...] = ()
+    ignores: tuple[str, ...] = ()
+    start_after: int | None = None
+    sent: list[tuple[str, ...]] = field(default_factory=list)
+
+    def record(self, job_id: int) -> QueuedJob | None:
+        """Return the job."""
+        assert job_id == 7
+        return self.job
+
+    def update(self, words: Sequence[str]) -> str:
+        """Take an update, or complain."""
+        self.sent.append(tuple(words))
+        assert self.job is not None
+        fields = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("--"))
+        assert fields.pop("JobId") == "7"
+        assert ("AdminComment" in fields) != (words[0] == "--uid=1000")
+        if refused := [name for name in fields if name in self.refuses]:
+            return f"{refused[0]}: Access/permission denied"
+        if not self.job.waits and fields.keys() - {"AdminComment", "MinMemoryNode"}:
+            return "Job is no longer pending execution"
+        changed: dict[str, Any] = {}
+        for name, value in fields.items():
+            if name not in self.ignores:
+                changed |= self._field(name, value)
+        self.job = msgspec.structs.replace(self.job, **changed)
+        if self.start_after == len(self.sent):
+            self.job = msgspec.structs.replace(self.job, state="RUNNING")
+        return ""
+
+    def _field(self, name: str, value: str) -> dict[str, Any]:
+        known = {
+            "AdminComment": {"admin_comment": value},
+            "CPUsPerTask": {"cpus_per_task": value},
+            "NumCPUs": {"cpus": value},
+            "MinCPUsNode": {"min_cpus_per_node": value},
+            "MinMemoryNode": {"mem_per_node_mib": value, "mem_mib": value},
+        }
+        return {key: one if key == "admin_comment" else int(one) for key, one in known[name].items()}
+
+
+def test_all_of_it_is_changed_each_part_in_its_name() -> None:
+    controller = Controller()
+    assert resize(WANTED, controller.record, controller.update).problem == ""
+    assert controller.sent == [
+        ("update", "JobId=7", "AdminComment=new token"),
+        (
+            "--uid=1000",
+            "update",
+            "JobId=7",
+            "MinMemoryNode=500",
+            "CPUsPerTask=2",
+            "NumCPUs=4",
+            "MinCPUsNode=4",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("controller", "problem"),
+    [
+        (Controller(refuses=("AdminComment",)), "denied"),
+        (Controller(refuses=("MinMemoryNode",)), "denied"),
+        (Controller(ignores=("NumCPUs",)), "not kept"),
+        (Controller(ignores=("MinMemoryNode",)), "not kept"),
+    ],
+)
+def test_what_fails_or_is_not_kept_leaves_the_job_as_it_was(controller: Controller, problem: str) -> None:
+    assert problem in resize(WANTED, controller.record, controller.update).problem
+    assert controller.job == JOB
+
+
+def test_the_memory_of_a_job_that_has_just_started_is_not_cut() -> None:
+    controller = Controller(start_after=1)
+    memory_alone = msgspec.structs.replace(WANTED, cpus_per_task=None)
+    assert "no longer pending" in resize(memory_alone, controller.record, controller.update).problem
+    assert controller.job == msgspec.structs.replace(JOB, state="RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "problem"),
+    [
+        (None, WANTED, "gone"),
+        (msgspec.structs.replace(JOB, state="RUNNING"), WANTED, "started"),
+        (msgspec.structs.replace(JOB, uid=1001), WANTED, "belongs to user 1001, not 1000"),
+        (msgspec.structs.replace(JOB, num_tasks=3), WANTED, "has 3 tasks, not 2"),
+        (
+            msgspec.structs.replace(JOB, mem_per_node_mib=None, mem_per_cpu_mib=250),
+            WANTED,
+            "asks for memory per CPU, not per node",
+        ),
+        (
+            JOB,
+            msgspec.structs.replace(WANTED, cpus_per_task=8, mem_per_node_mib=4000),
+            "is that size already",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_not_begun(job: QueuedJob | None, change: Resize, problem: str) -> None:
+    controller = Controller(job=job)
+    assert resize(change, controller.record, controller.update).problem == problem
+    assert controller.sent == []
+
+
+def test_a_job_that_starts_meanwhile_keeps_its_size_and_its_comment() -> None:
+    controller = Controller(start_after=1)
+    assert "no longer pending" in resize(WANTED, controller.record, controller.update).problem
+    assert controller.job == msgspec.structs.replace(JOB, state="RUNNING")
+
+
+def test_a_job_that_starts_with_its_new_size_has_it() -> None:
+    controller = Controller(start_after=2)
+    assert resize(WANTED, controller.record, controller.update).problem == ""
+    assert controller.job is not None
+    assert (controller.job.state, controller.job.cpus_per_task) == ("RUNNING", 2)
+
+
+def test_tasks_that_have_started_do_not_spoil_an_array() -> None:
+    assert (
+        said("7_1: Job is no longer pending execution; 7_2-3: Job/step already completing or completed") == ""
+    )
+    assert said("7_1: Job is no longer pending execution; 7_4: Access/permission denied") == (
+        "7_4: Access/permission denied"
+    )
+    assert said("Job is no longer pending execution") == "Job is no longer pending execution"

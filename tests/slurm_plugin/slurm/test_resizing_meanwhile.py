@@ -1,0 +1,68 @@
+"""What a resize leaves behind when its job starts in the middle of it. What slurmctld says is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from slurm_plugin.slurm import resizing
+from slurm_plugin.slurm.queue import QueuedJob, Resize
+from tests.slurm_plugin.slurm.queued import waiting
+
+OLD, NEW = "old token", "new token"
+ARRAY = waiting(1, array_job_id=1, array_tasks="7-12", tasks=6, mem_per_node_mib=8000, admin_comment=OLD)
+SINGLE = waiting(2, mem_per_node_mib=8000, admin_comment=OLD)
+
+
+def resize_while(job: QueuedJob, complaint: str, after: QueuedJob) -> tuple[str, list[str]]:
+    """Resize a job of which slurmctld says this meanwhile; return the problem and which comments were written where."""
+    change = Resize(
+        job_id=job.job_id, uid=job.uid, num_tasks=1, reason="", mem_per_node_mib=500, admin_comment=NEW
+    )
+    records, written = iter([job, after]), list[str]()
+
+    def update(words: Sequence[str]) -> str:
+        if words[-1].startswith("AdminComment="):
+            written.append(" ".join(words[-2:]))
+            return ""
+        return complaint
+
+    found = resizing.resize(change, lambda _job_id: next(records), update)
+    return found.problem, written
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "1_7-8: Job is no longer pending execution; 1_9-12: No error",
+        "1_[7-8]: Job is no longer pending execution",
+    ],
+)
+def test_tasks_that_started_in_between_get_their_old_comment_back(complaint: str) -> None:
+    after = msgspec.structs.replace(
+        ARRAY, array_tasks="9-12", tasks=4, mem_per_node_mib=500, admin_comment=NEW
+    )
+    problem, written = resize_while(ARRAY, complaint, after)
+    assert problem == ""
+    assert written == [f"JobId=1_[7-12] AdminComment={NEW}", f"JobId=1_[7-8] AdminComment={OLD}"]
+
+
+def test_a_job_that_started_in_between_gets_its_old_comment_back() -> None:
+    after = msgspec.structs.replace(SINGLE, state="RUNNING", admin_comment=NEW)
+    problem, written = resize_while(SINGLE, "Job is no longer pending execution for job 2", after)
+    assert "no longer pending" in problem
+    assert written[-1] == f"JobId=2 AdminComment={OLD}"
+
+
+def test_a_job_that_started_with_its_new_size_keeps_the_comment_that_says_so() -> None:
+    after = msgspec.structs.replace(SINGLE, state="RUNNING", mem_per_node_mib=500, admin_comment=NEW)
+    assert resize_while(SINGLE, "", after) == ("", [f"JobId=2 AdminComment={NEW}"])
+
+
+def test_what_slurmctld_does_not_keep_is_put_back() -> None:
+    after = msgspec.structs.replace(SINGLE, admin_comment=NEW)
+    problem, written = resize_while(SINGLE, "", after)
+    assert problem == "not kept"
+    assert written[-1] == f"JobId=2 AdminComment={OLD}"
