@@ -161,7 +161,7 @@ _WITH_LITTLE_ROOM = """
 import resource, sys
 from pathlib import Path
 from accounting.errors import StoreError
-from accounting.export import export
+from accounting.store.export import export
 from accounting.store.database import open_store
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # a write beyond fails, as on a full disk
 try:
@@ -230,7 +230,7 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
             connection.execute(insert(schema.steps), rows)
     engine.dispose()
     script = (
-        "import resource, sys\nfrom pathlib import Path\nfrom accounting.export import export\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom accounting.store.export import export\n"
         "from accounting.store.database import open_store\nengine = open_store(sys.argv[1])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "export(engine, 'steps', Path(sys.argv[2]))\n"

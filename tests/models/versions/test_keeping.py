@@ -189,7 +189,7 @@ def killed_in_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from models.holding import Hold
+from models.versions.holding import Hold
 hold = Hold(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)
@@ -221,7 +221,7 @@ import os, signal, sys
 from pathlib import Path
 from models import pruning
 from models.demand.prediction import ChainSettings
-from models.keeping import Keep
+from models.versions.keeping import Keep
 def begin_to_remove(folder):
     (folder / "history.json").unlink()
     os.kill(os.getpid(), signal.SIGKILL)
