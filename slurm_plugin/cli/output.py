@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import click
 import msgspec
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, object]
 # The exit code of a command that looks for problems, where it has found some.
 EXIT_PROBLEMS = 3
+# The fewest characters of a terminal's line with which a column can still be read, with what parts it from the next.
+LEAST_COLUMN = 5
 
 format_option = click.option(
     "--format",
@@ -72,6 +74,7 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 def _print_table(rows: Sequence[Row], title: str) -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
@@ -79,16 +82,21 @@ def _print_table(rows: Sequence[Row], title: str) -> None:
         click.echo("nothing to show", err=True)
         return
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name, value in rows[0].items():
-        table.add_column(
-            name, justify="right" if isinstance(value, (int, float)) else "left", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(cell(value) for value in row.values()))
     # A pipe has no width: give rows their full length there instead of wrapping them at 80.
     # Names are what they are: «fit[1-3]» is no style of rich's.
-    width = None if sys.stdout.isatty() else 200
-    Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table)
+    console = Console(
+        file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False
+    )
+    cells = [[cell(value) for value in row.values()] for row in rows]
+    # What a row is called is copied into the next command (a model's version): where there is room it is not broken.
+    called = max(cell_len(text) for text in (next(iter(rows[0])), *(first for first, *_ in cells)))
+    fits = called <= console.width // 2 and called + LEAST_COLUMN * (len(rows[0]) - 1) <= console.width
+    for place, (name, value) in enumerate(rows[0].items()):
+        justify: Literal["left", "right"] = "right" if isinstance(value, (int, float)) else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=fits and place == 0)
+    for row in cells:
+        table.add_row(*row)
+    console.print(table)
 
 
 def cell(value: object) -> str:

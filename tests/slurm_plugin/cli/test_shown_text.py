@@ -77,3 +77,17 @@ def test_a_jobs_name_cannot_speak_to_the_admins_terminal(run: Run, site: Site) -
         row["family"] for row in csv.DictReader(io.StringIO(run("report", "families", "--format", "csv").out))
     }
     assert "'=hyperlink(a)" in names
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(80, True), (60, False)])
+def test_what_a_row_is_called_is_whole_where_all_else_stays_too(
+    columns: int, *, whole: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    version = "20261126T205903.984Z-7fcacc"
+    print_rows([{"version": version, **{f"c{place}": "some words" for place in range(9)}}], "table")
+    shown = capsys.readouterr().out
+    assert (version in shown) is whole
+    assert all(f"c{place}" in shown for place in range(9))
