@@ -112,7 +112,7 @@ def release(config: Config, brake: Brake) -> None:
     if pulled_file(config.brakes).let_go(brake):
         note(f"let go: {words_of(brake)} may be cut again, as far as the configuration says so")
     else:
-        note(f"{words_of(brake)} was not stopped by a brake")
+        note(f"no brake was pulled on {words_of(brake)}")
 
 
 def remove_switches(config: Config) -> None:

@@ -94,7 +94,9 @@ def users(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Show the same for each user or account, those first that held the largest share of cores, memory or GPUs.
+    """Show for users or accounts how their jobs ended, and what they asked for, were granted and used.
+
+    Those come first that held the largest share of all cores, of all memory or of all GPUs: whichever is largest.
 
     \b
     Example:
