@@ -7,8 +7,9 @@
 
 Up to 23.02 it is `gres:`, since then `gres/`, and each release wants its own back: of a field only numbers are changed.
 slurmctld of 22.05 refuses TresPerTask by itself («Invalid generic resource (gres) specification»), and takes it with
-the GPUs of all tasks in TresPerJob beside it, as `sbatch --gpus --gpus-per-task` asks. So they go together wherever the
-prefix is `gres:`.
+the GPUs of all tasks in TresPerJob beside it, as `sbatch --gpus --gpus-per-task` asks. It refuses MemPerTres by itself,
+too, and where the GPUs have a type it takes memory without that type and allocates what was asked before. So they go
+together, the memory with their type, wherever the prefix is `gres:`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FIELDS: Mapping[str, str] = {
     "gpus_per_task": "TresPerTask",
     "mem_per_gpu_mib": "MemPerTres",
 }
-_PER_TASK, _IN_ALL, _BINDING = "TresPerTask", "TresPerJob", "TresBind"
+_PER_TASK, _IN_ALL, _MEMORY, _BINDING = "TresPerTask", "TresPerJob", "MemPerTres", "TresBind"
 # The characters of Slurm's own words: what a field says goes back to scontrol.
 _LINE = re.compile(
     rf"^   ({'|'.join((*FIELDS.values(), _BINDING))})=([\w.:/,=\-]+)$", re.ASCII | re.MULTILINE
@@ -59,6 +60,12 @@ def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
         wanted, stands = getattr(change, kind), amount(fields, kind)
         if wanted is None or stands is None or wanted == stands:
             continue
+        if name == _MEMORY and fields[name].startswith(_OLD_PREFIX):
+            words += [
+                *([] if words else _as_they_stand(fields, change)),
+                f"{name}={_by_type(fields, wanted)}",
+            ]
+            continue
         words.append(f"{name}={_edited(fields[name], wanted, change.cpus_per_task)}")
         if name == _PER_TASK:
             words += _beside_per_task(fields, wanted, change.num_tasks)
@@ -67,8 +74,29 @@ def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
 
 def _gpu_entry(request: str) -> re.Match[str] | None:
     """Return the one entry of a request that is about GPUs; None where there is none, or more than one."""
-    found = [match for entry in request.split(",") if (match := _GPUS.fullmatch(entry))]
+    found = _gpu_entries(request)
     return found[0] if len(found) == 1 else None
+
+
+def _gpu_entries(request: str) -> list[re.Match[str]]:
+    return [match for entry in request.split(",") if (match := _GPUS.fullmatch(entry))]
+
+
+def _as_they_stand(fields: Mapping[str, str], change: GiveBack) -> list[str]:
+    """Return the words that ask for the GPUs that a record has."""
+    asked = [name for name in FIELDS.values() if name != _MEMORY and _gpu_entries(fields.get(name, ""))]
+    words = [f"{name}={fields[name]}" for name in asked]
+    stands = amount(fields, "gpus_per_task")
+    if stands is not None and _IN_ALL not in asked:
+        words += _beside_per_task(fields, stands, change.num_tasks)
+    return words
+
+
+def _by_type(fields: Mapping[str, str], mib: int) -> str:
+    """Return so much memory for each GPU, in an entry for each type of GPU that a record asks for."""
+    names = (name for name in FIELDS.values() if name != _MEMORY)
+    kinds = dict.fromkeys(entry[1] for name in names for entry in _gpu_entries(fields.get(name, "")))
+    return ",".join(f"{kind}{mib}" for kind in kinds) or _edited(fields[_MEMORY], mib, None)
 
 
 def _edited(request: str, number: int, cpus_per_task: int | None) -> str:

@@ -53,6 +53,27 @@ def test_a_field_that_stands_twice_is_not_believed() -> None:
             ["TresPerTask=gres:gpu:a100:3", "TresPerJob=gres:gpu:a100:6"],
         ),
         ({"MemPerTres": "gres/gpu:500"}, {"mem_per_gpu_mib": 4000}, ["MemPerTres=gres/gpu:4000"]),
+        # They take memory only with the GPUs that it is of, and of those of a type by that type.
+        (
+            {"TresPerNode": "gres:gpu:1", "MemPerTres": "gres:gpu:500"},
+            {"mem_per_gpu_mib": 4000},
+            ["TresPerNode=gres:gpu:1", "MemPerTres=gres:gpu:4000"],
+        ),
+        (
+            {"TresPerNode": "gres:gpu:b:1,gres:nic:2", "MemPerTres": "gres:gpu:500"},
+            {"gpus_per_node": 2, "mem_per_gpu_mib": 4000},
+            ["TresPerNode=gres:gpu:b:2,gres:nic:2", "MemPerTres=gres:gpu:b:4000"],
+        ),
+        (
+            {"TresPerNode": "gres:gpu:a:1,gres:gpu:b:1", "MemPerTres": "gres:gpu:500"},
+            {"mem_per_gpu_mib": 4000},
+            ["TresPerNode=gres:gpu:a:1,gres:gpu:b:1", "MemPerTres=gres:gpu:a:4000,gres:gpu:b:4000"],
+        ),
+        (
+            {"TresPerTask": "gres:gpu:b:2", "MemPerTres": "gres:gpu:500"},
+            {"mem_per_gpu_mib": 4000},
+            ["TresPerTask=gres:gpu:b:2", "TresPerJob=gres:gpu:b:4", "MemPerTres=gres:gpu:b:4000"],
+        ),
         # It is so already; or it does not ask so.
         ({"TresPerNode": "gres/gpu:4"}, {"gpus_per_node": 4}, []),
         ({"TresPerNode": "gres/gpu:1"}, {"gpus_per_job": 4}, []),
