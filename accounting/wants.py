@@ -11,11 +11,16 @@ Said = Literal["said_no_memory", "said_no_gpu_memory"]
 Cause = Literal["out_of_memory", "killed", "timeout"] | Said
 
 
-def wants(cause: Cause, asked: JobRequest, grant: Grant) -> bool:
-    """Whether a grant took of what a job then wanted: CPUs where its time ran out, GPUs for theirs, else memory."""
+def wants(cause: Cause, asked: JobRequest, grant: Grant, *, comes_with_cpus: bool = False) -> bool:
+    """Whether a grant took of what a job then wanted: CPUs where its time ran out, GPUs for theirs, else memory.
+
+    `comes_with_cpus` says that what a job has that asks for no memory is so much for each CPU (DefMemPerCPU).
+    """
     given = granted(asked, grant)
     if cause == "timeout":
         return grant.cpus_per_task is not None
     if cause == "said_no_gpu_memory":
         return (given.gpus or 0) < (asked.gpus or 0)
-    return (given.mem_mib or 0) < (asked.mem_mib or 0)
+    if asked.mem_mib is None:
+        return comes_with_cpus and given.cpus < asked.cpus
+    return (given.mem_mib or 0) < asked.mem_mib

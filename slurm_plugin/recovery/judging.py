@@ -82,7 +82,7 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
         return NOT_CUT
     if cause is None:
         return NOT_FOR_WANT
-    if not wants(cause, asked, grant):
+    if not wants(cause, asked, grant, comes_with_cpus=bool(run.job.mem_per_cpu_mib)):
         return NOT_WHAT_WE_CUT
     if not (stands_at(run.job, granted(asked, grant)) and _gpus_stand(run, grant)):
         return CHANGED
@@ -142,7 +142,7 @@ def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
 
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
     """Return why a job that failed by us cannot come back by itself; '' where it can."""
-    by_cpu = cause == "timeout" or asked.mem_per_cpu_mib is not None
+    by_cpu = cause == "timeout" or asked.mem_per_cpu_mib is not None or asked.mem_mib is None
     reasons = (
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),

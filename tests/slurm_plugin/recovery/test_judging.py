@@ -124,6 +124,17 @@ def test_memory_that_came_with_fewer_cpus_was_cut() -> None:
     assert stays.lost == judging.CPUS_STAY
 
 
+def test_memory_that_nobody_asked_for_comes_with_cpus_or_it_was_not_cut() -> None:
+    """DefMemPerCPU gave each of the CPUs 1000 MiB; DefMemPerNode gives as much whatever the CPUs."""
+    fewer = token(JobRequest(user="ann", num_tasks=2, cpus_per_task=8), Grant(cpus_per_task=2))
+    by_cpu = failed(mem_per_node_mib=None, mem_per_cpu_mib=1000, admin_comment=fewer)
+    assert change_of(judge(by_cpu)).cpus_per_task == 8
+    assert judge(failed(mem_per_node_mib=6000, admin_comment=fewer)) == judging.NOT_WHAT_WE_CUT
+    stays = judge(by_cpu, SiteTerms(cpus_stay=True))
+    assert isinstance(stays, Recovery)
+    assert stays.lost == judging.CPUS_STAY
+
+
 def test_where_cpus_stay_memory_comes_back_alone() -> None:
     change = change_of(judge(failed(), SiteTerms(cpus_stay=True)))
     assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
