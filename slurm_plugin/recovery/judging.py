@@ -182,6 +182,9 @@ def _give_back(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bo
         for kind in (*KINDS, *gpu_fields.FIELDS)
         if getattr(grant, kind) is not None and not (cpus_stay and kind == "cpus_per_task")
     }
+    if grant.mem_per_cpu_mib is not None:
+        # By them it is seen whether Slurm has made more CPUs of a share above MaxMemPerCPU.
+        back.setdefault("cpus_per_task", asked.cpus_per_task)
     return GiveBack(
         job_id=job.job_id, uid=job.uid, num_tasks=asked.num_tasks, reason="as asked at first", **back
     )

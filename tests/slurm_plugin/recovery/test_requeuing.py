@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
-from slurm_plugin.slurm.queue import Failed
-from slurm_plugin.slurm.requeuing import SETTLED_S, parse_failed, unsettled_s
+from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
+from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, unsettled_s
 from slurm_plugin.slurm.targets import target_of
+from tests.slurm_plugin.slurm.queued import waiting
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
 
@@ -78,3 +79,35 @@ def test_a_job_that_has_just_ended_is_left_alone_for_a_moment(captured: Captured
     # A clock that differs is no reason to wait for ever.
     assert unsettled_s(run, run.job.end_s - 3600.0) == SETTLED_S
     assert unsettled_s(captured.failed("held"), 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("cpus_per_task", "mem_per_cpu_mib", "is_back"),
+    [(2, 128, False), (2, 4000, True), (4, 2000, True), (4, 1000, False)],
+)
+def test_what_slurm_splits_for_its_limit_per_cpu_is_given_back(
+    cpus_per_task: int, mem_per_cpu_mib: int, is_back: bool
+) -> None:
+    """`-c 2 --mem-per-cpu=4000` where MaxMemPerCPU is 2000: slurmctld makes four CPUs of 2000 MiB of it, each time."""
+    change = GiveBack(
+        job_id=7,
+        uid=1000,
+        num_tasks=1,
+        reason="x",
+        cpus_per_task=2,
+        mem_per_cpu_mib=4000,
+        admin_comment="mark",
+    )
+    held = waiting(
+        7,
+        held=True,
+        reason=HELD_AGAIN,
+        cpus_per_task=cpus_per_task,
+        mem_per_node_mib=None,
+        mem_per_cpu_mib=mem_per_cpu_mib,
+        admin_comment="mark",
+    )
+    run = Failed(job=held, restarts=1, requeues=True, exit_codes=("0:0",))
+    words = next_words(run, Requeue(change=change, before="", restarts=0))
+    assert (words == ("release", "7")) == is_back
+    assert is_back or "MinMemoryCPU=4000" in words
