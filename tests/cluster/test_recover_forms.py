@@ -1,0 +1,55 @@
+"""Jobs cut in each way of asking for CPUs and memory, on a real Slurm: killed once, they get what was asked."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.matrix.form import Form
+from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.cluster.matrix.release import Cell, Trial, sandbox_run, trained_cluster
+from tests.cluster.matrix.table import CPUS, MEMORY, PLACE
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+PATIENCE_S = 100.0
+# As a shell ends whose child was killed; the twin, which asks for the same and is not cut, runs to its end.
+KILLED_ONCE = (
+    'case $SLURM_JOB_NAME in *.twin) ;; *) test -n "$SLURM_RESTART_COUNT" || exit 137;; esac\nsrun hostname\n'
+)
+# Those of arrays come back one by one, and components of het jobs not at all.
+FORMS = tuple(
+    replace(form, script=KILLED_ONCE, alone=False)
+    for form in (*CPUS, *MEMORY, *PLACE)
+    if "mem" in form.cut and form.command == "sbatch" and form.jobs == 1
+)
+
+
+@pytest.fixture(scope="module")
+def cells(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Cell]]:
+    """Each form once it has failed, was queued again, and has ended."""
+    folder = make_folder()
+    with trained_cluster(folder / "site", chosen_prefix(), FORMS) as sandbox:
+        trial = Trial(sandbox, FORMS, folder)
+        trial.submit()
+
+        def failed() -> int:
+            return len(sandbox_run(sandbox, "squeue", "--noheader", "--states=FAILED").splitlines())
+
+        until_s = time.monotonic() + PATIENCE_S
+        while failed() < len(FORMS) and time.monotonic() < until_s:
+            time.sleep(0.5)
+        # Some may still be ending in the first round.
+        while failed() and time.monotonic() < until_s:
+            sandbox_run(sandbox, "rightsizer", "recover", "--apply")
+        yield {cell.form.name: cell for cell in trial.collect()}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_all_that_was_asked_is_allocated_again(cells: Mapping[str, Cell], form: Form) -> None:
+    ours, twin = cells[form.name].ours, cells[form.name].twin
+    assert twin.completed, twin.said + twin.output
+    assert ours.completed, ours.said + ours.output
+    assert ours.allocations == twin.allocations
