@@ -111,6 +111,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     seal: str = ""
 
 
+class Formatted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manifest of every format says."""
+
+    format: int
+
+
 class Golden(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the self-test; None stands for NaN."""
 
@@ -191,14 +197,18 @@ def read_manifest(folder: Path, digest: str = "") -> Manifest:
         raise ModelError(
             f"the model in {folder} is not the one that was promoted: {MANIFEST} was changed; run `rightsizer train`"
         )
+    other = f"the model in {folder} was made by another version; run `rightsizer train`"
     try:
+        # Looked at first: another format may have other fields.
+        if msgspec.json.decode(content, type=Formatted).format != FORMAT:
+            raise ModelError(other)
         manifest = msgspec.json.decode(content, type=Manifest)
     except UNREADABLE as error:
         raise ModelError(
             f"the model in {folder} is damaged: {MANIFEST}: {error}; run `rightsizer train`"
         ) from None
-    if manifest.format != FORMAT or manifest.features != FEATURES:
-        raise ModelError(f"the model in {folder} was made by another version; run `rightsizer train`")
+    if manifest.features != FEATURES:
+        raise ModelError(other)
     if manifest != sealed(manifest):
         raise ModelError(f"the model in {folder} is damaged: {MANIFEST} was changed; run `rightsizer train`")
     return manifest

@@ -177,6 +177,13 @@ def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
         load_predictor(folder, SETTINGS)
 
 
+def test_a_manifest_of_another_format_is_not_called_damaged(folder: Path) -> None:
+    """That of format 2 had a growth model without `calibrated_on`."""
+    (folder / MANIFEST).write_bytes(b'{"format": 2, "growth": {"memory": {"rows": 9}}}')
+    with pytest.raises(ModelError, match="was made by another version"):
+        load_predictor(folder, SETTINGS)
+
+
 def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path) -> None:
     swapped = (folder / "cores.onnx").read_bytes()
     seal_with(folder, "memory.onnx", swapped)
