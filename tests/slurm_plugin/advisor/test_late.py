@@ -130,6 +130,12 @@ def test_our_own_cut_is_raised_where_jobs_like_it_have_needed_more() -> None:
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (3, 1024)
 
 
+def test_cpus_are_raised_though_memory_stays() -> None:
+    again = sized(Queued(Known(200.0)).again(Known(200.0, 3.0)))
+    assert again.raises
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (3, None)
+
+
 def test_it_is_raised_to_what_was_asked_at_most() -> None:
     again = sized(Queued(Known(200.0)).again(Known(50_000.0, 30.0)))
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (8, 8000)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from accounting.errors import SlurmError
 from slurm_plugin.recovery.journal import Journal
+from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.recovery.refused import MOST_ROUNDS, Refused, shared_round
 from slurm_plugin.recovery.rounds import Recoverer
-from slurm_plugin.slurm.gateway import RecoveryGate
+from slurm_plugin.slurm.gateway import DRY_RUN, RecoveryGate
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.slurm_plugin.recovery.test_judging import failed
@@ -71,6 +72,15 @@ def _failed(number: int) -> Failed:
 
 def recoverer(cluster: Cluster, folder: Path) -> Recoverer:
     return Recoverer(RecoveryGate(cluster, apply=True), Journal(folder), apply=True, most=MOST)
+
+
+def test_a_dry_run_changes_neither_jobs_nor_who_waits_for_them() -> None:
+    cluster, waits = Cluster((7,)), Dependent(job_id=9, uid=1001, dependency="afterok:7")
+    dry, wanted = RecoveryGate(cluster, apply=False), judge(_failed(7))
+    assert isinstance(wanted, Recovery)
+    assert wanted.requeue is not None
+    assert [dry.requeue(wanted.requeue).problem, dry.depend(waits).problem] == [DRY_RUN, DRY_RUN]
+    assert (cluster.tried, cluster.set_anew) == ([], [])
 
 
 def test_as_many_refused_as_a_round_takes_keep_no_others_waiting(tmp_path: Path) -> None:

@@ -1,13 +1,22 @@
-"""What scontrol and squeue of each release print of jobs that failed (tests/contract/failed), and what is believed."""
+"""What scontrol and squeue of each release print of jobs that failed (tests/contract/failed), and what is believed.
 
+And which of them are queued again, and when.
+"""
+
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from slurm_plugin.recovery.judging import Recovery, judge
+from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, unsettled_s
 from slurm_plugin.slurm.targets import target_of
+from tests.slurm_plugin.recovery.test_judging import failed
+from tests.slurm_plugin.recovery.test_rounds import Controller, assert_back, recoverer
 from tests.slurm_plugin.slurm.queued import waiting
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
@@ -111,3 +120,82 @@ def test_what_slurm_splits_for_its_limit_per_cpu_is_given_back(
     words = next_words(run, Requeue(change=change, before="", restarts=0))
     assert (words == ("release", "7")) == is_back
     assert is_back or "MinMemoryCPU=4000" in words
+
+
+@pytest.mark.parametrize(
+    ("state", "codes"), [("OUT_OF_MEMORY", ()), ("FAILED", ("137:0",)), ("TIMEOUT", ("0:0",))]
+)
+def test_whatever_state_it_failed_in_it_comes_back(
+    tmp_path: Path, state: str, codes: tuple[str, ...]
+) -> None:
+    gate = Controller(failed(state, *codes))
+    assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
+    assert_back(gate)
+    assert "SiteFactor" not in str(gate.writes)  # without points for its age an administrator's own stays
+
+
+def wanted_for(run: Failed) -> Requeue:
+    found = judge(run)
+    assert isinstance(found, Recovery)
+    assert found.requeue is not None
+    return found.requeue
+
+
+def test_nodes_that_are_cleaned_up_are_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = failed()
+    ending = msgspec.structs.replace(ended, job=msgspec.structs.replace(ended.job, state=requeuing.ENDING))
+    gate, pauses = Controller(ending), list[float]()
+
+    def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        gate.run = ended if len(pauses) == 3 else ending
+
+    assert requeuing.requeue(wanted_for(ended), gate.failed, gate.update, sleep).problem == ""
+    assert len(pauses) == 3
+    assert_back(gate)
+    monkeypatch.setattr(requeuing, "_PATIENCE_S", 0.0)
+    gate = Controller(ending)
+    assert requeuing.requeue(wanted_for(ended), gate.failed, gate.update).problem == requeuing.STILL_ENDING
+    assert gate.writes == []
+
+
+def test_a_job_that_has_just_ended_is_queued_again_a_moment_later() -> None:
+    """Or its node refuses it: what takes the time is that slurmctld's own delay is taken away."""
+    gate, pauses = Controller(failed(end_s=time.time())), list[float]()
+    assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update, pauses.append).problem == ""
+    assert [round(pause_s) for pause_s in pauses] == [requeuing.SETTLED_S]
+
+
+MARKED = wanted_for(failed()).change.admin_comment
+
+
+@pytest.mark.parametrize(
+    ("run", "restarts", "problem"),
+    [
+        (failed("COMPLETED"), 0, requeuing.RESTARTED),
+        (failed("CANCELLED"), 0, requeuing.RESTARTED),
+        (failed("RUNNING"), 0, requeuing.RESTARTED),
+        # Its user has queued it again, and it has failed once more.
+        (failed(), 1, requeuing.CHANGED),
+        (failed("PENDING", held=True, reason=HELD_AGAIN), 2, requeuing.RESTARTED),
+        (failed("PENDING", held=True, reason=HELD_AGAIN, admin_comment=MARKED), 2, requeuing.RESTARTED),
+        # It has come back, and failed once more.
+        (failed(admin_comment=MARKED), 0, requeuing.RESTARTED),
+        (failed(admin_comment=MARKED), 1, requeuing.CHANGED),
+        (failed(admin_comment="of somebody else"), 0, requeuing.CHANGED),
+        (failed("PENDING", held=True, reason="JobHeldUser"), 1, requeuing.CHANGED),
+    ],
+)
+def test_nothing_is_done_to_one_that_is_not_as_it_failed_or_as_we_left_it(
+    run: Failed, restarts: int, problem: str
+) -> None:
+    gate = Controller(msgspec.structs.replace(run, restarts=restarts))
+    assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update).problem == problem
+    assert gate.writes == []
+
+
+def test_what_slurmctld_has_forgotten_is_gone() -> None:
+    gate = Controller(failed())
+    gate.run = None
+    assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update).problem == requeuing.GONE
+    assert gate.writes == []

@@ -70,6 +70,7 @@ class Controller:
             assert self.run.job.held
             self._set(held=False, reason="None")
         else:
+            assert "update" in words
             assert self.run.job.held, "slurmctld changes nothing of a job that has ended"
             self._change(dict(word.split("=", 1) for word in words if "=" in word))
         self.after_write(number)

@@ -15,6 +15,7 @@ from slurm_plugin.slurm import factor_log, factor_state
 from slurm_plugin.slurm.factor_log import STATE
 from slurm_plugin.slurm.factor_state import Lease, is_over
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway
+from slurm_plugin.slurm.queue import Resize
 from tests.slurm_plugin.slurm.gates import TERMS, changes_of, gate, in_force, problems
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 
@@ -84,6 +85,17 @@ def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.Lo
     assert queue.writes == []
     assert not (tmp_path / "absent").exists()
     assert "SiteFactor=5 (was 0): test: dry run" in caplog.text
+
+
+def test_a_dry_run_takes_nothing_back_and_resizes_nothing(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
+    state, written = (tmp_path / STATE).read_bytes(), [*queue.writes]
+    dry = gate(queue, tmp_path, apply=False)
+    assert [(one.job_id, one.problem) for one in dry.undo()] == [(1, DRY_RUN)]
+    assert dry.resize(Resize(job_id=1, uid=1001, num_tasks=1, reason="test")).problem == DRY_RUN
+    assert queue.writes == written
+    assert (tmp_path / STATE).read_bytes() == state
 
 
 def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ WANTED = Resize(
     mem_per_node_mib=500,
     admin_comment="new token",
 )
+PER_CPU = msgspec.structs.replace(JOB, mem_per_node_mib=None, mem_per_cpu_mib=250)
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Controller:
             "NumCPUs": {"cpus": value},
             "MinCPUsNode": {"min_cpus_per_node": value},
             "MinMemoryNode": {"mem_per_node_mib": value, "mem_mib": value},
+            "MinMemoryCPU": {"mem_per_cpu_mib": value},
         }
         return {key: one if key == "admin_comment" else int(one) for key, one in known[name].items()}
 
@@ -91,6 +93,17 @@ def test_all_of_it_is_changed_each_part_in_its_name() -> None:
             "MinCPUsNode=4",
         ),
     ]
+
+
+def test_memory_per_cpu_is_changed_as_such_and_put_back_as_such() -> None:
+    wanted = msgspec.structs.replace(WANTED, cpus_per_task=None, mem_per_node_mib=None, mem_per_cpu_mib=100)
+    controller = Controller(job=PER_CPU)
+    assert resize(wanted, controller.record, controller.update).problem == ""
+    assert controller.sent[1:] == [("--uid=1000", "update", "JobId=7", "MinMemoryCPU=100", "CPUsPerTask=8")]
+    cpus_alone_stay = Controller(job=PER_CPU, ignores=("NumCPUs",))
+    wanted = msgspec.structs.replace(wanted, cpus_per_task=2)
+    assert resize(wanted, cpus_alone_stay.record, cpus_alone_stay.update).problem == "not kept"
+    assert cpus_alone_stay.job == PER_CPU
 
 
 @pytest.mark.parametrize(
@@ -122,9 +135,14 @@ def test_the_memory_of_a_job_that_has_just_started_is_not_cut() -> None:
         (msgspec.structs.replace(JOB, uid=1001), WANTED, "belongs to user 1001, not 1000"),
         (msgspec.structs.replace(JOB, num_tasks=3), WANTED, "has 3 tasks, not 2"),
         (
-            msgspec.structs.replace(JOB, mem_per_node_mib=None, mem_per_cpu_mib=250),
+            PER_CPU,
             WANTED,
             "asks for memory per CPU, not per node",
+        ),
+        (
+            JOB,
+            msgspec.structs.replace(WANTED, mem_per_node_mib=None, mem_per_cpu_mib=100),
+            "asks for memory per node, not per CPU",
         ),
         (
             JOB,

@@ -16,7 +16,7 @@ ARRAY = waiting(1, array_job_id=1, array_tasks="7-12", tasks=6, mem_per_node_mib
 SINGLE = waiting(2, mem_per_node_mib=8000, admin_comment=OLD)
 
 
-def resize_while(job: QueuedJob, complaint: str, after: QueuedJob) -> tuple[str, list[str]]:
+def resize_while(job: QueuedJob, complaint: str, after: QueuedJob | None) -> tuple[str, list[str]]:
     """Resize a job of which slurmctld says this meanwhile; return the problem and which comments were written where."""
     change = Resize(
         job_id=job.job_id, uid=job.uid, num_tasks=1, reason="", mem_per_node_mib=500, admin_comment=NEW
@@ -59,6 +59,10 @@ def test_a_job_that_started_in_between_gets_its_old_comment_back() -> None:
 def test_a_job_that_started_with_its_new_size_keeps_the_comment_that_says_so() -> None:
     after = msgspec.structs.replace(SINGLE, state="RUNNING", mem_per_node_mib=500, admin_comment=NEW)
     assert resize_while(SINGLE, "", after) == ("", [f"JobId=2 AdminComment={NEW}"])
+
+
+def test_a_job_that_is_cancelled_in_between_is_gone_and_nothing_more_is_written() -> None:
+    assert resize_while(SINGLE, "", None) == ("gone", [f"JobId=2 AdminComment={NEW}"])
 
 
 def test_what_slurmctld_does_not_keep_is_put_back() -> None:
