@@ -134,14 +134,11 @@ def _spread(slots: Sequence[_Slot], kept: Sequence[int]) -> list[int]:
 
 
 def _ends(slots: Sequence[_Slot], first: int, last: int, steps: int) -> tuple[int, int]:
-    """Return the priorities between which slots are spread; where one side is open, GAP a step."""
+    """Return the priorities between which slots are spread; where one side is open, GAP a step. Both never are."""
     if first >= 0 and last < len(slots):
         return slots[first].priority, slots[last].priority
     if first >= 0:
         high = slots[first].priority
         return high, max(LEAST - 1, high - GAP * steps)
-    if last < len(slots):
-        low = slots[last].priority
-        return min(MOST + 1, low + GAP * steps), low
-    middle = max(slot.priority for slot in slots)
-    return min(MOST + 1, middle + GAP * (steps // 2)), max(LEAST - 1, middle - GAP * (steps - steps // 2))
+    low = slots[last].priority
+    return min(MOST + 1, low + GAP * steps), low

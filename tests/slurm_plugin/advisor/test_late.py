@@ -189,11 +189,19 @@ def test_other_tools_keep_their_words_in_the_comment() -> None:
 
 
 def test_gpus_stay_as_they_were_granted() -> None:
-    queued = Queued(Known(700.0, 2.0, 1.0), gpus_per_node=4)
+    queued = Queued(Known(700.0, 2.0, 2.0), gpus_per_node=4)
     again = sized(queued.again(Known(200.0, 1.0, 3.0)))
-    assert again.decision.grant == Grant(cpus_per_task=1, mem_per_node_mib=224, gpus_per_node=1)
+    assert again.decision.grant == Grant(cpus_per_task=1, mem_per_node_mib=224, gpus_per_node=2)
     gpus = next(one for one in again.decision.dimensions if one.dimension == "gpus")
-    assert (gpus.asked, gpus.granted) == (4, 1)
+    assert (gpus.asked, gpus.granted) == (4, 2)
+
+
+def test_memory_that_comes_with_gpus_stays_as_it_was_granted() -> None:
+    queued = Queued(Known(700.0, 4.0, 2.0), gpus_per_node=4, mem_per_node_mib=None, mem_per_gpu_mib=4000)
+    at_submit = queued.answer.decision.grant
+    assert at_submit.mem_per_gpu_mib is not None
+    again = sized(queued.again(Known(200.0, 1.0, 1.0)))
+    assert again.decision.grant == msgspec.structs.replace(at_submit, cpus_per_task=1)
 
 
 def test_memory_per_cpu_stays_memory_per_cpu() -> None:
@@ -202,6 +210,7 @@ def test_memory_per_cpu_stays_memory_per_cpu() -> None:
     assert again.change.mem_per_node_mib is None
     assert again.change.cpus_per_task == 1
     assert (again.change.mem_per_cpu_mib or 1000) <= 1000
+    assert queued.again(Known(200.0), mem_per_cpu_mib=900) == CHANGED
 
 
 @given(

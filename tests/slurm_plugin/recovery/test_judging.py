@@ -135,9 +135,21 @@ def test_memory_that_nobody_asked_for_comes_with_cpus_or_it_was_not_cut() -> Non
     assert stays.lost == judging.CPUS_STAY
 
 
+def test_memory_per_cpu_comes_back_as_such_unless_somebody_has_changed_it() -> None:
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_cpu_mib=200)
+    comment = token(asked, Grant(mem_per_cpu_mib=100))
+    change = change_of(judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=100, admin_comment=comment)))
+    assert (change.mem_per_cpu_mib, change.mem_per_node_mib, change.cpus_per_task) == (200, None, None)
+    assert judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=150, admin_comment=comment)) == CHANGED
+
+
 def test_where_cpus_stay_memory_comes_back_alone() -> None:
     change = change_of(judge(failed(), SiteTerms(cpus_stay=True)))
     assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
+    # Of no use to one that ran out of time for want of CPUs.
+    late = judge(failed("TIMEOUT", "0:0"), SiteTerms(cpus_stay=True))
+    assert isinstance(late, Recovery)
+    assert (late.requeue, late.lost) == (None, judging.CPUS_STAY)
 
 
 def by_gpu(*codes: str, grant: Grant, **fields: str) -> Failed:
@@ -177,6 +189,14 @@ def test_a_step_that_takes_what_was_exported_would_be_killed_again() -> None:
     # `--gres` is not exported: an srun takes all the GPUs that the job then has, and what comes with them.
     fewer = judge(by_gpu("1:0", "0:125", grant=Grant(gpus_per_node=1), TresPerNode="gres/gpu:1"))
     assert change_of(fewer).gpus_per_node == 2
+    # Nor is memory of nodes: what came with fewer GPUs was none of it.
+    asked, grant = (
+        msgspec.structs.replace(ASKED, gpus_per_job=4),
+        msgspec.structs.replace(GRANT, gpus_per_job=2),
+    )
+    by_node = failed("FAILED", "1:0", "0:125", admin_comment=token(asked, grant))
+    by_node = msgspec.structs.replace(by_node, gpu_fields={"TresPerJob": "gres/gpu:2"})
+    assert change_of(judge(by_node)).gpus_per_job == 4
 
 
 def test_what_was_begun_is_continued_by_its_mark_alone() -> None:
