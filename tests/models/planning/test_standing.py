@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from models.planning.orders import AS_IS, STRENGTH
 from models.planning.planning import STANDING, plan
 from models.planning.problem import Bounds, Objective, Problem
-from tests.models.planning.problems import job, machine
+from tests.models.planning.problems import holding, job, machine
 from tests.models.planning.test_planning import order_after
 
 
@@ -66,3 +67,34 @@ def test_the_shortest_first_do_not_stand_where_that_costs_something(wide_s: floa
     found = plan(two_beside_a_wide_one(wide_s), Bounds())
     assert (found.order == STANDING["slowdown"]) is stands
     assert bool(found.changes) is stands
+
+
+def queue_of(*sizes: tuple[int, float], last_kept: str = "", left_s: float = 0.0) -> Problem:
+    """A machine of four CPUs, and jobs of so many CPUs and seconds that wait; one of three CPUs may run."""
+    pending = [
+        job(1 + at, cpus=cpus, run_s=run_s, limit_s=25_000.0) for at, (cpus, run_s) in enumerate(sizes)
+    ]
+    pending[-1] = msgspec.structs.replace(pending[-1], kept=last_kept)
+    running = (holding(0, 3, left_s),) if left_s else ()
+    return Problem(machines=(machine(4),), pending=tuple(pending), running=running)
+
+
+def test_one_that_keeps_its_place_starts_no_later_for_it() -> None:
+    sizes = ((3, 600.0), (4, 3600.0), (1, 600.0), (4, 60.0), (1, 7200.0))
+    found = plan(queue_of(*sizes, last_kept="top priority", left_s=600.0), Bounds(), seed=5)
+    assert found.jobs[-1].start_s <= found.jobs[-1].base_start_s + 1.0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "left_s"),
+    [
+        (((4, 7200.0), (1, 60.0), (4, 20_000.0), (1, 600.0)), 0.0),
+        (((4, 7200.0), (3, 7200.0), (3, 600.0), (3, 600.0)), 3600.0),
+    ],
+)
+def test_who_would_start_too_late_comes_first_sooner_and_the_others_move_all_the_same(
+    sizes: tuple[tuple[int, float], ...], left_s: float
+) -> None:
+    found = plan(queue_of(*sizes, left_s=left_s), Bounds(most_delay_s=600.0), seed=5)
+    assert found.changes
+    assert all(one.start_s <= one.base_start_s + 600.0 for one in found.jobs)

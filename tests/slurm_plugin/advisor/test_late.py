@@ -98,6 +98,22 @@ def test_the_rules_of_now_hold(config: Config, reason: str) -> None:
     assert Queued().again(Known(200.0), config) == reason
 
 
+@pytest.mark.parametrize(
+    ("rule", "now"),
+    [
+        (Rule(name="r", account=("guests",), mode="advise"), {"account": "guests"}),
+        (Rule(name="r", qos=("guests",), mode="advise"), {"qos": "guests"}),
+        (Rule(name="r", partition=("guests",), mode="advise"), {"partitions": ("guests",)}),
+    ],
+)
+def test_a_job_that_was_moved_since_is_under_the_rules_of_where_it_is(
+    rule: Rule, now: dict[str, Any]
+) -> None:
+    config = msgspec.structs.replace(ENFORCING, rules=(rule,))
+    assert isinstance(Queued().again(Known(200.0), config), Again)
+    assert Queued().again(Known(200.0), config, **now) == "mode-advise"
+
+
 def test_who_was_only_observed_stays_so() -> None:
     assert Queued(config=Config(mode="observe")).again(Known(200.0), ENFORCING) == "mode-observe"
 

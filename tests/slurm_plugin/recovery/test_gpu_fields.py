@@ -46,6 +46,13 @@ def test_a_field_that_stands_twice_is_not_believed() -> None:
             {"gpus_per_task": 2, "cpus_per_task": 8},
             ["TresPerTask=cpu=8,gres/gpu=2", "TresBind=gres/gpu:per_task:2"],
         ),
+        # Its CPUs were not cut, and are not given back; nor are other resources CPUs.
+        ({"TresPerTask": "cpu=2,gres/gpu=1"}, {"gpus_per_task": 2}, ["TresPerTask=cpu=2,gres/gpu=2"]),
+        (
+            {"TresPerTask": "cpu=2,gres/gpu=1,gres/nic=1"},
+            {"gpus_per_task": 2, "cpus_per_task": 8},
+            ["TresPerTask=cpu=8,gres/gpu=2,gres/nic=1"],
+        ),
         # The releases that write `gres:` take TresPerTask only with the sum beside it.
         (
             {"TresPerTask": "gres:gpu:a100:1"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import SlurmError
-from slurm_plugin.recovery.journal import Journal
+from slurm_plugin.recovery.journal import LAST_ROUND, Journal
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.recovery.refused import MOST_ROUNDS, Refused, shared_round
-from slurm_plugin.recovery.rounds import Recoverer
+from slurm_plugin.recovery.rounds import TRIES_AGAIN, Outcome, Recoverer, watch
 from slurm_plugin.slurm.gateway import DRY_RUN, RecoveryGate
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
@@ -81,6 +82,29 @@ def test_a_dry_run_changes_neither_jobs_nor_who_waits_for_them() -> None:
     assert wanted.requeue is not None
     assert [dry.requeue(wanted.requeue).problem, dry.depend(waits).problem] == [DRY_RUN, DRY_RUN]
     assert (cluster.tried, cluster.set_anew) == ([], [])
+
+
+@pytest.mark.parametrize("error", [SlurmError("slurmctld does not answer"), ZeroDivisionError()])
+def test_a_round_that_fails_is_told_once_and_ends_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    cluster, stop, rounds = Cluster((7,)), threading.Event(), list[int]()
+    own = recoverer(cluster, tmp_path)
+    as_it_is = own.round
+
+    def third_time() -> list[Outcome]:
+        rounds.append(len(rounds))
+        if len(rounds) < 3:
+            raise error
+        assert not (tmp_path / LAST_ROUND).exists()
+        stop.set()
+        return as_it_is()
+
+    monkeypatch.setattr(own, "round", third_time)
+    watch(own, 0.0, stop)
+    assert cluster.back() == {7}
+    assert (tmp_path / LAST_ROUND).exists()
+    assert [TRIES_AGAIN in line for line in caplog.messages if "round" in line] == [True]
 
 
 def test_as_many_refused_as_a_round_takes_keep_no_others_waiting(tmp_path: Path) -> None:

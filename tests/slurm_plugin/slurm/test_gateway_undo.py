@@ -118,6 +118,25 @@ def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
     assert gateway.ours() == {}
 
 
+def test_what_slurmctld_refused_to_take_back_of_a_job_that_runs_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.hidden.add(1)
+    queue.refusing[1] = "Access/permission denied"
+    for since_boot_s in (20.0, 100.0, 200.0):
+        clock = Clock(1000.0, "boot", since_boot_s)
+        assert [one.problem for one in gateway.undo()] == ["Access/permission denied"]
+        assert gateway.ours() == {1: {5}}
+    queue.refusing.clear()
+    assert [one.problem for one in gateway.undo()] == [""]
+    assert queue.factors == {1: 3}
+
+
 def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0})
     gateway = gate(queue, tmp_path)

@@ -11,6 +11,7 @@ from tests.builders import executable
 # Said by every command of a site whose slurm.conf names an old option (seen on 22.05), or PrologFlags=Contain beside
 # another ProctrackType than proctrack/cgroup; each works all the same.
 OF_ITSELF = "scontrol: error: Ignoring ControlMachine since SlurmctldHost is set."
+SILENT = "Unable to contact slurm controller (connect failure)"
 GONE = "Invalid job id specified for job 99"
 # As scontrol does: it repeats what it does not know, and ends with 1 where any update failed.
 SCRIPT = f"""#!/bin/sh
@@ -20,6 +21,8 @@ answer() {{
   case "$*" in
     *JobId=99*) echo "{GONE}" >&2; code=1 ;;
     *JobId=98*) exit 1 ;;
+    *JobId=97*) echo "{SILENT}" >&2; code=1 ;;
+    *JobId=96*) exec sleep 60 ;;
     update*) ;;
     *) echo "invalid keyword: $*" >&2; code=1 ;;
   esac
@@ -63,3 +66,22 @@ def test_a_list_of_tasks_that_no_program_takes_keeps_none_of_the_others() -> Non
 def test_a_scontrol_that_ends_early_is_told(updates: list[str], taken: str) -> None:
     with pytest.raises(SlurmError, match=f"after {taken} updates"):
         run_updates([f"update {update}" for update in updates], patience_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("job", "patience_s", "words"), [(97, 10.0, "does not answer"), (96, 0.2, "within 0.2 s")]
+)
+def test_a_slurmctld_that_does_not_answer_is_no_complaint_about_a_job(
+    job: int, patience_s: float, words: str
+) -> None:
+    with pytest.raises(SlurmError, match=words):
+        run_update("update", f"JobId={job}", "AdminComment=x", patience_s=patience_s)
+    with pytest.raises(SlurmError, match=words):
+        run_updates([f"update JobId={job} SiteFactor=1"], patience_s=patience_s)
+
+
+def test_nor_is_a_scontrol_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scontrol").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="put Slurm's commands on the PATH"):
+        run_update("update", "JobId=1", patience_s=10.0)
