@@ -259,14 +259,15 @@ def test_one_job_is_waited_for_until_it_has_ended(tmp_path: Path) -> None:
 
     def look(job_id: int) -> Failed | None:
         looks.append(job_id)
-        if len(looks) == 2:
+        if len(looks) == 3:
             gate.run = ended
         return seen(job_id)
 
     gate.failed = look  # type: ignore[method-assign]
-    found: list[Outcome] = recoverer(gate, tmp_path).one(7, 60.0)
-    assert [one.problem for one in found] == [""]
+    gate.dependents = [Dependent(job_id=9, uid=1001, dependency="afterok:7(failed)")]
+    assert [one.problem for one in recoverer(gate, tmp_path).one(7, 60.0)] == [""]
     assert_back(gate)
+    assert [job.dependency for job in gate.dependents] == ["afterok:7"]
 
 
 def test_lines_that_were_cut_off_swallow_none_and_old_days_are_not_read(tmp_path: Path) -> None:
