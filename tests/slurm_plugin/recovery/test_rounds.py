@@ -249,6 +249,15 @@ def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None
     assert_back(gate)
 
 
+def test_one_that_was_begun_and_is_gone_is_owed_its_hours(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.refuses = "MinMemoryNode"
+    recoverer(gate, tmp_path).round()
+    gate.run = None
+    assert recoverer(gate, tmp_path).round() == []
+    assert [(entry.what, entry.why) for entry in entries(tmp_path)] == [("lost", requeuing.GONE)]
+
+
 def test_one_job_is_waited_for_until_it_has_ended(tmp_path: Path) -> None:
     ended = failed()
     gate = Controller(
