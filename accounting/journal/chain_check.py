@@ -93,6 +93,7 @@ class ChainCheck:
         self._plain = Linker()
         self._any_keyed = self._is_doubtful = self._is_newest_keyed = False
         self._gaps: list[Gap] = []
+        self._doubted: tuple[Place, Link] | None = None
 
     def take(self, place: Place, line: bytes, *, is_whole: bool = True) -> None:
         """Take the next line, without its newline; one that is not whole has none."""
@@ -104,13 +105,14 @@ class ChainCheck:
             return
         self.lines += 1
         body, link = parts
+        is_intact = self._is_intact(body, link)
         if self.first is None:
-            self._begin(place, link)
-        if self._is_intact(body, link):
+            self._seek_beginning(place, link, is_intact=is_intact)
+        if is_intact:
             self._take_intact(place, link)
         else:
             self._say(place, "changed", f"line {link.number} of the chain is not as it was written")
-            if link.number == self.head.number + 1:
+            if self.first is not None and link.number == self.head.number + 1:
                 self._accept(link)
                 self._is_doubtful = True
 
@@ -121,10 +123,24 @@ class ChainCheck:
 
     def finish(self) -> list[Found]:
         """Return all that is wrong, in the order of its places."""
+        if self.first is None and self._doubted is not None:
+            self._begin(*self._doubted)
         for gap in self._gaps:
             self._say(gap.place, "removed", f"{numbered(gap.first, gap.last)} of the chain missing before it")
         self._gaps = []
         return sorted(self.found, key=lambda one: one.place)
+
+    def _seek_beginning(self, place: Place, link: Link, *, is_intact: bool) -> None:
+        """Begin with a line, or the changed one before it: that one's number may be what was changed, if none fits."""
+        doubted, self._doubted = self._doubted, None
+        if doubted is not None and link.number == doubted[1].number + 1:
+            self._begin(*doubted)
+            self._accept(doubted[1])
+            self._is_doubtful = True
+        elif is_intact or (link.number == self.head.number + 1 and not self._trusting):
+            self._begin(place, link)
+        else:
+            self._doubted = place, link
 
     def _begin(self, place: Place, link: Link) -> None:
         self.first = link
@@ -194,7 +210,7 @@ class ChainCheck:
 
     def _take_unlinked(self, place: Place, line: bytes, *, is_whole: bool) -> None:
         is_decision = decode_decision(line) is not None
-        if is_decision and self.first is None:
+        if is_decision and not self.lines:
             self.unlinked += 1
         elif is_decision and is_whole:
             self._say(
@@ -202,7 +218,7 @@ class ChainCheck:
             )
         elif not is_whole or is_cut_off(line):
             self._say(place, "torn", "a write that was cut off; the chain goes on without it")
-        elif self.first is None:
+        elif not self.lines:
             self._say(place, "without link", "not a decision, of the time before lines had links")
         else:
             self._say(place, "inserted", "not a decision, and no write that was cut off")

@@ -69,10 +69,53 @@ def test_any_change_of_a_line_shows_where_it_was_made(at: int, data: st.DataObje
     byte = data.draw(st.sampled_from(sorted(set(range(32, 127)) - {lines[at][place]})))
     lines[at] = lines[at][:place] + bytes([byte]) + lines[at][place + 1 :]
     found = check_of(lines).finish()
-    assert any(one.place.line == at + 1 and one.kind in ("changed", "inserted", "torn") for one in found)
+    told = ("changed", "inserted", "torn") if at else ("changed", "inserted", "torn", "without link")
+    assert any(one.place.line == at + 1 and one.kind in told for one in found)
     # A line that is cut off is harmless by itself: that it was in the chain shows by the line after it.
     assert at == LINES - 1 or any(one.kind in ("changed", "inserted", "removed") for one in found)
     assert all(one.place.line in (at + 1, at + 2) for one in found)
+
+
+@pytest.mark.parametrize("key", [KEY, b""])
+@pytest.mark.parametrize("number", [7, 10**17])
+@pytest.mark.parametrize("at", [0, 5])
+def test_a_number_that_was_changed_moves_no_other_line(at: int, number: int, key: bytes) -> None:
+    lines = linked(key=key)
+    lines[at] = lines[at].replace(b'"link":[%d,' % (at + 1), b'"link":[%d,' % number)
+    assert found_in(lines, key) == [("changed", at + 1), ("removed", at + 2)]
+
+
+def test_of_a_few_files_alone_a_changed_first_line_is_told_by_itself() -> None:
+    lines = [line.replace(b"job 4", b"job 5") for line in linked()[4:]]
+    check = ChainCheck(NAME, KEY, None)
+    for number, line in enumerate(lines, 1):
+        check.take(Place(FILE, number), line)
+    assert [(one.kind, one.place.line) for one in check.finish()] == [("changed", 1)]
+
+
+def test_lines_of_another_key_stand_where_their_numbers_say() -> None:
+    check = check_of(linked()[4:], b"other key" * 5)
+    found = [(one.kind, one.place.line) for one in check.finish()]
+    assert found == [("changed", 1), ("removed", 1), *(("changed", line) for line in range(2, LINES - 3))]
+    assert check.first is not None
+    assert check.first.number == 5
+
+
+def test_a_forged_number_takes_no_memory_and_moves_no_other_line() -> None:
+    lines = linked(key=b"")
+    forged, _ = Linker().linked(body(50), Head(10**17, b"0" * 32))
+    assert found_in([*lines[:4], forged[:-1], *lines[4:]], b"") == [("inserted", 5)]
+
+
+@pytest.mark.parametrize(
+    ("key", "own"),
+    [(b"", "f9366c9a8ac7e94ecaec75995bd8534b"), (KEY, "f93b63c1baa4e254551a33dab7393e89")],
+)
+def test_what_was_linked_once_is_intact_in_every_release(key: bytes, own: str) -> None:
+    line, _ = Linker(key).linked(b'{"id":"d1"}', Linker(key).begin(NAME))
+    parts = split_line(line[:-1])
+    assert parts is not None
+    assert parts[1].own.decode() == own
 
 
 @given(AT, st.text(max_size=9), st.booleans())
