@@ -110,15 +110,19 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     def memory_for(self, request: JobRequest) -> MemoryTerms | None:
         """Return the strictest terms of the partitions that this job may run in; None while Slurm was not asked.
 
-        Where a limit per CPU meets no default, a job that asks for no memory counts as asking for a node's.
+        Where a partition limits memory per CPU and has no default, a job that asks for none counts as asking for a
+        node's.
         """
         if self.memory is None:
             return None
-        terms = [partition.memory for partition in self.partitions_of(request)]
-        strict = terms[0] if len(terms) == 1 else strictest(terms)
-        if strict.max_per_cpu_mib and not strict.default_per_cpu_mib and not strict.default_per_node_mib:
-            return msgspec.structs.replace(strict, default_per_node_mib=WHOLE_NODE_MIB)
-        return strict
+        terms = [_with_default(partition.memory) for partition in self.partitions_of(request)]
+        return terms[0] if len(terms) == 1 else strictest(terms)
+
+
+def _with_default(terms: MemoryTerms) -> MemoryTerms:
+    if terms.max_per_cpu_mib and not terms.default_per_cpu_mib and not terms.default_per_node_mib:
+        return msgspec.structs.replace(terms, default_per_node_mib=WHOLE_NODE_MIB)
+    return terms
 
 
 def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.request import Grant, JobRequest, granted
-from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts
+from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts, strictest
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
 from slurm_plugin.service.decide import with_memory_terms
@@ -80,6 +80,23 @@ def test_without_slurm_nothing_is_known_and_without_a_default_a_limit_counts_the
     assert terms is not None
     assert terms.default_per_node_mib == WHOLE_NODE_MIB
     assert facts_of("MaxMemPerNode = UNLIMITED\n", "").memory_for(JobRequest(user="alice")) == MemoryTerms()
+
+
+@pytest.mark.parametrize("partition", ["plain", "plain,own", "own,plain", "plain,node"])
+def test_another_partitions_default_leaves_a_job_its_cpus_where_one_has_none(partition: str) -> None:
+    plain = "PartitionName=plain Default=NO QoS=N/A DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED\n"
+    facts = facts_of("MaxMemPerCPU = 2000\nDefMemPerNode = UNLIMITED\n", PARTITIONS + plain)
+    asked = request(partition=partition, cpus_per_task=8)
+    terms = facts.memory_for(asked)
+    assert terms is not None
+    site = with_memory_terms(limits(), terms, known=True)
+    assert not size(asked, prediction(memory=400.0, cores=0.5), site).grant
+
+
+def test_what_gpus_bring_in_one_partition_keeps_them_whatever_others_do() -> None:
+    plain, brings = MemoryTerms(), MemoryTerms(default_per_gpu_mib=4000, default_cpus_per_gpu=2)
+    for terms in (strictest([plain, brings]), strictest([brings, plain])):
+        assert (terms.default_per_gpu_mib, terms.default_cpus_per_gpu) == (4000, 2)
 
 
 @pytest.mark.parametrize(
