@@ -31,6 +31,15 @@ local function copy(values)
    return result
 end
 
+--- Memory as Slurm shows it (mbytes_to_str), in whatever unit it was set: `512M` is 512, `1024M` is 1G.
+local function shown(name, value)
+   local mib = name:find("^mem") and type(value) == "string" and tonumber(value:match("^(%d+)M$"))
+   if not mib then
+      return value
+   end
+   return mib % 1024 == 0 and string.format("%dG", mib / 1024) or string.format("%d", mib)
+end
+
 --- Options as a client shows them: text by name, `type` besides. A name in `refused` takes no write, and
 -- says nothing about it.
 local function options_of(client, values)
@@ -39,7 +48,7 @@ local function options_of(client, values)
          if name == "type" then
             return client.type
          end
-         return values[name]
+         return shown(name, values[name])
       end,
       __newindex = function(_, name, value)
          assert(type(value) == "string", "string expected")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from models.past.history import HeldByUsers
+from models.past.evidence import held_by
+from models.past.history import HeldByUsers, past_job
+from tests.builders import attempt
 
 
 @pytest.mark.parametrize("tiny_jobs", [300, 30_000])
@@ -26,3 +29,10 @@ def test_what_one_user_alone_held_is_his_mean_job() -> None:
         users.add("ann", float(number))
     assert users.held().mean == pytest.approx(499 / 2)
     assert HeldByUsers().held().mean == 0
+
+
+def test_a_job_holds_what_it_asked_for_as_long_as_it_ran() -> None:
+    job = msgspec.structs.replace(past_job(attempt()), asked_mem_mib=2000, asked_cpus=8, wall_s=60)
+    assert (held_by(job, "memory"), held_by(job, "cores"), held_by(job, "wall")) == (120_000, 480, 60)
+    used = msgspec.structs.replace(job, asked_mem_mib=None, mem_mib=500.0, wall_s=0)
+    assert held_by(used, "memory") == 500

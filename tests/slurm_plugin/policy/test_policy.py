@@ -30,7 +30,7 @@ LIMITS = Limits(memory_floor_mib=128, memory_step_mib=32, min_saving=0.1, def_me
 
 def prediction(**uppers: float | None) -> Prediction:
     estimates: dict[str, Any] = {
-        name: None if upper is None else Estimate(upper, upper, 9) for name, upper in uppers.items()
+        name: None if upper is None else Estimate(upper / 2, upper, 9) for name, upper in uppers.items()
     }
     return Prediction(model="m", basis="9 earlier jobs", jobs_seen=9, gpu_source="nvml", **estimates)
 
@@ -228,6 +228,22 @@ def test_cpus_that_bring_memory_by_default_are_kept_as_far_as_it_is_needed(
     assert sized.grant == Grant(cpus_per_task=cpus)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request(cpus_per_task=8, mem_per_cpu_mib=1000),
+        request(cpus_per_task=8),
+        request(cpus_per_task=None, gpus_per_node=4, mem_per_gpu_mib=1000),
+    ],
+    ids=["per_cpu", "per_cpu_by_default", "per_gpu"],
+)
+def test_memory_that_is_kept_keeps_what_brings_it(asked: JobRequest) -> None:
+    predicted = prediction(memory=100.0, cores=0.5, gpus=1)
+    site = limits(def_mem_per_cpu_mib=1000)
+    assert size(asked, predicted, site).grant
+    assert not size(asked, predicted, site, {"memory": "the script passes its memory on"}).grant
+
+
 def test_cpus_that_bring_memory_are_kept_where_its_need_is_not_known() -> None:
     sized = size(request(cpus_per_task=8), prediction(cores=0.5), limits(def_mem_per_cpu_mib=1000))
     assert not sized.grant
@@ -247,10 +263,15 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
     [
         ({"gpus_per_job": 4}, Grant(gpus_per_job=2)),
         ({"gpus_per_task": 4, "num_tasks": 2}, Grant(gpus_per_task=2)),
-        ({"gpus_per_node": 4, "nodes": 2}, Grant(gpus_per_node=2)),
+        ({"gpus_per_node": 4, "nodes": 3}, Grant(gpus_per_node=2)),
         ({"gpus_per_job": 4, "nodes": 3}, Grant(gpus_per_job=3)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 1000}, Grant(gpus_per_job=2, mem_per_gpu_mib=304)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 200}, Grant(mem_per_gpu_mib=152)),
+        # Any one of the nodes may hold the peak, also where there are fewer tasks.
+        (
+            {"gpus_per_node": 4, "nodes": 2, "mem_per_gpu_mib": 1000},
+            Grant(gpus_per_node=2, mem_per_gpu_mib=304),
+        ),
     ],
 )
 def test_gpus_and_their_memory_keep_the_kind_they_were_asked_in(
@@ -270,6 +291,8 @@ def test_headroom_least_share_and_floors_hold() -> None:
     by_cpus = request(cpus_per_task=16, mem_per_cpu_mib=1000)
     assert size(by_cpus, predicted, limits(least_share=0.5)).grant == Grant(cpus_per_task=8)
     assert size(by_cpus, predicted, limits(least_share=0.25)).grant == Grant(cpus_per_task=4)
+    memory_alone = size(by_cpus, prediction(memory=1000.0), limits(least_share=0.5)).grant
+    assert memory_alone == Grant(mem_per_cpu_mib=500)
     floors = size(asked, predicted, limits(min_cpus_per_task=4, min_gpus=3, memory_floor_mib=4096)).grant
     assert floors == Grant(cpus_per_task=4, mem_per_node_mib=4096, gpus_per_node=3)
 

@@ -13,7 +13,7 @@ from accounting.decisions.decision import Fixed
 from accounting.errors import ConfigError
 from accounting.request import JobRequest
 from slurm_plugin.config.file import parse_config, render_config
-from slurm_plugin.config.settings import Brakes, Config, Rule
+from slurm_plugin.config.settings import Brakes, Config, Policy, Rule
 from slurm_plugin.policy import script_floors
 from slurm_plugin.policy.braked import ALL as EVERYTHING
 from slurm_plugin.policy.braked import family_brake, partition_brake
@@ -265,6 +265,13 @@ def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
     assert limits.cpus_step == 2
 
 
+def test_a_floor_of_the_sites_stands_where_a_job_fixes_less() -> None:
+    site = Config(policy=Policy(memory_floor_mib=512, min_cpus_per_task=4, min_gpus=2, cpus_step=4)).policy
+    fixed = Fixed(memory_mib=300, cpus_per_task=3, gpus=1)
+    limits = with_floors(limits_of(site), job_request(submission()), fixed, Minimum(cpus=1, gpus=1), 2)
+    assert limits == limits_of(site)
+
+
 def test_the_gpus_of_a_job_reach_for_the_fewest_of_its_nodes() -> None:
     for changes, least in (({"gpus_per_job": 4}, 2), ({"gpus_per_node": 4}, 1)):
         asked = submission(nodes_min=2, nodes_max=4, **changes)
@@ -307,6 +314,7 @@ def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
         ("srun --cpus-per-task=4 ./a", ScriptFloors(cpus_per_task=4)),
         # Each of the two may be alone on its node.
         ("srun -n 1 -c 4 ./a", ScriptFloors(cpus_per_task=4)),
+        ("srun --ntasks-per-node=4 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun --ntasks-per-node=4 -c 2 ./a", ScriptFloors(cpus_per_task=8)),
         ("srun -n 8 --ntasks-per-node=8 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun -N 1 -n 4 -c 2 ./a", ScriptFloors(cpus_per_task=8)),
@@ -342,6 +350,7 @@ def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None
 def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
     for body, changes, kept in (
         ("srun -c 2 ./a", {}, True),
+        ("srun -n 1 ./first\nsrun -c 2 ./a", {}, True),
         ("srun -c 2 ./a", {"num_tasks": 1}, False),
         ("srun -c 2 ./a", {"ntasks_per_node": 1}, False),
         ("srun -n 1 -c 2 ./a", {}, False),
