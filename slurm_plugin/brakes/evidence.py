@@ -42,6 +42,10 @@ class Ledger:
         """`bound` is by which share those that were cut may fail more often."""
         self.bound = bound
         self._families: dict[str, dict[str, Tally]] = {}
+        # How many there are, and users by how many they have: to look through all users at each new family would cost
+        # more than all that is counted.
+        self._count = 0
+        self._having: dict[int, dict[str, None]] = {}
         for key, tally in evidence.families.items():
             user, _, name = key.partition("\0")
             self._keep(family_brake(user, name), tally)
@@ -113,16 +117,29 @@ class Ledger:
     def _keep(self, family: Brake, tally: Tally) -> None:
         """Keep what is known of a family, which becomes the one that was seen last."""
         known = self._families.pop(family.user, {})
+        had = len(known)
         known.pop(family.name, None)
         known[family.name] = tally
         self._families[family.user] = known
+        self._count_again(family.user, had)
+
+    def _count_again(self, user: str, had: int) -> None:
+        """Note how many families a user has, who had so many before."""
+        has = len(self._families.get(user, ()))
+        self._count += has - had
+        if had:
+            del self._having[had][user]
+            if not self._having[had]:
+                del self._having[had]
+        if has:
+            self._having.setdefault(has, {})[user] = None
 
     def _make_room(self, user: str, stopped: frozenset[Brake]) -> None:
         """Forget families that are too many, of one user or in all."""
         while len(self._families[user]) > MOST_OF_A_USER and self._forget_one(user, stopped):
             pass
-        for _ in range(sum(map(len, self._families.values())) - MOST_FAMILIES):
-            most_first = sorted(self._families, key=lambda one: -len(self._families[one]))
+        for _ in range(self._count - MOST_FAMILIES):
+            most_first = (one for has in sorted(self._having, reverse=True) for one in self._having[has])
             if not any(self._forget_one(one, stopped) for one in most_first):
                 return
 
@@ -140,4 +157,5 @@ class Ledger:
         del known[goes]
         if not known:
             del self._families[user]
+        self._count_again(user, len(known) + 1)
         return True

@@ -75,7 +75,8 @@ def closed(pool: Pool, users: list[str], bound: float) -> Pool:
             wholes[user] = Wholes(known.portions + 1, known.failed + counts.whole_failed / counts.whole)
     for user in list(wholes)[:-MOST_USERS]:
         del wholes[user]
-    portions = {user: portion for user, portion in pool.portions.items() if user not in users}
+    over = set(users)
+    portions = {user: portion for user, portion in pool.portions.items() if user not in over}
     return Pool(tally, portions, tuple(outcomes[-MOST_OUTCOMES:]), wholes)
 
 

@@ -1,5 +1,7 @@
 """Which brake is pulled by which jobs."""
 
+import sys
+
 import msgspec
 import pytest
 
@@ -131,6 +133,31 @@ def test_families_that_were_not_seen_for_longest_are_forgotten(monkeypatch: pyte
     assert known.tally(family_brake("first", "fit-1")) == Tally()
     assert known.tally(family_brake("u0", "fit-1")).counts == Counts(whole=2)
     assert known.tally(family_brake(f"u{MOST - 1}", "fit-1")).counts == Counts(whole=1)
+
+
+def calls_for_a_new_family(users: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many functions a job of one more user calls, where so many users have all the families there are."""
+    monkeypatch.setattr(evidence, "MOST_FAMILIES", users)
+    known = ledger()
+    for number in range(users):
+        add(known, WHOLE, 1, user=f"u{number}")
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        known.add(job("one more"), WHOLE, 0.0, NONE)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_new_family_costs_no_more_where_users_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (calls_for_a_new_family(users, monkeypatch) for users in (20, 500))
+    assert many <= few + 20
 
 
 def test_a_user_of_many_names_forgets_his_own_and_never_what_is_stopped(
