@@ -48,13 +48,14 @@ def advisor(config_file: str | None, only_effect: bool, output_format: str, sele
         )
     finally:
         engine.dispose()
+    has_none = not starts and blocks is not None and not blocks.acted
     if not only_effect:
         print_rows(starts, output_format, "expected starts against what came", START_HEADING)
-    if blocks is not None:
+    if blocks is not None and (only_effect or not has_none):
         rows = [msgspec.structs.asdict(effect) for effect in effects(blocks)] if blocks.acted else []
         said = "jobs submitted while it acted, and while it watched"
         print_rows(rows, output_format, said, Effect.__struct_fields__)
         if not rows:
             note("no job of a block in which it acted or watched by lot has ended yet: no effect can be told")
-    if not starts and blocks is not None and not blocks.acted:
+    if has_none:
         note(NOTHING)

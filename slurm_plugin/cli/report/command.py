@@ -11,7 +11,7 @@ import click
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report.advisor import advisor
 from slurm_plugin.cli.report.cuts import cuts
-from slurm_plugin.cli.report.options import by_option, selection_options
+from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_options
 from slurm_plugin.cli.report.quality import quality
 from slurm_plugin.cli.report.recoveries import recoveries
 from slurm_plugin.cli.report.tables import brief_use, brief_waste
@@ -182,6 +182,7 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
         with progress_bar("adding up") as progress:
             groups = gather(engine, selection, keys, family_name, site, progress)
         if groups is None:
+            note(NONE_CHOSEN)
             yield None
             return
         if groups.folded:

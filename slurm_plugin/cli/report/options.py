@@ -10,6 +10,7 @@ import click
 
 # What `selection_options` adds, by the names of the parameters.
 SELECTING = ("since", "until", "cluster", "user", "account", "partition")
+NONE_CHOSEN = "the store has no attempt that these options mean; choose others, or run `rightsizer ingest`"
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 by_option = click.option(

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
-from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
 
@@ -65,3 +65,5 @@ def show_quality(
             print_rows([], output_format, columns=Advice.__struct_fields__)
         elif segments:
             note("nothing to change: the labels are as good as Slurm can give them")
+    if not segments:
+        note(NONE_CHOSEN)

@@ -109,8 +109,9 @@ def replay(
     check_store(config)
     from models.simulation.replayed import compare, recorded
 
-    past = read_past(config, Window(since, until, history_s, cluster, partition))
+    # They are asked for first: the past of a large site takes minutes to read.
     where = machines(nodes, scenario, partition)
+    past = read_past(config, Window(since, until, history_s, cluster, partition))
     past = fitted(past, where, leave_out=leave_out)
     real = recorded(past, where)
     rows: list[Row] = []

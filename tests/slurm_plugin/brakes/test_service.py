@@ -208,7 +208,7 @@ def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
     assert not is_cut(enforcing, SIM)
     assert "may be cut again" in run("enable", "--partition", "main").err
     wait_for(lambda: is_cut(enforcing))
-    assert "was not stopped" in run("enable", "--partition", "main").err
+    assert "no brake was pulled" in run("enable", "--partition", "main").err
     assert "by hand" in run("disable", "--family", "alice:fit_12").err or stopped(enforcing).read().pulled
 
 

@@ -173,6 +173,8 @@ def test_without_a_live_cluster_it_says_how_to_give_nodes(
 ) -> None:
     store(site, stream(5))
     monkeypatch.setenv("PATH", str(tmp_path))
+    # Before the past is read, which takes long.
+    monkeypatch.delattr("slurm_plugin.cli.simulation.replay.read_past")
     assert_one_line(
         run("replay"), 1, "no nodes to replay on: cannot run scontrol.*; or give the nodes .* --nodes"
     )

@@ -72,6 +72,7 @@ def test_an_empty_store_has_nothing_to_show(arguments: list[str], run: Run, site
     open_store(site.config.store.url, create=True).dispose()
     shown = run("report", *arguments)
     assert (shown.code, shown.out) == (0, "")
+    assert "choose others, or run `rightsizer ingest`" in shown.err
     nothing = run("report", *arguments, "--format", "csv").out
     assert json.loads(run("report", *arguments, "--format", "json").out) == []
     engine = open_store(site.config.store.url)
@@ -86,6 +87,7 @@ def test_a_csv_of_nothing_has_its_heading(arguments: list[str], run: Run, site: 
     shown = run("report", *arguments, "--format", "csv")
     assert shown.out.count("\n") == 1
     assert "," in shown.out
+    assert run("report", *arguments).err.count("nothing to show") <= 1
 
 
 def test_since_after_until_is_a_wrong_use(run: Run, site: Site, tmp_path: Path) -> None:
