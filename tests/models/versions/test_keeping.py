@@ -219,7 +219,7 @@ def test_what_is_being_removed_cannot_be_held(tmp_path: Path) -> None:
 KILLED_AMID = """
 import os, signal, sys
 from pathlib import Path
-from models import pruning
+from models.versions import pruning
 from models.demand.prediction import ChainSettings
 from models.versions.keeping import Keep
 def begin_to_remove(folder):
@@ -246,7 +246,7 @@ def test_killed_amid_a_removal_it_leaves_whole_versions_and_what_goes_the_next_t
 TRAINS = """
 import sys, time
 from pathlib import Path
-from models import registry
+from models.versions import registry
 with registry.new_version(Path(sys.argv[1]), "v1") as draft:
     (draft / "manifest.json").write_text("{}")
     print("writing", flush=True)
