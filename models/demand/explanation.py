@@ -17,14 +17,24 @@ from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is
 from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
-from models.demand.tail import rise_log, streak_bound
+from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
 from models.past.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
 
 TOLD_FEATURES = 5
 TOLD_JOBS = 3
 
 StepName = Literal[
-    "highest", "streak", "spread", "growth", "threads", "margin", "whole", "too few", "slowdown", "busy"
+    "highest",
+    "streak",
+    "spread",
+    "next run",
+    "growth",
+    "threads",
+    "margin",
+    "whole",
+    "too few",
+    "slowdown",
+    "busy",
 ]
 # Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled, its
 # user is unlike those that it learned from.
@@ -36,8 +46,9 @@ Contributions = Callable[[Sequence[float]], tuple[float, ...]]
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
-    Of streak and spread the lower counts; growth, threads and whole are there where they lower the bound, `too few`
-    where it is raised since a job ran out of time with fewer, slowdown where the site bears that less is granted.
+    Of streak and spread the lower counts, and the next run where it is above that; growth, threads and whole are there
+    where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, slowdown where the
+    site bears that less is granted.
     `upper` is None where there is no bound: nothing was asked for.
     """
 
@@ -155,16 +166,20 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
     streak = streak_bound(past.quiet, room)
     # As far as it counts: one job alone at a tiny risk leaves open what no figure can hold.
-    spread = rise_log(past, math.inf, risk)
+    spread = min(spread_bound(past, risk), MOST_RISE_LOG)
+    next_run = next_run_bound(past, room)
+    raised = next_run > min(streak, spread)
     steps = [
         Step(name="highest", upper=highest, counts=True),
         Step(
             name="streak",
             upper=None if math.isinf(streak) else highest * math.exp(streak),
-            counts=streak < spread,
+            counts=streak < spread and not raised,
         ),
-        Step(name="spread", upper=highest * math.exp(spread), counts=spread <= streak),
+        Step(name="spread", upper=highest * math.exp(spread), counts=spread <= streak and not raised),
     ]
+    if raised:
+        steps.append(Step(name="next run", upper=highest * math.exp(next_run), counts=True))
     if told["growth"] < told["tail"]:
         steps.append(Step(name="growth", upper=told["growth"], counts=True))
     if told["threads"] < told["growth"]:

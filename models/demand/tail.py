@@ -1,6 +1,6 @@
 """How far above all that a family ever needed its next job may go. Pure.
 
-Two bounds, of which the lower counts, both on the logarithm of next need over the highest so far:
+Two bounds, of which the lower counts, and a least one, all on the logarithm of next need over the highest so far:
 
     streak   room · exp(-streak / STREAK_SCALE): the longer no job has surprised, the further below its request a
              family may go. The jobs of a burst that end first are its small ones; they surprise one after the other.
@@ -9,6 +9,11 @@ Two bounds, of which the lower counts, both on the logarithm of next need over t
              which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
              PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. It begins at the highest, while
              slow jobs may still be missing; of a family at rest (PastUse.whole) at the median, as for a sample.
+
+What comes to a family at rest is a new run, often of another input, and the jobs of one run tell little of that. So its
+memory is left no less than
+
+    next run min(NEXT_RUN_LOG, NEXT_RUN_ROOM · room) ÷ runs without a surprise (PastUse.calm)
 
 The constants were chosen on public traces of workflows (docs/decisions/0022); 30 % more or less of any one changes
 little there.
@@ -27,6 +32,9 @@ PLANNED_SHARE = 0.2
 LEAST_RISK, MOST_RISK = 1e-9, 0.5
 # Where nothing was asked no room bounds the rise, and one job alone at a tiny risk has no bound that can be written.
 MOST_RISE_LOG = 20.0
+# The next run of a family may need a fifth more (e^0.2) than the only one that is known. No more than a quarter of the
+# room is left for that.
+NEXT_RUN_LOG, NEXT_RUN_ROOM = 0.2, 0.25
 
 
 def risk_of(weight: float, room: float, most_failures: float) -> float:
@@ -42,7 +50,8 @@ def risk_of(weight: float, room: float, most_failures: float) -> float:
 
 def rise_log(past: PastUse, room: float, risk: float) -> float:
     """Return the logarithm by which the next need may exceed the highest so far; `room` may be infinite."""
-    return min(streak_bound(past.quiet, room), spread_bound(past, risk), MOST_RISE_LOG)
+    rise = min(streak_bound(past.quiet, room), spread_bound(past, risk), MOST_RISE_LOG)
+    return max(rise, next_run_bound(past, room))
 
 
 def streak_bound(streak: int, room: float) -> float:
@@ -56,3 +65,10 @@ def spread_bound(past: PastUse, risk: float) -> float:
     variance = (PRIOR_JOBS * PRIOR_SPREAD**2 + 2 * past.above_median) / freedom
     tail = math.sqrt(variance * freedom * (risk ** (-2 / freedom) - 1))
     return max(0.0, tail - (past.highest_log - past.median_log)) if past.whole else tail
+
+
+def next_run_bound(past: PastUse, room: float) -> float:
+    """Return what a new run of a family at rest may need above its highest; 0 of others."""
+    if not past.whole or not past.calm:
+        return 0.0
+    return min(NEXT_RUN_LOG, NEXT_RUN_ROOM * max(room, 0.0)) / past.calm

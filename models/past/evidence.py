@@ -106,7 +106,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     mean of what was asked for, times seconds. `whole` says that they are all that came, the slow ones too, and enough
     of them to go by their median: at rest, none of them beyond the request, and not of cores. `runs`, of a family at
     rest, counts the runs since the last that needed more than all before it, that one included; None where there is but
-    one, or the first needed most.
+    one, or the first needed most. `calm` counts them then too, but of memory alone; 0 of a family that is not at rest.
     """
 
     needed: tuple[float, ...]
@@ -123,6 +123,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     held: float
     whole: bool = False
     runs: int | None = None
+    calm: int = 0
 
     @property
     def quiet(self) -> int:
@@ -173,6 +174,7 @@ def past_use(
     logs = [math.log(amount) for amount in needed]
     mean = sum(logs) / len(logs)
     median = middle(sorted(logs))
+    calm, runs = runs_since_surprise(counted, logs) if at_rest else (0, 0)
     return PastUse(
         needed=tuple(needed),
         likely=sorted(needed)[len(needed) // 2],
@@ -188,7 +190,8 @@ def past_use(
         held=held / len(logs),
         # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
         whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
-        runs=runs_since_surprise(counted, logs) if at_rest else None,
+        runs=calm if calm < runs else None,
+        calm=calm if dimension == "memory" else 0,
     )
 
 
@@ -202,12 +205,11 @@ def rests_from_s(jobs: Sequence[PastJob]) -> float:
     return began + REST_RUNS * longest
 
 
-def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> int | None:
-    """Return how many runs there are since the last that needed more than all before, that one included.
+def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> tuple[int, int]:
+    """Return how many runs there are since the last that needed more than all before, that one included; and in all.
 
-    None where no run did but the first. A run is what began before all that began earlier had come to rest; jobs of one
-    are much alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms of their
-    needs.
+    A run is what began before all that began earlier had come to rest; jobs of one are much alike, and tell of the next
+    one together hardly more than each alone. `logs` are the logarithms of their needs.
     """
     most: list[float] = []
     rests_s, longest_s = -math.inf, 0
@@ -220,8 +222,7 @@ def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> int |
             most[-1] = need
         longest_s = max(longest_s, wall_s)
         rests_s = began_s + REST_RUNS * longest_s
-    since = streak_of(most)
-    return since if since < len(most) else None
+    return streak_of(most), len(most)
 
 
 def held_by(job: PastJob, dimension: Learned) -> float:

@@ -25,6 +25,7 @@ STEPS: dict[StepName, str] = {
     "highest": "the most that one of {jobs} {basis} needed",
     "streak": "what surprises leave open: {since} since the last",
     "spread": "what their spread leaves open",
+    "next run": "a new run may need more than those before it",
     "growth": "lowered to what the growth model expects at most",
     "threads": "they keep one core busy and no more",
     "margin": "with the site's margin: the prediction",

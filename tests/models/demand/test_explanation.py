@@ -17,6 +17,7 @@ from models.demand.explanation import TOLD_FEATURES, Explained, explain, grounds
 from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import ChainSettings, Predictor
+from models.demand.tail import NEXT_RUN_LOG
 from models.past.evidence import LEARNED
 from models.past.history import History, past_job, request_of
 from models.versions.artefact import load_predictor
@@ -139,6 +140,21 @@ def test_where_runs_surprise_it_is_runs_that_are_told() -> None:
     assert (memory.streak, memory.runs) == (10, 1)
     told = [row["what"] for row in explained_rows(memory)]
     assert told[1] == "what surprises leave open: 1 runs of such jobs since the last"
+
+
+def test_what_is_left_for_a_new_run_is_told_as_a_step() -> None:
+    history = History(100)
+    for number in range(20):
+        one = attempt(job_id=number + 1, start_s=T0, elapsed_s=600, mem_mib=500.0)
+        history.add(request_of(one), past_job(one))
+    later = attempt(job_id=99, user="bob", job_name="other", start_s=T0 + 10**6)
+    history.add(request_of(later), past_job(later))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    [memory] = [one for one in explain(predictor, request_of(one), {}) if one.dimension == "memory"]
+    steps = {step.name: step for step in memory.steps}
+    assert [name for name, step in steps.items() if step.counts] == ["highest", "next run", "margin"]
+    assert steps["next run"].upper == pytest.approx(500 * math.exp(NEXT_RUN_LOG))
+    assert "a new run may need more than those before it" in [row["what"] for row in explained_rows(memory)]
 
 
 def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> None:

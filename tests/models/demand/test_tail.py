@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from models.demand.tail import (
     LEAST_RISK,
     MOST_RISK,
+    NEXT_RUN_LOG,
     PRIOR_SPREAD,
+    next_run_bound,
     rise_log,
     risk_of,
     spread_bound,
@@ -44,7 +46,9 @@ ROOM = st.floats(0, 10) | st.just(math.inf)
 def test_the_rise_is_neither_negative_nor_more_than_the_room(
     room: float, risk: float, count: int, streak: int, above: float
 ) -> None:
-    assert 0 <= rise_log(past(count=count, streak=streak, above_median=above), room, risk) <= room
+    use = past(count=count, streak=streak, above_median=above)
+    assert 0 <= rise_log(use, room, risk) <= room
+    assert 0 <= rise_log(msgspec.structs.replace(use, whole=True, calm=1), room, risk) <= room
 
 
 @given(st.floats(0.01, 10), st.integers(1, 200))
@@ -83,6 +87,25 @@ def test_where_runs_surprise_so_many_runs_lower_what_the_room_asks_for() -> None
     many = past(count=60, streak=60, above_median=1.0)
     assert rise_log(msgspec.structs.replace(many, runs=2), 0.5, 0.002) == pytest.approx(streak_bound(2, 0.5))
     assert rise_log(msgspec.structs.replace(many, runs=90), 0.5, 0.002) == rise_log(many, 0.5, 0.002)
+
+
+def run_of(*, calm: int = 1) -> PastUse:
+    return msgspec.structs.replace(past(count=60, streak=60), whole=True, calm=calm)
+
+
+def test_the_next_run_of_a_family_may_need_a_fifth_more_than_its_only_one() -> None:
+    assert rise_log(run_of(), 3.0, 0.002) == pytest.approx(NEXT_RUN_LOG)
+    assert rise_log(run_of(calm=4), 3.0, 0.002) == pytest.approx(NEXT_RUN_LOG / 4)
+    assert next_run_bound(run_of(), math.inf) == NEXT_RUN_LOG
+
+
+def test_the_next_run_takes_a_quarter_of_the_room_at_most() -> None:
+    assert next_run_bound(run_of(), 0.4) == pytest.approx(0.1)
+    assert next_run_bound(run_of(), -1.0) == 0.0
+
+
+def test_while_jobs_of_a_run_may_be_missing_no_next_one_is_looked_for() -> None:
+    assert next_run_bound(msgspec.structs.replace(run_of(), whole=False), 3.0) == 0.0
 
 
 def test_one_job_alone_is_given_far_more_than_it_needed() -> None:

@@ -40,19 +40,19 @@ WEEK_S = 604_800
 
 
 @pytest.mark.parametrize(
-    ("runs", "since", "quiet"),
+    ("runs", "since", "calm", "quiet"),
     [
-        ([[900.0] * 4 + [1000.0] * 5], None, 5),
-        ([[1000.0] * 9, [900.0] * 9, [1010.0] * 9], None, 27),
-        ([[1000.0] * 9, [1200.0] * 9], 1, 1),
-        ([[1000.0] * 9, [1200.0] * 9, [700.0, 1100.0], [900.0]], 3, 3),
-        ([[1000.0] * 2, [2000.0] * 2, [4000.0] * 9], 1, 1),
-        ([[1000.0], [1200.0] * 9, *[[900.0]] * 30], 31, 31),
+        ([[900.0] * 4 + [1000.0] * 5], None, 1, 5),
+        ([[1000.0] * 9, [900.0] * 9, [1010.0] * 9], None, 3, 27),
+        ([[1000.0] * 9, [1200.0] * 9], 1, 1, 1),
+        ([[1000.0] * 9, [1200.0] * 9, [700.0, 1100.0], [900.0]], 3, 3, 3),
+        ([[1000.0] * 2, [2000.0] * 2, [4000.0] * 9], 1, 1, 1),
+        ([[1000.0], [1200.0] * 9, *[[900.0]] * 30], 31, 31, 31),
     ],
     ids=["one_run", "alike", "larger", "larger_once", "each_larger", "long_ago"],
 )
 def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
-    runs: list[list[float]], since: int | None, quiet: int
+    runs: list[list[float]], since: int | None, calm: int, quiet: int
 ) -> None:
     # The jobs of a run end together, and ran for up to two minutes.
     jobs = [
@@ -62,8 +62,12 @@ def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
     ]
     past = past_use(jobs, "memory", None, at_rest=True)
     assert past is not None
-    assert (past.runs, past.quiet) == (since, quiet)
+    assert (past.runs, past.calm, past.quiet) == (since, calm, quiet)
     # While it runs its own jobs tell of it.
     during = past_use(jobs, "memory", None)
     assert during is not None
-    assert (during.runs, during.quiet) == (None, past.streak)
+    assert (during.runs, during.calm, during.quiet) == (None, 0, past.streak)
+    # Only of memory is it known that the next one may need more.
+    wall = past_use(jobs, "wall", None, at_rest=True)
+    assert wall is not None
+    assert wall.calm == 0
