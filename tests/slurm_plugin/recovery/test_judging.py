@@ -139,7 +139,7 @@ def test_memory_per_cpu_comes_back_as_such_unless_somebody_has_changed_it() -> N
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_cpu_mib=200)
     comment = token(asked, Grant(mem_per_cpu_mib=100))
     change = change_of(judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=100, admin_comment=comment)))
-    assert (change.mem_per_cpu_mib, change.mem_per_node_mib, change.cpus_per_task) == (200, None, None)
+    assert (change.mem_per_cpu_mib, change.mem_per_node_mib, change.cpus_per_task) == (200, None, 2)
     assert judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=150, admin_comment=comment)) == CHANGED
 
 
