@@ -8,9 +8,13 @@ output says may tell them apart, where somebody has read that (output.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import msgspec
 
-from accounting.decisions.token import asked_request, find_token, granted_by, mark_recovery
+from accounting.decisions.decision import Decision
+from accounting.decisions.token import asked_request, find_token, granted_by, mark_recovery, tells_of
 from accounting.request import Grant, JobRequest, granted
 from accounting.wants import Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
@@ -35,6 +39,11 @@ NOT_BATCH = "srun and salloc have no script that could run again"
 HET_JOB = "a component of a het job does not run again alone"
 CPUS_STAY = "this release of Slurm cannot give its CPUs back while it waits"
 STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, and that cannot be given back"
+
+# What the journal of decisions says of a token: that it is so, that it is not, or nothing.
+Witness = Literal["for", "against", "none"]
+# What it has, by id; None where nobody asks it.
+Decided = Mapping[str, Decision] | None
 
 
 class SiteTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +160,21 @@ def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus
         (cpus_stay and by_cpu and grant.cpus_per_task is not None, CPUS_STAY),
     )
     return next((reason for holds, reason in reasons if holds), "")
+
+
+def witness_of(recovery: Recovery, decided: Decided) -> Witness:
+    """Say what the journal of decisions says of a job's token, which slurmctld has kept for us.
+
+    Where the decision is not there, the journal may be lost, and nobody is to lose work by that: the job comes back,
+    but what is not on record is not owed.
+    """
+    if decided is None:
+        return "for"
+    decision = decided.get(recovery.decision_id)
+    if decision is None:
+        return "none"
+    kept = decision.applied and granted(recovery.asked, decision.grant) == recovery.given
+    return "for" if kept and tells_of(recovery.asked, decision) else "against"
 
 
 def _gpus_stand(run: Failed, grant: Grant) -> bool:

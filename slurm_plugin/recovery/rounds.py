@@ -10,20 +10,28 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
 from accounting.decisions.decision import Decision
-from accounting.decisions.token import tells_of
 from accounting.errors import RightsizerError, SlurmError, StoreError
 from accounting.journal.recoveries import Run, What
-from accounting.request import granted
 from accounting.wants import Said
 from slurm_plugin.log_lines import SaidOnce, SaidOnceOfEach
 from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
 from slurm_plugin.recovery.journal import Entry, Journal
-from slurm_plugin.recovery.judging import NOT_FOR_WANT, PLAIN, Recovery, SiteTerms, continued, judge
+from slurm_plugin.recovery.judging import (
+    NOT_FOR_WANT,
+    PLAIN,
+    Decided,
+    Recovery,
+    SiteTerms,
+    Witness,
+    continued,
+    judge,
+    witness_of,
+)
 from slurm_plugin.recovery.refused import Refused, shared_round
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
@@ -40,11 +48,6 @@ LOOKED_BACK_S = 2 * 86_400.0
 # queued again is looked at once more when that is so long ago, however long rounds take. Of those of before this
 # process only the latest are: its first round sees who is held.
 WRITTEN_DOWN_S, BEFORE_S = 10.0, 60.0
-
-# What the journal of decisions says of a token: that it is so, that it is not, or nothing.
-Witness = Literal["for", "against", "none"]
-# What it has, by id; None where nobody asks it.
-Decided = Mapping[str, Decision] | None
 
 
 class Gate(Protocol):
@@ -351,21 +354,6 @@ def is_forgotten(run: Failed | None, entry: Entry) -> bool:
     if run is None or entry.what != "requeued" or entry.requeue is None:
         return False
     return run.job.held and run.job.reason == HELD_AGAIN and run.restarts == entry.restarts + 1
-
-
-def witness_of(recovery: Recovery, decided: Decided) -> Witness:
-    """Say what the journal of decisions says of a job's token, which slurmctld has kept for us.
-
-    Where the decision is not there, the journal may be lost, and nobody is to lose work by that: the job comes back,
-    but what is not on record is not owed.
-    """
-    if decided is None:
-        return "for"
-    decision = decided.get(recovery.decision_id)
-    if decision is None:
-        return "none"
-    kept = decision.applied and granted(recovery.asked, decision.grant) == recovery.given
-    return "for" if kept and tells_of(recovery.asked, decision) else "against"
 
 
 def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
