@@ -42,7 +42,7 @@ SILENCES: dict[Silence, str] = {
     "not settled": "the growth model is not asked: the family has not shown enough yet",
 }
 TOO_FEW = "too few jobs for this site's models.min_evidence: the request stands"
-NOT_COUNTED = "not the lower one"
+NOT_COUNTED = "does not count"
 
 Row = dict[str, object]
 

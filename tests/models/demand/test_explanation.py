@@ -154,7 +154,10 @@ def test_what_is_left_for_a_new_run_is_told_as_a_step() -> None:
     steps = {step.name: step for step in memory.steps}
     assert [name for name, step in steps.items() if step.counts] == ["highest", "next run", "margin"]
     assert steps["next run"].upper == pytest.approx(500 * math.exp(NEXT_RUN_LOG))
-    assert "a new run may need more than those before it" in [row["what"] for row in explained_rows(memory)]
+    rows = [row for row in explained_rows(memory) if row["part"] == "step"]
+    assert rows[3]["what"] == "a new run may need more than those before it"
+    # It counts in place of both of the others, of which one is the lower.
+    assert [row["effect"] for row in rows] == ["", "does not count", "does not count", "", ""]
 
 
 def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> None:
