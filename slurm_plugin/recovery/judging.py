@@ -151,7 +151,8 @@ def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
 
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
     """Return why a job that failed by us cannot come back by itself; '' where it can."""
-    by_cpu = cause == "timeout" or asked.mem_per_cpu_mib is not None or asked.mem_mib is None
+    comes_with_cpus = asked.mem_mib is None and cause != "said_no_gpu_memory"
+    by_cpu = cause == "timeout" or asked.mem_per_cpu_mib is not None or comes_with_cpus
     reasons = (
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),

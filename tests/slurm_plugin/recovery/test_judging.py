@@ -143,6 +143,16 @@ def test_memory_per_cpu_comes_back_as_such_unless_somebody_has_changed_it() -> N
     assert judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=150, admin_comment=comment)) == CHANGED
 
 
+def test_where_cpus_stay_gpus_come_back_alone_to_whom_their_memory_was_too_little() -> None:
+    """It asked for no memory: what each CPU has of that is no matter to a GPU's."""
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, gpus_per_node=4)
+    fewer = token(asked, Grant(cpus_per_task=2, gpus_per_node=2))
+    run = failed("FAILED", mem_per_node_mib=None, mem_per_cpu_mib=1000, admin_comment=fewer)
+    run = msgspec.structs.replace(run, gpu_fields={"TresPerNode": "gres/gpu:2"})
+    change = change_of(judge(run, SiteTerms(cpus_stay=True), said="said_no_gpu_memory"))
+    assert (change.gpus_per_node, change.cpus_per_task) == (4, None)
+
+
 def test_where_cpus_stay_memory_comes_back_alone() -> None:
     change = change_of(judge(failed(), SiteTerms(cpus_stay=True)))
     assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
