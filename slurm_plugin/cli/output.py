@@ -89,8 +89,11 @@ def _print_table(rows: Sequence[Row], title: str) -> None:
     )
     cells = [[cell(value) for value in row.values()] for row in rows]
     # What a row is called is copied into the next command (a model's version): where there is room it is not broken.
-    called = max(cell_len(text) for text in (next(iter(rows[0])), *(first for first, *_ in cells)))
+    # What has several words is not, and may break between them, so that figures stay whole.
+    names = [next(iter(rows[0])), *(first for first, *_ in cells)]
+    called = max(map(cell_len, names))
     fits = called <= console.width // 2 and called + LEAST_COLUMN * (len(rows[0]) - 1) <= console.width
+    fits = fits and not any(" " in name for name in names)
     for place, (name, value) in enumerate(rows[0].items()):
         justify: Literal["left", "right"] = "right" if isinstance(value, (int, float)) else "left"
         table.add_column(name, justify=justify, overflow="fold", no_wrap=fits and place == 0)

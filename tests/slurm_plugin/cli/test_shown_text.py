@@ -79,6 +79,17 @@ def test_a_jobs_name_cannot_speak_to_the_admins_terminal(run: Run, site: Site) -
     assert "'=hyperlink(a)" in names
 
 
+def test_what_has_several_words_breaks_between_them_before_any_figure_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    figures = {f"c{place}": 12345.67 for place in range(5)}
+    print_rows([{"resource": "gpus (gpu-collector + slurm)", **figures}], "table")
+    assert capsys.readouterr().out.count("12,345.67") == len(figures)
+
+
 @pytest.mark.parametrize(("columns", "whole"), [(80, True), (60, False)])
 def test_what_a_row_is_called_is_whole_where_all_else_stays_too(
     columns: int, *, whole: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
