@@ -1,1 +1,1 @@
-"""Tables of jobs from elsewhere than sacct: files that it printed, slurmdbd's own tables, or exports of them."""
+"""Jobs from elsewhere than a call of sacct: files that it printed, slurmdbd's own tables, or exports of them."""

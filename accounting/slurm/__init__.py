@@ -1,1 +1,1 @@
-"""What Slurm tells of its past: sacct, slurmdbd's database, and which windows to ask for."""
+"""What Slurm tells of its past: how sacct is asked, window by window, and what its answers mean."""
