@@ -36,15 +36,16 @@ def quality(config_file: str | None, only_advice: bool, output_format: str, sele
 
     engine = open_store(store_url(load_config(config_file)))
     try:
-        show_quality(engine, selection, output_format, only_advice=only_advice)
+        if not show_quality(engine, selection, output_format, only_advice=only_advice):
+            note(NONE_CHOSEN)
     finally:
         engine.dispose()
 
 
 def show_quality(
     engine: Engine, selection: Selection, output_format: str, *, only_advice: bool = False
-) -> None:
-    """Print the report on quality; `rightsizer ingest --report` prints it, too."""
+) -> bool:
+    """Print the report on quality, as `rightsizer ingest --report` does too; False where there is no attempt."""
     from accounting.report.advice import Advice, advice
     from accounting.report.quality import QUALITY_HEADING, quality_rows
     from accounting.report.quality_reading import read_segments
@@ -65,5 +66,4 @@ def show_quality(
             print_rows([], output_format, columns=Advice.__struct_fields__)
         elif segments:
             note("nothing to change: the labels are as good as Slurm can give them")
-    if not segments:
-        note(NONE_CHOSEN)
+    return bool(segments)

@@ -210,6 +210,14 @@ def test_ingest_reports_on_what_it_read(run: Run, site: Site) -> None:
     assert shown.out == run("report", "quality", "--format", "json").out
 
 
+def test_who_has_just_ingested_nothing_is_not_told_to_ingest(run: Run, site: Site) -> None:
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
+    shown = run("ingest", "--report")
+    assert shown.code == 0, shown.err
+    assert "attempts: 0 new" in shown.err
+    assert "these options" not in shown.err
+
+
 def test_an_export_of_a_selection(run: Run, stocked: Site) -> None:
     file = stocked.folder / "some.parquet"
     assert run("export", "--to", str(file), "--user", "bob").code == 0
