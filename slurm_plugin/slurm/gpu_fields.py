@@ -35,6 +35,8 @@ _LINE = re.compile(
 _OLD_PREFIX = "gres:"
 # What stands before the count of GPUs, with their type where one was asked for, and the count.
 _GPUS = re.compile(r"((?:gres[:/])?gpu(?::(?!\d+[:=])[\w.\-]+)?[:=])(\d{1,9})", re.ASCII)
+# What stands before the count, also where there is none: `--gres=gpu` is one GPU.
+_KIND = re.compile(r"((?:gres[:/])?gpu(?::(?!\d+(?:[:=]|$))[\w.\-]+)?)(?:[:=]\d{1,9})?", re.ASCII)
 _CPUS = re.compile(r"(cpu[:=])\d+", re.ASCII)
 # Clients from 24.05 on derive it from --gpus-per-task.
 _BOUND = re.compile(r"(gres/gpu:per_task:)\d+", re.ASCII)
@@ -74,17 +76,17 @@ def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
 
 def _gpu_entry(request: str) -> re.Match[str] | None:
     """Return the one entry of a request that is about GPUs; None where there is none, or more than one."""
-    found = _gpu_entries(request)
+    found = [match for entry in request.split(",") if (match := _GPUS.fullmatch(entry))]
     return found[0] if len(found) == 1 else None
 
 
-def _gpu_entries(request: str) -> list[re.Match[str]]:
-    return [match for entry in request.split(",") if (match := _GPUS.fullmatch(entry))]
+def _gpu_kinds(request: str) -> list[str]:
+    return [match[1] for entry in request.split(",") if (match := _KIND.fullmatch(entry))]
 
 
 def _as_they_stand(fields: Mapping[str, str], change: GiveBack) -> list[str]:
     """Return the words that ask for the GPUs that a record has."""
-    asked = [name for name in FIELDS.values() if name != _MEMORY and _gpu_entries(fields.get(name, ""))]
+    asked = [name for name in FIELDS.values() if name != _MEMORY and _gpu_kinds(fields.get(name, ""))]
     words = [f"{name}={fields[name]}" for name in asked]
     stands = amount(fields, "gpus_per_task")
     if stands is not None and _IN_ALL not in asked:
@@ -95,8 +97,8 @@ def _as_they_stand(fields: Mapping[str, str], change: GiveBack) -> list[str]:
 def _by_type(fields: Mapping[str, str], mib: int) -> str:
     """Return so much memory for each GPU, in an entry for each type of GPU that a record asks for."""
     names = (name for name in FIELDS.values() if name != _MEMORY)
-    kinds = dict.fromkeys(entry[1] for name in names for entry in _gpu_entries(fields.get(name, "")))
-    return ",".join(f"{kind}{mib}" for kind in kinds) or _edited(fields[_MEMORY], mib, None)
+    kinds = dict.fromkeys(kind for name in names for kind in _gpu_kinds(fields.get(name, "")))
+    return ",".join(f"{kind}:{mib}" for kind in kinds) or _edited(fields[_MEMORY], mib, None)
 
 
 def _edited(request: str, number: int, cpus_per_task: int | None) -> str:

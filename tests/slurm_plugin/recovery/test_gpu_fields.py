@@ -76,6 +76,17 @@ def test_a_field_that_stands_twice_is_not_believed() -> None:
             {"mem_per_gpu_mib": 4000},
             ["TresPerNode=gres:gpu:a:1,gres:gpu:b:1", "MemPerTres=gres:gpu:a:4000,gres:gpu:b:4000"],
         ),
+        # --gres=gpu is one GPU, and stands there as it was written.
+        (
+            {"TresPerNode": "gres:gpu", "MemPerTres": "gres:gpu:500"},
+            {"mem_per_gpu_mib": 4000},
+            ["TresPerNode=gres:gpu", "MemPerTres=gres:gpu:4000"],
+        ),
+        (
+            {"TresPerNode": "gres:gpu:b", "MemPerTres": "gres:gpu:500"},
+            {"mem_per_gpu_mib": 4000},
+            ["TresPerNode=gres:gpu:b", "MemPerTres=gres:gpu:b:4000"],
+        ),
         (
             {"TresPerTask": "gres:gpu:b:2", "MemPerTres": "gres:gpu:500"},
             {"mem_per_gpu_mib": 4000},
