@@ -1,1 +1,1 @@
-"""What happened: Slurm's vocabulary, sacct, labels and the store."""
+"""What happened: Slurm's vocabulary, and a room for each thing done with it (ARCHITECTURE.md, «Rooms»)."""

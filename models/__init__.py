@@ -1,4 +1,4 @@
-"""What will happen: features, demand predictors, and the artefacts that serve them."""
+"""What will happen: what jobs will need, what will be asked for, and in which order it is best run."""
 
 import os
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from accounting.audit.agreement import Disagreement, disagreements
 from accounting.decisions.token import find_token
 from accounting.frames import Records, job_row_of
-from accounting.ingest.pseudonyms import Pseudonyms
+from accounting.pseudonyms import Pseudonyms
 from accounting.records import Key
 from accounting.slurm.windows import Fetched, Source, through_windows
 from accounting.store.audit import read_recoveries_of

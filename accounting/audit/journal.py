@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 
 from accounting.decisions.decision import REFUSED, Decision, decode_decision
 from accounting.errors import StoreError
-from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.journal.chain_check import ChainCheck, Found, Place, numbered
 from accounting.journal.chains import cannot_read, chains_in, check_chain
 from accounting.journal.links import split_line
+from accounting.pseudonyms import Pseudonyms
 from accounting.store.audit import ReadChain, newest_links, read_links, stored_origin
 from accounting.store.records import read_decisions
 

@@ -16,10 +16,10 @@ from accounting.decisions.by_clients import ClientDecision, carried_out
 from accounting.decisions.decision import Decision
 from accounting.frames import Records, attempts_in, job_row_of
 from accounting.ingest.completing import completed, each_once
-from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
 from accounting.labels.requeued import out_of_time, queued_again
+from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt, Quarantined
 from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import DAY_S

@@ -10,8 +10,8 @@ Two bounds, of which the lower counts, and a least one, all on the logarithm of 
              PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. It begins at the highest, while
              slow jobs may still be missing; of a family at rest (PastUse.whole) at the median, as for a sample.
 
-What comes to a family at rest is a new run, often of another input, and the jobs of one run tell little of that. So its
-memory is left no less than
+What comes to a family at rest is a new run, often of another input, and the jobs of one run tell little of that. So, as
+far as no growth model says less, its memory is left no less than
 
     next run min(NEXT_RUN_LOG, NEXT_RUN_ROOM · room) ÷ runs without a surprise (PastUse.calm)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from slurm_plugin.cli.drawing import check_plots
 from slurm_plugin.cli.forecast.past import from_csv, from_store
 from slurm_plugin.cli.given_options import refuse_given
-from slurm_plugin.cli.models.stored import check_store
 from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.plot_check import check_plots
 from slurm_plugin.cli.report.options import SELECTING, selection_options
 from slurm_plugin.cli.spans import DAY_S, span_option
+from slurm_plugin.cli.stored import check_store
 from slurm_plugin.config.file import load_config
 
 if TYPE_CHECKING:

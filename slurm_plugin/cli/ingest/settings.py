@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from accounting.frames import Records
 from accounting.ingest.ingesting import source_of
-from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.ingest.run import IngestSettings
 from accounting.key_file import read_key
+from accounting.pseudonyms import Pseudonyms
 from accounting.slurm.windows import Fetched, Source
 from models.past.families import GENERIC_NAMES
 from models.past.job_names import without_machine_parts

@@ -12,9 +12,9 @@ from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.models.drift import print_drift
 from slurm_plugin.cli.models.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.models.sizing import online_grant, policy_sizing
-from slurm_plugin.cli.models.stored import check_store, stored_attempts, stored_past
 from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import config_option, format_option, print_rows
+from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 

@@ -15,8 +15,8 @@ import click
 from accounting.errors import ModelError, UnreadModelError
 from slurm_plugin.cli.models.pruning import remove_old
 from slurm_plugin.cli.models.sizing import policy_sizing
-from slurm_plugin.cli.models.stored import check_store, stored_attempts, stored_past
 from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 

@@ -15,7 +15,10 @@ from slurm_plugin.config.secret_urls import store_url
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
 
-NOTHING = "the store has no cycle of the advisor's; run `rightsizer advise --watch`, and `rightsizer ingest`"
+NOTHING = (
+    "the store has no cycle of the advisor's that these options mean; choose others, or run "
+    "`rightsizer advise --watch`, and `rightsizer ingest`"
+)
 
 
 @click.command("advisor")

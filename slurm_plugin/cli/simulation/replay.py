@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from accounting.errors import RightsizerError
-from slurm_plugin.cli.drawing import check_plots
 from slurm_plugin.cli.models.sizing import enforced_grant
-from slurm_plugin.cli.models.stored import check_store
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.plot_check import check_plots
 from slurm_plugin.cli.simulation.drawing import draw
 from slurm_plugin.cli.simulation.machines import HOW, machines, nodes_option
 from slurm_plugin.cli.simulation.replay_past import Window, read_past
 from slurm_plugin.cli.simulation.replay_rows import doubts, grounds, row_of, transposed, window_in_words
 from slurm_plugin.cli.spans import span_option
+from slurm_plugin.cli.stored import check_store
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from slurm_plugin.cli.drawing import check_plots
 from slurm_plugin.cli.output import format_option, note, print_rows
+from slurm_plugin.cli.plot_check import check_plots
 from slurm_plugin.cli.simulation.drawing import draw
 from slurm_plugin.cli.simulation.machines import nodes_option
 

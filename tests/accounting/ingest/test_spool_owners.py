@@ -12,9 +12,9 @@ from accounting.gpu_spool import files as gpu_spool
 from accounting.gpu_spool.files import WAITS_S, Owners, read_spool_on
 from accounting.gpu_spool.owners import SLACK_S, is_his
 from accounting.ingest.ingesting import ingest
-from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.ingest.retry import retry
 from accounting.ingest.run import Run
+from accounting.pseudonyms import Pseudonyms
 from accounting.store.quarantine import list_quarantine
 from accounting.store.records import Ran, read_attempts
 from accounting.unnamed import nobody

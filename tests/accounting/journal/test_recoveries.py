@@ -9,9 +9,9 @@ from sqlalchemy import Engine
 
 from accounting.decisions.token import format_token, mark_recovery
 from accounting.ingest.ingesting import ingest
-from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.ingest.run import IngestSettings
 from accounting.journal.recoveries import Recovered
+from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt
 from accounting.report.recoveries import Credit, hours_owed
 from accounting.request import Grant

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, insert, select, text
 
 from accounting.errors import StoreError
-from accounting.ingest.pseudonyms import Pseudonyms
+from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt
 from accounting.store import export as exporting
 from accounting.store import schema

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from slurm_plugin.cli.drawing import check_plots
+from slurm_plugin.cli.plot_check import check_plots
 
 NOBODY = 65534
 

@@ -15,8 +15,8 @@ from accounting.decisions.originals import client_decision_ids
 from accounting.decisions.token import carried_word, find_token, format_token
 from accounting.errors import ConfigError
 from accounting.frames import JOBS
-from accounting.ingest.pseudonyms import Pseudonyms
 from accounting.key_file import make_key, read_key
+from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
 from accounting.request import Grant
 from accounting.states import outcome_of
