@@ -64,6 +64,7 @@ MEMORY = (
     form("cpus-mem-per-cpu", "-c 8 --mem-per-cpu=1000", cpu=2, mem=256),
     form("tasks-mem-per-cpu", "-n 2 -c 4 --mem-per-cpu=1000", cpu=4, mem=512, tasks=2),
     form("mem-per-gpu", "--mem-per-gpu=4000 --gres=gpu:4", mem=256, gpu=1),
+    form("mem-per-gpu-one", "--mem-per-gpu=4000 --gres=gpu", mem=256),
     form("mem-per-gpu-job", "--mem-per-gpu=4000 --gpus=4", mem=256, gpu=1),
     form("mem-per-gpu-node", "--mem-per-gpu=4000 --gpus-per-node=b:2", mem=256, gpu=1),
     form("mem-per-gpu-task", "-n 2 --mem-per-gpu=4000 --gpus-per-task=2", mem=512, gpu=2, tasks=2),
