@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 from accounting.decisions.decision import REFUSED, Decision, decode_decision
 from accounting.errors import StoreError
 from accounting.journal.chain_check import ChainCheck, Found, Place, numbered
-from accounting.journal.chains import cannot_read, chains_in, check_chain
+from accounting.journal.chains import chains_in, check_chain
+from accounting.journal.files import opened
 from accounting.journal.links import split_line
 from accounting.pseudonyms import Pseudonyms
 from accounting.store.audit import ReadChain, newest_links, read_links, stored_origin
@@ -117,18 +118,15 @@ def differing_fields(told: Decision, stored: Decision) -> list[str]:
 
 def _batches(file: Path) -> Iterator[list[tuple[Place, Decision]]]:
     batch: list[tuple[Place, Decision]] = []
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                decision = decode_decision(line)
-                # Before lines had links nothing tells which of two is the right one.
-                if decision is not None and split_line(line.rstrip(b"\n")) is not None:
-                    batch.append((Place(file.name, number), decision))
-                if len(batch) >= LINES_AT_ONCE:
-                    yield batch
-                    batch = []
-    except OSError as error:
-        raise cannot_read(error) from None
+    with opened(file) as lines:
+        for number, line in enumerate(lines, 1):
+            decision = decode_decision(line)
+            # Before lines had links nothing tells which of two is the right one.
+            if decision is not None and split_line(line.rstrip(b"\n")) is not None:
+                batch.append((Place(file.name, number), decision))
+            if len(batch) >= LINES_AT_ONCE:
+                yield batch
+                batch = []
     yield batch
 
 
@@ -186,12 +184,9 @@ def own_chains(
 
 def _origin(connection: Connection, file: Path) -> str | None:
     """Return the chain of a file by its first linked line, where the store has it."""
-    try:
-        with file.open("rb") as lines:
-            links = (parts[1] for line in lines if (parts := split_line(line.rstrip(b"\n"))) is not None)
-            first = next(links, None)
-    except OSError as error:
-        raise cannot_read(error) from None
+    with opened(file) as lines:
+        links = (parts[1] for line in lines if (parts := split_line(line.rstrip(b"\n"))) is not None)
+        first = next(links, None)
     return stored_origin(connection, first.own.decode()) if first is not None else None
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from accounting.errors import StoreError
 from accounting.journal.chain_check import ChainCheck, Place
-from accounting.journal.files import PATTERN
-from accounting.journal.links import Linker, chain_name, read_anchor
+from accounting.journal.files import PATTERN, cannot_read, opened
+from accounting.journal.links import Anchor, Linker, chain_name, read_anchor
 
 
 def chains_in(folder: Path) -> dict[str, list[Path]]:
@@ -32,23 +31,21 @@ def check_chain(name: str, files: Sequence[Path], key: bytes, *, latest: int = 0
     StoreError where a file cannot be read.
     """
     linker = Linker(key)
-    start = linker.begin(name)
-    try:
-        anchored = anchor_file(files[0].parent, name)
-        anchor = read_anchor(anchored.read_bytes(), name, linker) if anchored.exists() else None
-        part = latest and len(files) > latest
-        check = ChainCheck(name, key, None if part else anchor.head if anchor else start)
-        for file in files[-latest:]:
-            with file.open("rb") as lines:
-                for number, line in enumerate(lines, 1):
-                    check.take(Place(file.name, number), line.rstrip(b"\n"), is_whole=line.endswith(b"\n"))
-    except OSError as error:
-        raise cannot_read(error) from None
+    anchor = _anchor_of(files[0].parent, name, linker)
+    part = latest and len(files) > latest
+    check = ChainCheck(name, key, None if part else anchor.head if anchor else linker.begin(name))
+    for file in files[-latest:]:
+        with opened(file) as lines:
+            for number, line in enumerate(lines, 1):
+                check.take(Place(file.name, number), line.rstrip(b"\n"), is_whole=line.endswith(b"\n"))
     return check
 
 
-def cannot_read(error: OSError) -> StoreError:
-    """Return what to say of a file of the journal that cannot be read."""
-    return StoreError(
-        f"cannot read the journal file {error.filename}: {error.strerror}; mend its permissions"
-    )
+def _anchor_of(folder: Path, name: str, linker: Linker) -> Anchor | None:
+    file = anchor_file(folder, name)
+    try:
+        return read_anchor(file.read_bytes(), name, linker)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise cannot_read(file, error) from None

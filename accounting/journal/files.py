@@ -83,7 +83,7 @@ def read_lines(file: Path, offset: int, most_bytes: int = -1) -> tuple[list[byte
 
     `most_bytes` bounds what is read at a time, but for a line that is longer. StoreError where the file cannot be read.
     """
-    with _opened(file) as journal:
+    with opened(file) as journal:
         journal.seek(offset)
         text = journal.read(most_bytes)
         if len(text) == most_bytes and b"\n" not in text:
@@ -93,15 +93,18 @@ def read_lines(file: Path, offset: int, most_bytes: int = -1) -> tuple[list[byte
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def opened(file: Path) -> Iterator[BinaryIO]:
     """Open a journal file to read in the `with`; StoreError where that fails."""
     try:
         with file.open("rb") as journal:
             yield journal
     except OSError as error:
-        raise StoreError(
-            f"cannot read the journal file {file}: {error.strerror}; mend its permissions"
-        ) from None
+        raise cannot_read(file, error) from None
+
+
+def cannot_read(file: Path, error: OSError) -> StoreError:
+    """Return what to say of a file of the journal that cannot be read."""
+    return StoreError(f"cannot read the journal file {file}: {error.strerror}; mend its permissions")
 
 
 def is_older(file: Path, since_s: float) -> bool:
@@ -120,7 +123,7 @@ def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dic
     found: dict[str, Decision] = {}
     for file in sorted(folder.glob(PATTERN)):
         if missing and not is_older(file, since_s):
-            with _opened(file) as journal:
+            with opened(file) as journal:
                 for line in journal:
                     # Only what names one of them is decoded: users' words may look like an id, too.
                     named = line.endswith(b"\n") and not missing.isdisjoint(_ID.findall(line))
