@@ -94,6 +94,7 @@ class ChainCheck:
         self._any_keyed = self._is_doubtful = self._is_newest_keyed = False
         self._gaps: list[Gap] = []
         self._doubted: tuple[Place, Link] | None = None
+        self._last_unlinked: Place | None = None
 
     def take(self, place: Place, line: bytes, *, is_whole: bool = True) -> None:
         """Take the next line, without its newline; one that is not whole has none."""
@@ -152,6 +153,8 @@ class ChainCheck:
         if link.number > self.head.number + 1:
             self._gaps.append(Gap(self.head.number + 1, link.number - 1, place))
             self.head = Head(link.number - 1, link.previous)
+            if self._last_unlinked is not None:
+                self._say(self._last_unlinked, "changed", "it has no link, and one is missing after it")
         self.owns = Owns(link.number)
 
     def _is_intact(self, body: bytes, link: Link) -> bool:
@@ -212,6 +215,7 @@ class ChainCheck:
         is_decision = decode_decision(line) is not None
         if is_decision and not self.lines:
             self.unlinked += 1
+            self._last_unlinked = place
         elif is_decision and is_whole:
             self._say(
                 place, "inserted", "a decision without a link: an earlier release wrote it, or somebody"

@@ -85,6 +85,13 @@ def test_a_number_that_was_changed_moves_no_other_line(at: int, number: int, key
     assert found_in(lines, key) == [("changed", at + 1), ("removed", at + 2)]
 
 
+def test_a_first_line_whose_link_is_no_link_any_more_is_told() -> None:
+    """It looks like one of the time before lines had links; that a number is missing after it tells."""
+    lines = linked()
+    lines[0] = lines[0].replace(b'"link":', b'"lank":')
+    assert found_in(lines, KEY) == [("changed", 1), ("removed", 2)]
+
+
 def test_of_a_few_files_alone_a_changed_first_line_is_told_by_itself() -> None:
     lines = [line.replace(b"job 4", b"job 5") for line in linked()[4:]]
     check = ChainCheck(NAME, KEY, None)
