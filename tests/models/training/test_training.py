@@ -1,6 +1,7 @@
 """What training makes of bounds, and how it calibrates."""
 
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import msgspec
@@ -71,6 +72,17 @@ def noisy(jobs: int, limit: float, seed: int) -> tuple[Matrix, Any]:
     inputs = draw.random((jobs, len(FEATURES))).astype(np.float32)
     bounded = need > limit
     return Matrix(inputs, np.minimum(need, limit), np.ones(jobs, np.bool_), bounded), need
+
+
+def test_the_trees_come_to_the_quantile() -> None:
+    draw = np.random.default_rng(4)
+    inputs = draw.random((5_000, len(FEATURES))).astype(np.float32)
+    need = 2 * inputs[:, 0] + draw.normal(0, 0.3, 5_000)
+    matrix = Matrix(inputs, need, np.ones(5_000, np.bool_), np.zeros(5_000, np.bool_))
+    expected = predict(fit_quantile(matrix), inputs)
+    quantile = 2 * inputs[:, 0] + 0.3 * NormalDist().inv_cdf(QUANTILE)
+    assert np.mean(np.abs(expected - quantile)) < 0.15
+    assert np.mean(need <= expected) == pytest.approx(QUANTILE, abs=0.015)
 
 
 def test_bounds_are_learned_as_bounds() -> None:
