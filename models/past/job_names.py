@@ -95,7 +95,8 @@ def read_name(job_name: str) -> Named:
     """Return all that is seen in a name; those that were read last are remembered."""
     if not job_name:
         return Named("", by_machine=False)
-    lower = job_name.rstrip("/").rsplit("/", 1)[-1].lower()
+    # slurmctld gives slurmdbd ` for each " of a name (22.05 to 26.05): sacct's name and the hook's are one.
+    lower = job_name.rstrip("/").rsplit("/", 1)[-1].lower().replace('"', "`")
     cut = _put_right(lower, CUTS)
     stem = _without_endings(cut)
     plain = _put_right(stem, RULES)

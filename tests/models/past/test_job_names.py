@@ -141,6 +141,10 @@ def test_what_is_left_of_a_name(name: str, normal: str) -> None:
     assert normal_name(name) == normal
 
 
+def test_a_quoted_name_is_one_to_the_hook_and_to_sacct() -> None:
+    assert normal_name('fit "a" 12') == normal_name("fit `a` 13") == "fit `a` #"
+
+
 @pytest.mark.parametrize(("name", "_normal"), PEOPLE)
 def test_no_machine_is_seen_in_what_people_write(name: str, _normal: str) -> None:
     assert not is_by_machine(name)
