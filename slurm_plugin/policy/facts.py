@@ -61,6 +61,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
     `whole_nodes`: all of its partitions give out nothing less (select/linear).
+    `chosen_later`: a job that names no partition may be given any of them once we have decided.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
 
@@ -69,24 +70,24 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
     whole_nodes: bool = False
+    chosen_later: bool = False
     threads_per_core: int = 1
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
 
     def partitions_of(self, request: JobRequest) -> list[Partition]:
         """Return the partitions that a job may run in: those it names, else the default one; unknown ones too."""
-        if not request.partition:
-            named = [partition for partition in self.partitions.values() if partition.is_default]
-        else:
-            unknown = Partition(memory=self.memory or MemoryTerms())
-            named = [self.partitions.get(name, unknown) for name in request.partition.split(",")]
-        return named or [Partition(memory=self.memory or MemoryTerms())]
+        unknown = Partition(memory=self.memory or MemoryTerms())
+        return [self.partitions.get(name, unknown) for name in self.partition_names(request)] or [unknown]
 
     def partition_names(self, request: JobRequest) -> list[str]:
-        """Return the names of the partitions that a job may run in: those it gives, else the default one."""
+        """Return the names of the partitions that a job may run in: those it gives, else the default one.
+
+        All of them where another plugin gives it some of its own choice.
+        """
         if request.partition:
             return request.partition.split(",")
-        return [name for name, partition in self.partitions.items() if partition.is_default]
+        return [name for name, found in self.partitions.items() if self.chosen_later or found.is_default]
 
     def forms_of(self, request: JobRequest) -> tuple[str, ...]:
         """Return the ways of asking (forms.py) that a job has by where it may run, not by its own options."""

@@ -11,6 +11,7 @@ from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.limits import (
+    chooses_partitions,
     gives_whole_nodes,
     has_no_qos,
     parse_config_terms,
@@ -64,7 +65,12 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
     replace, config = msgspec.structs.replace, answers.get("memory")
     facts, read = known, set(answers)
     if config is not None:
-        facts = replace(facts, memory=parse_config_terms(config), whole_nodes=gives_whole_nodes(config))
+        facts = replace(
+            facts,
+            memory=parse_config_terms(config),
+            whole_nodes=gives_whole_nodes(config),
+            chosen_later=chooses_partitions(config),
+        )
         if has_no_qos(config):
             facts = replace(facts, qos_minimums={})
             read.add("qos_minimums")

@@ -23,6 +23,8 @@ _TERMS = {
     "default_per_cpu_mib": "DefMemPerCPU",
     "default_per_node_mib": "DefMemPerNode",
 }
+# Plugins of Slurm's own that give partitions to a job that names none.
+_CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
 _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
 
 
@@ -56,6 +58,12 @@ def counts_memory(parameters: str | None) -> bool:
 def gives_whole_nodes(text: str) -> bool:
     """Whether `scontrol show config` says that jobs get whole nodes everywhere."""
     return "linear" in config_words(text).get("SelectType", "")
+
+
+def chooses_partitions(text: str) -> bool:
+    """Whether `scontrol show config` has a plugin behind ours that gives partitions to a job that names none."""
+    plugins = config_words(text).get("JobSubmitPlugins", "").replace("job_submit/", "").split(",")
+    return "lua" in plugins and not _CHOOSE_PARTITIONS.isdisjoint(plugins[plugins.index("lua") :])
 
 
 def has_no_qos(text: str) -> bool:

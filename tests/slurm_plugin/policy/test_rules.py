@@ -24,7 +24,13 @@ from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import fixed_by, with_floors
 from slurm_plugin.slurm.groups import members, members_of_rules
-from slurm_plugin.slurm.limits import gives_whole_nodes, parse_partitions, parse_qos, parse_threads
+from slurm_plugin.slurm.limits import (
+    chooses_partitions,
+    gives_whole_nodes,
+    parse_partitions,
+    parse_qos,
+    parse_threads,
+)
 from tests.builders import submission
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -242,6 +248,31 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     assert facts.minimum_for(JobRequest(user="alice", qos="large", partition="b,a")) == Minimum(
         cpus=4, gpus=2, mem_mib=2048
     )
+
+
+@pytest.mark.parametrize(
+    ("plugins", "any_of_them"),
+    [
+        ("lua", False),
+        ("all_partitions,lua", False),
+        ("lua,require_timelimit", False),
+        ("lua,all_partitions", True),
+        ("job_submit/lua,job_submit/partition", True),
+        ("(null)", False),
+    ],
+)
+def test_a_plugin_behind_ours_may_give_a_job_without_partitions_any(plugins: str, any_of_them: bool) -> None:
+    """slurmctld refused a job that was cut to less than the QOS of such a partition allows."""
+    facts = SiteFacts(
+        chosen_later=chooses_partitions(f"JobSubmitPlugins        = {plugins}\n"),
+        qos_minimums=parse_qos("large|cpu=4\n"),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES\nPartitionName=b QoS=large\n", MemoryTerms()
+        ),
+    )
+    least = facts.minimum_for(JobRequest(user="alice"))
+    assert least == (Minimum(cpus=4) if any_of_them else Minimum())
+    assert facts.minimum_for(JobRequest(user="alice", partition="a")) == Minimum()
 
 
 def test_a_job_that_names_several_qos_is_held_to_each_of_them() -> None:
