@@ -133,6 +133,7 @@ def ingest(
     from slurm_plugin.cli.ingest.feeding import tidy_feed
     from slurm_plugin.cli.ingest.settings import doubt, settings_anew, settings_of
     from slurm_plugin.cli.ingest.watch import watch
+    from slurm_plugin.slurm.hidden_jobs import hidden_jobs
 
     check_use(context)
     config = load_config(config_file)
@@ -154,6 +155,8 @@ def ingest(
             forget(engine, config, now_s, keep_days or config.store.keep_days, output_format)
         else:
             settings = settings_of(config, key_file)
+            if dumps is None and not settings.slurmdbd_url and (hidden := hidden_jobs()):
+                note(hidden)
             if pause_s is not None:
                 watch(engine, settings, partial(settings_anew, config), pause_s, models)
                 return
