@@ -276,6 +276,31 @@ def test_a_text_that_came_late_is_asked_for() -> None:
     assert records.jobs["job_name"].to_pylist() == ["fit", "fit"]
 
 
+def test_a_text_of_what_has_not_ended_is_not_asked_for() -> None:
+    rows = [job_line(7, State="RUNNING", End="Unknown"), job_line(8)]
+    late = msgspec.structs.replace(without_texts(rows, 1), one_text=no_question)
+    [records] = read_answer(late, UNTIL_S, METERING)
+    assert (records.jobs["job_id"].to_pylist(), records.unfinished, records.quarantined) == ([8], 1, ())
+
+
+def test_a_text_of_tasks_that_never_started_is_that_of_their_array() -> None:
+    never: dict[str, Any] = {
+        "JobID": "12_[3-5]",
+        "State": "CANCELLED by 0",
+        "Start": "None",
+        "ElapsedRaw": "0",
+    }
+    rows = [job_line(12, **never, JobName="a\nb"), job_line(13, JobID="12_1", JobName="a\nb"), job_line(14)]
+
+    def of_array(display_id: str, column: str) -> bytes:
+        assert display_id == "12"
+        return "".join(f"{row[column]}\n" for row in rows[:2]).encode()
+
+    late = msgspec.structs.replace(without_texts(rows, 1), one_text=of_array)
+    [records] = read_answer(late, UNTIL_S, METERING)
+    assert records.jobs["job_name"].to_pylist() == ["a\nb", "a\nb", "fit"]
+
+
 def test_texts_of_many_that_came_late_are_asked_for_in_one_call() -> None:
     rows = [job_line(number, JobName=f"n{number}\nx") for number in range(50)]
     asked = []
@@ -334,6 +359,24 @@ def ended_long_ago(rows: list[SacctRow], figures: list[SacctRow]) -> list[Record
 
     answer = msgspec.structs.replace(answer_of(rows), figures=printed(FIGURES, figures), one_id=one_id)
     return list(read_answer(answer, UNTIL_S, METERING))
+
+
+def test_steps_of_a_job_are_not_those_of_one_whose_number_begins_alike() -> None:
+    rows = [job_line(80), step_line(80), job_line(8), step_line(8)]
+    with pytest.raises(SlurmError, match="steps of job 8 missing"):
+        ended_long_ago(rows, rows[:3])
+
+
+def test_a_job_that_left_the_window_between_the_answers_is_not_missing() -> None:
+    stayed = [job_line(7), step_line(7)]
+
+    def one_id(display_id: str, column: str) -> bytes:
+        own = stayed if display_id == "7" else [job_line(8, start_s=UNTIL_S + 500)]
+        return "".join(f"{row[column]}\n" for row in own).encode()
+
+    answer = msgspec.structs.replace(answer_of([*stayed, job_line(8)]), figures=printed(FIGURES, stayed))
+    [records] = read_answer(msgspec.structs.replace(answer, one_id=one_id), UNTIL_S, METERING)
+    assert records.jobs["job_id"].to_pylist() == [7]
 
 
 @pytest.mark.parametrize("odd", ["fit", "a\nb"])
