@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from accounting.damage import UNREADABLE
+from accounting.damage import UNREADABLE, Count
 from accounting.records import GpuUse
 
 # Two attempts of one job id lie at least this far apart: a requeue waits in the queue.
@@ -33,7 +33,6 @@ MOST_POWER_W = 10_000.0
 NAME_CHARS = 191
 SOURCE = "gpu-spool"
 
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # what a store holds
 JobId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
 
@@ -43,7 +42,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
     job_id: JobId
     node: str
     time_s: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-    gpu: Whole
+    gpu: Count
     util_pct: float
     mem_mib: float
     source: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.damage import UNREADABLE
+from accounting.damage import UNREADABLE, Count, Factor, JobNumber, Moment
 from accounting.errors import StoreError
 from accounting.journal.files import PART_BYTES, new_lines
 from accounting.records import Quarantined
@@ -26,10 +26,10 @@ class AdvisedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `low_s` and `high_s` hold the start with a chance of 80 %. `problem` says why a change did not reach Slurm.
     """
 
-    job_id: int
-    submit_s: float
-    before: int
-    after: int
+    job_id: JobNumber
+    submit_s: Moment
+    before: Factor
+    after: Factor
     base_start_s: float | None = None
     start_s: float | None = None
     low_s: float | None = None
@@ -53,8 +53,8 @@ class Cycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     order: str
     why: str
     gain: float
-    pending: int
-    running: int
+    pending: Count
+    running: Count
     applied: bool
     control: bool = False
     tried: tuple[tuple[str, float], ...] = ()

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from accounting.damage import UNREADABLE
+from accounting.damage import UNREADABLE, Count, JobNumber
 from accounting.journal.files import new_lines
 from accounting.records import Quarantined
 from accounting.wants import Cause
@@ -32,8 +32,8 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of earlier releases.
     """
 
-    job_id: int
-    restarts: int
+    job_id: JobNumber
+    restarts: Count
     what: What
     time_s: float
     cause: Cause
@@ -42,7 +42,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_hours: float = 0.0
     mem_gib_hours: float = 0.0
     why: str = ""
-    array_job_id: int = 0
+    array_job_id: JobNumber = 0
     account: str = ""
 
     @property

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from sqlalchemy import Engine, select
@@ -85,6 +86,27 @@ def test_cycles_are_read_on_from_where_reading_stopped_and_none_twice(store: Eng
         ("cycle-2", "shortest first", 1, 0),
     ]
     assert [(row["job_id"], row["factor_after"], row["start_s"]) for row in jobs] == [(7, 16, T0 + 500)] * 2
+
+
+def test_a_line_with_a_number_beyond_what_a_store_holds_is_kept_aside(store: Engine, tmp_path: Path) -> None:
+    told = cycle(1)
+    [job] = told.jobs
+    jobs: list[dict[str, Any]] = [
+        {"job_id": 2**63},
+        {"submit_s": 1e300},
+        {"before": 2**63},
+        {"after": -(2**63) - 1},
+    ]
+    damaged = [
+        *(cycle(2, jobs=(msgspec.structs.replace(job, **change),)) for change in jobs),
+        cycle(2, pending=2**31),
+        cycle(2, running=2**64),
+    ]
+    (tmp_path / "advisor").mkdir()
+    file = tmp_path / "advisor" / "cycles-20260101.jsonl"
+    file.write_bytes(b"".join(map(encode_cycle, [*damaged, told])))
+    report = read_on(store, tmp_path).report
+    assert (report.cycles.new, report.quarantined) == (1, len(damaged))
 
 
 def test_a_long_journal_is_read_in_parts(tmp_path: Path) -> None:

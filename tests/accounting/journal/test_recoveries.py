@@ -141,6 +141,17 @@ def test_hours_are_owed_to_who_lost_them(store: Engine, tmp_path: Path) -> None:
         assert hours_owed(connection, "user", NOW_S) == []
 
 
+def test_a_line_with_a_number_beyond_what_a_store_holds_is_kept_aside(store: Engine, tmp_path: Path) -> None:
+    settings = site(tmp_path)
+    journal = Journal(tmp_path / "recovery")
+    damaged: list[dict[str, Any]] = [{"job_id": 2**63}, {"restarts": 2**31}, {"array_job_id": 2**64}]
+    for change in damaged:
+        journal.append(msgspec.structs.replace(DONE, **change))
+    journal.append(DONE)
+    report = ingest(store, settings, NOW_S)
+    assert (report.recoveries.new, report.quarantined) == (1, len(damaged))
+
+
 def test_names_are_hidden_where_the_site_wants_it(store: Engine, tmp_path: Path) -> None:
     hidden = Pseudonyms(b"0123456789abcdef" * 4)
     Journal(tmp_path / "recovery").append(DONE)
