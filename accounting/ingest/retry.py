@@ -13,7 +13,7 @@ from accounting.ingest.run import Run
 from accounting.ingest.spools import take_decisions
 from accounting.journal.advice import SOURCE as ADVISOR
 from accounting.journal.files import SOURCE as JOURNAL
-from accounting.journal.files import JournalPart, read_quarantined
+from accounting.journal.files import JournalLine, Part, read_quarantined
 from accounting.journal.recoveries import SOURCE as RECOVERY
 from accounting.records import Quarantined
 from accounting.slurm.sacct_groups import SOURCE as SACCT
@@ -52,14 +52,14 @@ def _retry_decisions(engine: Engine, run: Run, entries: list[Entry]) -> None:
     """Take lines of the journal as if they were read now, in their order: a link is of the chain of the one before."""
     read = [(read_quarantined(item), digest) for digest, item in entries]
     for part, digest in sorted(read, key=lambda one: _place(one[0])):
-        if part.decisions:
+        if part.taken:
             with writing(engine) as connection:
-                take_decisions(connection, run, part.decisions, part.links)
+                take_decisions(connection, run, part.taken)
                 forget_quarantined(connection, [digest])
 
 
-def _place(part: JournalPart) -> tuple[str, int]:
-    return part.file, part.links[0].number if part.links else 0
+def _place(part: Part[JournalLine]) -> tuple[str, int]:
+    return part.file, next((line.link.number for line in part.taken if line.link is not None), 0)
 
 
 def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, Engine
 
-from accounting.decisions.decision import Decision
 from accounting.gpu_spool.files import others_may_write, read_spool_on, spool_offsets
 from accounting.gpu_spool.owners import owners_of
 from accounting.gpu_spool.samples import parse_line
@@ -16,7 +15,7 @@ from accounting.ingest.run import Run
 from accounting.journal import files as journal
 from accounting.journal import recoveries
 from accounting.journal.advice import CYCLES, read_cycles
-from accounting.journal.files import JournalLink
+from accounting.journal.files import JournalLine, JournalLink
 from accounting.journal.marks import Mark, offsets_of
 from accounting.records import GpuUse
 from accounting.store.advice import write_cycles
@@ -43,23 +42,22 @@ def ingest_decisions(engine: Engine, run: Run, folder: Path, marks: Mapping[str,
     offsets = offsets_of(folder.glob(journal.PATTERN), marks)
     for part in journal.read_journal(folder, offsets):
         with writing(engine) as connection:
-            take_decisions(connection, run, part.decisions, part.links)
+            take_decisions(connection, run, part.taken)
             run.quarantine(connection, part.quarantined)
             write_mark(connection, part.file, folder / part.file, part.read_bytes)
 
 
-def take_decisions(
-    connection: Connection, run: Run, decisions: Sequence[Decision], links: Sequence[JournalLink]
-) -> None:
+def take_decisions(connection: Connection, run: Run, lines: Sequence[JournalLine]) -> None:
     """Write decisions of the journal, and the links of their lines; attempts that came before them are labelled anew.
 
     A login node's journal may lie in a shared folder, another controller's is read by an ingest of its own.
     """
-    hidden = list(map(run.hidden_decision, decisions))
+    hidden = [run.hidden_decision(line.decision) for line in lines]
     written = write_journalled(connection, hidden)
     run.report.decisions += written
     if written.new or written.changed:
         run.label_again(connection, jobs_naming(connection, hidden))
+    links = [line.link for line in lines if line.link is not None]
     write_links(connection, of_their_chain(connection, links, run.settings.reader))
 
 
@@ -77,7 +75,7 @@ def ingest_cycles(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Ma
     """Read on in the advisor's journal."""
     for part in read_cycles(folder, offsets_of(folder.glob(CYCLES), marks)):
         with writing(engine) as connection:
-            run.report.cycles += write_cycles(connection, part.cycles)
+            run.report.cycles += write_cycles(connection, part.taken)
             run.quarantine(connection, part.quarantined)
             write_mark(connection, part.file, folder / part.file, part.read_bytes)
 
@@ -87,7 +85,7 @@ def ingest_recoveries(engine: Engine, run: Run, folder: Path, marks: Mapping[str
     offsets = offsets_of(folder.glob(recoveries.FILES), marks)
     for part in recoveries.read_recoveries(folder, offsets):
         with writing(engine) as connection:
-            run.report.recoveries += write_recoveries(connection, map(run.hidden_recovery, part.recoveries))
+            run.report.recoveries += write_recoveries(connection, map(run.hidden_recovery, part.taken))
             run.quarantine(connection, part.quarantined)
             write_mark(connection, part.file, folder / part.file, part.read_bytes)
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.damage import UNREADABLE, Count, Factor, JobNumber, Moment
-from accounting.errors import StoreError
-from accounting.journal.files import PART_BYTES, new_lines
-from accounting.records import Quarantined
+from accounting.journal.files import PART_BYTES, Part, new_lines, take_lines
 
 # Its journal's files, one a day.
 CYCLES = "cycles-*.jsonl"
@@ -66,41 +64,17 @@ def encode_cycle(cycle: Cycle) -> bytes:
     return msgspec.json.encode(cycle) + b"\n"
 
 
-def decode_cycle(line: bytes) -> Cycle:
-    """Return the cycle of a journal line; StoreError where the line is damaged."""
+def decode_cycle(line: bytes) -> Cycle | None:
+    """Return the cycle of a journal line; None where the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Cycle)
-    except UNREADABLE as error:
-        raise StoreError(
-            f"a line of the advisor's journal cannot be read ({error}); it is left out"
-        ) from None
-
-
-class CyclesPart(msgspec.Struct):
-    """What a part of a file held: its cycles, and how far the file is read with it, in bytes."""
-
-    file: str
-    read_bytes: int
-    cycles: list[Cycle]
-    quarantined: list[Quarantined]
+    except UNREADABLE:
+        return None
 
 
 def read_cycles(
     folder: Path, offsets: Mapping[str, int], part_bytes: int = PART_BYTES
-) -> Iterator[CyclesPart]:
+) -> Iterator[Part[Cycle]]:
     """Yield what is new in a folder's files, part by part, given how far each was read before."""
     found = new_lines(folder, CYCLES, offsets, part_bytes)
-    return (_part_of(name, read_bytes, lines) for name, lines, read_bytes in found)
-
-
-def _part_of(name: str, read_bytes: int, lines: list[bytes]) -> CyclesPart:
-    part = CyclesPart(name, read_bytes, [], [])
-    for line in lines:
-        try:
-            part.cycles.append(decode_cycle(line))
-        except StoreError:
-            text = line.decode(errors="replace")
-            part.quarantined.append(
-                Quarantined(line=text, reason=f"{name}: not a cycle of the advisor", source=SOURCE)
-            )
-    return part
+    return take_lines(found, lambda _, line: decode_cycle(line), "a cycle of the advisor", SOURCE)

@@ -1,13 +1,13 @@
-"""The decision journal: files that the service appends to and ingest reads on from where it stopped."""
+"""Journals: files that we append to and ingest reads on from where it stopped; and that of decisions."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from accounting.records import Quarantined
 
 PATTERN = "decisions-*.jsonl"
 SOURCE = "journal"
-_REFUSED = ": not a decision"
+_WHAT = "a decision"
 _DAY = re.compile(r"-(\d{8})\.jsonl\Z")
 _ID = re.compile(rb'"id":"([^"]*)"')
 # As much of a file is held in memory at a time, and a longer line alone: some thousand decisions, which take several
@@ -43,21 +43,45 @@ class JournalLink(msgspec.Struct, frozen=True, kw_only=True):
     reader: str = ""
 
 
-class JournalPart(msgspec.Struct):
-    """What a part of a journal file held: its decisions with their links, and how far it is read with it, in bytes."""
+class JournalLine(NamedTuple):
+    """A line of the journal: its decision, and its link, None where it has none."""
+
+    decision: Decision
+    link: JournalLink | None
+
+
+Taken = TypeVar("Taken")
+NewLines = Iterable[tuple[str, Iterable[bytes], int]]
+
+
+class Part(msgspec.Struct, Generic[Taken]):
+    """What a part of a file held: what its lines say, those that say nothing, and how far it is read, in bytes."""
 
     file: str
     read_bytes: int
-    decisions: list[Decision]
+    taken: list[Taken]
     quarantined: list[Quarantined]
-    links: list[JournalLink]
 
 
-def read_journal(folder: Path, offsets: Mapping[str, int]) -> Iterator[JournalPart]:
+def take_lines(
+    found: NewLines, take: Callable[[str, bytes], Taken | None], what: str, source: str
+) -> Iterator[Part[Taken]]:
+    """Yield lines as parts; `take` says of a file's name and a line what it says, None where it is not `what`."""
+    for name, lines, read_bytes in found:
+        part = Part[Taken](name, read_bytes, [], [])
+        for line in lines:
+            said = take(name, line)
+            if said is None:
+                text = line.decode(errors="replace")
+                part.quarantined.append(Quarantined(line=text, reason=f"{name}: not {what}", source=source))
+            else:
+                part.taken.append(said)
+        yield part
+
+
+def read_journal(folder: Path, offsets: Mapping[str, int]) -> Iterator[Part[JournalLine]]:
     """Yield what is new in the journal files of a folder, part by part, given how far each was read before."""
-    return (
-        _part_of(name, lines, read_bytes) for name, lines, read_bytes in new_lines(folder, PATTERN, offsets)
-    )
+    return take_lines(new_lines(folder, PATTERN, offsets), _taken, _WHAT, SOURCE)
 
 
 def new_lines(
@@ -134,38 +158,28 @@ def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dic
     return found
 
 
-def _part_of(name: str, lines: Iterable[bytes], read_bytes: int) -> JournalPart:
-    part = JournalPart(name, read_bytes, [], [], [])
-    for line in lines:
-        decision = decode_decision(line)
-        if decision is None:
-            part.quarantined.append(
-                Quarantined(line=line.decode(errors="replace"), reason=f"{name}{_REFUSED}", source=SOURCE)
-            )
-        else:
-            part.decisions.append(decision)
-            part.links += link_of(name, line, decision)
-    return part
-
-
-def read_quarantined(item: Quarantined) -> JournalPart:
+def read_quarantined(item: Quarantined) -> Part[JournalLine]:
     """Return what a line that was not understood says now; its file is not read any further with it."""
-    return _part_of(item.reason.removesuffix(_REFUSED), [item.line.encode()], 0)
+    found = [(item.reason.removesuffix(f": not {_WHAT}"), [item.line.encode()], 0)]
+    return next(take_lines(found, _taken, _WHAT, SOURCE))
 
 
-def link_of(file_name: str, line: bytes, decision: Decision) -> list[JournalLink]:
-    """Return the link of a decision's line, none where it has none."""
+def _taken(file_name: str, line: bytes) -> JournalLine | None:
+    decision = decode_decision(line)
+    return None if decision is None else JournalLine(decision, link_of(file_name, line, decision))
+
+
+def link_of(file_name: str, line: bytes, decision: Decision) -> JournalLink | None:
+    """Return the link of a decision's line, None where it has none."""
     parts = split_line(line)
     if parts is None:
-        return []
-    return [
-        JournalLink(
-            own=parts[1].own.decode(),
-            previous=parts[1].previous.decode(),
-            chain=chain_name(file_name),
-            number=parts[1].number,
-            decision_id=decision.id,
-            file=file_name,
-            time_s=decision.time_s,
-        )
-    ]
+        return None
+    return JournalLink(
+        own=parts[1].own.decode(),
+        previous=parts[1].previous.decode(),
+        chain=chain_name(file_name),
+        number=parts[1].number,
+        decision_id=decision.id,
+        file=file_name,
+        time_s=decision.time_s,
+    )

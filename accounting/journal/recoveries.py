@@ -5,15 +5,14 @@ Ingest reads that journal on from where it stopped. Of one run the last line cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from accounting.damage import UNREADABLE, Count, JobNumber
-from accounting.journal.files import new_lines
-from accounting.records import Quarantined
+from accounting.journal.files import Part, new_lines, take_lines
 from accounting.wants import Cause
 
 # Its journal's files, one a day.
@@ -51,27 +50,13 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.job_id, self.restarts, self.decision_id
 
 
-class RecoveriesPart(msgspec.Struct):
-    """What a part of a file held: its lines in order, and how far the file is read with it, in bytes."""
-
-    file: str
-    read_bytes: int
-    recoveries: list[Recovered]
-    quarantined: list[Quarantined]
-
-
-def read_recoveries(folder: Path, offsets: Mapping[str, int]) -> Iterator[RecoveriesPart]:
+def read_recoveries(folder: Path, offsets: Mapping[str, int]) -> Iterator[Part[Recovered]]:
     """Yield what is new in a folder's files, part by part, given how far each was read before."""
-    found = new_lines(folder, FILES, offsets)
-    return (_part_of(name, read_bytes, lines) for name, lines, read_bytes in found)
+    return take_lines(new_lines(folder, FILES, offsets), _taken, "a recovery", SOURCE)
 
 
-def _part_of(name: str, read_bytes: int, lines: Iterable[bytes]) -> RecoveriesPart:
-    part = RecoveriesPart(name, read_bytes, [], [])
-    for line in lines:
-        try:
-            part.recoveries.append(msgspec.json.decode(line, type=Recovered))
-        except UNREADABLE:
-            text = line.decode(errors="replace")
-            part.quarantined.append(Quarantined(line=text, reason=f"{name}: not a recovery", source=SOURCE))
-    return part
+def _taken(_file_name: str, line: bytes) -> Recovered | None:
+    try:
+        return msgspec.json.decode(line, type=Recovered)
+    except UNREADABLE:
+        return None

@@ -42,7 +42,7 @@ class Decided:
         try:
             for part in read_journal(self._folder, self._offsets):
                 self._offsets[part.file] = part.read_bytes
-                self._by_id |= {one.id: one for one in part.decisions if may_be_named(one)}
+                self._by_id |= {one.id: one for one, _ in part.taken if may_be_named(one)}
         except StoreError as error:
             if self._failures.is_new(str(error)):
                 log.warning("what was decided before is not known: %s", error)

@@ -48,15 +48,15 @@ def _feed(folder: Path, data: bytes) -> None:
 def _decisions(folder: Path, data: bytes) -> None:
     (folder / "decisions-20260101.jsonl").write_bytes(data + b"\n")
     (part,) = read_journal(folder, {})
-    for one in part.decisions:
+    for one, _ in part.taken:
         assert decode_decision(encode_decision(one)) == one
-    assert len(part.decisions) + len(part.quarantined) == sum(map(bool, data.split(b"\n")))
+    assert len(part.taken) + len(part.quarantined) == sum(map(bool, data.split(b"\n")))
 
 
 def _cycles(folder: Path, data: bytes) -> None:
     (folder / "cycles-20260101.jsonl").write_bytes(data + b"\n")
     for part in read_cycles(folder, {}):
-        for one in part.cycles:
+        for one in part.taken:
             assert decode_cycle(encode_cycle(one)) == one
 
 

@@ -28,11 +28,11 @@ def test_a_torn_last_line_of_the_journal_waits_for_its_end(tmp_path: Path) -> No
     for cut in (1, len(second) // 2, len(second) - 1):
         file.write_bytes(first + second[:cut])
         [part] = read_journal(tmp_path, {})
-        assert ([one.id for one in part.decisions], part.quarantined) == (["a"], [])
+        assert ([one.id for one, _ in part.taken], part.quarantined) == (["a"], [])
         assert part.read_bytes == len(first)
         file.write_bytes(first + second)
         [rest] = read_journal(tmp_path, {file.name: part.read_bytes})
-        assert [one.id for one in rest.decisions] == ["b"]
+        assert [one.id for one, _ in rest.taken] == ["b"]
 
 
 def test_a_file_is_read_part_by_part(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_long_journal_is_read_in_parts(tmp_path: Path) -> None:
     (tmp_path / "cycles-20260101.jsonl").write_bytes(b"".join(lines))
     parts = list(read_cycles(tmp_path, {}, part_bytes=3 * len(lines[0])))
     assert len(parts) > 10
-    assert [one.id for part in parts for one in part.cycles] == [f"cycle-{number}" for number in range(50)]
+    assert [one.id for part in parts for one in part.taken] == [f"cycle-{number}" for number in range(50)]
     assert parts[-1].read_bytes == sum(map(len, lines))
 
 

@@ -32,7 +32,8 @@ from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, waiting
 
 def journaled(folder: Path) -> list[Cycle]:
     files = sorted((folder / "advisor").glob("cycles-*.jsonl"))
-    return [decode_cycle(line) for file in files for line in file.read_bytes().splitlines()]
+    lines = [decode_cycle(line) for file in files for line in file.read_bytes().splitlines()]
+    return [cycle for cycle in lines if cycle is not None]
 
 
 def test_a_cycle_changes_exactly_what_it_says_and_undo_brings_all_back(
@@ -165,9 +166,10 @@ def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
     whole = file.read_bytes()
     file.write_bytes(whole + whole[: len(whole) // 2])
     advisor.cycle()
-    lines = file.read_bytes().splitlines()
-    assert len(lines) == 3
-    assert decode_cycle(lines[2]).id != decode_cycle(lines[0]).id
+    first, _cut_off, second = map(decode_cycle, file.read_bytes().splitlines())
+    assert first is not None
+    assert second is not None
+    assert first.id != second.id
 
 
 @pytest.mark.parametrize(
