@@ -80,6 +80,8 @@ ODD_ENDS = [
     ({"State": "SOMETHING_NEW"}, "in a state that is not known here"),
     ({"State": "RESIZING"}, "RESIZING"),
     ({"Partition": ""}, "no partition"),
+    ({"Partition": "", "State": "CANCELLED by 0"}, "no partition"),
+    ({"Partition": "", "ElapsedRaw": "0"}, "no partition"),
 ]
 
 
@@ -148,6 +150,11 @@ def test_a_job_that_starts_at_once_is_taken(job: dict[str, Any], steps: list[str
     own = {"Submit": str(T0 + 10), **job}
     [records] = read(job_line(7, **own), *(step_line(7, name) for name in steps))
     assert (len(records.jobs), records.quarantined) == (1, ())
+
+
+def test_a_job_that_ended_within_its_first_second_is_taken() -> None:
+    [records] = read(job_line(7, seconds=0, State="FAILED"), step_line(7, seconds=0, State="FAILED"))
+    assert (len(records.jobs), len(records.steps), records.quarantined) == (1, 1, ())
 
 
 @pytest.mark.parametrize("state", ["CANCELLED by 1000", "DEADLINE", "PENDING", "REQUEUE_HOLD"])
@@ -274,6 +281,22 @@ def without_texts(rows: list[SacctRow], missing: int) -> Answer:
 def test_a_text_that_came_late_is_asked_for() -> None:
     [records] = read_answer(without_texts([job_line(7), job_line(8)], 1), UNTIL_S, METERING)
     assert records.jobs["job_name"].to_pylist() == ["fit", "fit"]
+
+
+def test_as_many_lines_of_texts_as_jobs_may_be_of_other_jobs() -> None:
+    left, two_lines, stayed = job_line(6, JobName="a"), job_line(7, JobName="b\nc"), job_line(8, JobName="d")
+    late = job_line(9)
+    for before, now in (([two_lines], [two_lines, late]), ([left, stayed], [stayed, late])):
+        texts = printed((*KEY, *TEXTS), before, DRAWN)
+        [records] = read_answer(msgspec.structs.replace(answer_of(now), texts=texts), UNTIL_S, METERING)
+        assert records.jobs["job_name"].to_pylist() == [row["JobName"] for row in now]
+
+
+def test_texts_that_end_in_the_middle_of_a_row_are_refused() -> None:
+    answer = answer_of([job_line(7), job_line(8)])
+    cut = answer.texts.rpartition(DRAWN.encode())[0] + b"\n"
+    with pytest.raises(SlurmError, match="cut off in the middle of a row"):
+        list(read_answer(msgspec.structs.replace(answer, texts=cut), UNTIL_S, METERING))
 
 
 def test_a_text_of_what_has_not_ended_is_not_asked_for() -> None:
