@@ -20,7 +20,7 @@ from accounting.decisions.token import asked_request, carried_id, find_token, te
 from accounting.frames import Ints, floats, job_row_of
 from accounting.request import JobRequest
 
-TOKEN_WORD, CARRIED_WORD, REFUSED_WORD = "rightsizer/1;", "rightsizer-cli=", "refused="
+TOKEN_WORD, CARRIED_WORD, REFUSED_WORD, VIA_WORD = "rightsizer/1;", "rightsizer-cli=", "refused=", ";via="
 
 Columns = dict[str, Any]
 
@@ -54,6 +54,13 @@ def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
         if token is not None:
             named[row] = token.via
     return {row: name for row, name in named.items() if name}
+
+
+def named_decisions(comment: str, admin_comment: str) -> set[str]:
+    """Return the ids of the decisions that a job's texts name: the hook's in its token, and its client's."""
+    token = find_token(admin_comment)
+    named = {carried_id(comment)} if token is None else {token.decision_id, token.via}
+    return named - {""}
 
 
 def refusals(jobs: pa.Table) -> list[Refusal]:

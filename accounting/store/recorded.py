@@ -9,8 +9,7 @@ from sqlalchemy import Connection, or_, select
 
 from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S
 from accounting.decisions.decision import Decision
-from accounting.decisions.originals import CARRIED_WORD, TOKEN_WORD
-from accounting.decisions.token import carried_id, find_token
+from accounting.decisions.originals import CARRIED_WORD, TOKEN_WORD, VIA_WORD, named_decisions
 from accounting.frames import JOBS, STEPS, Records
 from accounting.records import Key
 from accounting.store.schema import attempts, portions, steps
@@ -58,8 +57,15 @@ def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[i
     )
     found = set[int]()
     for job_id, comment, admin_comment in connection.execute(query):
-        token = find_token(admin_comment)
-        named = {carried_id(comment)} if token is None else {token.decision_id, token.via}
-        if not ids.isdisjoint(named):
+        if not ids.isdisjoint(named_decisions(comment, admin_comment)):
             found.add(job_id)
     return sorted(found)
+
+
+def named_for_clients(connection: Connection) -> set[str]:
+    """Return the decisions that texts of stored attempts of direct jobs name: an attempt's column holds one of two."""
+    own = attempts.c
+    query = select(own.comment, own.admin_comment).where(
+        or_(own.comment.contains(CARRIED_WORD), own.admin_comment.contains(VIA_WORD))
+    )
+    return set[str]().union(*(named_decisions(*texts) for texts in connection.execute(query)))

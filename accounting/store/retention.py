@@ -13,7 +13,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
     Table,
     and_,
     bindparam,
@@ -27,6 +26,7 @@ from accounting.errors import StoreError
 from accounting.store import schema
 from accounting.store.audit import newest_links, not_newest
 from accounting.store.database import writing
+from accounting.store.recorded import named_for_clients
 
 ROWS_AT_ONCE = 20_000
 # SQLite's file is made anew where this share of it is empty: that takes as much room again for a while.
@@ -65,11 +65,11 @@ def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambd
     pruned = Pruned()
     while _prune_attempts(engine, before_s, pruned):
         progress(pruned.rows)
+    _prune_decisions(engine, before_s, pruned, progress)
     with engine.connect() as connection:
         newest = newest_links(connection)
     others = (
         (schema.gpu_use, schema.gpu_use.c.last_s < before_s),
-        (schema.decisions, and_(schema.decisions.c.time_s < before_s, _unnamed(engine))),
         (schema.quarantine, schema.quarantine.c.seen_s < before_s),
         (schema.advised_jobs, schema.advised_jobs.c.time_s < before_s),
         (schema.advisor_cycles, schema.advisor_cycles.c.time_s < before_s),
@@ -95,6 +95,21 @@ def _prune_attempts(engine: Engine, before_s: int, pruned: Pruned) -> int:
     return len(old)
 
 
+def _prune_decisions(engine: Engine, before_s: int, pruned: Pruned, progress: Callable[[int], None]) -> None:
+    """Delete old decisions that no attempt named as this began: all attempts are read for it, once."""
+    own = schema.decisions.c
+    with engine.connect() as connection:
+        named = named_for_clients(connection)
+        query = select(own.id).where(own.time_s < before_s, _unnamed(engine))
+        found = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(query).scalars()
+        old = [(decision_id,) for decision_id in found if decision_id not in named]
+    for begin in range(0, len(old), ROWS_AT_ONCE):
+        with writing(engine) as connection:
+            part = old[begin : begin + ROWS_AT_ONCE]
+            pruned.decisions += _delete(connection, schema.decisions, ("id",), part)
+        progress(pruned.rows)
+
+
 def _prune_some(engine: Engine, table: Table, is_old: ColumnElement[bool]) -> int:
     key = [column.name for column in table.primary_key.columns]
     with writing(engine) as connection:
@@ -102,7 +117,7 @@ def _prune_some(engine: Engine, table: Table, is_old: ColumnElement[bool]) -> in
         return _delete(connection, table, key, connection.execute(query).all())
 
 
-def _delete(connection: Connection, table: Table, names: Sequence[str], keys: Sequence[Row[Any]]) -> int:
+def _delete(connection: Connection, table: Table, names: Sequence[str], keys: Sequence[Sequence[Any]]) -> int:
     """Delete the rows whose columns `names` hold one of these, and return how many there were."""
     if not keys:
         return 0

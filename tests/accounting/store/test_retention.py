@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 
+from accounting.decisions.token import carried_word, format_token
 from accounting.records import Quarantined
 from accounting.store import retention
 from accounting.store.bulk import upsert_attempts
@@ -59,6 +61,22 @@ def test_what_is_old_goes_and_what_is_not_stays(store: Engine) -> None:
     assert {row[1] for row in held["steps"]} == {row[1] for row in held["gpu_use"]} == {2}
     assert prune(store, LIMIT_S).rows == 0
     assert prune(store, LIMIT_S + 10**6).decisions == 2
+
+
+def test_what_a_direct_job_names_stays_with_it(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attempt is told by its client's decision; the hook's stands in the token alone, and `audit` asks for it."""
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 2)
+    client, other = "0123456789ab", "0123456789ac"
+    hook = decision(id="hook", time_s=T0, via=client)
+    answered = attempt(token=False, job_id=1, start_s=LIMIT_S, admin_comment=f"else {format_token(hook)}")
+    alone = attempt(token=False, job_id=2, start_s=LIMIT_S, comment=f"mine {carried_word(other)}")
+    with writing(store) as connection:
+        write_attempts(connection, [msgspec.structs.replace(answered, decision_id=client), alone])
+        write_decisions(connection, [hook, *(decision(id=name, time_s=T0) for name in (client, other))])
+        write_decisions(connection, [decision(id=f"nobody's {number}", time_s=T0) for number in range(5)])
+    assert prune(store, LIMIT_S).decisions == 5
+    assert {row[0] for row in content(store)["decisions"]} == {"hook", client, other}
+    assert prune(store, LIMIT_S + 10**6).decisions == 3
 
 
 def test_pruning_that_was_cut_off_goes_on(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
