@@ -69,8 +69,8 @@ def learn_types(
     type_of: TypeOf,
     most_error: float = MOST_ERROR,
     told: Callable[[float], None] = lambda _: None,
-) -> dict[str, TypeModel]:
-    """Return a model for each type of job whose run time its resources tell; types without one stay as asked.
+) -> dict[str, TypeModel | NotLearned]:
+    """Return a model for each type of job whose run time its resources tell, else why there is none: it stays as asked.
 
     `most_error` is the largest WMAPE on later jobs that will do; `told` hears of the share (0..1) that is done.
     """
@@ -79,7 +79,7 @@ def learn_types(
     for name, jobs in types.items():
         found[name] = type_model(jobs, most_error)
         told(len(found) / len(types))
-    return {name: model for name, model in found.items() if isinstance(model, TypeModel)}
+    return found
 
 
 def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLearned:

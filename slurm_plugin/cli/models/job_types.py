@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from models.judging.evaluate import Sizing, Strategy
     from models.run_time.job_types import TypeRule
     from models.run_time.judged import TypeScore
+    from models.run_time.regression import NotLearned
 
 ADAPTIVE = "adaptive-scaling"
+# Of the types that nothing was learned of: a site has hundreds.
+_SHOWN = 3
 
 
 def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: str) -> None:
@@ -88,7 +91,8 @@ def adaptive_strategy(config: Config) -> Strategy:
     """Return what learns types of jobs from attempts and then sizes requests by Algorithm 1."""
     from models.run_time.adaptive_scaling import Scaling
     from models.run_time.job_types import job_type
-    from models.run_time.strategy import adaptive_sizing, learn_types
+    from models.run_time.regression import NotLearned
+    from models.run_time.strategy import TypeModel, adaptive_sizing, learn_types
 
     rules = type_rules(config)
     scaling = config.models.scaling
@@ -100,11 +104,21 @@ def adaptive_strategy(config: Config) -> Strategy:
     def strategy(attempts: Sequence[Attempt]) -> Sizing:
         begun_s = time.monotonic()
         with progress_bar("learning run times") as progress:
-            models = learn_types(
+            found = learn_types(
                 attempts, lambda attempt: attempt_type(rules, attempt), scaling.most_error, progress
             )
         took_s = time.monotonic() - begun_s
+        models = {name: one for name, one in found.items() if isinstance(one, TypeModel)}
         note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs in {took_s:.0f} s")
+        if why := why_unlearned({name: one for name, one in found.items() if isinstance(one, NotLearned)}):
+            note(f"{ADAPTIVE}: stay as asked: {why}")
         return adaptive_sizing(models, request_type, settings)
 
     return strategy
+
+
+def why_unlearned(types: Mapping[str, NotLearned]) -> str:
+    """Return why types of jobs were not learned, of the first few each; '' where none is left."""
+    said = [f"{name}: {one.reason}" for name, one in list(types.items())[:_SHOWN]]
+    more = len(types) - len(said)
+    return "; ".join([*said, f"and {more} more (--run-time judges each)"] if more else said)

@@ -171,10 +171,13 @@ def test_from_attempts_to_a_smaller_request() -> None:
     attempts = [metered(number, cores=0.5 + number % 3 * 0.1) for number in range(60)]
     few = [metered(100 + number, job_name="rare") for number in range(5)]
     learned = learn_types(attempts + few, lambda a: a.row.job_name)
-    assert set(learned) == {"fit"}
-    assert "read_mib" in learned["fit"].important
-    assert learned["fit"].floors()["mem_mib"] == 106
-    size = adaptive_sizing(learned, lambda request: request.job_name, HALF)
+    assert learned.keys() == {"fit", "rare"}
+    fit, rare = learned["fit"], learned["rare"]
+    assert rare == NotLearned("5 jobs, 50 are needed")
+    assert isinstance(fit, TypeModel)
+    assert "read_mib" in fit.important
+    assert fit.floors()["mem_mib"] == 106
+    size = adaptive_sizing({"fit": fit}, lambda request: request.job_name, HALF)
     after = size(JobRequest(user="ann", job_name="fit", cpus_per_task=8, mem_per_node_mib=4000))
     assert after.mem_per_node_mib == 2000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import msgspec
 import pytest
@@ -74,6 +75,7 @@ def test_a_table_of_run_times_and_a_csv_have_the_same_columns(run: Run, site: Si
 def test_strategies_stand_beside_each_other_or_alone_and_their_settings_count(run: Run, stored: Site) -> None:
     both = run("evaluate", "--strategy", "all", "--format", "json")
     assert "adaptive-scaling: learned the run time of 1 types" in both.err
+    assert re.search(r"adaptive-scaling: stay as asked: .*plot: \d+ jobs, 50 are needed", both.err)
     rows = {(row["resource"], row["method"]): row for row in json.loads(both.out)}
     methods = {method for _, method in rows}
     assert methods == {"user request", "max of history + 15 %", "rightsizer", "adaptive-scaling"}
