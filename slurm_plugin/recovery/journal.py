@@ -109,8 +109,8 @@ class Journal:
         )
 
 
-def told(entry: Recovered) -> str:
-    """Say an entry in words."""
+def told(entry: Recovered, job: str) -> str:
+    """Say an entry in words; `job` is its job as people write it: 4711_3 of an array."""
     causes = {
         "out_of_memory": "killed for memory",
         "killed": "killed",
@@ -124,6 +124,6 @@ def told(entry: Recovered) -> str:
         "lost": f"it could not come back by itself: {entry.why}",
     }
     return (
-        f"job {entry.job_id} was {causes[entry.cause]}: it failed because we had cut it, and is owed "
+        f"job {job} was {causes[entry.cause]}: it failed because we had cut it, and is owed "
         f"{entry.cpu_hours:g} CPU hours and {entry.mem_gib_hours:g} GiB hours; {became[entry.what]}"
     )

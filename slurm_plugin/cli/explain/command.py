@@ -49,7 +49,7 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
       rightsizer explain --cluster beta 4711
     """
     from slurm_plugin.cli.explain.ended_job import show_ended
-    from slurm_plugin.cli.explain.queued_job import find_queued, show_queued
+    from slurm_plugin.cli.explain.queued_job import find_queued, name_of, show_queued
     from slurm_plugin.slurm.local_cluster import local_cluster
 
     config = load_config(config_file)
@@ -60,7 +60,7 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
         tokens = (find_token(job.admin_comment) for job in queued.records)
         tell_recoveries(
             config,
-            {job.job_id for job in queued.records},
+            {job.job_id: name_of(job) for job in queued.records},
             {token.decision_id for token in tokens if token},
         )
         return
@@ -71,7 +71,9 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
             f"{wanted} is Slurm's own number of {ended[0].attempt.row.display_id}; of other parts ask likewise"
         )
     tell_recoveries(
-        config, {one.attempt.row.job_id for one in ended}, {one.attempt.decision_id for one in ended}
+        config,
+        {one.attempt.row.job_id: one.attempt.row.display_id for one in ended},
+        {one.attempt.decision_id for one in ended},
     )
 
 
@@ -113,15 +115,18 @@ def in_store(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
     return found
 
 
-def tell_recoveries(config: Config, job_ids: Collection[int], decision_ids: Collection[str]) -> None:
-    """Say in words what became of a job's runs that failed because we had cut it: by the store, and what is newer."""
+def tell_recoveries(config: Config, jobs: Mapping[int, str], decision_ids: Collection[str]) -> None:
+    """Say in words what became of a job's runs that failed because we had cut it: by the store, and what is newer.
+
+    `jobs` are as people write them, by Slurm's own numbers.
+    """
     from slurm_plugin.recovery.journal import told
 
-    entries: dict[Run, Recovered] = {one.run: one for one in stored_recoveries(config, job_ids)}
+    entries: dict[Run, Recovered] = {one.run: one for one in stored_recoveries(config, jobs)}
     entries |= journalled_recoveries(config)
     for one in sorted(entries.values(), key=lambda one: one.time_s):
-        if one.job_id in job_ids and one.decision_id in decision_ids:
-            note(told(one))
+        if one.job_id in jobs and one.decision_id in decision_ids:
+            note(told(one, jobs[one.job_id]))
 
 
 def journalled_recoveries(config: Config) -> Mapping[Run, Recovered]:

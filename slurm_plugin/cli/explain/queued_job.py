@@ -72,7 +72,7 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, o
     ran_s = max(0.0, now_s - job.start_s)
     left_s = max(0.0, limit_of(job) - ran_s)
     return {
-        "job": _name(job),
+        "job": name_of(job),
         "state": job.state,
         "started": _moment(-ran_s, now_s),
         "likely end": _moment(likely_left_s(run_time, ran_s, left_s), now_s),
@@ -97,7 +97,7 @@ def _show_waiting(
     rows: list[dict[str, object]] = []
     out = frozenset(one.job_id for one in problem.pending if one.out)
     for job in (job for job in queued.records if job.waits):
-        note(f"job {_name(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
+        note(f"job {name_of(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
         if whole := why_whole(job):
             note(whole)
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
@@ -139,7 +139,8 @@ def _meaning(calibration: Calibration) -> str:
     )
 
 
-def _name(job: QueuedJob) -> str:
+def name_of(job: QueuedJob) -> str:
+    """Return a queued job as people write it: 4711_3 for a task of an array, 4711_[5-9] for several that wait."""
     if not job.array_tasks:
         return str(job.job_id)
     tasks = job.array_tasks if job.array_tasks.isdecimal() else f"[{job.array_tasks}]"
@@ -162,7 +163,7 @@ def _rows(
     as_it_is = starts[0]
     return [
         {
-            "job": _name(job),
+            "job": name_of(job),
             "if it asked for": variant.what,
             "likely start": _moment(start.start_s, now_s) if start else None,
             "not before": _moment(start.low_s, now_s) if start else None,

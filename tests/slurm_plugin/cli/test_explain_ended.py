@@ -17,6 +17,7 @@ from accounting.request import Grant, JobRequest
 from accounting.store.database import open_store
 from slurm_plugin.cli.explain.decision_words import decided_in_words
 from slurm_plugin.cli.explain.job_id import JobId, parse_job_id, queued_records
+from slurm_plugin.recovery.journal import Entry, Journal
 from tests.accounting.report.report_store import fill, measured
 from tests.builders import T0, FakeSacct, job_line, step_line
 from tests.conftest import Site
@@ -69,6 +70,21 @@ def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> N
     assert "4711 is Slurm's own number of 4711_9" in whole.err
     assert_one_line(run("explain", "4711_4"), 1, "knows no job 4711_4")
     assert_one_line(run("explain", "4711+3"), 1, r"knows no job 4711\+3")
+
+
+def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: Site) -> None:
+    task = measured(4750, cluster="alpha", display_id="4711_3")
+    engine = open_store(site.config.store.url, create=True)
+    fill(engine, [task], with_steps=False)
+    engine.dispose()
+    entry = Entry(
+        job_id=4750, restarts=0, what="lost", time_s=float(T0), cause="killed", user="alice", why="no script",
+        decision_id=task.decision_id, cpu_hours=1.5, mem_gib_hours=3.0,
+    )  # fmt: skip
+    Journal(site.folder / "recovery").append(entry)
+    said = run("explain", "4711_3").err
+    assert "job 4711_3 was killed: it failed because we had cut it" in said
+    assert "4750" not in said
 
 
 def test_what_the_queue_has_of_a_part() -> None:

@@ -207,7 +207,9 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     assert len(file.read_text(encoding="utf-8").splitlines()) == 1
     [entry] = entries(tmp_path)
     assert (entry.what, entry.user, entry.cpu_hours, entry.mem_gib_hours) == ("lost", "ann", 8.0, 4.0)
-    assert "owed 8 CPU hours and 4 GiB hours; it could not come back by itself: its user" in told(entry)
+    assert "owed 8 CPU hours and 4 GiB hours; it could not come back by itself: its user" in told(
+        entry, "2_1"
+    )
 
 
 def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
