@@ -373,6 +373,15 @@ def test_an_instance_was_busy_where_its_memory_was_used() -> None:
     assert metered_gpus(uses).gpus == 1
 
 
+def test_gpu_memory_is_the_most_of_any_one() -> None:
+    uses = [
+        gpu_use(gpu=0, mem_max_mib=300.0),
+        gpu_use(gpu=1, mem_max_mib=900.0),
+        gpu_use(gpu=2, mem_max_mib=5.0),
+    ]
+    assert metered_gpus(uses).gpu_mem_mib == 900.0
+
+
 def test_gpu_use_of_another_attempt_of_the_job_does_not_count() -> None:
     row = job_row(alloc_gpus=2)
     uses = [gpu_use(gpu=0), gpu_use(gpu=1, first_s=T0 - 500, last_s=T0 - 100)]
