@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from accounting.decisions.token import Token, asked_request, find_token, granted_by
+from accounting.decisions.token import asked_request, find_token, granted_by
 from accounting.records import Attempt
 from accounting.wants import Cause, wants
 
@@ -19,12 +19,14 @@ _FAILED = ("out_of_memory", "timeout")
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run: whether it had less than was asked, by us; whether it failed; for want of what of ours it did.
 
-    A whole run has no `wanted`. `timeout` means that it ran out of time with fewer CPUs.
+    A whole run has no `wanted`. `timeout` means that it ran out of time with fewer CPUs. `killed_with_fewer_cpus`: it
+    asked for no memory and was killed for it; Slurm's configuration alone tells whether its memory came with its CPUs.
     """
 
     shrunk: bool = False
     failed: bool = False
     wanted: Cause | None = None
+    killed_with_fewer_cpus: bool = False
 
 
 def trial_of(attempt: Attempt) -> Trial | None:
@@ -38,11 +40,21 @@ def trial_of(attempt: Attempt) -> Trial | None:
     short_of = _allocated_less(attempt)
     if token.recovered_at is not None and not short_of:
         return None
+    cause, asked = _cause(attempt), asked_request(token, attempt.row.user)
     if token.via:
-        cause = _cause(attempt)
-        wanted = cause if cause is not None and cause in short_of else None
-        return Trial(shrunk=bool(short_of), failed=failed, wanted=wanted)
-    return Trial(shrunk=True, failed=failed, wanted=_wanted(attempt, token))
+        shrunk, fewer_cpus = bool(short_of), "timeout" in short_of
+        wanted = cause if cause in short_of else None
+    else:
+        grant = granted_by(token)
+        shrunk, fewer_cpus = True, grant.cpus_per_task is not None
+        wanted = cause if cause and asked and wants(cause, asked, grant) else None
+    asked_no_memory = asked is not None and asked.mem_mib is None
+    return Trial(
+        shrunk=shrunk,
+        failed=failed,
+        wanted=wanted,
+        killed_with_fewer_cpus=cause == "out_of_memory" and fewer_cpus and asked_no_memory,
+    )
 
 
 def has_failed(attempt: Attempt) -> bool | None:
@@ -57,11 +69,6 @@ def _cause(attempt: Attempt) -> Cause | None:
     """Return for want of what a run may have failed, by accounting's labels."""
     outcome = attempt.use.outcome
     return outcome if outcome == "out_of_memory" or outcome == "timeout" else None
-
-
-def _wanted(attempt: Attempt, token: Token) -> Cause | None:
-    cause, asked = _cause(attempt), asked_request(token, attempt.row.user)
-    return cause if cause and asked and wants(cause, asked, granted_by(token)) else None
 
 
 def _allocated_less(attempt: Attempt) -> tuple[Cause, ...]:

@@ -18,6 +18,7 @@ import msgspec
 from accounting.damage import UNREADABLE
 from accounting.errors import RightsizerError, SlurmError
 from accounting.owned_files import make_folder, replace_whole
+from accounting.request import JobRequest
 from models.past.recent import Finished
 from models.versions.feed import FeedReader, read_parts
 from slurm_plugin.brakes.evidence import Evidence, Ledger
@@ -53,10 +54,15 @@ class Kept(msgspec.Struct, frozen=True):
 class Watch:
     """Looks at what ended since, again and again."""
 
-    def __init__(self, config: Config, hold: Callable[[Brake], None]) -> None:
-        """`hold` hears of each brake as it is pulled, and again and again as long as no disk takes it."""
+    def __init__(
+        self, config: Config, hold: Callable[[Brake], None], comes_with_cpus: Callable[[JobRequest], bool]
+    ) -> None:
+        """`hold` hears of each brake as it is pulled, and again and again as long as no disk takes it.
+
+        `comes_with_cpus` tells whether a job like this that asks for no memory gets so much for each CPU.
+        """
         folder = Path(config.brakes.directory)
-        self._config, self._hold = config, hold
+        self._config, self._hold, self._comes_with_cpus = config, hold, comes_with_cpus
         self._file = pulled_file(config.brakes)
         self._path = folder / EVIDENCE
         self._failures, self._failures_of_squeue = SaidOnce(), SaidOnce()
@@ -101,7 +107,10 @@ class Watch:
         while len(self._runs) > REMEMBERED_RUNS:
             del self._runs[next(iter(self._runs))]
         self._unsaved = True
-        changed = self._ledger.add(one.request, one.trial, now_s, stopped)
+        trial = one.trial
+        if trial.killed_with_fewer_cpus and self._comes_with_cpus(one.request):
+            trial = msgspec.structs.replace(trial, wanted="out_of_memory")
+        changed = self._ledger.add(one.request, trial, now_s, stopped)
         return frozenset[Brake]().union(*(self._judge(brake, now_s, stopped) for brake in changed))
 
     def _judge(self, brake: Brake, now_s: float, stopped: frozenset[Brake]) -> frozenset[Brake]:

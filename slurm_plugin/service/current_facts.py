@@ -10,11 +10,13 @@ from collections.abc import Mapping
 import msgspec
 
 from accounting.errors import RightsizerError
+from accounting.request import JobRequest
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.braked import Brake
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
+from slurm_plugin.service.decide import memory_comes_with_cpus
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.groups import members_of_rules
 
@@ -86,6 +88,10 @@ class CurrentFacts:
         """Let a brake hold at once, whether or not a disk takes it: until the file of the pulled ones next changes."""
         with self._swapping:
             self._swap(msgspec.structs.replace(self.facts, brakes=self.facts.brakes | {brake}))
+
+    def memory_comes_with_cpus(self, request: JobRequest) -> bool:
+        """Whether, by what is known now, such a job gets so much memory for each CPU where it asks for none."""
+        return memory_comes_with_cpus(request, self._config, self.facts)
 
     def _swap(self, facts: SiteFacts) -> None:
         if facts != self.facts:

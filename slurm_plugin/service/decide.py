@@ -192,6 +192,13 @@ def with_memory_terms(limits: Limits, memory: MemoryTerms, *, known: bool) -> Li
     )
 
 
+def memory_comes_with_cpus(request: JobRequest, config: Config, facts: SiteFacts) -> bool:
+    """Whether such a job gets, and is limited to, so much memory for each CPU where it asks for none."""
+    limits, memory = terms_for(request, config, facts).limits, facts.memory_for(request) or NO_MEMORY_TERMS
+    limits = with_memory_terms(limits, memory, known=facts.memory is not None)
+    return bool(limits.def_mem_per_cpu_mib) and not memory.is_uncounted
+
+
 def grounds(prediction: Prediction, grant: Grant) -> str:
     """Return in words what a grant rests on; who metered the GPUs is told wherever GPUs are cut."""
     if grant.gpus_per_node is None and grant.gpus_per_job is None and grant.gpus_per_task is None:

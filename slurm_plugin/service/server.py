@@ -99,7 +99,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
     # Before the first answer: a limit that is not known yet would not be kept.
     facts.refresh_when_due()
     journal = Journal(Path(config.service.journal), key=journal_key(config.service.journal_key))
-    brakes = Watch(config, facts.hold)
+    brakes = Watch(config, facts.hold, facts.memory_comes_with_cpus)
     path = Path(config.service.socket)
     listening = bind_socket(path, int(config.service.socket_mode, 8))
     own = path.stat()

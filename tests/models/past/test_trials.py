@@ -17,6 +17,8 @@ CUT = decision(
 )
 LESS_MEMORY = decision(request=ASKED, grant=Grant(mem_per_node_mib=500), applied=True, reason="resized")
 LESS_CPUS = decision(request=ASKED, grant=Grant(cpus_per_task=2), applied=True, reason="resized")
+NO_MEMORY = request(cpus_per_task=8)
+ITS_CPUS = decision(request=NO_MEMORY, grant=Grant(cpus_per_task=2), applied=True, reason="resized")
 WATCHED = decision(request=ASKED, grant=Grant(mem_per_node_mib=500), mode="observe")
 
 
@@ -32,6 +34,9 @@ def run(state: str, comment: str = "", step_state: str = "COMPLETED", **row: Any
         (LESS_CPUS, "OUT_OF_MEMORY", Trial(shrunk=True, failed=True)),
         (CUT, "TIMEOUT", Trial(shrunk=True, failed=True, wanted="timeout")),
         (LESS_MEMORY, "TIMEOUT", Trial(shrunk=True, failed=True)),
+        (ITS_CPUS, "OUT_OF_MEMORY", Trial(shrunk=True, failed=True, killed_with_fewer_cpus=True)),
+        (ITS_CPUS, "TIMEOUT", Trial(shrunk=True, failed=True, wanted="timeout")),
+        (ITS_CPUS, "FAILED", Trial(shrunk=True, failed=True)),
         (CUT, "FAILED", Trial(shrunk=True, failed=True)),
         (CUT, "CANCELLED by 1000", None),
         (CUT, "NODE_FAIL", None),
@@ -72,6 +77,10 @@ def test_what_a_client_lowered_itself_is_told_by_what_slurm_allocated() -> None:
     assert trial_of(whole) == Trial(failed=True)
     lowered = run("OUT_OF_MEMORY", token, alloc_mem_mib=500)
     assert trial_of(lowered) == Trial(shrunk=True, failed=True, wanted="out_of_memory")
+    token = format_token(decision(request=NO_MEMORY, reason="decided-for-its-client", via="abcdefabcdef"))
+    assert trial_of(run("OUT_OF_MEMORY", token)) == Trial(failed=True)
+    fewer = Trial(shrunk=True, failed=True, killed_with_fewer_cpus=True)
+    assert trial_of(run("OUT_OF_MEMORY", token, alloc_cpus=2)) == fewer
 
 
 def test_the_feed_tells_it_and_lines_of_earlier_releases_tell_nothing() -> None:

@@ -27,6 +27,7 @@ from tests.slurm_plugin.service.asking import install, reply
 
 KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
 FIT = submission(name="fit", cpus_per_task=8, mem_per_node_mib=8000, partition="main")
+KILLED_WITH_FEWER_CPUS = Trial(shrunk=True, failed=True, killed_with_fewer_cpus=True)
 SIM = submission(name="sim", cpus_per_task=8, mem_per_node_mib=8000, partition="main")
 
 
@@ -119,6 +120,19 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     end_jobs(enforcing, KILLED, range(200, 201))
     time.sleep(2.5)
     assert is_cut(enforcing), "it begins anew, and what was told before is not counted again"
+
+
+def test_a_kill_counts_for_cpus_that_were_cut_only_where_memory_comes_with_them(enforcing: Site) -> None:
+    service = enforcing.serve()
+    end_jobs(enforcing, KILLED_WITH_FEWER_CPUS, range(8))
+    time.sleep(2.5)
+    assert is_cut(enforcing)
+    service.send_signal(signal.SIGTERM)
+    service.wait(PATIENCE_S)
+    enforcing.configure(mode="enforce", policy={"def_mem_per_cpu_mib": 1000})
+    enforcing.serve()
+    end_jobs(enforcing, KILLED_WITH_FEWER_CPUS, range(10, 18))
+    wait_for(lambda: not is_cut(enforcing))
 
 
 def use_up(site: Site, since_s: float) -> None:

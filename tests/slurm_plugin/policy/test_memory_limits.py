@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.request import Grant, JobRequest, granted
+from slurm_plugin.config.settings import Config, Policy
 from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts, strictest
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
-from slurm_plugin.service.decide import with_memory_terms
+from slurm_plugin.service.decide import memory_comes_with_cpus, with_memory_terms
 from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions
 from tests.builders import request
 from tests.slurm_plugin.policy.test_policy import limits, prediction
@@ -91,6 +92,21 @@ def test_another_partitions_default_leaves_a_job_its_cpus_where_one_has_none(par
     assert terms is not None
     site = with_memory_terms(limits(), terms, known=True)
     assert not size(asked, prediction(memory=400.0, cores=0.5), site).grant
+
+
+@pytest.mark.parametrize(
+    ("partition", "site", "comes"),
+    [("", {}, True), ("own", {}, True), ("node", {}, False), ("node", {"def_mem_per_cpu_mib": 500}, True)],
+)
+def test_whether_memory_comes_with_cpus_is_told_by_slurm_and_the_site(
+    partition: str, site: dict[str, int], comes: bool
+) -> None:
+    facts, asked = facts_of(), request(partition=partition)
+    config = Config(policy=Policy(**site))
+    assert memory_comes_with_cpus(asked, config, facts) is comes
+    uncounted = facts_of(CONFIG + "SelectTypeParameters = CR_CORE\n")
+    assert not memory_comes_with_cpus(asked, config, uncounted)
+    assert memory_comes_with_cpus(asked, config, SiteFacts()) is bool(site), "Slurm was not asked"
 
 
 def test_what_gpus_bring_in_one_partition_keeps_them_whatever_others_do() -> None:
