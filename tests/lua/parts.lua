@@ -35,6 +35,10 @@ for _, request in ipairs({
 }) do
    same(tres.gpus(request), nil, request)
 end
+same(tres.gpus("gpu:999999999"), 999999999, "as many digits as are read")
+same(tres.cpus("cpu=999999"), 999999, "and of CPUs")
+same(tres.cpus("cpu=9999999"), 0, "no more")
+same(tres.bound_per_task("gres/gpu:per_task:999999999"), 999999999, "and of a binding")
 same(tres.memory_per_gpu("gres:gpu:2048"), 2048, "memory per GPU")
 same(tres.memory_per_gpu("gres:gpu"), nil, "no memory")
 same(tres.memory_per_gpu("gres:gpu:1,license:1"), nil, "memory of several")
@@ -79,6 +83,7 @@ for _, case in ipairs({
    { nil, num_tasks = 2, cpus_per_task = 2, min_cpus = 2, min_nodes = 1 },
    { nil, cpus_per_task = 4, min_cpus = 1 },
    { nil, min_cpus = 4 },
+   { 3, cpus_per_task = 4, min_nodes = 3 },
 }) do
    same(tasks.counted(case), case[1], "tasks of min_cpus " .. tostring(case.min_cpus))
 end
@@ -86,7 +91,16 @@ end
 same(text.cut("xx\240\159\152\128", 6), "xx\240\159\152\128", "as long as it may be")
 same(text.cut("xx\240\159\152\128", 5), "xx", "cut inside a character")
 same(text.cut("\128\128\128\128\128\128", 3), "", "nothing but continuations")
+same(text.cut(("\128"):rep(10), 6), ("\128"):rep(3), "no further back than a character goes")
 same(text.is_displayable("a\128b"), false, "a lone continuation")
+for _, shown in ipairs({ "\194\160", "\224\160\128", "\226\130\172", "\240\144\128\128" }) do
+   same(text.is_displayable(shown), true, "the first of each length, and one between")
+end
+for _, broken in ipairs({
+   "\193\191", "\245\128\128\128", "\195", "\226\130", "\240\144\128", "\226\130\172\128", "\224\159\191",
+}) do
+   same(text.is_displayable(broken), false, "no character")
+end
 same(text.is_displayable("\244\143\191\191"), true, "the last code point")
 same(text.is_displayable("\237\160\128"), false, "a surrogate")
 same(text.is_displayable("\195\169\169"), false, "a character, then rubbish")
@@ -173,6 +187,15 @@ for failing = 1, 9 do
    end
 end
 
+--- Where not even that can be done, it is said so.
+local first_alone = true
+local stubborn = fake_slurm.job_desc(JOB, function()
+   assert(first_alone, "no write after the first")
+   first_alone = false
+end)
+local _, stuck = writes.apply(assert(plan.writes(stubborn, job_desc.read(stubborn, {}), DECISION)), stubborn)
+same(stuck, "rollback_failed", "what was written stays")
+
 --- Memory per node has to fit the CPUs that remain, in every partition that the job may go to.
 local PARTITIONS = { main = { flag_default = 1 }, lim = { max_mem_per_cpu = 2000, flag_default = 0 } }
 same(limits.allow(PARTITIONS, nil, 8000, 1), true, "the default partition has no limit")
@@ -180,6 +203,11 @@ same(limits.allow(PARTITIONS, "main", 8000, 1), true, "nor when named")
 same(limits.allow(PARTITIONS, "main,lim", 8000, 1), false, "one of two")
 same(limits.allow(PARTITIONS, "lim", 8000, 4), true, "enough CPUs")
 same(limits.allow(nil, "lim", 8000, 1), true, "no partitions known")
+local function default_with(limit_mib)
+   return { main = { max_mem_per_cpu = limit_mib, flag_default = 1 } }
+end
+same(limits.allow(default_with(2000), nil, 8000, 1), false, "the default one has a limit")
+same(limits.allow(default_with(0), nil, 8000, 1), true, "0 limits nothing")
 local limited = { batch = true, partition = "lim", cpus_per_task = 8, mem_per_node_mib = 8000 }
 local _, misfit = plan.writes({}, limited, { grant = { cpus_per_task = 2 } }, PARTITIONS)
 same(misfit, "memory_per_cpu_limit", "CPUs alone")
@@ -190,6 +218,15 @@ _, misfit = plan.writes(many, cut, { grant = { cpus_per_task = 2 } }, PARTITIONS
 same(misfit, "memory_per_cpu_limit", "the last of more than go over the wire")
 local both = { cpus_per_task = 2, mem_per_node_mib = 4000 }
 same(type(plan.writes({}, limited, { grant = both }, PARTITIONS)), "table", "CPUs and memory")
+for what, case in pairs({
+   ["no memory per node"] = { { mem_per_cpu_mib = 8000 }, { cpus_per_task = 2 } },
+   ["CPUs of all its tasks"] = { { mem_per_node_mib = 8000, ntasks_per_node = 2 }, { cpus_per_task = 2 } },
+   ["CPUs that stay"] = { { mem_per_node_mib = 99999 }, { cpus_per_task = 8, mem_per_node_mib = 88888 } },
+}) do
+   local ask = case[1]
+   ask.batch, ask.partition, ask.cpus_per_task = true, "lim", 8
+   same(type(plan.writes({ cpus_per_task = 8 }, ask, { grant = case[2] }, PARTITIONS)), "table", what)
+end
 
 --- The client over a socket made of tables: `clock` gives the times, `peer` what each call returns.
 local function exchange_with(clock, peer)

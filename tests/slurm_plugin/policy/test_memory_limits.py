@@ -153,6 +153,9 @@ def test_a_default_per_node_is_carried_too() -> None:
     assert size(request(cpus_per_task=8), prediction(cores=0.5), site).grant == Grant(cpus_per_task=3)
     whole = limits(max_mem_per_cpu_mib=2000, def_mem_per_node_mib=WHOLE_NODE_MIB)
     assert not size(request(cpus_per_task=8), prediction(cores=0.5), whole).grant
+    by_cpu = request(cpus_per_task=8, mem_per_cpu_mib=1000)
+    grant = size(by_cpu, prediction(memory=900.0, cores=0.5), site).grant
+    assert grant == Grant(cpus_per_task=1), "it asked for memory: the default is not its own"
 
 
 def test_what_comes_with_gpus_by_default_keeps_them() -> None:

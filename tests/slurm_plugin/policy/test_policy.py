@@ -244,6 +244,25 @@ def test_memory_that_is_kept_keeps_what_brings_it(asked: JobRequest) -> None:
     assert not size(asked, predicted, site, {"memory": "the script passes its memory on"}).grant
 
 
+def test_cpus_of_a_job_whose_memory_comes_with_gpus_bring_none() -> None:
+    asked = request(cpus_per_task=8, gpus_per_node=1, mem_per_gpu_mib=1000)
+    for default in (None, 100):
+        grant = size(asked, prediction(memory=900.0, cores=0.5), limits(def_mem_per_cpu_mib=default)).grant
+        assert grant.cpus_per_task == 1
+
+
+def test_without_a_least_saving_what_is_needed_whole_is_no_cut() -> None:
+    asked = request(cpus_per_task=8, mem_per_node_mib=928)
+    assert not size(asked, prediction(memory=900.0, cores=8.0), limits(min_saving=0.0)).grant
+
+
+def test_the_reasons_say_what_was_predicted_and_slowed_only_where_it_is() -> None:
+    asked = request(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+    sized = size(asked, prediction(memory=900.0, cores=2.0, gpus=1.0), LIMITS)
+    assert [one.predicted for one in sized.reasons] == [928, 2.0, 1.0]
+    assert sized.reasons[1].reason == "9 earlier jobs"
+
+
 def test_cpus_that_bring_memory_are_kept_where_its_need_is_not_known() -> None:
     sized = size(request(cpus_per_task=8), prediction(cores=0.5), limits(def_mem_per_cpu_mib=1000))
     assert not sized.grant
