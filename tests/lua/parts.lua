@@ -196,6 +196,14 @@ end)
 local _, stuck = writes.apply(assert(plan.writes(stubborn, job_desc.read(stubborn, {}), DECISION)), stubborn)
 same(stuck, "rollback_failed", "what was written stays")
 
+--- The word of a direct job's client goes also where nothing is carried out; a batch job's comment stays.
+for is_batch, comment in pairs({ [false] = "mine", [true] = "mine rightsizer-cli=0123456789ab" }) do
+   local values = { comment = "mine rightsizer-cli=0123456789ab" }
+   writes.apply(plan.refusal(values, { batch = is_batch }, { token = "t;granted=mem:1" }, "why"), values)
+   same(values.comment, comment, "the comment of a refused job")
+   same(values.admin_comment, "t;would=mem:1;refused=why", "its token")
+end
+
 --- Memory per node has to fit the CPUs that remain, in every partition that the job may go to.
 local PARTITIONS = { main = { flag_default = 1 }, lim = { max_mem_per_cpu = 2000, flag_default = 0 } }
 same(limits.allow(PARTITIONS, nil, 8000, 1), true, "the default partition has no limit")

@@ -286,6 +286,11 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
         ({"gpus_per_job": 4, "nodes": 3}, Grant(gpus_per_job=3)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 1000}, Grant(gpus_per_job=2, mem_per_gpu_mib=304)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 200}, Grant(mem_per_gpu_mib=152)),
+        # The GPUs of all tasks carry what all tasks need.
+        (
+            {"gpus_per_task": 4, "num_tasks": 2, "mem_per_gpu_mib": 400},
+            Grant(gpus_per_task=2, mem_per_gpu_mib=304),
+        ),
         # Any one of the nodes may hold the peak, also where there are fewer tasks.
         (
             {"gpus_per_node": 4, "nodes": 2, "mem_per_gpu_mib": 1000},
