@@ -27,7 +27,7 @@ FIELDS: Mapping[str, str] = {
     "gpus_per_task": "TresPerTask",
     "mem_per_gpu_mib": "MemPerTres",
 }
-_PER_TASK, _IN_ALL, _MEMORY, _BINDING = "TresPerTask", "TresPerJob", "MemPerTres", "TresBind"
+PER_TASK, _IN_ALL, _MEMORY, _BINDING = "TresPerTask", "TresPerJob", "MemPerTres", "TresBind"
 # The characters of Slurm's own words: what a field says goes back to scontrol.
 _LINE = re.compile(
     rf"^   ({'|'.join((*FIELDS.values(), _BINDING))})=([\w.:/,=\-]+)$", re.ASCII | re.MULTILINE
@@ -69,9 +69,15 @@ def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
             ]
             continue
         words.append(f"{name}={_edited(fields[name], wanted, change.cpus_per_task)}")
-        if name == _PER_TASK:
+        if name == PER_TASK:
             words += _beside_per_task(fields, wanted, change.num_tasks)
     return words
+
+
+def with_cpus(request: str, cpus_per_task: int) -> str:
+    """Return what is asked for a task (`cpu=2,gres/gpu=1`) with other CPUs; '' where it tells none."""
+    told = any(_CPUS.fullmatch(entry) for entry in request.split(","))
+    return ",".join(_edited_entry(entry, None, cpus_per_task) for entry in request.split(",")) if told else ""
 
 
 def _gpu_entry(request: str) -> re.Match[str] | None:
@@ -106,9 +112,9 @@ def _edited(request: str, number: int, cpus_per_task: int | None) -> str:
     return ",".join(_edited_entry(entry, number, cpus_per_task) for entry in request.split(","))
 
 
-def _edited_entry(entry: str, number: int, cpus_per_task: int | None) -> str:
+def _edited_entry(entry: str, number: int | None, cpus_per_task: int | None) -> str:
     gpus, cpus = _GPUS.fullmatch(entry), _CPUS.fullmatch(entry)
-    if gpus:
+    if gpus and number is not None:
         return f"{gpus[1]}{number}"
     return f"{cpus[1]}{cpus_per_task}" if cpus and cpus_per_task else entry
 
@@ -116,7 +122,7 @@ def _edited_entry(entry: str, number: int, cpus_per_task: int | None) -> str:
 def _beside_per_task(fields: Mapping[str, str], wanted: int, num_tasks: int) -> list[str]:
     """Return what goes with another number of GPUs for a task: their binding, or the number of GPUs in all."""
     words: list[str] = []
-    bound, entry = _BOUND.fullmatch(fields.get(_BINDING, "")), _gpu_entry(fields[_PER_TASK])
+    bound, entry = _BOUND.fullmatch(fields.get(_BINDING, "")), _gpu_entry(fields[PER_TASK])
     if bound:
         words.append(f"{_BINDING}={bound[1]}{wanted}")
     if entry and entry[1].startswith(_OLD_PREFIX):

@@ -260,6 +260,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         het_job_id=int(first["het"] or 0), held=pending and (words["Priority"] == "0" or words["JobState"] in HELD),
         dependency=_text(words["Dependency"]), reservation=_text(words.get("Reservation", "")),
         num_tasks=tasks_asked, cpus_per_task=whole(words["CPUs/Task"]) or 1,
+        tres_per_task=texts.get("TresPerTask", ""),
         mem_per_node_mib=memory_mib if "MinMemoryNode" in words else None,
         mem_per_cpu_mib=memory_mib if "MinMemoryCPU" in words else None, num_nodes=nodes,
         min_cpus_per_node=whole(words["MinCPUsNode"]) or 1,

@@ -20,8 +20,9 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     CPUs, memory and GPUs are those of one task of an array. `start_s` of a job that waits is Slurm's own estimate.
     `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
     `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
-    gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `other` names constraints of
-    placement that the fields here do not express.
+    gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
+    slurmctld says of each task in words of its own (`cpu=2,gres/gpu=1`), CPUs from 23.11 on; only scontrol tells it.
+    `other` names constraints of placement that the fields here do not express.
     """
 
     job_id: int
@@ -57,6 +58,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reservation: str = ""
     num_tasks: int = 1
     cpus_per_task: int = 1
+    tres_per_task: str = ""
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
     num_nodes: int = 1

@@ -128,7 +128,10 @@ def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) ->
 def _words_back(run: Failed, change: GiveBack) -> list[str]:
     """Return the fields that are not yet what they are to be; they are written at once, so that all are or none."""
     words = [] if _is_split(run.job, change) else resource_words(run.job, change)
-    return [*words, *gpu_words(run.gpu_fields, change)]
+    gpus = gpu_words(run.gpu_fields, change)
+    # CPUs and GPUs of a task stand in one field: what says both holds.
+    fields = {word.partition("=")[0] for word in gpus}
+    return [*(word for word in words if word.partition("=")[0] not in fields), *gpus]
 
 
 def _is_split(job: QueuedJob, change: GiveBack) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from slurm_plugin.slurm.gpu_fields import PER_TASK, with_cpus
 from slurm_plugin.slurm.queue import QueuedJob, Resize, Written
 from slurm_plugin.slurm.targets import target_of
 
@@ -74,8 +75,10 @@ def ended(job: QueuedJob | None) -> str:
 
 
 def resource_words(job: QueuedJob, change: Resize) -> list[str]:
-    """Return the fields to write: CPUs are three numbers that must agree, or the job gets what it had before.
+    """Return the fields to write: CPUs are numbers that must agree, or the job gets what it had before.
 
+    Where slurmctld tells CPUs of a task in TresPerTask too, srun inside the job compares the two and aborts where they
+    differ: 25.05 to 25.11.1 export what stands there, and leave it as it was.
     Memory never goes alone: 26.05 cuts that of a running job, where it has an extern step, and cannot raise it again.
     CPUs it refuses for a job that has started, with all that stands beside them, even where they are what it has.
     """
@@ -91,6 +94,8 @@ def resource_words(job: QueuedJob, change: Resize) -> list[str]:
             f"NumCPUs={change.cpus_per_task * job.num_tasks}",
             f"MinCPUsNode={least}",
         ]
+        if of_task := with_cpus(job.tres_per_task, change.cpus_per_task):
+            words.append(f"{PER_TASK}={of_task}")
     elif words:
         words.append(f"CPUsPerTask={job.cpus_per_task}")
     return words

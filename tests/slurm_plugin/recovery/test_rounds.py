@@ -141,12 +141,15 @@ def test_gpus_come_back_in_the_same_step_as_all_else(tmp_path: Path) -> None:
     asked = msgspec.structs.replace(ASKED, gpus_per_task=4)
     grant = msgspec.structs.replace(GRANT, gpus_per_task=1)
     run = failed(admin_comment=token(asked, grant))
-    gate = Controller(msgspec.structs.replace(run, gpu_fields={"TresPerTask": "cpu=2,gres/gpu=1"}))
+    of_task = "cpu=2,gres/gpu=1"
+    job = msgspec.structs.replace(run.job, tres_per_task=of_task)
+    gate = Controller(msgspec.structs.replace(run, job=job, gpu_fields={"TresPerTask": of_task}))
     assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
     assert_back(gate)
     assert gate.run is not None
     assert gate.run.gpu_fields == {"TresPerTask": "cpu=8,gres/gpu=4"}
     assert [words[0] for words in gate.writes] == ["requeuehold", "update", "--uid=1000", "release"]
+    assert sum(word.startswith("TresPerTask=") for word in gate.writes[2]) == 1
 
 
 @pytest.mark.parametrize("with_journal", [True, False])

@@ -169,6 +169,7 @@ def test_gpus_where_the_site_does_not_account_for_them(asked: str, gpus: int) ->
     found = job_lines.parse_job(block.replace("StdIn=/dev/null", f"StdIn=/dev/null\n   {asked}"))
     assert found is not None
     assert found.gpus == gpus
+    assert found.tres_per_task == ("cpu=1,gres/gpu=1" if "PerTask" in asked else "")
     line = (
         "NodeName=n1 Gres=gpu:a100:2(S:0),gpu:1,shard:16 CPUTot=16 RealMemory=64000 State=IDLE CfgTRES=cpu=16"
     )

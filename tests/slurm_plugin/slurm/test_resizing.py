@@ -72,10 +72,12 @@ class Controller:
             "CPUsPerTask": {"cpus_per_task": value},
             "NumCPUs": {"cpus": value},
             "MinCPUsNode": {"min_cpus_per_node": value},
+            "TresPerTask": {"tres_per_task": value},
             "MinMemoryNode": {"mem_per_node_mib": value, "mem_mib": value},
             "MinMemoryCPU": {"mem_per_cpu_mib": value},
         }
-        return {key: one if key == "admin_comment" else int(one) for key, one in known[name].items()}
+        texts = ("admin_comment", "tres_per_task")
+        return {key: one if key in texts else int(one) for key, one in known[name].items()}
 
 
 def test_all_of_it_is_changed_each_part_in_its_name() -> None:
@@ -93,6 +95,21 @@ def test_all_of_it_is_changed_each_part_in_its_name() -> None:
             "MinCPUsNode=4",
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("stands", "becomes"),
+    [("cpu=8", "cpu=2"), ("cpu=8,gres/gpu:a100=1", "cpu=2,gres/gpu:a100=1"), ("gres/gpu=1", "gres/gpu=1")],
+)
+def test_cpus_that_slurmctld_tells_of_each_task_change_with_them(stands: str, becomes: str) -> None:
+    controller = Controller(job=msgspec.structs.replace(JOB, tres_per_task=stands))
+    assert resize(WANTED, controller.record, controller.update).problem == ""
+    assert controller.job is not None
+    assert controller.job.tres_per_task == becomes
+    assert any("TresPerTask" in word for word in controller.sent[1]) == (stands != becomes)
+    not_kept = Controller(job=msgspec.structs.replace(JOB, tres_per_task=stands), ignores=("NumCPUs",))
+    assert resize(WANTED, not_kept.record, not_kept.update).problem == "not kept"
+    assert not_kept.job == msgspec.structs.replace(JOB, tres_per_task=stands)
 
 
 def test_memory_per_cpu_is_changed_as_such_and_put_back_as_such() -> None:
