@@ -31,6 +31,8 @@ OUT_OF_MEMORY, ENFORCE = "out_of_memory", "enforce"
 MIB_A_GIB, S_AN_HOUR = 1024, 3600.0
 # How sure the highest share is.
 CONFIDENCE = 0.95
+# What adds nothing to a sum of floats that is so many times as much.
+NOTHING = 2.0**-53
 
 
 class Cut(NamedTuple):
@@ -201,13 +203,16 @@ def highest_share(found: int, of: int) -> float:
 
 
 def _chance_of_no_more(found: int, of: int, share: float) -> float:
-    """Return how likely `found` or fewer of `of` are, each with a chance of `share`."""
+    """Return how likely `found` or fewer of `of` are, each with a chance of `share`, which is above found / of."""
     if share >= 1.0:
         return 0.0
-    log_in, log_out = math.log(share), math.log1p(-share)
-    term = of * log_out  # of none
-    total = math.exp(term)
-    for number in range(1, found + 1):
-        term += math.log((of - number + 1) / number) + log_in - log_out
-        total += math.exp(term)
+    ways = math.lgamma(of + 1) - math.lgamma(found + 1) - math.lgamma(of - found + 1)
+    term = math.exp(ways + found * math.log(share) + (of - found) * math.log1p(-share))  # of `found`
+    odds, total = share / (1 - share), 0.0
+    for number in range(found, -1, -1):
+        total += term
+        # Below that share fewer are ever less likely: of a million all but some thousand are nothing.
+        if term <= total * NOTHING:
+            break
+        term *= number / ((of - number + 1) * odds)
     return total

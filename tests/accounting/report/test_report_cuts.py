@@ -104,3 +104,8 @@ def test_the_highest_share_is_that_of_clopper_and_pearson(of: int, data: st.Data
 
 def test_where_all_were_short_nothing_is_refuted() -> None:
     assert highest_share(7, 7) == 1.0
+
+
+def test_the_highest_share_of_hundreds_of_millions_counts_only_what_matters() -> None:
+    found, of = 190_000_000, 200_000_000
+    assert highest_share(found, of) == pytest.approx(beta.ppf(0.95, found + 1, of - found), abs=1e-6)
