@@ -18,7 +18,7 @@ from accounting.frames import attempt_of
 from accounting.journal.marks import Mark, mark_of
 from accounting.records import Attempt, GpuUse, Key, Quarantined
 from accounting.store import counts, schema
-from accounting.store.batches import arrow_schema, read_batches
+from accounting.store.batches import ROWS_A_BATCH, arrow_schema, read_batches
 from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
 from accounting.store.quarantine import MOST_CHARS, digest_of
@@ -26,6 +26,11 @@ from accounting.store.schema import portions
 
 Row = dict[str, Any]
 Counts = counts.Counts
+# Texts of attempts that come again and again.
+_WORDS = (
+    "cluster", "user", "account", "partition", "qos", "job_name", "state", "script_signature", "outcome",
+    "memory_quality", "cores_quality", "wall_quality", "gpu_quality", "gpu_source", "io_quality", "energy_quality",
+)  # fmt: skip
 
 
 def write_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> Counts:
@@ -123,27 +128,42 @@ def read_attempts(
     engine: Engine,
     job_id: int | None = None,
     submitted_from_s: int | None = None,
-    submitted_before_s: int | None = None,
     cluster: str | None = None,
-    partition: str | None = None,
     display_id: str | None = None,
 ) -> list[Attempt]:
     """Return attempts in the order of their submission: all, or those that all the conditions given hold for."""
     table = schema.attempts.c
-    query = select(schema.attempts).order_by(table.submit_s, table.job_id)
+    same = {table.job_id: job_id, table.cluster: cluster, table.display_id: display_id}
+    conditions = [column == value for column, value in same.items() if value is not None]
     if submitted_from_s is not None:
-        query = query.where(table.submit_s >= submitted_from_s)
-    if submitted_before_s is not None:
-        query = query.where(table.submit_s < submitted_before_s)
-    same = {
-        table.job_id: job_id,
-        table.cluster: cluster,
-        table.partition: partition,
-        table.display_id: display_id,
-    }
-    query = query.where(*(column == value for column, value in same.items() if value is not None))
-    with engine.connect() as connection:
-        return [attempt_of(dict(found)) for found in connection.execute(query).mappings()]
+        conditions.append(table.submit_s >= submitted_from_s)
+    return list(_attempts(engine, conditions))
+
+
+def submitted_between(
+    engine: Engine, cluster: str, from_s: int, before_s: int, partition: str | None = None
+) -> Iterator[Attempt]:
+    """Yield a cluster's attempts in the order of their submission, which was in a span of unix seconds.
+
+    They come a batch at a time; all of a large site take gigabytes.
+    """
+    table = schema.attempts.c
+    conditions = [table.cluster == cluster, table.submit_s >= from_s, table.submit_s < before_s]
+    if partition is not None:
+        conditions.append(table.partition == partition)
+    return _attempts(engine, conditions)
+
+
+def _attempts(engine: Engine, conditions: Sequence[ColumnElement[bool]]) -> Iterator[Attempt]:
+    table = schema.attempts
+    query = select(table).where(*conditions).order_by(table.c.submit_s, table.c.job_id)
+    words: dict[str, str] = {}
+    with engine.connect().execution_options(yield_per=ROWS_A_BATCH) as connection:
+        for found in connection.execute(query).mappings():
+            row = dict(found)
+            # Each word is held once: as the database gives them they are a third of what attempts take.
+            row.update((name, words.setdefault(row[name], row[name])) for name in _WORDS)
+            yield attempt_of(row)
 
 
 def submissions(connection: Connection) -> dict[str, tuple[int, int]]:

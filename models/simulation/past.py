@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 import msgspec
 import numpy
@@ -78,9 +79,12 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
 
 
 def past_of(
-    attempts: Sequence[Attempt], since_s: int, until_s: int, left_alone: LeftAlone = lambda _: ""
+    attempts: Iterable[Attempt], since_s: int, until_s: int, left_alone: LeftAlone = lambda _: ""
 ) -> Past:
-    """Return what came from `since_s` to `until_s` (unix seconds) as a load; ModelError where there is nothing."""
+    """Return what came from `since_s` to `until_s` (unix seconds) as a load; ModelError where there is nothing.
+
+    Attempts come in the order of their submission; none is held that had ended before.
+    """
     left_out, kept = Counter[str](), Counter[str]()
     rows: list[_Row] = []
     before: list[OnlineJob] = []
@@ -106,20 +110,21 @@ def past_of(
     return _columns(rows, before, since_s, until_s, left_out, kept)
 
 
-def arrivals(attempts: Sequence[Attempt]) -> Iterator[tuple[Attempt, int]]:
-    """Yield attempts in the order of their submission, each with when it came (unix seconds).
+def arrivals(attempts: Iterable[Attempt]) -> Iterator[tuple[Attempt, int]]:
+    """Yield attempts, which are in the order of their submission, each with when it came (unix seconds).
 
     That is never before its job's last attempt had ended, and never after it started itself.
     """
     ended_s: dict[tuple[str, int], int] = {}
-    for attempt in sorted(attempts, key=lambda one: (one.row.submit_s, one.row.start_s, one.row.job_id)):
-        row = attempt.row
-        job = (row.cluster, row.job_id)
-        came_s = max(row.submit_s, ended_s.get(job, 0))
-        if row.start_s:
-            came_s = min(came_s, row.start_s)
-            ended_s[job] = row.end_s
-        yield attempt, came_s
+    for _, of_a_second in groupby(attempts, key=lambda one: one.row.submit_s):
+        for attempt in sorted(of_a_second, key=lambda one: (one.row.start_s, one.row.job_id)):
+            row = attempt.row
+            job = (row.cluster, row.job_id)
+            came_s = max(row.submit_s, ended_s.get(job, 0))
+            if row.start_s:
+                came_s = min(came_s, row.start_s)
+                ended_s[job] = row.end_s
+            yield attempt, came_s
 
 
 def why_left_out(attempt: Attempt) -> str:

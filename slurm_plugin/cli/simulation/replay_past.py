@@ -34,7 +34,7 @@ class Window(NamedTuple):
 def read_past(config: Config, window: Window) -> Past:
     """Return the window of the configured store as a load; RightsizerError where it holds none."""
     from accounting.store.database import open_store
-    from accounting.store.records import read_attempts, read_direct_jobs, submissions
+    from accounting.store.records import read_direct_jobs, submissions, submitted_between
     from models.simulation.past import past_of
 
     engine = open_store(store_url(config))
@@ -44,16 +44,10 @@ def read_past(config: Config, window: Window) -> Past:
             cluster = one_cluster(submitted, window.cluster)
             since_s, until_s = bounds(window, *submitted[cluster])
             direct = read_direct_jobs(connection, cluster, since_s)
-        attempts = read_attempts(
-            engine,
-            submitted_from_s=since_s - window.history_s,
-            submitted_before_s=until_s,
-            cluster=cluster,
-            partition=window.partition,
-        )
+        attempts = submitted_between(engine, cluster, since_s - window.history_s, until_s, window.partition)
+        return past_of(attempts, since_s, until_s, left_alone(direct))
     finally:
         engine.dispose()
-    return past_of(attempts, since_s, until_s, left_alone(direct))
 
 
 def one_cluster(submitted: Collection[str], wanted: str | None) -> str:

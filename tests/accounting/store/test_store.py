@@ -23,6 +23,7 @@ from accounting.store.records import (
     read_attempts,
     read_decision,
     read_gpu_use,
+    submitted_between,
     write_decisions,
     write_gpu_use,
     write_quarantine,
@@ -232,6 +233,15 @@ def test_rows_that_differ_are_changed_and_counted(store: Engine) -> None:
         assert write_attempts(connection, [late, new]) == Counts(new=1, changed=1)
     assert read_attempts(store) == [late, new]
     assert read_attempts(store, 2) == [new]
+
+
+def test_words_that_come_again_are_held_once(store: Engine) -> None:
+    with store.begin() as connection:
+        write_attempts(connection, past(jobs=4, families=["fit"]))
+    first, *others = submitted_between(store, "alpha", 0, 2**40)
+    assert len(others) == 3
+    assert {id(one.row.user) for one in others} == {id(first.row.user)}
+    assert {id(one.row.job_name) for one in others} == {id(first.row.job_name)}
 
 
 def test_attempts_of_one_job_are_kept_apart_by_their_start(store: Engine) -> None:

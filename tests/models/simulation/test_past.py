@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -131,7 +132,7 @@ def test_the_window_begins_with_what_still_waits_and_runs() -> None:
     longer = job(3, submit_s=T0 - 300, wait_s=0, elapsed_s=1000, limit_s=None)
     waiting = job(4, submit_s=T0 - 350, wait_s=950, elapsed_s=1000)
     inside, after = job(5, submit_s=T0), job(6, submit_s=UNTIL)
-    found = past(after, inside, waiting, longer, running, over)
+    found = past(over, running, waiting, longer, inside, after)
     assert [case.past.job_id for case in found.before] == [1]
     # What ran comes first, in the order of its starts.
     assert [case.past.job_id for case in found.cases] == [2, 3, 4, 5]
@@ -141,6 +142,24 @@ def test_the_window_begins_with_what_still_waits_and_runs() -> None:
     assert found.jobs.limit_s.tolist() == [900, math.inf, 3600, 3600]
     assert found.keeps.all(axis=1).tolist() == [True, True, True, False]
     assert found.kept == {}
+
+
+def test_each_attempt_is_taken_as_it_comes() -> None:
+    told: list[int] = []
+    taken: list[tuple[int, int]] = []
+
+    def attempts() -> Iterator[Attempt]:
+        for number in (1, 2, 3, 4):
+            told.append(number)
+            yield job(number, submit_s=T0 + number)
+
+    def left_alone(one: Attempt) -> str:
+        taken.append((one.row.job_id, len(told)))
+        return ""
+
+    past_of(attempts(), SINCE, UNTIL, left_alone)
+    # That a second is over is known by the next one.
+    assert taken == [(1, 2), (2, 3), (3, 4), (4, 4)]
 
 
 def test_what_outran_its_limit_may_do_so_again() -> None:
