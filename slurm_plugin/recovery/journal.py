@@ -48,16 +48,23 @@ class Journal:
     def newest(self, since_s: float = 0.0) -> dict[Run, Entry]:
         """Return the last entry of each run, from the day of a moment on; StoreError where a file cannot be read.
 
-        Lines that were cut off are passed over.
+        Lines that were cut off are passed over. PermissionError where the folder is closed.
         """
         found: dict[Run, Entry] = {}
-        first = day_name(FILES, since_s)
-        for file in sorted(file for file in self._folder.glob(FILES) if file.name >= first):
+        for file in self._files(day_name(FILES, since_s)):
             for line in read_lines(file, 0)[0]:
                 with contextlib.suppress(*UNREADABLE):
                     entry = msgspec.json.decode(line, type=Entry)
                     found[entry.run] = entry
         return found
+
+    def _files(self, first: str) -> list[Path]:
+        try:
+            # Path.glob finds nothing in a folder that is closed, and only some Pythons say so.
+            found = sorted(self._folder.iterdir())
+        except FileNotFoundError:
+            return []
+        return [file for file in found if file.match(FILES) and file.name >= first]
 
     def append(self, entry: Entry) -> None:
         """Append an entry; it is on disk when this returns. ServiceError where the disk refuses it."""
