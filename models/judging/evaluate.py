@@ -12,11 +12,11 @@ of them.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-import pandas
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
@@ -104,13 +104,13 @@ def evaluate(
         growth = trained.growth(settings.most_failures)
         methods[OURS] = sizing(Predictor("evaluated", trained.history, growth, settings))
     methods |= {name: learn(before) for name, learn in (strategies or {}).items()}
-    table = pandas.DataFrame([msgspec.structs.asdict(job) for job in judge(after, methods)])
+    scores = _scores(judge(after, methods), list(methods))
     return Evaluation(
         split_s=split_s,
         learned_from=len(before),
         judged=len(after),
         gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in after if attempt.use.gpu_source})),
-        scores=tuple(_scores(table, list(methods))),
+        scores=tuple(scores),
     )
 
 
@@ -216,13 +216,12 @@ def too_little(asked: float, given: float, used: float, *, bounded: bool) -> boo
     return None if bounded and not exceeded else exceeded and given < asked
 
 
-def judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[JudgedJob]:
-    """Return one row for each attempt, method and dimension that was asked for and of which the outcome is known.
+def judge(attempts: Iterable[Attempt], methods: Mapping[str, Sizing]) -> Iterator[JudgedJob]:
+    """Yield one row for each attempt, method and dimension that was asked for and of which the outcome is known.
 
     `attempts` are those of `to_judge`. The outcome is known where the use is, or where a bound of it is not below the
     grant: so a method that grants more than a bound has no row of that job, and neither saves nor fails by it.
     """
-    rows: list[JudgedJob] = []
     for attempt in attempts:
         job, request = past_job(attempt), request_of(attempt)
         used = _used(job)
@@ -239,19 +238,16 @@ def judge(attempts: Sequence[Attempt], methods: Mapping[str, Sizing]) -> list[Ju
                 hours = attempt.use.wall_s / SECONDS_AN_HOUR
                 scale = hours / 1024 if dimension == "memory" else hours
                 scale *= request.num_tasks if dimension == "cores" else 1
-                rows.append(
-                    JudgedJob(
-                        family=(family_keys(request) or ((),))[-1],
-                        dimension=dimension,
-                        method=method,
-                        resized=given < asked,
-                        requested=asked * scale,
-                        granted=(given + asked if failed else given) * scale,
-                        used=amount * scale,
-                        failed=failed,
-                    )
+                yield JudgedJob(
+                    family=(family_keys(request) or ((),))[-1],
+                    dimension=dimension,
+                    method=method,
+                    resized=given < asked,
+                    requested=asked * scale,
+                    granted=(given + asked if failed else given) * scale,
+                    used=amount * scale,
+                    failed=failed,
                 )
-    return rows
 
 
 def _amount(request: JobRequest, dimension: str) -> float | None:
@@ -259,28 +255,46 @@ def _amount(request: JobRequest, dimension: str) -> float | None:
     return amounts[dimension]
 
 
-def _scores(table: pandas.DataFrame, methods: Sequence[str]) -> list[Score]:
-    if table.empty:
+class _Sums:
+    """Adds up the jobs of one method in one dimension: of a large site they are millions of rows."""
+
+    def __init__(self) -> None:
+        self._jobs = self._resized = self._failed = 0
+        self._requested = self._granted = self._used = 0.0
+
+    def add(self, job: JudgedJob) -> None:
+        """Count one job in."""
+        self._jobs += 1
+        self._resized += job.resized
+        self._failed += job.failed
+        self._requested += job.requested
+        self._granted += job.granted
+        self._used += job.used
+
+    def score(self, dimension: str, method: str) -> Score:
+        """Return the sums."""
+        return Score(
+            dimension=dimension,
+            method=method,
+            unit=DIMENSIONS[dimension],
+            jobs=self._jobs,
+            resized=self._resized,
+            requested=self._requested,
+            granted=self._granted,
+            used=self._used,
+            saved_share=1 - self._granted / self._requested if self._requested else 0.0,
+            failed=self._failed,
+        )
+
+
+def _scores(judged: Iterable[JudgedJob], methods: Sequence[str]) -> list[Score]:
+    groups: dict[tuple[str, str], _Sums] = {}
+    for job in judged:
+        groups.setdefault((job.dimension, job.method), _Sums()).add(job)
+    if not groups:
         raise ModelError(
             "of none of the judged jobs both request and use are known; `rightsizer report quality` says of the use "
             "why, and what to change"
         )
-    scores: list[Score] = []
-    for (dimension, method), group in table.groupby(["dimension", "method"], sort=False):
-        requested, granted = float(group["requested"].sum()), float(group["granted"].sum())
-        scores.append(
-            Score(
-                dimension=str(dimension),
-                method=str(method),
-                unit=DIMENSIONS[str(dimension)],
-                jobs=len(group),
-                resized=int(group["resized"].sum()),
-                requested=requested,
-                granted=granted,
-                used=float(group["used"].sum()),
-                saved_share=1 - granted / requested if requested else 0.0,
-                failed=int(group["failed"].sum()),
-            )
-        )
-    order = list(DIMENSIONS)
-    return sorted(scores, key=lambda score: (order.index(score.dimension), methods.index(score.method)))
+    wanted = itertools.product(DIMENSIONS, methods)
+    return [groups[one].score(*one) for one in wanted if one in groups]

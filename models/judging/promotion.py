@@ -119,7 +119,7 @@ def gate(
     rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
     after = to_judge(later(part.split_s))
     old = sizing(champion.predictor) if champion else _as_asked
-    judged = judge(after, {opponent: old, NEW: sizing(rehearsal)})
+    judged = list(judge(after, {opponent: old, NEW: sizing(rehearsal)}))
     return verdict(judged, opponent, settings.most_failures, len(after), part.split_s)
 
 

@@ -20,6 +20,7 @@ from models.judging.evaluate import (
     Score,
     Sizing,
     evaluate,
+    judge,
     to_judge,
     too_little,
 )
@@ -231,3 +232,15 @@ def test_what_cannot_be_judged_is_said_as_it_is(attempts: list[Attempt], why: st
 def test_too_few_attempts_are_an_error_that_says_so(attempts: list[Attempt]) -> None:
     with pytest.raises(ModelError, match="ingest"):
         evaluate(attempts, SETTINGS, 50, half)
+
+
+def test_jobs_are_judged_as_they_are_asked_for() -> None:
+    sized: list[int | None] = []
+
+    def whole(request: JobRequest) -> JobRequest:
+        sized.append(request.mem_per_node_mib)
+        return request
+
+    judged = judge(series(1000.0, 2000.0, 3000.0), {USER_REQUEST: whole})
+    assert next(iter(judged)).dimension == "memory"
+    assert len(sized) == 1
