@@ -31,6 +31,8 @@ TEXTS = ("JobName", "Comment", "AdminComment")
 NEEDED = frozenset(FIGURES) - {"TRESUsageOutTot", "ConsumedEnergyRaw"} | frozenset(TEXTS)
 # Far beyond any answer: a day of a busy site takes seconds to minutes. A sacct that hangs must not hang its caller.
 ANSWER_WAIT_S = 600
+# About one job: sacct itself waits for 45 s for a slurmdbd that hangs, and for a database that does without end.
+PERSON_WAITS_S = 15
 # How an end that has not come is printed; a start before it, too, but then they share a delimiter.
 _NO_END = f"{DELIMITER}Unknown{DELIMITER}".encode()
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
@@ -62,16 +64,21 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
     return _query(command, window, window, fields)
 
 
-def query_job(command: str, job: str, fields: frozenset[str] | None = None) -> Answer:
+def query_job(command: str, job: str) -> Answer:
     """Return sacct's answer about one job, `4711` or `4711_3`, as far as whoever asks may see it: else it has no line.
 
-    Raises SlurmError as query_sacct does.
+    Raises SlurmError as query_sacct does, but after PERSON_WAITS_S: it is a person who waits for it.
     """
-    return _query(command, (f"--jobs={job}",), (), fields)
+    fields = known_fields(command, PERSON_WAITS_S)
+    return _query(command, (f"--jobs={job}",), (), fields, PERSON_WAITS_S)
 
 
 def _query(
-    command: str, which: Sequence[str], window: Sequence[str], fields: frozenset[str] | None
+    command: str,
+    which: Sequence[str],
+    window: Sequence[str],
+    fields: frozenset[str] | None,
+    wait_s: float | None = None,
 ) -> Answer:
     """Ask for the jobs that options name; for one of them, afterwards, within `window` (nothing: whenever it was)."""
     columns = [name for name in FIGURES if fields is None or name in fields]
@@ -80,19 +87,19 @@ def _query(
     def all_texts() -> tuple[bytes, str]:
         delimiter = f"|{secrets.token_hex(8)}|"
         asked = (f"--delimiter={delimiter}", f"--format={','.join((*KEY, *TEXTS))}")
-        printed = _run(*common, "--allocations", *asked)
+        printed = _run(*common, "--allocations", *asked, wait_s=wait_s)
         _check(command, printed, (*KEY, *TEXTS), delimiter)
         return printed, delimiter
 
     # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
     # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
     texts, delimiter = all_texts()
-    figures = _run(*common, f"--delimiter={DELIMITER}", f"--format={','.join(columns)}")
+    figures = _run(*common, f"--delimiter={DELIMITER}", f"--format={','.join(columns)}", wait_s=wait_s)
     _check(command, figures, columns, DELIMITER)
 
     def one_id(display_id: str, column: str, *more: str) -> bytes:
         own = ("--noheader", f"--jobs={display_id}", f"--format={column}", *more)
-        return _run(command, "--allusers", "--duplicates", "--parsable2", *window, *own)
+        return _run(command, "--allusers", "--duplicates", "--parsable2", *window, *own, wait_s=wait_s)
 
     def one_text(display_id: str, column: str) -> bytes:
         return one_id(display_id, column, "--allocations")
@@ -116,9 +123,13 @@ def ended_bytes(figures: bytes) -> int:
     return len(figures) * max(0, lines - unended) // max(1, lines)
 
 
-def known_fields(command: str) -> frozenset[str]:
-    """Return the columns that this sacct knows; SlurmError where it lacks one that cannot be done without."""
-    known = frozenset(_FIELD.findall(_run(command, "--helpformat").decode(errors="replace")))
+def known_fields(command: str, wait_s: float | None = None) -> frozenset[str]:
+    """Return the columns that this sacct knows; SlurmError where it lacks one that cannot be done without.
+
+    Even for that it asks slurmdbd; it is ended after `wait_s`, or ANSWER_WAIT_S.
+    """
+    said = _run(command, "--helpformat", wait_s=wait_s)
+    known = frozenset(_FIELD.findall(said.decode(errors="replace")))
     missing = sorted(NEEDED - known)
     if missing:
         raise SlurmError(
@@ -139,12 +150,12 @@ def slurm_time(unix_s: int) -> str:
     return f"uts{unix_s}"
 
 
-def _run(*arguments: str) -> bytes:
-    command = arguments[0]
+def _run(*arguments: str, wait_s: float | None = None) -> bytes:
+    command, patience_s = arguments[0], wait_s or ANSWER_WAIT_S
     environment = slurm_environment({"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"})
     try:
         finished = subprocess.run(
-            arguments, capture_output=True, env=environment, check=False, timeout=ANSWER_WAIT_S
+            arguments, capture_output=True, env=environment, check=False, timeout=patience_s
         )
     except OSError as error:
         raise SlurmError(
@@ -152,7 +163,7 @@ def _run(*arguments: str) -> bytes:
         ) from None
     except subprocess.TimeoutExpired:
         raise LateAnswerError(
-            f"{command} gave no answer within {ANSWER_WAIT_S:g} s and was ended; check that slurmdbd and its database "
+            f"{command} gave no answer within {patience_s:g} s and was ended; check that slurmdbd and its database "
             "answer (`sacctmgr show stats`), and try again"
         ) from None
     if finished.returncode != 0:

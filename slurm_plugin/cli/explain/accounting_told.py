@@ -12,7 +12,7 @@ from accounting.decisions.token import find_token
 from accounting.frames import attempts_in
 from accounting.labels.attempts import label
 from accounting.records import Attempt
-from accounting.slurm.sacct import known_fields, query_job
+from accounting.slurm.sacct import query_job
 from accounting.slurm.sacct_records import read_answer
 from slurm_plugin.cli.explain.ended_job import Ended, ended_of
 from slurm_plugin.cli.explain.job_id import JobId
@@ -26,7 +26,7 @@ def told_by_accounting(config: Config, job_id: JobId) -> list[Ended]:
     Raises SlurmError where sacct cannot be asked.
     """
     command, until_s = config.accounting.sacct, int(time.time()) + 60
-    answer = query_job(command, str(job_id), known_fields(command))
+    answer = query_job(command, str(job_id))
     metering = read_metering(command)
     attempts = [
         one

@@ -54,7 +54,12 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
 
     config = load_config(config_file)
     elsewhere = cluster and cluster.lower() != local_cluster(config)
-    queued = None if with_why or elsewhere else find_queued(config, wanted)
+    queued, silent = None, ""
+    if not (with_why or elsewhere):
+        try:
+            queued = find_queued(config, wanted)
+        except SlurmError as error:
+            silent = f"; whether it waits or runs is not known: {error}"
     if queued is not None:
         show_queued(queued, config, output_format)
         tokens = (find_token(job.admin_comment) for job in queued.records)
@@ -64,7 +69,10 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
             {token.decision_id for token in tokens if token},
         )
         return
-    ended = in_store(config, wanted, cluster) if elsewhere else find_ended(config, wanted, cluster)
+    try:
+        ended = in_store(config, wanted, cluster) if elsewhere else find_ended(config, wanted, cluster)
+    except StoreError as error:
+        raise StoreError(f"{error}{silent}") from None
     show_ended(ended, config, output_format, with_why=with_why)
     if ended[0].attempt.row.display_id != str(wanted):
         note(
@@ -89,8 +97,8 @@ def find_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
     except StoreError as error:
         try:
             told = told_by_accounting(config, job_id)
-        except SlurmError:
-            raise error from None
+        except SlurmError as silence:
+            raise StoreError(f"{error}; Slurm's accounting tells nothing either: {silence}") from None
         if not told:
             raise StoreError(
                 f"{error}; Slurm's accounting shows you no job {job_id} that has ended either"

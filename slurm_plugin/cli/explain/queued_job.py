@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from accounting.errors import ModelError, RightsizerError, SlurmError
+from accounting.errors import ModelError, RightsizerError
 from slurm_plugin.cli.explain.decision_words import decided_in_words
 from slurm_plugin.cli.explain.job_id import JobId, queued_records
 from slurm_plugin.cli.output import note, print_rows
@@ -38,16 +38,13 @@ class Queued(msgspec.Struct, frozen=True):
 
 
 def find_queued(config: Config, job_id: JobId) -> Queued | None:
-    """Return what the queue has of a job; None where it has nothing, or Slurm does not answer."""
+    """Return what the queue has of a job; None where it has nothing, SlurmError where Slurm does not answer."""
     from slurm_plugin.slurm.backends import open_queue
 
-    try:
-        queue = open_queue(config.advisor.queue)
-        snapshot = queue.read()
-        records = queued_records(job_id, snapshot.jobs)
-        return Queued(records, snapshot, queue.cluster()) if records else None
-    except SlurmError:
-        return None
+    queue = open_queue(config.advisor.queue)
+    snapshot = queue.read()
+    records = queued_records(job_id, snapshot.jobs)
+    return Queued(records, snapshot, queue.cluster()) if records else None
 
 
 def show_queued(queued: Queued, config: Config, output_format: str) -> None:

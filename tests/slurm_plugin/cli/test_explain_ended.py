@@ -18,11 +18,13 @@ from accounting.store.database import open_store
 from slurm_plugin.cli.explain.decision_words import decided_in_words
 from slurm_plugin.cli.explain.job_id import JobId, parse_job_id, queued_records
 from slurm_plugin.recovery.journal import Entry, Journal
+from slurm_plugin.slurm import backends
 from tests.accounting.report.report_store import fill, measured
-from tests.builders import T0, FakeSacct, job_line, step_line
+from tests.builders import T0, FakeSacct, executable, job_line, step_line
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
-from tests.slurm_plugin.slurm.queued import running, waiting
+from tests.slurm_plugin.slurm.fake_queue import FakeQueue
+from tests.slurm_plugin.slurm.queued import running, snapshot, waiting
 
 CUT = Decision(
     id="1fcfceba2731",
@@ -132,6 +134,19 @@ def test_what_slurm_knows_stands_in_for_the_store(run: Run, site: Site) -> None:
     assert "tell this, not the store: there is no store" in told.err
     assert "decision 1fcfceba2731 (resized) was applied, mode enforce, model v1" in told.err
     assert_one_line(run("explain", "8"), 1, "shows you no job 8 that has ended either")
+
+
+def test_a_daemon_that_hangs_is_said_to(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that a job is unknown which waits, or that `ingest` would know it."""
+    queue = FakeQueue(snapshot())
+    queue.failing = "scontrol failed: Socket timed out"
+    monkeypatch.setattr(backends, "open_queue", lambda _name: queue)
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
+    assert_one_line(run("explain", "8"), 1, "whether it waits or runs is not known: scontrol failed")
+    monkeypatch.setattr("accounting.slurm.sacct.PERSON_WAITS_S", 0.3)
+    hung = executable(site.folder / "hung", "#!/bin/sh\nexec sleep 60\n")
+    site.configure(accounting={"sacct": str(hung)})
+    assert_one_line(run("explain", "8"), 1, "Slurm's accounting tells nothing either: .* within 0.3 s")
 
 
 def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
