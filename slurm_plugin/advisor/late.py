@@ -200,6 +200,9 @@ def _total(request: JobRequest) -> int:
 def change_of(job: QueuedJob, before: JobRequest, after: JobRequest, decision: Decision, why: str) -> Resize:
     """Return what is to be written: what differs, and the new token in the old one's place."""
     fields = {kind: getattr(after, kind) for kind in KINDS if getattr(after, kind) != getattr(before, kind)}
+    if after.mem_per_cpu_mib is not None:
+        # Slurm makes more CPUs of a share above MaxMemPerCPU: neither can be told, or set, without the other.
+        fields |= {"cpus_per_task": after.cpus_per_task or 1, "mem_per_cpu_mib": after.mem_per_cpu_mib}
     words = ", ".join(changes_in_words(decision.request, decision.grant)) or "what was asked for"
     return Resize(
         job_id=job.job_id,

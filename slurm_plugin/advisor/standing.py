@@ -13,6 +13,7 @@ from accounting.decisions.decision import Decision
 from accounting.decisions.token import Token, asked_request, granted_by, tells_of
 from accounting.request import Dimension, Grant, JobRequest, granted
 from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.resizing import is_split
 
 CHANGED = "changed-since"
 NOTHING_ASKED = "nothing-asked"
@@ -60,9 +61,10 @@ def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision])
 
 
 def stands_at(job: QueuedJob, request: JobRequest) -> bool:
-    """Whether a waiting job asks for just this, in what was asked for at first."""
-    return job.num_tasks == request.num_tasks and all(
-        getattr(request, kind) in (None, getattr(job, kind)) for kind in KINDS
+    """Whether a waiting job asks for just this, in what was asked for at first, or for what Slurm makes of it."""
+    return job.num_tasks == request.num_tasks and (
+        is_split(job, request.mem_per_cpu_mib, request.cpus_per_task)
+        or all(getattr(request, kind) in (None, getattr(job, kind)) for kind in KINDS)
     )
 
 

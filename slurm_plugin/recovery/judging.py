@@ -151,8 +151,8 @@ def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
 
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
     """Return why a job that failed by us cannot come back by itself; '' where it can."""
-    comes_with_cpus = asked.mem_mib is None and cause != "said_no_gpu_memory"
-    by_cpu = cause == "timeout" or asked.mem_per_cpu_mib is not None or comes_with_cpus
+    comes_with_cpus = asked.mem_per_cpu_mib is not None or asked.mem_mib is None
+    by_cpu = cause == "timeout" or (comes_with_cpus and cause != "said_no_gpu_memory")
     reasons = (
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),
@@ -207,9 +207,10 @@ def _give_back(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bo
         for kind in (*KINDS, *gpu_fields.FIELDS)
         if getattr(grant, kind) is not None and not (cpus_stay and kind == "cpus_per_task")
     }
-    if grant.mem_per_cpu_mib is not None:
-        # By them it is seen whether Slurm has made more CPUs of a share above MaxMemPerCPU.
-        back.setdefault("cpus_per_task", asked.cpus_per_task)
+    if asked.mem_per_cpu_mib is not None:
+        # Slurm makes more CPUs of a share above MaxMemPerCPU, so that neither can be told, or set, without the other.
+        cpus = (grant.cpus_per_task if cpus_stay else None) or asked.cpus_per_task or 1
+        back |= {"mem_per_cpu_mib": asked.mem_per_cpu_mib, "cpus_per_task": cpus}
     return GiveBack(
         job_id=job.job_id, uid=job.uid, num_tasks=asked.num_tasks, reason="as asked at first", **back
     )

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, blocks_of, parse_plain
-from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue, Written
-from slurm_plugin.slurm.resizing import Update, resource_words
+from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue, Written
+from slurm_plugin.slurm.resizing import Update, is_split, resource_words
 from slurm_plugin.slurm.targets import target_of
 
 Look = Callable[[int], "Failed | None"]
@@ -127,16 +127,8 @@ def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) ->
 
 def _words_back(run: Failed, change: GiveBack) -> list[str]:
     """Return the fields that are not yet what they are to be; they are written at once, so that all are or none."""
-    words = [] if _is_split(run.job, change) else resource_words(run.job, change)
-    gpus = gpu_words(run.gpu_fields, change)
+    split = is_split(run.job, change.mem_per_cpu_mib, change.cpus_per_task)
+    words, gpus = [] if split else resource_words(run.job, change), gpu_words(run.gpu_fields, change)
     # CPUs and GPUs of a task stand in one field: what says both holds.
     fields = {word.partition("=")[0] for word in gpus}
     return [*(word for word in words if word.partition("=")[0] not in fields), *gpus]
-
-
-def _is_split(job: QueuedJob, change: GiveBack) -> bool:
-    """Whether Slurm made more CPUs of a share of memory above MaxMemPerCPU, as it does at submit; it stays so then."""
-    share, wanted = job.mem_per_cpu_mib, change.mem_per_cpu_mib
-    if not share or not wanted or share >= wanted:
-        return False
-    return share * job.cpus_per_task >= wanted * (change.cpus_per_task or 1)

@@ -101,8 +101,21 @@ def resource_words(job: QueuedJob, change: Resize) -> list[str]:
     return words
 
 
+def is_split(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | None) -> bool:
+    """Whether a job has what slurmctld makes of a share of memory above MaxMemPerCPU: more CPUs, with less for each.
+
+    It does so at a submission and at an update alike (`_valid_pn_min_mem`).
+    """
+    times, rest = divmod(job.cpus_per_task, cpus_per_task or 1)
+    if not mem_per_cpu_mib or rest or times < 2:
+        return False
+    return job.mem_per_cpu_mib == -(-mem_per_cpu_mib // times)
+
+
 def has(job: QueuedJob, change: Resize) -> bool:
     """Tell whether a job is what a change wants it to be; one that started with it may have been given more CPUs."""
+    if is_split(job, change.mem_per_cpu_mib, change.cpus_per_task):
+        return change.admin_comment in (None, job.admin_comment)
     cpus = change.cpus_per_task and change.cpus_per_task * change.num_tasks
     wanted = (
         (change.mem_per_node_mib, job.mem_per_node_mib),

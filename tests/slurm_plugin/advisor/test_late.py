@@ -220,6 +220,16 @@ def test_memory_that_comes_with_gpus_stays_as_it_was_granted() -> None:
     assert again.decision.grant == msgspec.structs.replace(at_submit, cpus_per_task=1)
 
 
+def test_a_share_above_slurms_limit_is_sized_with_the_cpus_that_slurm_makes_of_it() -> None:
+    """MaxMemPerCPU is 2000: slurmctld has made 16 CPUs of 2000 MiB of what was asked."""
+    queued = Queued(mem_per_node_mib=None, mem_per_cpu_mib=4000)
+    change = sized(queued.again(Known(3000.0), cpus_per_task=16, mem_per_cpu_mib=2000)).change
+    assert (change.cpus_per_task, change.mem_per_cpu_mib) == (1, 3008)
+    fewer = sized(queued.again(Known(3000.0, None), cpus_per_task=16, mem_per_cpu_mib=2000)).change
+    assert (fewer.cpus_per_task, fewer.mem_per_cpu_mib) == (8, 376)
+    assert queued.again(Known(3000.0), cpus_per_task=16, mem_per_cpu_mib=1999) == CHANGED
+
+
 def test_memory_per_cpu_stays_memory_per_cpu() -> None:
     queued = Queued(mem_per_node_mib=None, mem_per_cpu_mib=1000)
     again = sized(queued.again(Known(200.0)))

@@ -143,14 +143,40 @@ def test_memory_per_cpu_comes_back_as_such_unless_somebody_has_changed_it() -> N
     assert judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=150, admin_comment=comment)) == CHANGED
 
 
-def test_where_cpus_stay_gpus_come_back_alone_to_whom_their_memory_was_too_little() -> None:
-    """It asked for no memory: what each CPU has of that is no matter to a GPU's."""
-    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, gpus_per_node=4)
+@pytest.mark.parametrize(
+    ("asked_cpus", "grant", "cpus", "share_mib"),
+    [
+        (2, Grant(mem_per_cpu_mib=4000), 4, 2000),
+        (None, Grant(mem_per_cpu_mib=4100), 3, 1367),
+        (8, Grant(cpus_per_task=2), 8, 2000),
+    ],
+)
+def test_it_stands_at_what_slurm_makes_of_a_share_above_its_limit(
+    asked_cpus: int | None, grant: Grant, cpus: int, share_mib: int
+) -> None:
+    """MaxMemPerCPU is 2000: of the share that we left, Slurm makes more CPUs, as it does of the one that was asked."""
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=asked_cpus, mem_per_cpu_mib=8000)
+    fields: dict[str, Any] = {
+        "mem_per_node_mib": None,
+        "cpus_per_task": cpus,
+        "admin_comment": token(asked, grant),
+    }
+    change = change_of(judge(failed(**fields, mem_per_cpu_mib=share_mib)))
+    assert (change.cpus_per_task, change.mem_per_cpu_mib) == (asked_cpus or 1, 8000)
+    assert judge(failed(**fields, mem_per_cpu_mib=share_mib - 1)) == CHANGED
+
+
+@pytest.mark.parametrize("share_mib", [None, 1000])
+def test_where_cpus_stay_gpus_come_back_alone_to_whom_their_memory_was_too_little(
+    share_mib: int | None,
+) -> None:
+    """It asked for no memory, or by CPU: what each CPU has of that is no matter to a GPU's."""
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, gpus_per_node=4, mem_per_cpu_mib=share_mib)
     fewer = token(asked, Grant(cpus_per_task=2, gpus_per_node=2))
     run = failed("FAILED", mem_per_node_mib=None, mem_per_cpu_mib=1000, admin_comment=fewer)
     run = msgspec.structs.replace(run, gpu_fields={"TresPerNode": "gres/gpu:2"})
     change = change_of(judge(run, SiteTerms(cpus_stay=True), said="said_no_gpu_memory"))
-    assert (change.gpus_per_node, change.cpus_per_task) == (4, None)
+    assert (change.gpus_per_node, change.cpus_per_task) == (4, 2 if share_mib else None)
 
 
 def test_where_cpus_stay_memory_comes_back_alone() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from slurm_plugin.slurm.queue import QueuedJob, Resize
-from slurm_plugin.slurm.resizing import resize, said
+from slurm_plugin.slurm.resizing import has, resize, said
 from tests.slurm_plugin.slurm.queued import waiting
 
 JOB = waiting(
@@ -110,6 +110,15 @@ def test_cpus_that_slurmctld_tells_of_each_task_change_with_them(stands: str, be
     not_kept = Controller(job=msgspec.structs.replace(JOB, tres_per_task=stands), ignores=("NumCPUs",))
     assert resize(WANTED, not_kept.record, not_kept.update).problem == "not kept"
     assert not_kept.job == msgspec.structs.replace(JOB, tres_per_task=stands)
+
+
+def test_what_slurm_makes_of_a_share_above_its_limit_is_kept() -> None:
+    wanted = msgspec.structs.replace(WANTED, mem_per_node_mib=None, mem_per_cpu_mib=4500)
+    split = msgspec.structs.replace(PER_CPU, cpus_per_task=6, mem_per_cpu_mib=1500, admin_comment="new token")
+    assert has(split, wanted)
+    assert not has(msgspec.structs.replace(split, admin_comment="old"), wanted)
+    assert not has(msgspec.structs.replace(split, mem_per_cpu_mib=1499), wanted)
+    assert not has(msgspec.structs.replace(split, cpus_per_task=7), wanted)
 
 
 def test_memory_per_cpu_is_changed_as_such_and_put_back_as_such() -> None:
