@@ -5,6 +5,7 @@ Else one command as root locks the service out of its own lock, and with a umask
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -36,6 +37,11 @@ def open_owned(path: Path, flags: int, mode: int) -> int:
         return _made(path.name, flags, mode, folder, owner)
     finally:
         os.close(folder)
+
+
+def fix_for(error: OSError, otherwise: str) -> str:
+    """Return what to do where a folder of ours could not be written: `otherwise`, unless there is no room."""
+    return "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
 
 
 def append_lines(handle: int, lines: bytes) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import ModelError
-from accounting.owned_files import hand_over, make_folder, sync
+from accounting.owned_files import fix_for, hand_over, make_folder, sync
 from models.demand.prediction import ChainSettings, Predictor
 from models.versions.artefact import MANIFEST, load_predictor, unread
 from models.versions.holding import Hold
@@ -197,6 +197,5 @@ def writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ModelError(
-            f"cannot write models to {directory}: {error.strerror}; set models.directory to a folder you may write"
-        ) from None
+        fix = fix_for(error, "set models.directory to a folder you may write")
+        raise ModelError(f"cannot write models to {directory}: {error.strerror}; {fix}") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accounting.errors import ServiceError
 from accounting.journal.advice import CYCLES, Cycle, encode_cycle
+from accounting.owned_files import fix_for
 from slurm_plugin.day_files import append_line
 
 
@@ -17,7 +18,5 @@ def append_cycle(folder: Path, cycle: Cycle) -> None:
     try:
         append_line(folder, CYCLES, cycle.time_s, encode_cycle(cycle))
     except OSError as error:
-        raise ServiceError(
-            f"cannot write cycles to {folder}: {error.strerror}; "
-            "set advisor.directory to a folder that the advisor may write"
-        ) from None
+        fix = fix_for(error, "set advisor.directory to a folder that the advisor may write")
+        raise ServiceError(f"cannot write cycles to {folder}: {error.strerror}; {fix}") from None

@@ -12,7 +12,7 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
-from accounting.owned_files import make_folder, replace_whole
+from accounting.owned_files import fix_for, make_folder, replace_whole
 from models.planning.shadow import Shadow
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,5 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def _refused(folder: Path, error: OSError) -> ServiceError:
-    return ServiceError(
-        f"cannot keep the advisor's state in {folder}: {error.strerror}; "
-        "set advisor.directory to a folder that it may write"
-    )
+    fix = fix_for(error, "set advisor.directory to a folder that it may write")
+    return ServiceError(f"cannot keep the advisor's state in {folder}: {error.strerror}; {fix}")

@@ -17,7 +17,7 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
-from accounting.owned_files import make_folder, open_owned, replace_whole
+from accounting.owned_files import fix_for, make_folder, open_owned, replace_whole
 from slurm_plugin.brakes.tallies import Counts
 from slurm_plugin.config.settings import Brakes
 from slurm_plugin.policy.braked import ALL, Brake, renamed
@@ -108,10 +108,10 @@ class PulledFile:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise ServiceError(
-                f"cannot write to {self._folder}: {error.strerror}; run this as the service's user, or set "
-                "brakes.directory to a folder that it may write"
-            ) from None
+            fix = fix_for(
+                error, "run this as the service's user, or set brakes.directory to a folder that it may write"
+            )
+            raise ServiceError(f"cannot write to {self._folder}: {error.strerror}; {fix}") from None
 
 
 def pulled_file(settings: Brakes) -> PulledFile:

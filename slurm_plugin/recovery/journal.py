@@ -22,7 +22,7 @@ from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError
 from accounting.journal.files import read_lines
 from accounting.journal.recoveries import FILES, Recovered, Run
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import fix_for, make_folder, open_owned
 from slurm_plugin.day_files import append_line, day_name
 from slurm_plugin.slurm.queue import Requeue
 
@@ -110,10 +110,8 @@ class Journal:
             os.close(handle)
 
     def _cannot_write(self, error: OSError) -> ServiceError:
-        return ServiceError(
-            f"cannot write to {self._folder}: {error.strerror}; "
-            "set recovery.directory to a folder that its user may write"
-        )
+        fix = fix_for(error, "set recovery.directory to a folder that its user may write")
+        return ServiceError(f"cannot write to {self._folder}: {error.strerror}; {fix}")
 
 
 def told(entry: Recovered, job: str) -> str:

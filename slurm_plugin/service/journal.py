@@ -14,7 +14,7 @@ from pathlib import Path
 from accounting.decisions.decision import Decision, encode_decision
 from accounting.errors import ServiceError
 from accounting.journal.links import Linker, chain_name, newest_head
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import fix_for, make_folder, open_owned
 from slurm_plugin.day_files import DAY_S, day_name
 from slurm_plugin.log_lines import SaidOnce
 
@@ -52,9 +52,8 @@ class Journal:
                     break
             self._open_day(time.time())
         except OSError as error:
-            raise ServiceError(
-                f"cannot write decisions to {folder}: {error.strerror}; set service.journal to a folder you may write"
-            ) from None
+            fix = fix_for(error, "set service.journal to a folder you may write")
+            raise ServiceError(f"cannot write decisions to {folder}: {error.strerror}; {fix}") from None
 
     def _files(self) -> list[Path]:
         found = self._folder.glob(f"{self._name}-*.jsonl")

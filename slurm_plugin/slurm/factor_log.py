@@ -20,7 +20,7 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError, StoreError
-from accounting.owned_files import make_folder, open_owned, replace_whole
+from accounting.owned_files import fix_for, make_folder, open_owned, replace_whole
 from slurm_plugin.slurm.factor_state import Clock, FactorState
 
 STATE = "factors.json"
@@ -93,9 +93,8 @@ class FactorLog:
             make_folder(self._folder)
             handle = open_owned(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise StoreError(
-                f"cannot write {path}: {error.strerror}; let the advisor's user write there"
-            ) from None
+            fix = fix_for(error, "let the advisor's user write there")
+            raise StoreError(f"cannot write {path}: {error.strerror}; {fix}") from None
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

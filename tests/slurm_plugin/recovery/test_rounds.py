@@ -1,5 +1,7 @@
 """A job comes back once: whoever dies, at whichever step, and however many see it."""
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.errors import SlurmError
+from accounting.errors import ServiceError, SlurmError
 from accounting.wants import Said
 from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.recovery.journal import Entry, Journal, told
@@ -252,6 +254,29 @@ def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None
     gate.before_write = lambda _: None
     own.round()
     assert_back(gate)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        (errno.ENOSPC, "make room there"),
+        (errno.EDQUOT, "make room there"),
+        (errno.EACCES, "set recovery.directory to"),
+    ],
+)
+def test_a_disk_that_refuses_is_told_with_what_helps(
+    refusal: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is queued again that is not written down."""
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    gate = Controller(failed())
+    monkeypatch.setattr("slurm_plugin.recovery.journal.append_line", refuse)
+    with pytest.raises(ServiceError, match=f"{os.strerror(refusal)}; {remedy}"):
+        recoverer(gate, tmp_path).round()
+    assert gate.writes == []
 
 
 def test_one_that_was_begun_and_is_gone_is_owed_its_hours(tmp_path: Path) -> None:
