@@ -1,5 +1,6 @@
 """Which brake is pulled by which jobs."""
 
+import math
 import sys
 
 import msgspec
@@ -7,9 +8,10 @@ import pytest
 
 from accounting.request import JobRequest
 from models.past.trials import Trial
+from models.sequential import ALONE, COMPARED, Range, Wealth, beginning
 from slurm_plugin.brakes import evidence
 from slurm_plugin.brakes.evidence import Evidence, Ledger
-from slurm_plugin.brakes.judging import is_enough
+from slurm_plugin.brakes.judging import is_enough, reason_of
 from slurm_plugin.brakes.pools import PORTION_S
 from slurm_plugin.brakes.tallies import Counts, Tally
 from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
@@ -45,6 +47,30 @@ def test_a_family_is_stopped_by_its_own_jobs_alone() -> None:
     assert not is_enough(family_brake("bob", "fit-1"), known)
 
 
+def wealth_of(odds: float, ranges: tuple[Range, ...]) -> Wealth:
+    judged = tuple((math.log(odds),) * len(bets) for bets in beginning(ranges).judged)
+    return msgspec.structs.replace(beginning(ranges), judged=judged)
+
+
+@pytest.mark.parametrize(
+    ("kills", "fails", "said"),
+    [(29_000, 1, ""), (31_000, 1, "killed"), (1, 1_900, ""), (1, 2_100, "failed"), (29_000, 2_100, "failed")],
+)
+def test_kills_take_more_evidence_than_a_comparison_with_jobs_left_whole(
+    kills: float, fails: float, said: str
+) -> None:
+    tally = Tally(kills=wealth_of(kills, ALONE), fails=wealth_of(fails, COMPARED))
+    known = Ledger(Evidence(families={"ann\0fit": tally}), 0.02)
+    assert is_enough(family_brake("ann", "fit"), known) is bool(said)
+    assert not said or reason_of(tally).startswith(said)
+    assert known.against(family_brake("ann", "fit")) == tally
+
+
+def test_evidence_beyond_any_float_is_told() -> None:
+    kills = Wealth(((1000.0, 0.0, 0.0),), beginning(ALONE).others)
+    assert reason_of(Tally(kills=kills)).startswith("killed for memory that was cut; evidence 1e+304 to 1;")
+
+
 def test_jobs_that_crash_count_against_those_left_whole_and_only_with_some() -> None:
     known = ledger()
     add(known, CRASHED, 30)
@@ -67,7 +93,7 @@ def test_two_users_many_tasks_stop_no_partition_and_a_third_s_do() -> None:
         now_s = 72_000.0 + number * PORTION_S
         assert not is_enough(GPU, known)
         add(known, KILLED, 1, now_s=now_s, user="cid")
-        assert known.close_portions(now_s + 1) == []
+        assert known.close_portions(now_s) == known.close_portions(now_s + 1) == []
         assert set(known.close_portions(now_s + PORTION_S)) == {GPU, ALL}
     assert is_enough(GPU, known)
     assert is_enough(ALL, known)
@@ -108,6 +134,15 @@ def test_a_brake_that_is_let_go_begins_anew_with_what_is_known_of_others() -> No
     assert known.tally(brake).counts == Counts(whole=9)
     add(known, KILLED, 4)
     assert is_enough(brake, known)
+
+
+def test_so_does_one_that_was_pulled_for_failures_of_another_kind() -> None:
+    known, brake = ledger(), family_brake("ann", "fit-1")
+    add(known, WHOLE, 50)
+    add(known, CRASHED, 12)
+    assert is_enough(brake, known)
+    known.begin_anew(brake)
+    assert not is_enough(brake, known)
 
 
 def test_evidence_survives_as_text() -> None:
@@ -210,8 +245,11 @@ def test_of_a_user_s_families_those_that_failed_go_last_and_stopped_ones_never(
     for name in "pqrs":
         known.add(job(name=name), WHOLE, 0.0, held)
     assert kept() == {"p", "q", "r"}, "a new one goes before one that is stopped"
-    add(known, WHOLE, 1, user="bob", name="z")
-    assert kept() == {"p", "q", "r", "z"}
+    for name in "pzyx":
+        known.add(job(user="bob", name=name), WHOLE, 0.0, held)
+    assert kept() == {"p", "q", "r", "z", "y", "x"}, "what is stopped is his who is stopped"
+    known.add(job(name="o"), WHOLE, 0.0, held | {family_brake("ann", "o")})
+    assert {"o", "p", "q", "r"} < kept(), "all of them are stopped"
 
 
 def test_runs_of_an_engine_are_counted_together_whatever_it_names_them() -> None:

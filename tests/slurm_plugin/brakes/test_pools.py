@@ -6,10 +6,11 @@ import pytest
 
 from accounting.request import JobRequest
 from models.past.trials import Trial
+from models.sequential import evidence_log
 from slurm_plugin.brakes import pools
 from slurm_plugin.brakes.evidence import Evidence, Ledger
 from slurm_plugin.brakes.judging import is_enough, reason_of
-from slurm_plugin.brakes.pools import PORTION_S
+from slurm_plugin.brakes.pools import PORTION_S, Outcome, Wholes
 from slurm_plugin.policy.braked import ALL, Brake
 
 KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
@@ -77,6 +78,30 @@ def test_a_bad_model_that_hits_more_users_does(honest: int, bad: int, most_porti
 
 def test_failures_that_do_not_name_their_cause_count_for_many_users_too() -> None:
     assert stopped_after(DAY_PORTIONS, 8, bad=8, worst=CRASHED) is not None
+
+
+def test_the_reason_tells_what_is_left_of_failures_too() -> None:
+    known = Ledger(Evidence(), 0.02)
+    for number in range(60):
+        for user in ("ann", "bob", "cid", "dan"):
+            for trial in (CRASHED, Trial()):
+                add(known, user, "fit", trial, number * PORTION_S)
+        known.close_portions((number + 1) * PORTION_S)
+    assert is_enough(ALL, known)
+    assert evidence_log(known.tally(ALL).fails) > evidence_log(known.against(ALL).fails) > 7
+
+
+def test_of_a_portion_the_share_that_failed_counts() -> None:
+    one, many = (Ledger(Evidence(), 0.02) for _ in range(2))
+    for known, times in ((one, 1), (many, 5)):
+        for trial in (CRASHED, Trial(shrunk=True), Trial(failed=True), Trial()) * times:
+            add(known, "ann", "fit", trial, 0.0)
+        known.close_portions(PORTION_S)
+    assert many.tally(ALL).fails == one.tally(ALL).fails
+    assert (many.evidence.of_all.outcomes, many.evidence.of_all.wholes) == (
+        (Outcome("ann", 0.5, 0.0),),
+        {"ann": Wholes(1, 0.5)},
+    )
 
 
 def test_what_two_users_bring_counts_for_nothing_in_the_reason_either() -> None:

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from slurm_plugin.brakes.words import release_of
+from slurm_plugin.brakes.words import release_of, words_of
 from slurm_plugin.policy.braked import ALL, family_brake, partition_brake
 
 ENABLE = ["rightsizer", "enable"]
@@ -23,3 +23,13 @@ def test_a_jobs_name_is_one_word_of_the_command_whatever_it_holds(name: str) -> 
 def test_other_brakes() -> None:
     assert shlex.split(release_of(ALL)) == [*ENABLE, "--all"]
     assert shlex.split(release_of(partition_brake("o'dd"))) == [*ENABLE, "--partition", "o'dd"]
+
+
+def test_what_a_brake_stops_is_named() -> None:
+    brakes = (ALL, partition_brake("gpu"), family_brake("ann", "fit-7"), family_brake("ann", ""))
+    assert [words_of(brake) for brake in brakes] == [
+        "everything",
+        "partition gpu",
+        "jobs of ann named fit-#",
+        "jobs of ann named (nothing)",
+    ]
