@@ -158,6 +158,14 @@ def test_a_default_per_node_is_carried_too() -> None:
     assert grant == Grant(cpus_per_task=1), "it asked for memory: the default is not its own"
 
 
+def test_a_cpu_brings_its_own_share_where_that_is_below_the_limit() -> None:
+    site = limits(max_mem_per_cpu_mib=2000, def_mem_per_cpu_mib=500)
+    needs = prediction(memory=2900.0, cores=0.5)
+    assert size(request(cpus_per_task=8), needs, site).grant == Grant(cpus_per_task=6)
+    high = limits(max_mem_per_cpu_mib=2000, def_mem_per_cpu_mib=4000)
+    assert size(request(cpus_per_task=8), needs, high).grant == Grant(cpus_per_task=2)
+
+
 def test_what_comes_with_gpus_by_default_keeps_them() -> None:
     terms = MemoryTerms(default_per_gpu_mib=4000, default_cpus_per_gpu=2)
     assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), terms) == {"gpus": "DefCpuPerGPU"}
@@ -240,6 +248,10 @@ def test_slurm_never_gives_more_than_without_us(
 
 def test_a_job_whose_tasks_slurm_counts_anew_is_recognised() -> None:
     assert counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 2000)
+    assert counts_anew(request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=16001), 2000)
+    assert not counts_anew(request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=16000), 2000)
+    assert counts_anew(request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=20000), 2000)
+    assert not counts_anew(request(num_tasks=2, nodes=2, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert not counts_anew(request(num_tasks=16, cpus_per_task=1, mem_per_node_mib=32000), 2000)
     assert not counts_anew(request(num_tasks=1, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert not counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 0)

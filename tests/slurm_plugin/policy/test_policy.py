@@ -416,6 +416,13 @@ def test_a_submission_becomes_a_request() -> None:
     )
     assert made.script_signature
     assert job_request(submission()).num_tasks == 1
+    by_node = submission(nodes_min=2, nodes_max=2, ntasks_per_node=4)
+    assert (job_request(by_node).num_tasks, job_request(by_node).nodes) == (8, 2)
+
+
+@pytest.mark.parametrize("name", [*MEMORY, *GPUS, "cpus_per_task"])
+def test_what_a_submission_asks_for_its_request_does(name: str) -> None:
+    assert getattr(job_request(submission(**{name: 7})), name) == 7
 
 
 def test_a_submission_that_a_run_named_is_told_by_its_rule_whatever_the_sample() -> None:

@@ -162,6 +162,7 @@ def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:
         / 2000
     )
     assert 0.16 < share < 0.24
+    assert not any(is_enrolled(JobRequest(user=f"u{chr(97 + n)}", job_name="fit"), 0) for n in range(1000))
 
 
 def test_who_is_not_enrolled_is_observed() -> None:
