@@ -271,9 +271,15 @@ def test_the_wall_time_of_what_was_cut_off_is_a_lower_bound(state: str, quality:
     assert use_of(step(), state=state).wall_quality == quality
 
 
-def test_what_never_started_used_nothing_that_is_known() -> None:
-    use = use_of(state="CANCELLED by 1000", start_s=0, elapsed_s=0)
+@pytest.mark.parametrize("start_s", [0, T0], ids=["never", "as_it_was_cancelled"])
+def test_what_never_started_used_nothing_that_is_known(start_s: int) -> None:
+    use = use_of(state="CANCELLED by 1000", start_s=start_s, elapsed_s=0)
     assert (use.wall_quality, use.memory_quality, use.cores_quality, use.io_quality) == ("absent",) * 4
+
+
+def test_what_ended_within_its_first_second_has_run_if_it_has_a_step() -> None:
+    use = use_of(step(), state="CANCELLED by 1000", elapsed_s=0)
+    assert (use.wall_quality, use.memory_quality) == ("censored", "short")
 
 
 def test_input_output_and_energy_are_those_of_all_steps() -> None:
@@ -363,6 +369,8 @@ def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
     assert (use.gpus, use.gpu_quality) == (4, "sampled")
     once = label_attempt(row, [step()], [gpu_use(samples=1)]).use
     assert (once.gpus, once.gpu_quality) == (1, "short")
+    ended_early = gpu_use(node="n2", samples=1)
+    assert label_attempt(row, [step()], [*one, ended_early]).use.gpu_quality == "sampled"
 
 
 def test_an_instance_was_busy_where_its_memory_was_used() -> None:
@@ -407,6 +415,17 @@ def test_slurms_own_figures_tell_of_one_gpu(
     assert (use.gpus, use.gpu_mem_mib) == (gpus, gpu_mem_mib)
     metered = label_attempt(job_row(alloc_gpus=given), [step(gpu_util_pct=util_pct)], [gpu_use()]).use
     assert (metered.gpus, metered.gpu_source) == (1, "nvml")
+
+
+def test_several_gpus_that_hold_nothing_and_do_nothing_are_known_to_be_idle() -> None:
+    use = use_of(step(gpu_util_pct=0.0, gpu_mem_mib=0.0), alloc_gpus=4)
+    assert (use.gpus, use.gpu_mem_mib, use.gpu_source, use.gpu_quality) == (0, 0.0, "slurm", "sampled")
+
+
+@pytest.mark.parametrize("util_pct", [0.0, 80.0])
+def test_a_figure_of_gpus_that_slurm_did_not_give_tells_nothing(util_pct: float) -> None:
+    use = use_of(step(gpu_util_pct=util_pct, gpu_mem_mib=0.0), alloc_gpus=0)
+    assert (use.gpus, use.gpu_mem_mib, use.gpu_source) == (None, None, "")
 
 
 def test_rows_of_many_jobs_become_the_same_attempts() -> None:
