@@ -249,8 +249,10 @@ local function exchange_with(clock, peer)
    package.loaded["socket.unix"] = function()
       local socket = { sent = "" }
       peer.is_open = true
+      local waits_s
       function socket.settimeout(_, seconds, kind)
          assert(seconds >= 0 and kind == "t", "a timeout that waits for ever")
+         waits_s = seconds
       end
       function socket.connect()
          return peer.connect == nil and 1 or nil, peer.connect
@@ -266,6 +268,7 @@ local function exchange_with(clock, peer)
          return last
       end
       function socket.receive(_, count)
+         assert(count == 1 or waits_s == 0, "a wait for more than there is")
          return peer.receive(count)
       end
       function socket.close()

@@ -160,6 +160,14 @@ def test_what_is_not_understood_is_not_asked_about(
         assert left_alone(result)
 
 
+@pytest.mark.parametrize("argv", [["/opt/fit"], ["fit"], ["./fit", "/all"]])
+def test_a_direct_job_is_named_by_its_command(argv: list[str], client: Client, folder: Path) -> None:
+    with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service:
+        client.run({}, argv=argv)
+    job = json.loads(service.requests[0])["job"]
+    assert (job["name"], job["script"]) == ("fit", " ".join(argv))
+
+
 def test_an_option_that_is_no_text_keeps_what_it_is_about(client: Client, folder: Path) -> None:
     with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service:
         client.run({}, json='{"mem":null,"depth":null,"argv":["./fit"]}')
@@ -189,6 +197,21 @@ def test_the_switch_holds_even_when_it_is_an_empty_file(client: Client, folder: 
     with Service(folder / "s", reply_with(GRANT)) as service:
         assert left_alone(client.run(ORDINARY), "kill_switch")
     assert service.requests == []
+
+
+def test_a_comment_may_be_as_long_as_slurm_takes_and_no_longer(client: Client, folder: Path) -> None:
+    most = "x" * (1024 - len(f" {WORD}"))
+    with Service(folder / "s", reply_with(GRANT)):
+        assert client.run({**ORDINARY, "comment": most})["writes"]["comment"] == f"{most} {WORD}"
+        assert left_alone(client.run({**ORDINARY, "comment": f"{most}x"}), "comment_too_long")
+
+
+def test_a_client_that_was_answered_keeps_no_connection_while_its_job_runs(
+    client: Client, folder: Path
+) -> None:
+    with Service(folder / "s", reply_with(GRANT), keeps=True) as service:
+        assert [client.run(ORDINARY)["writes"] for _ in range(2)] == [LOWERED] * 2
+    assert service.connections == 2
 
 
 @pytest.mark.parametrize("refused", ["mem", "cpus-per-task", "comment"])
