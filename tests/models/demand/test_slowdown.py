@@ -56,6 +56,12 @@ def test_one_job_alone_teaches_little() -> None:
     assert few > many
 
 
+def test_what_was_cut_short_or_is_not_known_teaches_nothing() -> None:
+    known = jobs(*[8.0] * 5)
+    nothing = [job(1.0, complete=False), job(1.0, cores_per_task=None)]
+    assert shares_of([*nothing, *known], 8.4) == shares_of(known, 8.4)
+
+
 def test_what_is_only_known_to_be_busy_goes_to_those_that_needed_more() -> None:
     known = [job(2.0), job(4.0, given=4), job(8.0)]
     # Three and two pretended ones: the first has a fifth; what the censored one stands for goes to those beyond.

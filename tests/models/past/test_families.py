@@ -75,6 +75,14 @@ def test_a_signature_is_taken_from_the_part_that_the_hook_sends() -> None:
     assert script_signature(sent) == script_signature(long)
 
 
+@pytest.mark.parametrize("begins", ["fit ", "fit  "])
+def test_a_signature_minds_neither_where_a_character_is_cut_nor_what_is_none(begins: str) -> None:
+    long = begins + "ä" * SCRIPT_BYTES
+    sent = long.encode()[:SCRIPT_BYTES].decode(errors="ignore")
+    assert script_signature(long) == script_signature(sent)
+    assert script_signature(f"{begins}\udcff")
+
+
 def test_a_job_belongs_to_its_script_first_and_to_its_name_next() -> None:
     keys = family_keys(request(job_name="fit_1", script_signature="ab12"))
     assert keys == (("user+name+script", "alice", "fit_#", "ab12"), ("user+name", "alice", "fit_#"))
