@@ -11,6 +11,8 @@ from accounting.slurm.environment import slurm_environment
 PATIENCE_S = 5.0
 # A time without its zone comes twice in the hour after summer time, and its caller may want times in a form of his own.
 UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
+_DENIED = "Access/permission denied"
+_HIDDEN = "slurm.conf (PrivateData) hides that from this user: run this as SlurmUser or an operator"
 
 
 def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:
@@ -35,6 +37,7 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
     except OSError as error:
         raise SlurmError(f"cannot run {command[0]}: {error}; put Slurm's commands on the PATH") from None
     if finished.returncode != 0:
-        complaint = finished.stderr.strip().splitlines() or ["no message"]
-        raise SlurmError(f"{command[0]} failed: {complaint[-1]}; check that slurmctld and slurmdbd run")
+        complaint = (finished.stderr.strip().splitlines() or ["no message"])[-1]
+        fix = _HIDDEN if _DENIED in complaint else "check that slurmctld and slurmdbd run"
+        raise SlurmError(f"{command[0]} failed: {complaint}; {fix}")
     return finished.stdout

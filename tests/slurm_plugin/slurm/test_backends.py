@@ -34,6 +34,21 @@ def test_a_command_that_hangs_is_not_taken_for_one_that_is_missing() -> None:
         run("no-such-squeue")
 
 
+@pytest.mark.parametrize(
+    ("complaint", "fix"),
+    [
+        ("slurm_load_node error: Access/permission denied", "PrivateData.*as SlurmUser or an operator"),
+        ("slurm_load_node error: Unable to contact slurm controller", "check that slurmctld"),
+    ],
+)
+def test_what_is_hidden_is_not_taken_for_a_daemon_that_is_down(
+    complaint: str, fix: str, tmp_path: Path
+) -> None:
+    scontrol = executable(tmp_path / "scontrol", f"#!/bin/sh\necho '{complaint}' >&2\nexit 1\n")
+    with pytest.raises(SlurmError, match=f"{complaint}; .*{fix}"):
+        run(str(scontrol), "show", "node")
+
+
 def test_what_slurm_says_is_read_alike_in_every_locale() -> None:
     code = (
         "import sys\n"
