@@ -32,6 +32,9 @@ ROWS_AT_ONCE = 20_000
 # SQLite's file is made anew where this share of it is empty: that takes as much room again for a while.
 WORTH_SHRINKING = 0.1
 
+# All that stays goes through a temporary table, which database.py would have in memory: gigabytes.
+_SHRINK_SQLITE = ["PRAGMA temp_store=FILE", "VACUUM", "PRAGMA temp_store=MEMORY"]
+
 _ATTEMPT_KEY = ("cluster", "job_id", "submit_s", "start_s")
 _STEPS_KEY = ("cluster", "job_id", "submit_s", "attempt_start_s")
 
@@ -139,7 +142,7 @@ def _give_room_back(engine: Engine, pruned: Pruned) -> str:
     # MariaDB copies every table whole: not for what one day has left, which the next one fills.
     is_much = engine.dialect.name == "mariadb" and _share_gone(engine, pruned) > WORTH_SHRINKING
     statements = {
-        "sqlite": ["VACUUM"] if _share_empty(engine) > WORTH_SHRINKING else [],
+        "sqlite": _SHRINK_SQLITE if _share_empty(engine) > WORTH_SHRINKING else [],
         "postgresql": [f"VACUUM {name}" for name in schema.metadata.tables],
         "mariadb": [f"OPTIMIZE TABLE {name}" for name in schema.metadata.tables if is_much],
     }

@@ -1,10 +1,11 @@
 """What is older than a site wants to keep goes, whole; what is not stays, with all that explains it. And quarantine."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import make_url
 
 from accounting.decisions.token import carried_word, format_token
@@ -98,6 +99,23 @@ def test_pruning_that_was_cut_off_goes_on(store: Engine, monkeypatch: pytest.Mon
     rest = prune(store, ends_s[300])
     assert rest.attempts == len(held["attempts"]) - sum(end_s >= ends_s[300] for end_s in ends_s)
     assert len(content(store)["steps"]) == 2 * (len(held["attempts"]) - rest.attempts)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_what_stays_is_not_held_in_memory_while_room_is_given_back(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "WORTH_SHRINKING", -1.0)
+    places: list[int] = []
+
+    def look(_: Connection, cursor: Any, statement: str, *__: object) -> None:
+        if statement == "VACUUM":
+            places.extend(row[0] for row in cursor.connection.execute("PRAGMA temp_store"))
+
+    event.listen(store, "before_cursor_execute", look)
+    assert prune(store, LIMIT_S).kept_room == ""
+    in_a_file = 1
+    assert places == [in_a_file]
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
