@@ -207,8 +207,10 @@ def test_damage_found_while_reading_is_one_line(url: str, store: Engine, tmp_pat
     content = bytearray(file.read_bytes())
     content[len(content) // 4 :] = b"\xff" * (len(content) - len(content) // 4)
     file.write_bytes(content)
+    engine = open_store(url)
     with pytest.raises(StoreError, match="cannot use the store") as caught:
-        read_attempts(open_store(url))
+        read_attempts(engine)
+    engine.dispose()
     assert "\n" not in str(caught.value)
 
 
