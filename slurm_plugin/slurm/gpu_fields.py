@@ -77,7 +77,7 @@ def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
 def with_cpus(request: str, cpus_per_task: int) -> str:
     """Return what is asked for a task (`cpu=2,gres/gpu=1`) with other CPUs; '' where it tells none."""
     told = any(_CPUS.fullmatch(entry) for entry in request.split(","))
-    return ",".join(_edited_entry(entry, None, cpus_per_task) for entry in request.split(",")) if told else ""
+    return _edited(request, None, cpus_per_task) if told else ""
 
 
 def _gpu_entry(request: str) -> re.Match[str] | None:
@@ -107,8 +107,8 @@ def _by_type(fields: Mapping[str, str], mib: int) -> str:
     return ",".join(f"{kind}:{mib}" for kind in kinds) or _edited(fields[_MEMORY], mib, None)
 
 
-def _edited(request: str, number: int, cpus_per_task: int | None) -> str:
-    """Return a request with another number of GPUs, and of CPUs where it tells those too and they change."""
+def _edited(request: str, number: int | None, cpus_per_task: int | None) -> str:
+    """Return a request with another number of GPUs, and of CPUs, where it tells those and they change."""
     return ",".join(_edited_entry(entry, number, cpus_per_task) for entry in request.split(","))
 
 
