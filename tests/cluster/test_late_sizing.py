@@ -236,7 +236,7 @@ def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(sit
     assert [row.state for row in rows] == ["COMPLETED"] * 2 * BURST
     assert_started_small(rows)
     assert_within_limits(site, rows, shut)
-    assert_explained(site, singles[-1])
+    assert_explained(site, next(job for job in reversed(singles) if site.rows(job)[0].cpus < ASKED_CPUS))
 
 
 def assert_started_small(rows: list[Row]) -> None:
@@ -247,10 +247,11 @@ def assert_started_small(rows: list[Row]) -> None:
         small = [row for row in family if row.cpus < ASKED_CPUS and 60 < row.mem_mib < ASKED_MIB]
         assert len(as_asked) + len(small) == len(family)
         assert family[0] in as_asked
+        # Not the last of all: one that starts between the look and the write has what it asked, whichever it is.
         assert len(small) >= BURST / 4
         # They sleep: the little that starting one keeps busy differs much on a busy machine, and the bound with it.
-        assert family[-1].cpus <= ASKED_CPUS / 2
-        assert family[-1].mem_mib <= ASKED_MIB / 8
+        assert small[-1].cpus <= ASKED_CPUS / 2
+        assert small[-1].mem_mib <= ASKED_MIB / 8
         for row in family:
             assert row.token is not None
             assert row.token.asked == {"tasks": 1, "cpus": ASKED_CPUS, "mem": ASKED_MIB}
