@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from unittest.mock import patch
@@ -253,7 +253,10 @@ class SoakSite:
 
 def errors_between(lines: Iterable[str], from_s: float, to_s: float) -> list[str]:
     """Return the first errors in a log of Slurm's from one moment (unix) to another; it names them in local time."""
-    here = (datetime.fromtimestamp(at_s, UTC).astimezone().replace(tzinfo=None) for at_s in (from_s, to_s))
+    here = (
+        datetime.fromtimestamp(at_s, timezone.utc).astimezone().replace(tzinfo=None)
+        for at_s in (from_s, to_s)
+    )
     begin, end = (at.isoformat(timespec="milliseconds") for at in here)
     parts = (line.removeprefix("[").partition("] ") for line in lines)
     found = (said.strip() for at, _, said in parts if begin <= at <= end and "error" in said)
