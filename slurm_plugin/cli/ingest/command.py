@@ -131,7 +131,7 @@ def ingest(
     from accounting.dumps.jobs import DumpSettings
     from accounting.store.database import open_store
     from slurm_plugin.cli.ingest.feeding import tidy_feed
-    from slurm_plugin.cli.ingest.settings import doubt, settings_anew, settings_of
+    from slurm_plugin.cli.ingest.settings import closed_folders, doubt, settings_anew, settings_of
     from slurm_plugin.cli.ingest.watch import watch
     from slurm_plugin.slurm.hidden_jobs import hidden_jobs
 
@@ -157,6 +157,8 @@ def ingest(
             settings = settings_of(config, key_file)
             if dumps is None and not settings.slurmdbd_url and (hidden := hidden_jobs()):
                 note(hidden)
+            for closed in () if dumps is not None or again else closed_folders(settings):
+                note(closed)
             if pause_s is not None:
                 watch(engine, settings, partial(settings_anew, config), pause_s, models)
                 return

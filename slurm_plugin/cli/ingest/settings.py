@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,32 @@ def doubt(settings: IngestSettings) -> str:
         "labelled `sampled`. Jobs read meanwhile are labelled anew by a later run that knows and reads them again: it "
         f"does so by itself for the last {settings.overlap_s} s (accounting.overlap_s), further back by --since"
     )
+
+
+def closed_folders(settings: IngestSettings) -> list[str]:
+    """Return what to know of folders that may not be listed: a search there finds no files, and nothing wrong."""
+    holds = {
+        "decisions": settings.journal,
+        "the advisor's plans": settings.advisor,
+        "recoveries": settings.recovery,
+        "the use of GPUs": settings.gpu_spool,
+    }
+    return [
+        f"{what} are left out: {folder}: {problem}; read them as somebody who may list that folder"
+        for what, folder in holds.items()
+        if folder is not None and (problem := listing_problem(folder))
+    ]
+
+
+def listing_problem(folder: Path) -> str:
+    """Return why a folder that is there cannot be listed; '' where it can, and where there is none."""
+    try:
+        with os.scandir(folder):
+            return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return error.strerror or type(error).__name__
 
 
 def source_for(settings: IngestSettings, now_s: int) -> Source:
