@@ -1,17 +1,9 @@
 """What the past jobs of a family say: whether they are all that came, and what their runs tell of the next one."""
 
-from typing import Any
-
-import msgspec
 import pytest
 
-from models.past.evidence import PastJob, past_use
-from models.past.history import past_job
-from tests.builders import attempt
-
-
-def job(**changes: Any) -> PastJob:
-    return msgspec.structs.replace(past_job(attempt()), **changes)
+from models.past.evidence import past_use
+from tests.models.past.test_history import job
 
 
 @pytest.mark.parametrize(
