@@ -12,22 +12,10 @@ from hypothesis import strategies as st
 from accounting.decisions.token import format_token
 from accounting.frames import ATTEMPTS, attempts_in
 from accounting.labels.attempts import label
-from accounting.labels.gpus import metered_gpus
 from accounting.records import Attempt, JobRow, Use
 from accounting.request import Grant
 from accounting.store import schema
-from tests.builders import (
-    T0,
-    Step,
-    attempt,
-    decision,
-    gpu_use,
-    job_row,
-    label_attempt,
-    records_of,
-    request,
-    step,
-)
+from tests.builders import T0, Step, attempt, decision, job_row, label_attempt, records_of, request, step
 
 
 def srun(number: int, start_s: int, end_s: int, mem_mib: float | None, **changes: object) -> Step:
@@ -348,84 +336,6 @@ def test_without_a_token_the_request_is_slurms_own_and_tasks_those_of_its_steps(
     labelled = label_attempt(job_row(), [step(), srun(0, 0, 5, 1, tasks=3), srun(1, 5, 9, 1, tasks=2)])
     assert asked_by(labelled) == (3, 8, 8000, None)
     assert labelled.decision_id == ""
-
-
-def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
-    uses = [
-        gpu_use(node="n1", gpu=0),
-        gpu_use(node="n1", gpu=1, util_max_pct=0.5),
-        gpu_use(node="n2", gpu=0),
-        gpu_use(node="n2", gpu=0, source="other"),
-    ]
-    assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (2, "nvml+other")
-
-
-def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
-    row = job_row(alloc_gpus=8, nodes=2)
-    one = [gpu_use(node="n1", gpu=gpu) for gpu in range(4)]
-    use = label_attempt(row, [step()], one).use
-    assert (use.gpus, use.gpu_quality) == (4, "censored")
-    use = label_attempt(row, [step()], [*one, gpu_use(node="n2", util_max_pct=0.0)]).use
-    assert (use.gpus, use.gpu_quality) == (4, "sampled")
-    once = label_attempt(row, [step()], [gpu_use(samples=1)]).use
-    assert (once.gpus, once.gpu_quality) == (1, "short")
-    ended_early = gpu_use(node="n2", samples=1)
-    assert label_attempt(row, [step()], [*one, ended_early]).use.gpu_quality == "sampled"
-
-
-def test_an_instance_was_busy_where_its_memory_was_used() -> None:
-    uses = [
-        gpu_use(instance=1, util_max_pct=None, mem_max_mib=10.0),
-        gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.0),
-    ]
-    assert metered_gpus(uses).gpus == 1
-
-
-def test_gpu_memory_is_the_most_of_any_one() -> None:
-    uses = [
-        gpu_use(gpu=0, mem_max_mib=300.0),
-        gpu_use(gpu=1, mem_max_mib=900.0),
-        gpu_use(gpu=2, mem_max_mib=5.0),
-    ]
-    assert metered_gpus(uses).gpu_mem_mib == 900.0
-
-
-def test_gpu_use_of_another_attempt_of_the_job_does_not_count() -> None:
-    row = job_row(alloc_gpus=2)
-    uses = [gpu_use(gpu=0), gpu_use(gpu=1, first_s=T0 - 500, last_s=T0 - 100)]
-    use = label_attempt(row, [step()], uses).use
-    assert (use.gpus, use.gpu_mem_mib, use.gpu_quality, use.gpu_source) == (1, 100.0, "sampled", "nvml")
-
-
-@pytest.mark.parametrize(
-    ("given", "util_pct", "gpus", "gpu_mem_mib"),
-    [
-        (1, 80.0, 1, 50.0),
-        (1, 0.0, 0, 50.0),
-        (4, 0.0, None, None),
-        (4, 80.0, None, None),
-        (4, 310.0, 4, None),
-        (4, 300.0, None, None),
-    ],
-)
-def test_slurms_own_figures_tell_of_one_gpu(
-    given: int, util_pct: float, gpus: int | None, gpu_mem_mib: float | None
-) -> None:
-    use = use_of(step(gpu_util_pct=util_pct, gpu_mem_mib=50.0), alloc_gpus=given)
-    assert (use.gpus, use.gpu_mem_mib) == (gpus, gpu_mem_mib)
-    metered = label_attempt(job_row(alloc_gpus=given), [step(gpu_util_pct=util_pct)], [gpu_use()]).use
-    assert (metered.gpus, metered.gpu_source) == (1, "nvml")
-
-
-def test_several_gpus_that_hold_nothing_and_do_nothing_are_known_to_be_idle() -> None:
-    use = use_of(step(gpu_util_pct=0.0, gpu_mem_mib=0.0), alloc_gpus=4)
-    assert (use.gpus, use.gpu_mem_mib, use.gpu_source, use.gpu_quality) == (0, 0.0, "slurm", "sampled")
-
-
-@pytest.mark.parametrize("util_pct", [0.0, 80.0])
-def test_a_figure_of_gpus_that_slurm_did_not_give_tells_nothing(util_pct: float) -> None:
-    use = use_of(step(gpu_util_pct=util_pct, gpu_mem_mib=0.0), alloc_gpus=0)
-    assert (use.gpus, use.gpu_mem_mib, use.gpu_source) == (None, None, "")
 
 
 def test_rows_of_many_jobs_become_the_same_attempts() -> None:

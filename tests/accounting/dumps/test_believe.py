@@ -1,0 +1,116 @@
+"""What of a dump is believed: a job with all its steps, or all its lines are kept aside with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accounting.dumps.rows import REACH_LINES
+from tests.accounting.dumps.table import COLUMNS, job, numbered, read, step, text
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"End": "1700000050"}, "it ends before it starts"),
+        ({"Start": "1600000000", "End": "1600000100"}, "it starts before it was submitted"),
+        ({"End": "1900000000", "Start": "1899999900"}, "it ends in the future"),
+        ({"ElapsedRaw": "-5"}, "elapsedraw is not a whole number"),
+        ({"ElapsedRaw": "200"}, "it ran for longer than from its start to its end"),
+        ({"End": "Unknown"}, "no end, though it ended"),
+        ({"Submit": "0"}, "no time of submission, or one before there was Slurm"),
+        ({"Submit": "yesterday"}, "submit is not a time"),
+        ({"State": "DONE"}, "State is none that Slurm has"),
+        ({"State": ""}, "State is none that Slurm has"),
+        ({"State": "RESIZING"}, "it is over in state RESIZING: the rest of it ran with other resources"),
+        ({"ReqTRES": "cpu=4,mem=8Q"}, "reqtres is not a list of resources"),
+        ({"AllocTRES": "cpu=900000000,mem=16G,node=2"}, "alloc_cpus is more than its nodes can have"),
+        ({"AllocTRES": "cpu=8,mem=99999999G,node=2"}, "alloc_mem_mib is more than its nodes can have"),
+        ({"TimelimitRaw": "ten"}, "timelimitraw is not a whole number"),
+        ({"Partition": ""}, "no partition: its record had not been written whole"),
+        ({"JobID": "101"}, "JobID and JobIDRaw are of different jobs"),
+        ({"JobName": "a|b"}, "30 columns instead of 29"),
+    ],
+)
+def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
+    tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
+    records = read(tmp_path, text([*numbered(99), job(**changes), step(), *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [99, 101]
+    assert len(records.steps) == 2
+    assert records.quarantined[0].reason == reason
+    assert records.quarantined[0].line.startswith("line 4: ")
+    aside = "\n".join(one.line for one in records.quarantined)
+    assert aside.count("solve") == 1
+    assert all(one.source == "dump.psv" for one in records.quarantined)
+
+
+def test_what_came_after_a_job_was_resized_is_kept_aside(tmp_path: Path) -> None:
+    before = job(State="RESIZING")
+    rest = job(Submit=before["End"], Start=before["End"], ElapsedRaw="60", End=str(int(before["End"]) + 60))
+    records = read(tmp_path, text([*numbered(99), before, step(), rest, *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [99, 101]
+    assert [one.reason.partition(":")[0] for one in records.quarantined] == [
+        "it is over in state RESIZING",
+        "its size was changed while it ran",
+    ]
+
+
+@pytest.mark.parametrize("job_id", ["1OO", "", "99999999999"])
+def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job_id: str) -> None:
+    records = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)]))
+    assert records.jobs["job_id"].to_pylist() == [101]
+    assert [one.reason for one in records.quarantined] == [
+        "it stands near a piece of a broken line, and may be forged",
+        "no id of a job",
+        "the line of its job does not stand before it",
+    ]
+    names = tuple(name for name in COLUMNS if name not in ("JobName", "Comment", "AdminComment"))
+    unforgeable = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)], names))
+    assert unforgeable.jobs["job_id"].to_pylist() == [99, 101]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MaxRSS": "much"},
+        {"MaxRSS": "999999999999999999"},
+        {"TotalCPU": "1-2-3"},
+        {"TotalCPU": "900000-00:00:00"},
+        {"TRESUsageInTot": "cpu=00:00:10,mem=5;energy=1"},
+        {"End": "1700000000"},
+        {"State": "WHAT"},
+        {"JobName": "a|b"},
+        {"JobName": "a\nb"},
+    ],
+)
+def test_a_job_with_a_damaged_step_is_not_counted_by_half(tmp_path: Path, changes: dict[str, str]) -> None:
+    records = read(
+        tmp_path, text([*numbered(99), job(), step(**changes), step(JobIDRaw="100.1"), *numbered(101)])
+    )
+    assert records.jobs["job_id"].to_pylist() == [99, 101]
+    assert records.steps["job"].to_pylist() == [0, 1]
+    assert records.quarantined
+
+
+def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
+    forged = "|".join(job(JobIDRaw="666", JobID="666", User="eve").values())
+    for name in (
+        f"x\n{forged}\ny",
+        f"x||\n{forged}\ny|z",
+        f"x\n\n{forged}\n{forged}\ny",
+        f"x\n{forged}|\n{forged}\n",
+    ):
+        others = [row for number in range(1, 41) for row in numbered(number)]
+        records = read(tmp_path, text([*others, job(JobName=name), step(), *others]))
+        taken = records.jobs["job_id"].to_pylist()
+        assert not {100, 666} & set(taken), name
+        # What is near is in doubt: the dump does not tell where the name ends.
+        assert len(taken) >= 2 * (40 - REACH_LINES // 2)
+
+
+def test_steps_that_stand_apart_from_their_job_take_it_along(tmp_path: Path) -> None:
+    records = read(tmp_path, text([job(), *numbered(99), step()]))
+    assert records.jobs["job_id"].to_pylist() == [99]
+    assert len(records.quarantined) == 2
