@@ -14,15 +14,25 @@ from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm import factor_state, resizing
+from slurm_plugin.slurm import resizing
 from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
-from slurm_plugin.slurm.factor_log import FactorLog
-from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, WriteTerms, open_gateway
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot
+from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway, open_gateway
+from slurm_plugin.slurm.queue import Resize
 from slurm_plugin.slurm.scontrol_lines import run_update
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.advised_site import is_numbered
 from tests.cluster.conftest import Shell, commands_on
+from tests.cluster.gate_queue import (
+    TERMS,
+    array_records,
+    asked,
+    change,
+    in_force,
+    running,
+    shown,
+    wait_until,
+    waiting,
+)
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +45,6 @@ SHAPE = Shape(
         "PrologFlags=Contain",
     )
 )
-TERMS = WriteTerms(writes_per_s=2000.0)
 # Not nobody: newer releases have no associations for the last user id there is.
 MEMBER = "daemon"
 EVIL = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n\nJobId=1 JobName=y"
@@ -92,59 +101,6 @@ def queue(request: pytest.FixtureRequest, site: Sandbox) -> ScontrolQueue:
     if request.param == "pyslurm" and (reason := why_no_pyslurm()):
         pytest.skip(f"pyslurm does not import: {reason}")
     return open_queue(request.param)
-
-
-def shown(shell: Shell) -> dict[int, int]:
-    """Return the SiteFactors as sprio shows them."""
-    lines = shell.run("sprio", "--noheader", "--format=%i %S").splitlines()
-    return {int(job): int(factor) for job, factor in (line.split() for line in lines)}
-
-
-def in_force(folder: Path) -> dict[int, int]:
-    """Return the SiteFactors that are noted as ours and not taken back."""
-    return factor_state.in_force(FactorLog(folder, "").read())
-
-
-def array_records(shell: Shell, array: int) -> list[str]:
-    """Return the tasks of each of the array's records that wait."""
-    lines = shell.run("scontrol", "--oneliner", "show", "job", str(array)).splitlines()
-    return [line.split("ArrayTaskId=")[1].split()[0] for line in lines if "JobState=PENDING" in line]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def running(shell: Shell, array: int) -> int:
-    """Return how many tasks of an array run."""
-    return len(shell.run("squeue", "--noheader", "--states=R", f"--jobs={array}").splitlines())
-
-
-def change(job: QueuedJob, after: int) -> FactorChange:
-    return FactorChange(job_id=job.job_id, before=job.site_factor, after=after, reason="test")
-
-
-def asked(job: QueuedJob) -> tuple[object, ...]:
-    """Return what a resize may change, and that the record is still one."""
-    sizes = (
-        job.cpus,
-        job.cpus_per_task,
-        job.min_cpus_per_node,
-        job.num_nodes,
-        job.mem_mib,
-        job.mem_per_cpu_mib,
-    )
-    return (*sizes, job.num_tasks, job.array_tasks, job.comment, job.admin_comment)
-
-
-def waiting(snapshot: Snapshot, *ids: int) -> list[QueuedJob]:
-    """Return the jobs of these ids, or of these arrays and het jobs, in their order."""
-    found = [job for job in snapshot.jobs if {job.job_id, job.array_job_id, job.het_job_id} & set(ids)]
-    return sorted((job for job in found if job.waits), key=lambda job: job.job_id)
 
 
 def test_another_cluster_and_other_defaults_of_the_caller_do_not_count(

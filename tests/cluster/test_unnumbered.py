@@ -15,7 +15,7 @@ from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.unnumbered import FIRST_S, LEFT
 from tests.cluster.advised_site import is_numbered
 from tests.cluster.conftest import Shell, unhooked_site
-from tests.cluster.test_gateway import TERMS, change, shown, wait_until, waiting
+from tests.cluster.gate_queue import TERMS, change, shown, wait_until, waiting
 
 pytestmark = pytest.mark.cluster
 
