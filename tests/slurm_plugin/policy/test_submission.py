@@ -1,0 +1,101 @@
+"""Which jobs may be touched, and what a submission asks for."""
+
+from typing import Any
+
+import pytest
+
+from slurm_plugin.policy.submission import Submission, job_request, kept_dimensions, why_left_alone
+from tests.builders import submission
+from tests.slurm_plugin.policy.test_sizing import GPUS, MEMORY
+
+
+def left_alone(one: Submission) -> str | None:
+    return why_left_alone(one.comment, job_request(one), kept_dimensions(one))
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "rightsize=off",
+        "RightSize=OFF",
+        "run 7 rightsize=off",
+        "a,rightsize=off;b",
+        "rightsize=off,x",
+        "x\nrightsize=off",
+    ],
+)
+def test_a_comment_opts_out(comment: str) -> None:
+    assert left_alone(submission(comment=comment, cpus_per_task=8)) == "opted-out"
+
+
+@pytest.mark.parametrize(
+    "comment", ["", "rightsize=on", "norightsize=off", "rightsize=office", "rightsize = off"]
+)
+def test_other_comments_do_not(comment: str) -> None:
+    assert left_alone(submission(comment=comment, cpus_per_task=8)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"batch": False}, "not-a-batch-job"),
+        ({"batch": False, "mem_per_node_mib": 8000}, None),
+        ({"batch": False, "mem_per_gpu_mib": 8000, "gpus_per_job": 2}, "not-a-batch-job"),
+        ({"other": ("exclusive", "features")}, "form-not-handled:exclusive"),
+        ({"other": ("a_form_of_tomorrow",)}, "form-not-handled:a_form_of_tomorrow"),
+        ({"other": ("threads_per_core",)}, "form-not-handled:threads_per_core"),
+        ({"other": ("threads_per_core",), "mem_per_node_mib": 8000}, None),
+        ({"other": ("features", "licenses", "reservation", "req_nodes")}, None),
+        ({"nodes_min": 1, "nodes_max": 4}, "form-not-handled:node_range"),
+        ({"nodes_min": 2, "nodes_max": 2}, None),
+        ({"nodes_min": 2}, None),
+        ({"array": True}, None),
+        ({"cpus_per_task": None}, "nothing-asked"),
+        ({"cpus_per_task": None, "num_tasks": 4}, "nothing-asked"),
+        ({}, None),
+        ({"cpus_per_task": None, "mem_per_node_mib": 1}, None),
+        ({"cpus_per_task": None, "mem_per_cpu_mib": 1}, None),
+        ({"cpus_per_task": None, "gpus_per_node": 1}, None),
+    ],
+)
+def test_what_is_not_sized_has_its_reason(changes: dict[str, Any], reason: str | None) -> None:
+    assert left_alone(submission(**{"cpus_per_task": 8, **changes})) == reason
+
+
+def test_a_reason_of_many_forms_still_fits_the_token() -> None:
+    reason = left_alone(
+        submission(
+            cpus_per_task=8, mem_per_node_mib=9, other=tuple(f"form_{number:0>99}" for number in range(500))
+        )
+    )
+    assert reason is not None
+    assert len(reason) <= 160
+
+
+def test_a_submission_becomes_a_request() -> None:
+    made = job_request(submission(num_tasks=2, cpus_per_task=8, time_limit_min=60, gpus_per_node=1))
+    assert (made.num_tasks, made.cpus, made.wall_s, made.gpus_per_node, made.job_name) == (
+        2,
+        16,
+        3600,
+        1,
+        "fit",
+    )
+    assert made.script_signature
+    assert job_request(submission()).num_tasks == 1
+    by_node = submission(nodes_min=2, nodes_max=2, ntasks_per_node=4)
+    assert (job_request(by_node).num_tasks, job_request(by_node).nodes) == (8, 2)
+
+
+@pytest.mark.parametrize("name", [*MEMORY, *GPUS, "cpus_per_task"])
+def test_what_a_submission_asks_for_its_request_does(name: str) -> None:
+    assert getattr(job_request(submission(**{name: 7})), name) == 7
+
+
+def test_a_submission_that_a_run_named_is_told_by_its_rule_whatever_the_sample() -> None:
+    rule = "#!/bin/sh\npython -m snakemake --snakefile Snakefile --target-jobs bwa:s={} --allowed-rules bwa --cores 8\n"
+    run = "fb315e06-46eb-480f-ae1d-c3d14c698bea"
+    one, other = (job_request(submission(name=run, script=rule.format(sample))) for sample in ("A", "B"))
+    assert one.script_signature == other.script_signature != ""
+    named = [job_request(submission(name="bwa", script=rule.format(sample))) for sample in ("A", "B")]
+    assert named[0].script_signature != named[1].script_signature
