@@ -14,14 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from accounting.store.database import open_store
 from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.cli import COMMANDS, rightsizer
-from slurm_plugin.config.file import SYSTEM_CONFIG, parse_config
-from slurm_plugin.config.settings import Config
 from tests.builders import DAY_S, FakeSacct, executable, job_line, past, step_line
 from tests.conftest import Site, TrainedModel
-from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
 from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.stores import store_attempts
 
@@ -149,60 +145,6 @@ def test_a_site_where_nothing_is_yet_says_what_to_do_first(
 ) -> None:
     assert_one_line(run(*arguments), 1, said)
     assert not (site.folder / "models").exists()
-
-
-def test_an_empty_store_cannot_be_learned_from(run: Run, site: Site) -> None:
-    open_store(site.config.store.url, create=True).dispose()
-    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
-    assert_one_line(run("evaluate"), 1, "holds no attempts")
-    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
-    assert not (site.folder / "models").exists()
-
-
-def test_a_store_is_taken_back_only_where_that_is_meant(run: Run, site: Site) -> None:
-    open_store(site.config.store.url, create=True).dispose()
-    ran = run("store", "downgrade", "0003")
-    assert (ran.code, ran.out) == (0, "")
-    assert "would be taken, with --apply, from schema" in ran.err
-    open_store(site.config.store.url).dispose()
-    assert run("store", "downgrade", "0003", "--apply").code == 0
-    again = run("store", "downgrade", "0003", "--apply")
-    assert (again.code, "from schema 0003 to 0003" in again.err) == (0, True)
-    assert_one_line(run("store", "downgrade", "0001"), 1, "cannot be taken to 0001")
-
-
-READERS = [
-    ["train"],
-    ["evaluate"],
-    ["explain", "4711"],
-    ["report", "waste"],
-    ["report", "advisor"],
-    ["report", "recoveries"],
-    ["export", "--to", "x.csv"],
-    ["audit"],
-    ["ingest", "--quarantined"],
-    ["forecast"],
-    ["replay"],
-]
-
-
-def test_only_ingest_brings_an_older_store_forward(run: Run, site: Site) -> None:
-    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
-    assert run("ingest").code == 0
-    assert run("store", "downgrade", "0003", "--apply").code == 0
-    before = (site.folder / "store.db").read_bytes()
-    for command in READERS:
-        assert_one_line(run(*command), 1, "schema of an older version; run `rightsizer ingest`")
-    assert (site.folder / "store.db").read_bytes() == before
-    forward = run("ingest")
-    assert (forward.code, "bringing the store forward from schema 0003 to" in forward.err) == (0, True)
-    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
-
-
-def test_a_store_that_is_no_database_is_one_line(run: Run, site: Site) -> None:
-    (site.folder / "store.db").write_text("no database " * 500)
-    for command in ("train", "ingest"):
-        assert_one_line(run(command), 1, "not a database")
 
 
 def test_a_broken_sacct_leaves_the_store_as_it_was(run: Run, site: Site) -> None:
@@ -340,21 +282,6 @@ def test_a_damaged_model_cannot_predict(run: Run, site: Site, trained_model: Tra
     assert_one_line(run("predict", str(script)), 1, "differs from its digest; run `rightsizer train`")
 
 
-def test_the_configuration_is_shown_as_it_can_be_read_again(run: Run, site: Site) -> None:
-    site.configure(mode="advise")
-    assert parse_config(run("config", "show").out) == site.config
-    assert json.loads(run("config", "show", "--format", "json").out)["mode"] == "advise"
-    checked = run("config", "check")
-    assert (checked.code, checked.out) == (0, "")
-    assert "valid, mode advise" in checked.err
-    site.config_file.write_text("")
-    assert parse_config(run("config", "show", "--config", str(site.config_file)).out) == Config()
-
-
-def test_no_example_empties_the_file_that_it_reads(run: Run) -> None:
-    assert f"> {SYSTEM_CONFIG}\n" not in run("config", "show", "--help").out
-
-
 def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     switch = Path(site.config.hook.kill_switch)
     for _ in range(2):
@@ -371,76 +298,6 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     (site.folder / "file").touch()
     site.configure(hook={"kill_switch": f"{site.folder}/file/disabled"})
     assert_one_line(run("disable"), 1, "cannot make .*; run this as root")
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"energy": {"time_zone": "Mars"}}, "energy.time_zone: this machine knows no `Mars`"),
-        ({"energy": {"carbon_file": "/nope"}}, "energy.carbon_file: cannot read /nope"),
-        ({"store": {"url": "foo://x"}}, "store.url 'foo://x' is not usable"),
-        ({"store": {"url": "mariadb://h:x/y"}}, "its port is no number"),
-        ({"store": {"url": "sqlite:///var/store.db"}}, "its file is relative"),
-        ({"store": {"url_file": "/nope"}}, "cannot read /nope"),
-        ({"accounting": {"slurmdbd_url": "no url"}}, "slurmdbd_url is not usable: .*; write it as mysql"),
-        ({"accounting": {"slurmdbd_url": "mysql+pymysql://h:x/y"}}, "its port is no number"),
-        ({"service": {"journal_key": "/nope"}}, "cannot read the journal key /nope"),
-        ({"accounting": {"pseudonym_key": "/etc/passwd"}}, "pseudonym key /etc/passwd is readable by others"),
-        ({"accounting": {"slurmdbd_url_file": "/nope"}}, "cannot read /nope"),
-    ],
-)
-def test_what_would_fail_later_is_no_valid_configuration(
-    changes: dict[str, dict[str, str]], said: str, run: Run, site: Site
-) -> None:
-    site.configure(**changes)
-    assert_one_line(run("config", "check"), 2, said)
-
-
-def test_what_is_closed_to_you_is_said_and_not_taken_for_something_else(site: Site) -> None:
-    closed = site.folder / "closed"
-    closed.mkdir(0o000)
-    site.configure(
-        mode="enforce",
-        store={"url_file": str(closed / "url")},
-        brakes={"directory": str(closed / "brakes")},
-        models={"directory": str(closed / "models")},
-    )
-    try:
-        checked = as_plain_user(
-            "config", "check", "--user", "ann", "--format", "csv", "--config", str(site.config_file)
-        )
-        listed = as_plain_user("models", "--config", str(site.config_file))
-    finally:
-        closed.chmod(0o755)
-    assert checked.returncode == 0, checked.stderr
-    assert "the store's URL is not checked: " in checked.stderr
-    assert "whether a brake holds is not known: " in checked.stderr
-    assert {"mode,enforce", "brake,not known"} <= set(checked.stdout.splitlines())
-    assert (listed.returncode, "are closed to you" in listed.stderr) == (1, True), listed.stderr
-
-
-def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(site: Site) -> None:
-    program = (
-        "import sys\nfrom slurm_plugin.cli import main\n"
-        "try: main()\nexcept SystemExit as end: code = end.code\n"
-        "assert code == 1, code\n"
-        "heavy = {'xgboost', 'sklearn', 'scipy', 'numba'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    for command in (
-        ["train"],
-        ["evaluate"],
-        ["evaluate", "--run-time"],
-        ["replay", "--nodes", "1x4:1000"],
-        ["forecast"],
-    ):
-        ran = subprocess.run(
-            [sys.executable, "-c", program, *command],
-            env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stderr
-        assert "run `rightsizer ingest` first" in ran.stderr
 
 
 def test_what_a_locale_cannot_show_is_written_out(tmp_path: Path) -> None:
