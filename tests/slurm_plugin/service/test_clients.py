@@ -1,4 +1,4 @@
-"""The clients' socket: each user about his own jobs, so many at once, and nothing that another could use."""
+"""The clients' socket: each user about his own jobs, and nothing that another could use."""
 
 from __future__ import annotations
 
@@ -26,14 +26,7 @@ from slurm_plugin.config.settings import Config, Rule
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.submission import ClientSubmission, kept_dimensions
-from slurm_plugin.service.allowance import (
-    AT_ONCE,
-    AT_ONCE_IN_ALL,
-    BURST,
-    PER_S,
-    REQUEST_BYTES,
-    Allowance,
-)
+from slurm_plugin.service.allowance import AT_ONCE, BURST
 from slurm_plugin.service.clients import make_client_handler
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.decide import BY_CLIENT, NO_FACTS, decide
@@ -157,49 +150,6 @@ def test_the_hook_leaves_a_job_alone_that_its_client_has_sized_and_says_by_which
 )
 def test_only_the_last_word_of_a_comment_names_a_decision(comment: str) -> None:
     assert carried_id(comment) == ""
-
-
-def test_a_user_has_so_many_requests_at_once_and_so_many_in_all() -> None:
-    allowance = Allowance()
-    assert [allowance.admit(1, 0.0) for _ in range(AT_ONCE + 1)] == [True] * AT_ONCE + [False]
-    assert allowance.admit(2, 0.0)
-    allowance.leave(1)
-    assert allowance.admit(1, 0.0)
-    others = [allowance.admit(uid, 0.0) for uid in range(10, 10 + AT_ONCE_IN_ALL)]
-    assert others.count(True) == AT_ONCE_IN_ALL - AT_ONCE - 1
-
-
-def test_a_burst_is_refilled_over_time() -> None:
-    allowance = Allowance()
-
-    def one(now_s: float) -> bool:
-        admitted = allowance.admit(1, now_s)
-        if admitted:
-            allowance.leave(1)
-        return admitted
-
-    assert [one(0.0) for _ in range(BURST + 1)] == [True] * BURST + [False]
-    assert [one(3 / PER_S) for _ in range(4)] == [True] * 3 + [False]
-    assert not one(-100.0), "a clock set back gives nothing"
-
-
-def test_long_requests_are_paid_for() -> None:
-    allowance = Allowance()
-    answered = 0
-    for second in range(1000):
-        if allowance.admit(1, float(second)):
-            allowance.charge(1, MAX_REQUEST_BYTES)
-            allowance.leave(1)
-            answered += 1
-    assert answered <= (BURST + 1000 * PER_S) / (MAX_REQUEST_BYTES / REQUEST_BYTES) + 1
-
-
-def test_who_has_rested_is_forgotten() -> None:
-    allowance = Allowance()
-    for uid in range(1000):
-        assert allowance.admit(uid, float(uid * BURST))
-        allowance.leave(uid)
-    assert len(allowance._users) <= 3
 
 
 def handler_of(site: Site) -> Any:

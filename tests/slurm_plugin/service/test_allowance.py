@@ -1,0 +1,49 @@
+"""How much a user may ask at the clients' socket: so many at once, so often, and bytes are paid for."""
+
+from __future__ import annotations
+
+from slurm_plugin.service.allowance import AT_ONCE, AT_ONCE_IN_ALL, BURST, PER_S, REQUEST_BYTES, Allowance
+from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
+
+
+def test_a_user_has_so_many_requests_at_once_and_so_many_in_all() -> None:
+    allowance = Allowance()
+    assert [allowance.admit(1, 0.0) for _ in range(AT_ONCE + 1)] == [True] * AT_ONCE + [False]
+    assert allowance.admit(2, 0.0)
+    allowance.leave(1)
+    assert allowance.admit(1, 0.0)
+    others = [allowance.admit(uid, 0.0) for uid in range(10, 10 + AT_ONCE_IN_ALL)]
+    assert others.count(True) == AT_ONCE_IN_ALL - AT_ONCE - 1
+
+
+def test_a_burst_is_refilled_over_time() -> None:
+    allowance = Allowance()
+
+    def one(now_s: float) -> bool:
+        admitted = allowance.admit(1, now_s)
+        if admitted:
+            allowance.leave(1)
+        return admitted
+
+    assert [one(0.0) for _ in range(BURST + 1)] == [True] * BURST + [False]
+    assert [one(3 / PER_S) for _ in range(4)] == [True] * 3 + [False]
+    assert not one(-100.0), "a clock set back gives nothing"
+
+
+def test_long_requests_are_paid_for() -> None:
+    allowance = Allowance()
+    answered = 0
+    for second in range(1000):
+        if allowance.admit(1, float(second)):
+            allowance.charge(1, MAX_REQUEST_BYTES)
+            allowance.leave(1)
+            answered += 1
+    assert answered <= (BURST + 1000 * PER_S) / (MAX_REQUEST_BYTES / REQUEST_BYTES) + 1
+
+
+def test_who_has_rested_is_forgotten() -> None:
+    allowance = Allowance()
+    for uid in range(1000):
+        assert allowance.admit(uid, float(uid * BURST))
+        allowance.leave(uid)
+    assert len(allowance._users) <= 3
