@@ -11,12 +11,11 @@ import pytest
 
 from accounting.errors import ServiceError, SlurmError
 from accounting.wants import Said
-from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms
 from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, parse_given_up
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 from tests.slurm_plugin.slurm.memory_queue import Killed
@@ -320,79 +319,6 @@ def test_lines_that_were_cut_off_swallow_none_and_old_days_are_not_read(tmp_path
     journal.append(msgspec.structs.replace(entry, what="requeued"))
     assert [one.what for one in journal.newest().values()] == ["requeued"]
     assert journal.newest(1e9 + 2 * LOOKED_BACK_S) == {}
-
-
-def test_who_waits_for_it_waits_on_but_not_once_it_has_failed_again(tmp_path: Path) -> None:
-    gate = Controller(failed())
-    gate.dependents = [
-        Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)"),
-        Dependent(job_id=9, uid=1000, dependency="afterok:6(failed)"),
-    ]
-    recoverer(gate, tmp_path).round()
-    assert [job.dependency for job in gate.dependents] == ["afterok:7", "afterok:6(failed)"]
-    gate.fail()
-    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
-    recoverer(gate, tmp_path).round()
-    assert gate.dependents[0].dependency == "afterok:7(failed)"
-    gate.run = None
-    recoverer(gate, tmp_path).round()
-    assert gate.dependents[0].dependency == "afterok:7(failed)"
-
-
-def test_who_waits_is_not_forgotten_where_it_was_cut_off(tmp_path: Path) -> None:
-    gate = Controller(failed())
-    recoverer(gate, tmp_path).round()
-    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
-    recoverer(gate, tmp_path).round()
-    assert gate.dependents[0].dependency == "afterok:7"
-
-
-@pytest.mark.parametrize(
-    ("dependency", "anew"),
-    [
-        ("afterok:7(failed)", "afterok:7"),
-        # Slurm would fail it again, whatever becomes of the task: that was tried (22.05), and so it is written.
-        ("afterok:7_*(failed)", ""),
-        ("afterok:7_*(failed),afterok:9(unfulfilled)", ""),
-        ("aftercorr:7_*(failed)", "aftercorr:7"),
-        ("afterok:7_3(failed),afterany:9_*(unfulfilled)", "afterok:7_3,afterany:9"),
-        ("aftercorr:7_3(failed)", "aftercorr:7_3"),
-        ("afterok:7(failed),afterany:5+10(unfulfilled)", "afterok:7,afterany:5+10"),
-        ("afterok:7(failed)?afterok:5(unfulfilled)", "afterok:7?afterok:5"),
-        ("afterok:7(failed),singleton(unfulfilled)", "afterok:7,singleton"),
-        ("afterok:77(failed)", ""),
-        ("afterany:7(unfulfilled),afterok:5(failed)", ""),
-        ("afterok:7(failed),new:form=3", ""),
-        ("", ""),
-    ],
-)
-def test_a_dependency_is_set_anew_as_it_was(dependency: str, anew: str) -> None:
-    assert mended(dependency, {7}) == anew
-
-
-def test_who_waits_for_a_whole_array_is_told_of_and_not_said_to_wait_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    gate = Controller(failed(array_job_id=5, array_tasks="1"))
-    gate.dependents = [
-        Dependent(job_id=8, uid=1001, dependency="afterok:5_*(failed)"),
-        Dependent(job_id=9, uid=1001, dependency="afterok:6_*(failed)"),
-        Dependent(job_id=10, uid=1001, dependency="afterok:5_1(failed)"),
-    ]
-    recoverer(gate, tmp_path).round()
-    assert [job.dependency for job in gate.dependents] == [
-        "afterok:5_*(failed)",
-        "afterok:6_*(failed)",
-        "afterok:5_1",
-    ]
-    [said] = [line for line in caplog.messages if "waits by afterok for all of array" in line]
-    assert "job 8 waits by afterok for all of array 5," in said
-    assert said.endswith("scontrol update JobId=8 Dependency=")
-
-
-def test_only_who_was_given_up_is_read() -> None:
-    lines = "8|1001|DependencyNeverSatisfied|afterok:7(failed)\n9|1001|Dependency|afterok:7(unfulfilled)\nx\n"
-    assert parse_given_up(lines) == [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
 
 
 def test_output_is_read_of_those_alone_that_we_cut_and_that_fail_for_no_reason(tmp_path: Path) -> None:
