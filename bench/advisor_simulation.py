@@ -37,7 +37,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
 
@@ -47,18 +47,16 @@ import numpy
 from accounting.errors import ModelError
 from bench.advisor_expectations import Learned, Perfect
 from bench.advisor_loads import SOURCES, Load, read_load
+from bench.advisor_orders import PERIOD_S, HeldBackByShadow, HeldBackFirst, OneOrder
 from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
-from models.planning.prospects import MOST_GRACE_S, PATIENCE, RIPE
-from models.planning.shadow_rolling import longest_wait_s
-from models.planning.simulated import Asked, Expectation, PlannedAdvice, asked_of
+from models.planning.simulated import PlannedAdvice, asked_of
 from models.scheduling.placement import Placement, equal_larger
 from models.scheduling.room import Floats, Room
 from models.scheduling.run_time_guess import LastTwo
 from models.simulation.engine import Hooks, Policy, simulate
-from models.simulation.hooks import Advice, Moving
-from models.simulation.nodes import Cluster
+from models.simulation.hooks import Advice
 from models.simulation.results import Results, bounded_slowdowns
 from slurm_plugin.cli.output import print_rows
 from slurm_plugin.config.settings import Advisor as Settings
@@ -67,11 +65,7 @@ HOUR_S = 3600.0
 FEWEST_JOBS = 20
 # Bounds of a site's that limit writes, not orders: a factor is seconds of age here.
 MOST_FACTOR, MOST_CHANGES = 10**8, 10**6
-# How often a plan is made, and an order given (seconds). Production makes one a minute.
-PERIOD_S = 600.0
 FIRST = "EASY"
-# More than any run or arrival (seconds).
-BEFORE_ALL = 1e10
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -100,113 +94,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     plans: int = 0
     moved: int = 0
     took_s: float = 0.0
-
-
-class OneOrder:
-    """Advice that always gives one order: each job its arrival, and as much more as its likely run is worth."""
-
-    period_s = 60.0
-
-    def __init__(self, jobs: list[Asked], expectation: Expectation, strength: float) -> None:
-        self._jobs = jobs
-        self._expectation = expectation
-        self._strength = strength
-        self._came_s: dict[int, float] = {}
-
-    def came(self, number: int, now_s: float) -> None:
-        """Note when a job came."""
-        self._came_s.setdefault(number, now_s)
-
-    def ended(self, number: int, now_s: float, start_s: float) -> None:
-        """Learn how long a job ran."""
-        self._expectation.ended(self._jobs[number], now_s - start_s, now_s)
-
-    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:  # noqa: ARG002
-        """Return the keys."""
-        run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        return aged_keys(self._came_s, run_s, self._strength)
-
-
-class HeldBackFirst(OneOrder):
-    """Advice that is told when jobs would have started without it: that order, but for who is held back."""
-
-    period_s = PERIOD_S
-
-    def __init__(
-        self,
-        jobs: list[Asked],
-        expectation: Expectation,
-        strength: float,
-        without_us: Results,
-        most_delay_s: float,
-    ) -> None:
-        super().__init__(jobs, expectation, strength)
-        self._submit_s, self._start_s = without_us.jobs.submit_s, without_us.start_s
-        self._late_s = PATIENCE * most_delay_s
-
-    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
-        """Return the keys."""
-        here = self._submit_s <= now_s
-        longest_s = float((numpy.minimum(self._start_s[here], now_s) - self._submit_s[here]).max(initial=0.0))
-        begun_s = {number: self._start_s[number] for number in waiting if self._start_s[number] <= now_s}
-        held_back = who_comes_first(now_s, self._came_s, begun_s, longest_s, self._late_s)
-        return {**super().keys(now_s, waiting, running), **first_come(held_back, self._came_s)}
-
-
-class HeldBackByShadow(PlannedAdvice):
-    """The same rule without a plan, by the shadow's starts and longest wait."""
-
-    def __init__(
-        self,
-        jobs: list[Asked],
-        cluster: Cluster,
-        bounds: Bounds,
-        expectation: Expectation,
-        strength: float,
-    ) -> None:
-        super().__init__(jobs, cluster, bounds, expectation, period_s=PERIOD_S)
-        self._strength = strength
-
-    def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
-        """Return the keys."""
-        shadows = self._shadowed(now_s, waiting, tuple(self._holding(each, now_s) for each in running))
-        longest_s = max(longest_wait_s(shadows.certain), longest_wait_s(shadows.now))
-        begun_s = {
-            number: one.starts_s[0]
-            for number, one in shadows.now.begun.items()
-            if one.starts_s and number in waiting
-        }
-        late_s = PATIENCE * self._bounds.most_delay_s
-        held_back = who_comes_first(now_s, self._came_s, begun_s, longest_s, late_s)
-        run_s = {number: self._expectation.run_s(self._jobs[number])[0] for number in waiting}
-        aged = aged_keys(self._came_s, run_s, self._strength)
-        return {**aged, **first_come(held_back, self._came_s)}
-
-
-def aged_keys(came_s: Mapping[int, float], run_s: Mapping[int, float], strength: float) -> dict[int, float]:
-    """Return a key for each that has a `run_s`: least by `strength` times its run and its arrival."""
-    return {number: likely_s + came_s[number] / strength for number, likely_s in run_s.items()}
-
-
-def who_comes_first(
-    now_s: float,
-    came_s: Mapping[int, float],
-    begun_s: Mapping[int, float],
-    longest_s: float,
-    late_s: float,
-) -> set[int]:
-    """Return who of those that would have begun, and when, is that late, or has waited nearly the longest."""
-    turn_s = RIPE * max(MOST_GRACE_S, longest_s)
-    return {
-        number
-        for number, start_s in begun_s.items()
-        if now_s - came_s[number] >= turn_s or now_s - start_s >= late_s
-    }
-
-
-def first_come(numbers: Collection[int], came_s: Mapping[int, float]) -> dict[int, float]:
-    """Return keys below all others, in the order of arrival."""
-    return {number: came_s[number] - BEFORE_ALL for number in numbers}
 
 
 def main() -> None:
