@@ -221,15 +221,17 @@ def slurmdbd_conf(plan: ClusterPlan, password: str) -> str:
 
 
 def database_setup_sql(password: str) -> str:
-    """Render what MariaDB runs at each start, one statement a line: slurmdbd's user, and no other login at all.
+    """Render what MariaDB runs at each start, one statement a line: slurmdbd's user and database, and no other login.
 
-    `password` must be of letters and digits only.
+    slurmdbd would make its database itself; but after a connection that failed for want of it the library of MariaDB
+    11.8.9 (Debian 13) takes no result any more. `password` must be of letters and digits only.
     """
     account = f"'{DATABASE_USER}'@'{LOOPBACK}'"
     return "\n".join(
         (
             "DELETE FROM mysql.global_priv WHERE User IN ('root', '');",
             "FLUSH PRIVILEGES;",
+            f"CREATE DATABASE IF NOT EXISTS {DATABASE_NAME};",
             f"CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{password}';",
             f"GRANT ALL PRIVILEGES ON {DATABASE_NAME}.* TO {account};",
             "FLUSH PRIVILEGES;",
