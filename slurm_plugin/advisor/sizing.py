@@ -87,7 +87,8 @@ class LateSizing:
                 break
             written.append(self._carry_out(again, gateway))
         if changes or self.left:
-            log.info("sized again: %d of %d jobs; %s", len(written), len(changes), _counted(self.left))
+            sized = sum(not one.problem for one in written)
+            log.info("sized again: %d of %d jobs; %s", sized, len(changes), _counted(self.left))
         return written
 
     def changes(self, snapshot: Snapshot, starting: frozenset[int]) -> list[Again]:

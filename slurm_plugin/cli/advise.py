@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from slurm_plugin.slurm.gateway import Gateway
     from slurm_plugin.slurm.queue import Written
 
+log = logging.getLogger(__name__)
+
 TOP = 40
 
 
@@ -109,9 +111,19 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
             keeps=keeps,
             forecast=Forecast(store_url(config), gateway.cluster, min(FORESEEN_S, config.advisor.horizon_s)),
             past_starts=PastStarts(store_url(config), gateway.cluster),
-            late_sizing=LateSizing(config, model) if apply and config.advisor.late_sizing else None,
+            late_sizing=LateSizing(config, model) if apply and may_size_again(config) else None,
         )
     )
+
+
+def may_size_again(config: Config) -> bool:
+    """Whether what waits is to be sized again, and can be; the log says where it cannot."""
+    from slurm_plugin.slurm.rights import why_not_in_their_names
+
+    if config.advisor.late_sizing and (forbidden := why_not_in_their_names()):
+        log.warning("advisor.late_sizing is on, but nothing is sized again: %s", forbidden)
+        return False
+    return config.advisor.late_sizing
 
 
 def tell_undone(written: Sequence[Written]) -> None:

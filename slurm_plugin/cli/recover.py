@@ -68,7 +68,10 @@ def recover(
 
 
 def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
-    """Return what recovers as the configuration says; SlurmError where slurmctld does not answer."""
+    """Return what recovers as the configuration says; SlurmError where slurmctld does not answer.
+
+    ServiceError with `apply` where Slurm lets us change no job: what we queued again would stay held.
+    """
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.recovery.journal import Journal
     from slurm_plugin.recovery.judging import SiteTerms
@@ -76,11 +79,14 @@ def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
     from slurm_plugin.recovery.rounds import Recoverer
     from slurm_plugin.slurm.gateway import RecoveryGate
     from slurm_plugin.slurm.release import read_release
+    from slurm_plugin.slurm.rights import why_not_in_their_names
     from slurm_plugin.slurm.scontrol_queue import MULTIFACTOR, ScontrolQueue
 
     reads = config.recovery.read_output
     if reads and why_unable():
         raise ServiceError(f"recovery.read_output is on, but {why_unable()}, or set it to false")
+    if apply and (forbidden := why_not_in_their_names()):
+        raise ServiceError(forbidden)
     queue = ScontrolQueue()
     scheduling = queue.terms()
     # A plugin of the site's sets SiteFactors itself.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 
 from accounting.errors import SlurmError
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.limits import config_words
+from slurm_plugin.slurm.rights import admin_level, user_number
 
 # Before it stands what slurm.conf says, which does not count for sacct.
 _OF_SLURMDBD = "SlurmDBD configuration:"
-_USER_ID = re.compile(r"\((\d+)\)")
 # AdminLevel of who sees everybody's.
 _SEE_ALL = ("operator", "administrator")
 
@@ -24,12 +23,10 @@ def hidden_jobs() -> str:
         if user_id == 0 or not keeps_jobs(run("sacctmgr", "show", "configuration"), user_id):
             return ""
         name = pwd.getpwuid(user_id).pw_name
-        level = run(
-            "sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={name}", "format=AdminLevel"
-        )
+        level = admin_level(name)
     except (SlurmError, KeyError):
         return ""
-    if level.strip().lower() in _SEE_ALL:
+    if level in _SEE_ALL:
         return ""
     return (
         f"slurmdbd (PrivateData) shows {name} no jobs of others: theirs are passed over. Run this as SlurmUser, or "
@@ -41,7 +38,5 @@ def hidden_jobs() -> str:
 def keeps_jobs(configuration: str, user_id: int) -> bool:
     """Whether `sacctmgr show configuration` says that slurmdbd keeps jobs from this user, if he is no operator."""
     words = config_words(configuration.partition(_OF_SLURMDBD)[2])
-    slurm_user = _USER_ID.search(words.get("SlurmUser", ""))
-    is_slurm_user = slurm_user is not None and int(slurm_user[1]) == user_id
     private = words.get("PrivateData", "").split(",")
-    return "jobs" in private and not is_slurm_user
+    return "jobs" in private and user_number(words.get("SlurmUser", "")) != user_id

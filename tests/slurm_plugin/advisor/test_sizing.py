@@ -190,6 +190,13 @@ def test_a_cycle_is_bounded(tmp_path: Path) -> None:
     assert [one.job_id for one in taken.changes] == [5, 4]
 
 
+def test_what_slurm_refuses_does_not_count_as_sized(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    site.learn(200.0)
+    site.late.run(snapshot(site.submitted(1), site.submitted(2)), Taken(1), frozenset())
+    assert "sized again: 1 of 2 jobs" in caplog.text
+
+
 def test_a_disk_that_refuses_the_record_stops_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.learn(200.0)
     jobs = [site.submitted(1), site.submitted(2)]

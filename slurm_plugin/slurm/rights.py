@@ -1,0 +1,52 @@
+"""Whether Slurm lets this process change jobs in their users' names: root, SlurmUser and administrators alone may.
+
+An operator may queue a job again and hold it, but neither write its AdminComment nor change it as its user (22.05 to
+26.05).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.limits import config_words, has_no_qos
+
+_USER_ID = re.compile(r"\((\d+)\)")
+
+
+def why_not_in_their_names() -> str:
+    """Return why this process may not change others' jobs, and what to do; '' where it may, or nobody tells.
+
+    SlurmError where slurmctld does not answer.
+    """
+    user_id = os.geteuid()
+    config = "" if user_id == 0 else run("scontrol", "show", "config")
+    if user_id in (0, user_number(config_words(config).get("SlurmUser", ""))):
+        return ""
+    try:
+        name = pwd.getpwuid(user_id).pw_name
+        # Without slurmdbd nobody has a level.
+        level = "none" if has_no_qos(config) else admin_level(name)
+    except (SlurmError, KeyError):
+        return ""
+    if level == "administrator":
+        return ""
+    return (
+        f"Slurm lets only root, SlurmUser and administrators change jobs in their users' names, and {name} is none of "
+        "these; run this as SlurmUser"
+    )
+
+
+def admin_level(name: str) -> str:
+    """Return a user's AdminLevel (none, operator, administrator), '' for who is no user; SlurmError without answer."""
+    argv = ("--noheader", "--parsable2", "show", "user", f"name={name}", "format=AdminLevel")
+    return run("sacctmgr", *argv).strip().lower()
+
+
+def user_number(text: str) -> int | None:
+    """Return the number of `slurm(64030)`, as Slurm's settings name a user; None where there is none."""
+    found = _USER_ID.search(text)
+    return int(found[1]) if found else None
