@@ -62,6 +62,8 @@ def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision])
 
 def stands_at(job: QueuedJob, request: JobRequest) -> bool:
     """Whether a waiting job asks for just this, in what was asked for at first, or for what Slurm makes of it."""
+    if request.cpus_per_task is not None and job.min_cpus > job.num_tasks * job.cpus_per_task:
+        return False  # `scontrol update NumCPUs=` or MinCPUsNode= leaves CPUsPerTask as it was
     return job.num_tasks == request.num_tasks and (
         is_split(job, request.mem_per_cpu_mib, request.cpus_per_task)
         or all(getattr(request, kind) in (None, getattr(job, kind)) for kind in KINDS)

@@ -264,6 +264,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         mem_per_node_mib=memory_mib if "MinMemoryNode" in words else None,
         mem_per_cpu_mib=memory_mib if "MinMemoryCPU" in words else None, num_nodes=nodes,
         min_cpus_per_node=whole(words["MinCPUsNode"]) or 1,
+        min_cpus=(whole(words["NumCPUs"].partition("-")[0]) or 0) if pending else 0,
         nodes=() if pending else expand_nodes(words["NodeList"]),
         exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
         batch=words["BatchFlag"] == "1",

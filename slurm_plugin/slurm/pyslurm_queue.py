@@ -74,6 +74,7 @@ def job_of(job: Loaded) -> QueuedJob:
         cpus_per_task=job.cpus_per_task or 1,
         mem_per_node_mib=per_node_mib or 0 if per_cpu_mib is None else None, mem_per_cpu_mib=per_cpu_mib,
         num_nodes=nodes, min_cpus_per_node=job.min_cpus_per_node or 1,
+        min_cpus=job.cpus if pending else 0,
         nodes=() if pending else expand_nodes(job.allocated_nodes or ""),
         exclusive=job.resource_sharing == "NO", batch=job.is_batch_job, other=_constraints(job),
         comment=(job.comment or "").rstrip(" "), admin_comment=(job.admin_comment or "").rstrip(" "),

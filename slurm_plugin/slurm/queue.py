@@ -22,6 +22,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
     gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
     slurmctld says of each task in words of its own (`cpu=2,gres/gpu=1`), CPUs from 23.11 on; only scontrol tells it.
+    `min_cpus` are those that a job asks for in all while it waits, else 0: its user may set them apart from its tasks'.
     `other` names constraints of placement that the fields here do not express.
     """
 
@@ -63,6 +64,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mem_per_cpu_mib: int | None = None
     num_nodes: int = 1
     min_cpus_per_node: int = 1
+    min_cpus: int = 0
     nodes: tuple[str, ...] = ()
     exclusive: bool = False
     batch: bool = True

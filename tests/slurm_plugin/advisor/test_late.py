@@ -74,6 +74,7 @@ def test_the_least_that_a_qos_allows_holds_later_too() -> None:
         ({"admin_comment": "somebody's own words"}, "no-token"),
         ({"comment": "please rightsize=off"}, "opted-out"),
         ({"cpus_per_task": 4}, CHANGED),
+        ({"min_cpus": 16}, CHANGED),
         ({"mem_per_node_mib": 9000}, CHANGED),
         ({"mem_per_node_mib": None, "mem_per_cpu_mib": 1000}, CHANGED),
         ({"num_tasks": 2}, CHANGED),
