@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+from accounting.units import whole
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_hook_stopped
 from slurm_plugin.slurm.limits import counts_memory
@@ -41,7 +43,26 @@ def slurm_conf(seen: Seen) -> Judged:
         )
     if _advises(seen) and settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
+    lacking += _recovery_lacks(seen, settings)
     return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
+
+
+def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
+    """Return what keeps jobs that failed because we cut them from coming back, where any is cut."""
+    if isinstance(seen.recovery, Complaint) or not seen.recovery.enforced:
+        return []
+    lacking = []
+    if settings.get("jobrequeue") == "0":
+        lacking.append("JobRequeue is 0: jobs that fail because we cut them do not come back")
+    known_s = whole(settings.get("minjobage", "").removesuffix(" sec"))
+    # 0 is for ever; and slurmctld may call recovery itself.
+    is_called = any(one.startswith("epilogslurmctld") and path != "(null)" for one, path in settings.items())
+    if known_s and known_s <= seen.recovery.period_s and not is_called:
+        lacking.append(
+            f"MinJobAge is {known_s} s: slurmctld forgets jobs that failed before recovery looks again "
+            f"(recovery.period_s is {seen.recovery.period_s})"
+        )
+    return lacking
 
 
 def _advises(seen: Seen) -> bool:

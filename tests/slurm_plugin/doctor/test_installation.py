@@ -90,6 +90,26 @@ def test_an_advisor_needs_multifactor(whole: Surrounded) -> None:
     whole.expect("slurm.conf", "warning", "SiteFactors count for nothing")
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"JobRequeue": "0"}, "JobRequeue is 0: .* do not come back"),
+        ({"MinJobAge": "10 sec"}, r"MinJobAge is 10 s: .*recovery\.period_s is 10"),
+        ({"MinJobAge": "11 sec", "JobRequeue": "1"}, ""),
+        ({"MinJobAge": "0 sec"}, ""),
+        ({"MinJobAge": "2 sec", "EpilogSlurmctld": "(null)"}, "MinJobAge is 2 s"),
+        ({"MinJobAge": "2 sec", "EpilogSlurmctld[0]": "/etc/slurm/epilog.sh"}, ""),
+    ],
+)
+def test_recovery_needs_jobs_that_are_requeued_and_remembered(
+    whole: Surrounded, change: dict[str, str], said: str
+) -> None:
+    say_settings(whole.site, **change)
+    whole.expect("slurm.conf", "ok", "all that is needed")
+    whole.site.configure(mode="enforce")
+    whole.expect("slurm.conf", "warning" if said else "ok", said)
+
+
 def test_older_releases_name_the_plugin_in_full(whole: Surrounded) -> None:
     say_settings(whole.site, JobSubmitPlugins="job_submit/require_timelimit,job_submit/lua")
     whole.expect("slurm.conf", "ok", "")
