@@ -10,9 +10,11 @@
 --
 -- and calls from its slurm_cli_pre_submit, after its own rules and before it returns slurm.SUCCESS:
 --
---    local filter = require("rightsizer.filter")
---    filter.load_settings(nil)
---    filter.submit(options, pack_offset)
+--    pcall(function()
+--       local filter = require("rightsizer.filter")
+--       filter.load_settings(nil)
+--       filter.submit(options, pack_offset)
+--    end)
 --
 -- This file loads nothing before it is needed, prints nothing where anything is wrong, and refuses no job.
 

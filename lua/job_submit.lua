@@ -15,9 +15,10 @@
 --
 -- and calls from its slurm_job_submit, after its own rules and before it returns slurm.SUCCESS:
 --
---    require("rightsizer.hook").submit(job_desc, part_list, submit_uid)
+--    pcall(function() require("rightsizer.hook").submit(job_desc, part_list, submit_uid) end)
 --
--- which answers true, or nil and a reason, never raises, and leaves the job alone when anything is wrong.
+-- `submit` answers true, or nil and a reason, never raises, and leaves the job alone when anything is wrong.
+-- But `require` raises where a module is missing or half copied, and 26.05 refuses a job then: so pcall.
 -- Its settings come from `rightsizer_site.lua` on package.path, or from
 -- `require("rightsizer.hook").configure{ socket = … }`.
 --

@@ -127,6 +127,10 @@ def _script(found: HookSeen) -> Judged | None:
     if found.script == "foreign":
         fix = "call it as the comment at the top of ours shows, or copy ours there"
         return "warning", f"{found.folder}/job_submit.lua does not call rightsizer.hook", fix
+    if found.script == "unguarded":
+        risk = "where a module is missing Slurm 26.05 refuses all jobs"
+        what = f"{found.folder}/job_submit.lua calls ours without pcall: {risk}"
+        return "warning", what, "call it as the comment at the top of ours shows"
     if found.script == "own" and found.missing:
         return "ok", f"{found.folder}/job_submit.lua is the site's own and calls ours, from elsewhere", ""
     if found.missing:

@@ -26,6 +26,8 @@ SITE_FILE = "rightsizer_site.lua"
 MODULES = "rightsizer"
 # What a job_submit.lua of the site's own calls us by.
 OUR_CALL = "rightsizer.hook"
+# And within what, so that it may be missing.
+GUARD = "pcall"
 UNITS = ("ingest.timer", "ingest-watch.service", "train.timer", "ingest.service", "train.service")
 # Of slurmctld's log, and of a journal file, the last so many bytes.
 LOG_TAIL_BYTES, JOURNAL_TAIL_BYTES = 2**20, 2**16
@@ -99,13 +101,17 @@ def look_at_hook(folder: Path, config: Config) -> HookSeen:
     )
 
 
-def _whose(script: bytes | None, ours: bytes | None) -> Literal["ours", "own", "foreign", "absent"]:
+def _whose(
+    script: bytes | None, ours: bytes | None
+) -> Literal["ours", "own", "unguarded", "foreign", "absent"]:
     """Say whose a job_submit.lua is, as `HookSeen.script` does."""
     if script is None:
         return "absent"
     if script == ours:
         return "ours"
-    return "own" if OUR_CALL.encode() in script else "foreign"
+    if OUR_CALL.encode() not in script:
+        return "foreign"
+    return "own" if GUARD.encode() in script else "unguarded"
 
 
 def look_at_questions(config: Config, log: str) -> AskedSeen:

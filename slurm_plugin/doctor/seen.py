@@ -152,14 +152,15 @@ class BrakesSeen(msgspec.Struct, frozen=True, kw_only=True):
 class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The hook beside slurm.conf, in `folder`, compared with what is `installed`; times are those of changes (unix).
 
-    `script` says whose job_submit.lua it is: ours, the site's own that calls us, one that does not (foreign), or none.
+    `script` says whose job_submit.lua it is: ours, the site's own that calls us, one that does so without a pcall
+    (unguarded) or not at all (foreign), or none.
     `missing` and `differing` are modules, and `site` is rightsizer_site.lua, as the configuration would have it.
     `closed` are those paths of it that are there, and may not be read by whoever asks.
     """
 
     folder: str
     installed: str
-    script: Literal["ours", "own", "foreign", "absent"]
+    script: Literal["ours", "own", "unguarded", "foreign", "absent"]
     missing: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     site: Literal["current", "differs", "absent"]

@@ -1,6 +1,7 @@
 """What the hook asks and does under each Lua interpreter: golden frames, odd users, careless admins."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -274,6 +275,20 @@ def test_links_and_a_script_of_the_sites_own(lua: str, folder: Path) -> None:
             with Slurmctld(lua, script) as ctld:
                 result = ctld.submit(ORDINARY)
             assert (result["rc"], result["writes"]) == (0, {"min_mem_per_node": 512})
+
+
+def test_a_script_of_the_sites_own_takes_jobs_without_our_modules(lua: str, folder: Path) -> None:
+    """The call is the one that our script shows at its top: an error there refuses the job on 26.05."""
+    shown = (REPOSITORY / "lua" / "job_submit.lua").read_text()
+    [call] = re.findall(r"^--    (.*rightsizer\.hook.*submit\(job_desc.*)$", shown, re.MULTILINE)
+    own = folder / "own.lua"
+    own.write_text(
+        f"function slurm_job_submit(job_desc, part_list, submit_uid)\n   {call}\n   return slurm.SUCCESS\nend\n"
+        "function slurm_job_modify() return slurm.SUCCESS end\n"
+    )
+    with Slurmctld(lua, own) as ctld:
+        result = ctld.submit(ORDINARY)
+    assert (result["rc"], result["writes"]) == (0, {})
 
 
 # --- fuzz and unit specs --------------------------------------------------------------------------------

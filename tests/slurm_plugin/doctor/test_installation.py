@@ -189,7 +189,10 @@ def test_a_script_of_the_sites_own_must_call_ours(whole: Surrounded) -> None:
     script = conf_folder(whole.site) / "job_submit.lua"
     script.write_text("function slurm_job_submit() return 0 end\n")
     whole.expect("hook", "warning", "does not call rightsizer.hook", "copy ours")
-    script.write_text('require("rightsizer.hook").submit(job_desc, part_list, submit_uid)\n')
+    call = 'require("rightsizer.hook").submit(job_desc, part_list, submit_uid)'
+    script.write_text(f"{call}\n")
+    whole.expect("hook", "warning", "without pcall: .* 26.05 refuses all jobs", "comment at the top of ours")
+    script.write_text(f"pcall(function() {call} end)\n")
     whole.expect("hook", "ok", "has what is installed")
 
 
