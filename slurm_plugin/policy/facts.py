@@ -14,11 +14,15 @@ WHOLE_NODE_MIB = 2**40
 
 
 class Minimum(msgspec.Struct, frozen=True, kw_only=True):
-    """The least that a job must ask for in all; memory is MiB, 0 = no minimum."""
+    """The least that a job must ask for in all; memory is MiB, 0 = no minimum.
+
+    `is_billed`: there is one of billing too, of which each partition makes its own sum of all that is asked.
+    """
 
     cpus: int = 0
     gpus: int = 0
     mem_mib: int = 0
+    is_billed: bool = False
 
 
 NO_MINIMUM = Minimum()
@@ -93,7 +97,9 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ways of asking (forms.py) that a job has by where it may run, not by its own options."""
         if self.whole_nodes:
             return ("select_linear",)
-        return ("exclusive_partition",) if any(one.whole_nodes for one in self.partitions_of(request)) else ()
+        if any(one.whole_nodes for one in self.partitions_of(request)):
+            return ("exclusive_partition",)
+        return ("min_billing",) if self.minimum_for(request).is_billed else ()
 
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of any QOS and any partition that it may run in."""
@@ -106,6 +112,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             cpus=max(one.cpus for one in least),
             gpus=max(one.gpus for one in least),
             mem_mib=max(one.mem_mib for one in least),
+            is_billed=any(one.is_billed for one in least),
         )
 
     def memory_for(self, request: JobRequest) -> MemoryTerms | None:

@@ -25,6 +25,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "exclusive_user": ALL,
     "exclusive_partition": ALL,
     "select_linear": ALL,
+    # Less of anything is less billing, and below its QOS's minimum a job waits for ever.
+    "min_billing": ALL,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
     # What a person is going to type tells nothing about what is needed.

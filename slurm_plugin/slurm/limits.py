@@ -11,9 +11,9 @@ import re
 
 import msgspec
 
-from accounting.tres import parse_tres
+from accounting.tres import parse_tres, split_tres
 from accounting.units import whole
-from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition
+from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partition
 
 _THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -34,8 +34,14 @@ def parse_qos(text: str) -> dict[str, Minimum]:
     for line in text.splitlines():
         name, _, tres = line.partition("|")
         least = parse_tres(tres)
-        if least.cpus or least.gpus or least.mem_mib:
-            minimums[name] = Minimum(cpus=least.cpus or 0, gpus=least.gpus or 0, mem_mib=least.mem_mib or 0)
+        minimum = Minimum(
+            cpus=least.cpus or 0,
+            gpus=least.gpus or 0,
+            mem_mib=least.mem_mib or 0,
+            is_billed="billing" in split_tres(tres),
+        )
+        if minimum != NO_MINIMUM:
+            minimums[name] = minimum
     return minimums
 
 

@@ -208,7 +208,11 @@ def test_the_least_that_a_qos_allows_is_read_from_slurm(site: Site, monkeypatch:
     for name, value in site.shell.sandbox.environment().items():
         monkeypatch.setenv(name, value)
     site.shell.run("sacctmgr", "--immediate", "add", "qos", "large", "MinTRESPerJob=cpu=4,gres/gpu=2")
-    assert gather(SiteFacts()).facts.qos_minimums == {"large": Minimum(cpus=4, gpus=2)}
+    site.shell.run("sacctmgr", "--immediate", "add", "qos", "billed", "MinTRESPerJob=billing=6")
+    assert gather(SiteFacts()).facts.qos_minimums == {
+        "large": Minimum(cpus=4, gpus=2),
+        "billed": Minimum(is_billed=True),
+    }
 
 
 def submit_and_listen(site: Site, name: str) -> tuple[int, str]:

@@ -244,6 +244,20 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     )
 
 
+def test_a_least_of_billing_keeps_all_of_a_job() -> None:
+    """Slurm held a job that was cut, which it would have started as it was asked: QOSMinBilling (22.05 to 26.05)."""
+    facts = SiteFacts(
+        qos_minimums=parse_qos("normal|\nbilled|billing=6\n"),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=billed\n", MemoryTerms()
+        ),
+    )
+    assert facts.forms_of(JobRequest(user="alice", qos="normal")) == ()
+    assert facts.forms_of(JobRequest(user="alice", qos="billed")) == ("min_billing",)
+    assert facts.forms_of(JobRequest(user="alice", partition="a,b")) == ("min_billing",)
+    assert set(kept_by_form(["min_billing"])) == ALL
+
+
 @pytest.mark.parametrize(
     ("plugins", "any_of_them"),
     [
