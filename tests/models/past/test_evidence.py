@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.past.evidence import past_use
+from models.past.evidence import REST_RUNS, past_use, rests_from_s, runs_since_surprise
 from tests.models.past.test_history import job
 
 
@@ -63,3 +63,29 @@ def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
     wall = past_use(jobs, "wall", None, at_rest=True)
     assert wall is not None
     assert wall.calm == 0
+
+
+def test_memory_that_was_looked_at_too_early_may_raise_but_is_no_evidence() -> None:
+    early = job(mem_mib=100.0, mem_short=True)
+    past = past_use([job(mem_mib=500.0), early, early, job(mem_mib=900.0, mem_short=True)], "memory")
+    assert past is not None
+    assert (past.needed, past.complete) == ((500.0, 900.0), 1)
+    # How long it ran, and what of its cores was busy, is known all the same.
+    cores = past_use([early, early], "cores")
+    assert cores is not None
+    assert cores.complete == 2
+
+
+def test_of_fewer_than_eight_jobs_nobody_knows_whether_they_are_all_that_came() -> None:
+    jobs = [job(end_s=500 + place, wall_s=60) for place in range(8)]
+    assert rests_from_s(jobs) == 447 + REST_RUNS * 60
+    assert rests_from_s(jobs[:7]) == float("inf")
+
+
+def test_what_began_while_a_long_job_ran_is_of_its_run() -> None:
+    # In the order of their ends: the long one began before both, and tells of them last.
+    short, later, long = (
+        job(end_s=500 + end_s, wall_s=wall_s) for end_s, wall_s in ((51, 1), (201, 1), (300, 300))
+    )
+    assert runs_since_surprise((short, later, long), (1.0, 2.0, 3.0)) == (1, 1)
+    assert runs_since_surprise((short, later), (1.0, 2.0)) == (1, 2)

@@ -83,6 +83,17 @@ def test_what_a_client_lowered_itself_is_told_by_what_slurm_allocated() -> None:
     assert trial_of(run("OUT_OF_MEMORY", token, alloc_cpus=2)) == fewer
 
 
+def test_a_token_that_does_not_tell_what_was_asked_says_for_want_of_nothing() -> None:
+    token = format_token(CUT).replace("asked=", "other=")
+    for state in ("OUT_OF_MEMORY", "TIMEOUT"):
+        assert trial_of(run(state, token)) == Trial(shrunk=True, failed=True)
+
+
+def test_a_job_that_never_ran_says_nothing() -> None:
+    failed = label_attempt(job_row(state="FAILED", elapsed_s=0, start_s=0), [])
+    assert trial_of(failed) is None
+
+
 def test_the_feed_tells_it_and_lines_of_earlier_releases_tell_nothing() -> None:
     one = finished(run("OUT_OF_MEMORY", format_token(CUT)), 1.0)
     assert one is not None

@@ -171,6 +171,7 @@ def test_what_comes_with_gpus_by_default_keeps_them() -> None:
     assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), terms) == {"gpus": "DefCpuPerGPU"}
     assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4), terms) == {"gpus": "DefMemPerGPU"}
     assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4, mem_per_node_mib=9), terms) == {}
+    assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), MemoryTerms()) == {}
 
 
 @pytest.mark.parametrize(
@@ -255,3 +256,16 @@ def test_a_job_whose_tasks_slurm_counts_anew_is_recognised() -> None:
     assert not counts_anew(request(num_tasks=16, cpus_per_task=1, mem_per_node_mib=32000), 2000)
     assert not counts_anew(request(num_tasks=1, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert not counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 0)
+
+
+def test_a_job_whose_tasks_slurm_counts_anew_keeps_its_memory_and_cpus() -> None:
+    asked, terms = (
+        request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000),
+        MemoryTerms(max_per_cpu_mib=2000),
+    )
+    kept = kept_by_limits(asked, terms)
+    assert kept == {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}
+    predicted, site = prediction(memory=9000.0, cores=6.5), limits(max_mem_per_cpu_mib=2000)
+    more = granted(asked, size(asked, predicted, site).grant)
+    assert slurm_gives(more, 2000).cpus > slurm_gives(asked, 2000).cpus, "what it would get otherwise"
+    assert not size(asked, predicted, site, kept).grant
