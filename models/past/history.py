@@ -94,6 +94,8 @@ class History:
         self._habits: dict[Family, Habit] = {}
         self._pasts: dict[Family, FamilyPast] = {}
         self._looks = 0
+        # From when on those are at rest that were looked at before: a past may be forgotten meanwhile.
+        self._rests_from_s: dict[Family, float] = {}
         # Which job was the last to join a family, by its number among all that joined.
         self._joined: dict[Family, int] = {}
         self._joins = 0
@@ -138,7 +140,7 @@ class History:
         """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
         for _ in range(min(families, len(self._jobs))):
             family, _jobs = self._jobs.popitem()
-            self._pasts.pop(family, None)
+            self._forget(family)
             self._seen[bounded_with(family)].pop(family)
         return bool(self._jobs)
 
@@ -186,8 +188,7 @@ class History:
 
     def _let_rest(self, family: Family) -> None:
         """Forget what was worked out of a family that was not at rest then, and is now."""
-        past = self._pasts.get(family)
-        if past is not None and not past.at_rest and past.rests(self._now_s):
+        if self._now_s >= self._rests_from_s.get(family, math.inf):
             self._joins += 1
             self._joined[family] = self._joins
             self._forget(family)
@@ -207,8 +208,8 @@ class History:
 
     def _forget(self, family: Family) -> None:
         """Forget what was worked out of a family's jobs."""
-        self._habits.pop(family, None)
-        self._pasts.pop(family, None)
+        for known in (self._habits, self._pasts, self._rests_from_s):
+            known.pop(family, None)
 
     def _forget_pasts(self) -> None:
         self._pasts.clear()
@@ -243,6 +244,8 @@ class History:
                 return None
             site_held = {dimension: held.mean for dimension, held in self.held.items()}
             past = self._pasts[family] = FamilyPast(family, jobs, site_held, now_s=self._now_s)
+            if not past.at_rest and past.rests_from_s < math.inf:
+                self._rests_from_s[family] = past.rests_from_s
         place = past.place(like)
         seen = past.seen.get(place)
         if seen is None:

@@ -91,7 +91,10 @@ Place = tuple[int, int, int, int, int, float | None]
 
 
 class FamilyPast:
-    """A family's jobs, the oldest first, and what was `seen` of them from each place."""
+    """A family's jobs, the oldest first, and what was `seen` of them from each place.
+
+    It is at rest from `rests_from_s` on (unix seconds); `at_rest` says whether it was when it was looked at.
+    """
 
     def __init__(
         self,
@@ -104,8 +107,8 @@ class FamilyPast:
         self._family = family
         self._jobs = tuple(jobs)
         self._site_held = site_held
-        self._rests_from_s = rests_from_s(self._jobs)
-        self.at_rest = self.rests(now_s)
+        self.rests_from_s = rests_from_s(self._jobs)
+        self.at_rest = now_s >= self.rests_from_s
         self._asked_mib = _in_order(job.asked_mem_mib for job in self._jobs)
         self._asked_cpus = _in_order(job.asked_cpus for job in self._jobs)
         self._asked_gpus = _in_order(job.asked_gpus for job in self._jobs)
@@ -123,10 +126,6 @@ class FamilyPast:
             bisect_right(self._used_mib, like.mem_mib) if like.mem_mib else len(self._used_mib),
             like.input_mib,
         )
-
-    def rests(self, now_s: float) -> bool:
-        """Whether the family is at rest at a time (unix seconds)."""
-        return now_s >= self._rests_from_s
 
     def look(self, like: Likeness) -> Evidence:
         """Return what a request sees, and every other one at its place."""
