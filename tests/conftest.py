@@ -30,7 +30,7 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.load_profile("repeatable")
 
 RECENT_JOBS = 50
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # A promoted model is to be in use within a second: RIGHTSIZER_IN_USE_S=1 holds it to that on a machine left alone.
 IN_USE_S = float(os.environ.get("RIGHTSIZER_IN_USE_S", PATIENCE_S))
 

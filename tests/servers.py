@@ -22,7 +22,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 POSTGRESQL, MARIADB = "postgresql", "mariadb"
 
 

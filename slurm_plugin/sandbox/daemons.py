@@ -21,8 +21,8 @@ from slurm_plugin.sandbox.manifest import Manifest
 from slurm_plugin.sandbox.release import Programs
 from slurm_plugin.sandbox.slurm_conf import LOOPBACK
 
-READY_PATIENCE_S = 40.0
-COMMAND_PATIENCE_S = 20.0
+READY_PATIENCE_S = 120.0
+COMMAND_PATIENCE_S = 60.0
 POLL_S = 0.05
 
 MUNGED, MARIADBD, SLURMDBD, SLURMCTLD, SERVE = "munged", "mariadbd", "slurmdbd", "slurmctld", "serve"

@@ -172,8 +172,8 @@ users = {users}
 journal = "{layout.rightsizer}/journal"
 
 [hook]
-# Ten times the default: here the jobs share the cores of slurmctld and of the service.
-deadline_ms = 250
+# As long as may be: here the jobs share the cores of slurmctld and of the service.
+deadline_ms = 1000
 kill_switch = "{layout.rightsizer}/disabled"
 
 [store]
@@ -206,7 +206,7 @@ def client_section(layout: Layout) -> str:
     return f"""
 [client]
 socket = "{layout.client_socket}"
-# As long as may be: it holds up one client, and nobody else.
+# As long as may be here too: it holds up one client, and nobody else.
 deadline_ms = 1000
 kill_switch = "{layout.rightsizer}/clients.disabled"
 salloc = true

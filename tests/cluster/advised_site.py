@@ -12,10 +12,9 @@ import msgspec
 from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
-from tests.cluster.conftest import Shell
+from tests.cluster.conftest import PATIENCE_S, Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 
-PATIENCE_S = 40.0
 # All but one held job of the queue; an array is one record.
 SHOWN = 13
 
@@ -57,10 +56,14 @@ def wait_for(what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S)
         time.sleep(0.1)
 
 
+# As long as any test takes.
+FILLS = "sleep 1200"
+
+
 def start_site(
-    folder: Path, settings: Mapping[str, Mapping[str, int]], runs_s: tuple[int, int], waiting_s: int = 20
+    folder: Path, settings: Mapping[str, Mapping[str, int]], scripts: tuple[str, str], waiting_s: int = 20
 ) -> Site:
-    """Start one whose two nodes are full for so long, with a configuration for each of `settings` of the advisor.
+    """Start one whose two nodes are full while these run, with a configuration for each of `settings` of the advisor.
 
     What waits runs for `waiting_s`.
     """
@@ -74,7 +77,7 @@ def start_site(
         advisor = msgspec.structs.replace(own.advisor, control_share=0.0, period_s=1, **values)
         files[name].write_text(render_config(msgspec.structs.replace(own, advisor=advisor)), encoding="utf-8")
     site = Site(sandbox, Shell(sandbox), files)
-    jobs = fill(site.shell, runs_s, waiting_s)
+    jobs = fill(site.shell, scripts, waiting_s)
     wait_for(lambda: len(site.factors()) == SHOWN, "sprio does not show what waits")
     wait_for(lambda: all(is_numbered(site.shell, job) for job in jobs), "slurmdbd gives the jobs no numbers")
     return site
@@ -94,8 +97,13 @@ def is_numbered(shell: Shell, job: int) -> bool:
     return True
 
 
-def fill(shell: Shell, runs_s: Sequence[int], waiting_s: int = 20) -> set[int]:
-    """Fill as many whole nodes for so long each, and let more jobs wait than run, most of which run for `waiting_s`.
+def until(file: Path) -> str:
+    """Return the script of a job that runs until somebody makes this file: however slow a machine is, not before."""
+    return f"until test -e {file}; do sleep 0.2; done"
+
+
+def fill(shell: Shell, scripts: Sequence[str], waiting_s: int = 20) -> set[int]:
+    """Fill a whole node by each of these, and let more jobs wait than run, most of which run for `waiting_s`.
 
     Returns all their numbers.
     """
@@ -103,11 +111,9 @@ def fill(shell: Shell, runs_s: Sequence[int], waiting_s: int = 20) -> set[int]:
     def submit(*options: str, script: str) -> int:
         return shell.submit("--comment=rightsize=off", *options, script=script)
 
-    jobs = {
-        submit("--time=20", "--cpus-per-task=16", "--mem=1000", script=f"sleep {run_s}") for run_s in runs_s
-    }
+    jobs = {submit("--time=20", "--cpus-per-task=16", "--mem=1000", script=script) for script in scripts}
     for job in jobs:
-        shell.wait_state(job, "RUNNING", PATIENCE_S)
+        shell.wait_state(job, "RUNNING")
     jobs |= {
         submit("--time=300", "--cpus-per-task=16", "--mem=1000", script=f"sleep {waiting_s}")
         for _ in range(4)

@@ -21,6 +21,8 @@ from tests.lua.conftest import Answer, Service, reply_with
 
 # The service uses a new model within a second.
 MODEL_NOTICED_S = 1.5
+# A state of sockets in /proc/net/unix.
+NOT_ACCEPTED = "02"
 BROKEN_LUA = "function slurm_job_submit(\n"
 
 
@@ -129,6 +131,8 @@ def stopped(site: FaultSite) -> AbstractContextManager[None]:
 def stopped_for_long(site: FaultSite) -> Iterator[None]:
     """Stop the service, and let calls wait for it for a second each."""
     site.mend(deadline_ms=1000)
+    # Whoever is connected to the new one calls it.
+    site.stop_service()
     with site.stopped_service():
         yield
     site.stop_service()
@@ -137,9 +141,19 @@ def stopped_for_long(site: FaultSite) -> Iterator[None]:
 
 def kill_service(site: FaultSite) -> None:
     """Kill the service while a call waits for its answer, and go on submitting without it."""
-    time.sleep(0.4)
+    site.wait_for(lambda: callers(site.socket) > 0, "nobody calls the service")
+    time.sleep(0.1)
     site.signal_service(signal.SIGKILL)
     time.sleep(0.3)
+
+
+def callers(path: Path) -> int:
+    """How many have called that nobody has accepted, by the kernel's list, on sockets that were made beside this path.
+
+    The service gives its socket that name once it listens.
+    """
+    lines = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
+    return sum(f" {path.parent}/" in line and line.split()[5] == NOT_ACCEPTED for line in lines)
 
 
 @contextlib.contextmanager

@@ -20,9 +20,12 @@ from slurm_plugin.config.hook import lua_folder
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.release import find_programs
+from slurm_plugin.sandbox.shape import PLAIN, Shape
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 UNPRIVILEGED = "nobody"
+# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+PATIENCE_S = 300.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
@@ -49,7 +52,7 @@ class Shell:
             env={**os.environ, **self.sandbox.environment()},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
             cwd="/",
         )
@@ -67,7 +70,7 @@ class Shell:
         self.wait_ended(job)
         return job
 
-    def wait_ended(self, job: int, patience_s: float = 60.0) -> str:
+    def wait_ended(self, job: int, patience_s: float = PATIENCE_S) -> str:
         """Wait until slurmdbd has the job's end; return its state.
 
         The end of a short job can reach slurmdbd before its start does (22.05): for about two seconds its row then
@@ -82,7 +85,7 @@ class Shell:
             assert time.monotonic() < deadline, f"job {job} is {state or 'unknown'} after {patience_s:g} s"
             time.sleep(0.2)
 
-    def wait_state(self, job: int, state: str, patience_s: float = 30.0) -> None:
+    def wait_state(self, job: int, state: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until slurmctld has the job in `state`."""
         deadline = time.monotonic() + patience_s
         while (found := self.run("squeue", "--noheader", "--format=%T", f"--jobs={job}").strip()) != state:
@@ -93,6 +96,14 @@ class Shell:
         """Return one field of the job's row (not its steps') in sacct; empty while there is none."""
         argv = ("sacct", "--allocations", "--noheader", "--parsable2", "--noconvert", f"--jobs={job}")
         return self.run(*argv, f"--format={field}").strip()
+
+    def wait_step(self, job: int, step: str, fields: str, row: str) -> None:
+        """Wait until sacct's row of a job's step is this; slurmdbd may hear of it later than of the job's end."""
+        argv = ("sacct", "--noheader", "--parsable2", f"--jobs={job}.{step}", f"--format={fields}")
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self.run(*argv).strip()) != row:
+            assert time.monotonic() < deadline, f"step {job}.{step} is {found or 'unknown'}, not {row}"
+            time.sleep(0.2)
 
     def allocated(self, job: int) -> dict[str, str]:
         """Return the job's AllocTRES as sacct has it."""
@@ -113,9 +124,11 @@ def commands_on(sandbox: Sandbox) -> Iterator[None]:
 
 
 @contextmanager
-def unhooked_site(folder: Path) -> Iterator[Sandbox]:
+def unhooked_site(folder: Path, shape: Shape = PLAIN) -> Iterator[Sandbox]:
     """Start a sandbox of one node without our hook and service; this process's commands work on it in the block."""
-    options = Options(directory=folder, nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False)
+    options = Options(
+        directory=folder, nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False, shape=shape
+    )
     sandbox = cluster.start(options)
     with commands_on(sandbox):
         yield sandbox

@@ -36,8 +36,9 @@ from tests.cluster.matrix.prefixes import chosen_prefix
 JOB = JOBS / "align.sbatch"
 ASKED = "cpu=8,mem=16000M"
 DEADLINE_MS = 25
-SUBMIT_PATIENCE_S = 60.0
-PATIENCE_S = 30.0
+# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+SUBMIT_PATIENCE_S = 120.0
+PATIENCE_S = 120.0
 LEFT_ALONE = re.compile(
     r"rightsizer: job left as it was submitted: (\w+)|rightsizer: (every job passes unchanged)"
 )
@@ -106,9 +107,15 @@ class FaultSite:
         site.mend()
         site.start_service()
         # A first answer may come late on a busy machine: it has to load what later ones find in memory.
-        healthy = [site.submit() for _ in range(5)]
-        cuts = {submitted.tres for submitted in healthy} - {ASKED}
-        assert len(cuts) == 1, f"a healthy service does not cut the job: {healthy}"
+        cuts: set[str] = set()
+
+        def is_cut() -> bool:
+            site.reload()
+            cuts.update({site.submit().tres for _ in range(3)} - {ASKED})
+            return bool(cuts)
+
+        site.wait_for(is_cut, "a healthy service does not cut the job")
+        assert len(cuts) == 1, f"a healthy service cuts the job in several ways: {cuts}"
         site.cut = cuts.pop()
         site.cancel_all()
         return site

@@ -8,7 +8,8 @@ from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.factor_log import FactorLog
 from slurm_plugin.slurm.gateway import WriteTerms
 from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Snapshot
-from tests.cluster.conftest import Shell
+from tests.cluster.advised_site import is_numbered
+from tests.cluster.conftest import PATIENCE_S, Shell
 
 TERMS = WriteTerms(writes_per_s=2000.0)
 
@@ -30,9 +31,14 @@ def array_records(shell: Shell, array: int) -> list[str]:
     return [line.split("ArrayTaskId=")[1].split()[0] for line in lines if "JobState=PENDING" in line]
 
 
+def wait_known(shell: Shell, *jobs: int) -> None:
+    """Wait until sprio shows jobs that wait, and they may be changed: before 24.11 with slurmdbd's numbers alone."""
+    wait_until(lambda: set(jobs) <= shown(shell).keys() and all(is_numbered(shell, job) for job in jobs))
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from slurm_plugin.sandbox import daemons
 from tests.cluster.fault_site import FaultSite
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 # slurmctld writes its jobs down every five seconds at most.
 SAVED_S = 7.0
 RELOADS = 5

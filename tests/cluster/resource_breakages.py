@@ -108,7 +108,7 @@ def memory_group() -> Iterator[Path]:
     try:
         yield group
     finally:
-        until_s = time.monotonic() + 5.0
+        until_s = time.monotonic() + 60.0
         while (group / "cgroup.procs").read_text(encoding="ascii") and time.monotonic() < until_s:
             time.sleep(0.05)
         group.rmdir()

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.sandbox import cluster, daemons, teardown
-from tests.cluster.advised_site import PATIENCE_S, Site, start_site, wait_for
+from tests.cluster.advised_site import FILLS, Site, start_site, wait_for
+from tests.cluster.conftest import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -30,7 +31,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
         name: {"lease_s": LEASE_S, "writes_per_s": writes_per_s}
         for name, writes_per_s in (("quick", 500), ("slow", 8))
     }
-    return start_site(make_folder(), settings, (900, 900))
+    return start_site(make_folder(), settings, (FILLS, FILLS))
 
 
 def test_what_is_applied_is_what_sprio_shows_and_undo_restores_it(site: Site) -> None:
@@ -82,14 +83,12 @@ def test_whenever_it_is_killed_nothing_outlives_the_lease(site: Site, tmp_path: 
         advisor.send_signal(signal.SIGKILL)
         advisor.wait()
         cut_off += sum(1 for factor in site.factors().values() if factor) > 0
-        deadline_s = time.monotonic() + LEASE_S + PATIENCE_S
 
         def is_undone() -> bool:
             site.advise("quick", "--undo", "--expired")
             return site.factors() == before
 
         wait_for(is_undone, "a factor outlived its lease")
-        assert time.monotonic() < deadline_s
         assert site.jobs() == jobs
     assert cut_off, "no kill came while factors were in force"
     # The next cycle is clean.
@@ -117,4 +116,6 @@ def test_a_slurmctld_that_is_restarted_in_a_cycle_loses_nothing(site: Site, tmp_
         advisor.send_signal(signal.SIGTERM)
         assert advisor.wait(PATIENCE_S) == 0, log.read_text(encoding="utf-8")
     assert log.read_bytes().count(b"the queue is left as it is") <= 2
+    # sprio shows a job once the scheduler has looked at it.
+    wait_for(lambda: site.factors().keys() == before.keys(), "a job is lost")
     assert (site.factors(), site.jobs()) == (before, jobs)

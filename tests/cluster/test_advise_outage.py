@@ -14,24 +14,27 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.sandbox import cluster, daemons, teardown
-from tests.cluster.advised_site import PATIENCE_S, Site, start_site, wait_for
+from tests.cluster.advised_site import FILLS, Site, start_site, until, wait_for
+from tests.cluster.conftest import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 OUTAGE_S = int(os.environ.get("RIGHTSIZER_OUTAGE", "20"))
 IN_FULL = "RIGHTSIZER_OUTAGE" in os.environ
 LEASE_S = max(5, OUTAGE_S // 4)
-# One node's job ends while slurmctld is away, and others start once it is back.
-RUNS_S = (900, OUTAGE_S // 2 + 15)
-# Slurm's commands give up after ten seconds, and those that were waiting for an answer count as failed first.
-BACK_S = PATIENCE_S + 30
 ALL_JOBS = 2 + 4 + 8 + 20 + 1
 WELL = {"COMPLETED", "RUNNING", "PENDING", "COMPLETING"}
 
 
 @pytest.fixture
-def site(make_folder: Callable[[], Path]) -> Site:
-    return start_site(make_folder(), {"own": {"lease_s": LEASE_S}}, RUNS_S)
+def away_file(make_folder: Callable[[], Path]) -> Path:
+    """What tells one node's job that slurmctld is away: it ends then, and others start once slurmctld is back."""
+    return make_folder() / "away"
+
+
+@pytest.fixture
+def site(make_folder: Callable[[], Path], away_file: Path) -> Site:
+    return start_site(make_folder(), {"own": {"lease_s": LEASE_S}}, (FILLS, until(away_file)))
 
 
 @contextlib.contextmanager
@@ -65,13 +68,19 @@ def states(site: Site) -> dict[str, str]:
     return {job: state.partition(" ")[0] for job, state in rows if "[" not in job}
 
 
-def assert_nothing_lost(site: Site) -> None:
-    """Every job waits, runs or has completed, in its first attempt."""
+def known_jobs(site: Site) -> dict[str, str]:
+    """Return the states of all jobs; who has left the queue when it is looked at is with slurmdbd, or on the way."""
     queued = dict(
         line.split()
         for line in site.shell.run("squeue", "--array", "--noheader", "--format=%i %T").splitlines()
     )
-    known = states(site) | queued
+    return states(site) | queued
+
+
+def assert_nothing_lost(site: Site) -> None:
+    """Every job waits, runs or has completed, in its first attempt."""
+    wait_for(lambda: len(known_jobs(site)) >= ALL_JOBS, "a job is lost")
+    known = known_jobs(site)
     assert len(known) == ALL_JOBS, known
     assert set(known.values()) <= WELL, known
     shown = site.shell.run("scontrol", "--oneliner", "show", "job").splitlines()
@@ -80,23 +89,27 @@ def assert_nothing_lost(site: Site) -> None:
 
 @pytest.mark.parametrize("away", [silent, gone] if IN_FULL else [silent])
 def test_an_advisor_outlasts_it(
-    site: Site, tmp_path: Path, away: Callable[[Site], contextlib.AbstractContextManager[None]]
+    site: Site,
+    away_file: Path,
+    tmp_path: Path,
+    away: Callable[[Site], contextlib.AbstractContextManager[None]],
 ) -> None:
     log = tmp_path / "log"
     advisor = site.start("own", log)
     try:
         wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
         with away(site):
+            away_file.touch()
             until_s = time.monotonic() + OUTAGE_S
-            wait_for(lambda: b"the queue is left as it is" in log.read_bytes(), "it does not say so", BACK_S)
+            wait_for(lambda: b"the queue is left as it is" in log.read_bytes(), "it does not say so")
             time.sleep(max(0.0, until_s - time.monotonic()))
             assert advisor.poll() is None
             known = log.read_bytes().count(b"jobs wait")
-        wait_for(lambda: log.read_bytes().count(b"jobs wait") > known + 1, "no cycle once it answers", BACK_S)
+        wait_for(lambda: log.read_bytes().count(b"jobs wait") > known + 1, "no cycle once it answers")
         assert_nothing_lost(site)
     finally:
         advisor.send_signal(signal.SIGTERM)
-        code = advisor.wait(BACK_S)
+        code = advisor.wait(PATIENCE_S)
     assert code == 0, log.read_text(encoding="utf-8")
     assert not any(site.factors().values())
     assert_nothing_lost(site)
@@ -104,11 +117,15 @@ def test_an_advisor_outlasts_it(
 
 @pytest.mark.parametrize("away", [silent, gone] if IN_FULL else [gone])
 def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
-    site: Site, tmp_path: Path, away: Callable[[Site], contextlib.AbstractContextManager[None]]
+    site: Site,
+    away_file: Path,
+    tmp_path: Path,
+    away: Callable[[Site], contextlib.AbstractContextManager[None]],
 ) -> None:
     advisor = site.start("own", tmp_path / "log")
     wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
     with away(site):
+        away_file.touch()
         time.sleep(OUTAGE_S / 2)
         advisor.kill()
         advisor.wait()
@@ -116,14 +133,14 @@ def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
         # The lease's timer, as long as it cannot do anything.
         _, said = site.advise("own", "--undo", "--expired", code=1)
         assert "check that" in said
-    wait_for(lambda: any(site.factors()), "slurmctld does not answer", BACK_S)
+    wait_for(lambda: any(site.factors()), "slurmctld does not answer")
     back_s = time.monotonic()
 
     def is_undone() -> bool:
         site.advise("own", "--undo", "--expired")
         return not any(site.factors().values())
 
-    wait_for(is_undone, "a factor outlived its lease", PATIENCE_S)
+    wait_for(is_undone, "a factor outlived its lease")
     print(f"undone {time.monotonic() - back_s:.1f} s after slurmctld was back")
     assert_nothing_lost(site)
     # The next cycle is clean.

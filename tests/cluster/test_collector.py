@@ -16,6 +16,7 @@ from accounting.store.records import read_attempts
 from bench import nvml_stand_in
 from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox.cluster import Sandbox
+from tests.cluster.conftest import PATIENCE_S
 from tests.spools import read_spool
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-PATIENCE_S = 30.0
+# So often every GPU is read.
+EVERY_S = 0.2
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def job(
     file = make_folder() / "started"
     file.touch()
     file.chmod(0o666)
-    script = f"echo $$ $SLURMD_NODENAME $SLURM_JOB_GPUS > {file}; sleep 120"
+    script = f"echo $$ $SLURMD_NODENAME $SLURM_JOB_GPUS > {file}; sleep 900"
     number = other_shell.submit("--gres=gpu:2", script=script)
     until = time.monotonic() + PATIENCE_S
     while len(said := file.read_text().split()) < 3:
@@ -60,11 +62,22 @@ def job(
 def collecting(
     sandbox: Sandbox, stand_in: Path, pid: int, *arguments: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the collector on four GPUs, the first of which has the process on it."""
+    """Run the collector on four GPUs, the first of which has the process on it; in the block it watches them."""
     environment = nvml_stand_in.environment(stand_in, gpus="4", pids=f"{pid};;;")
     command = [sys.executable, "-m", "slurm_plugin.cli", "collect", "--spool", str(sandbox.layout.gpu_spool)]
-    with subprocess.Popen([*command, "--every", "0.2", *arguments], env=environment) as process:
+    said = stand_in.with_name("said")
+    with (
+        said.open("wb") as errors,
+        subprocess.Popen(
+            [*command, "--every", str(EVERY_S), *arguments], env=environment, stderr=errors
+        ) as process,
+    ):
         try:
+            until = time.monotonic() + PATIENCE_S
+            while "watching 4 GPUs" not in said.read_text(encoding="utf-8"):
+                assert process.poll() is None, said.read_text(encoding="utf-8")
+                assert time.monotonic() < until, "the collector watches nothing"
+                time.sleep(0.1)
             yield process
         finally:
             process.kill()
@@ -75,7 +88,7 @@ def test_a_node_service_gives_each_job_what_its_gpus_did(
 ) -> None:
     number, pid, node = job
     with collecting(sandbox, stand_in, pid, "--node", "host") as process:
-        time.sleep(4.0)
+        time.sleep(20 * EVERY_S)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     uses = sorted((use for use in read_spool(sandbox.layout.gpu_spool)[0] if use.job_id == number), key=str)
@@ -101,7 +114,7 @@ def test_beside_one_job_it_ends_with_it(
 ) -> None:
     number, pid, node = job
     with collecting(sandbox, stand_in, pid, "--node", node, "--job", str(number)) as process:
-        time.sleep(3.0)
+        time.sleep(15 * EVERY_S)
         assert process.poll() is None
         other_shell.run("scancel", str(number))
         assert process.wait(PATIENCE_S) == 0

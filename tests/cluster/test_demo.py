@@ -1,15 +1,18 @@
 """The demo on a real Slurm, as `make demo` runs it."""
 
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from slurm_plugin.demo import story, workload
 from slurm_plugin.demo.story import QUEUE_ROUNDS, Outcome, Voice, begin, tell
 from slurm_plugin.demo.table import family_rows
-from slurm_plugin.demo.workload import FAMILIES
+from slurm_plugin.demo.workload import FAMILIES, Queue
 from slurm_plugin.sandbox import cluster
+from tests.cluster.conftest import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -20,12 +23,34 @@ def outcome(make_folder: Callable[[], Path]) -> Outcome:
     directory = make_folder() / "demo"
     voice = Voice(lambda _line: None, lambda _line: None)
     try:
-        return tell(begin(directory, voice), voice)
+        with pytest.MonkeyPatch.context() as patch:
+            queue_at_once(patch)
+            return tell(begin(directory, voice), voice)
     finally:
         # The demo puts the sandbox's variables into its own process, as a shell would.
         os.environ.clear()
         os.environ.update(before)
         cluster.stop(directory)
+
+
+def queue_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Let no job of a queue start before all are submitted: a slow machine would run them one after another."""
+    run_queue, wait_until_ended = story.run_queue, workload.wait_until_ended
+
+    def run_held(voice: Voice) -> tuple[Queue, str]:
+        set_partition("DOWN")
+        return run_queue(voice)
+
+    def let_go(job_ids: Sequence[int], progress: Callable[[int], None], patience_s: float) -> None:
+        set_partition("UP")
+        wait_until_ended(job_ids, progress, PATIENCE_S + patience_s)
+
+    patch.setattr(story, "run_queue", run_held)
+    patch.setattr(story, "wait_until_ended", let_go)
+
+
+def set_partition(state: str) -> None:
+    subprocess.run(["scontrol", "update", "PartitionName=main", f"State={state}"], check=True)
 
 
 def test_all_jobs_of_both_queues_complete(outcome: Outcome) -> None:

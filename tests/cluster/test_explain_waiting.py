@@ -1,15 +1,14 @@
 """`rightsizer explain` of jobs in the queue of a real Slurm: what it foresees comes to pass."""
 
-import getpass
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Shell
+from tests.cluster.conftest import PATIENCE_S, Shell
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -18,21 +17,28 @@ SLEEPS = "sleep 600"
 
 @pytest.fixture
 def full(shell: Shell) -> Iterator[Shell]:
-    """A cluster that has 4 of the CPUs of one node left, for at least ten minutes."""
+    """A cluster that has 4 of the CPUs of one node left, for at least ten minutes, and runs nothing else."""
+    empty(shell)
     nodes = shell.run("sinfo", "--noheader", "--Node", "--format=%N %c %C").split("\n")
     names = [line.split() for line in nodes if line]
     for at, (name, cpus, _) in enumerate(names):
         shell.submit(
             f"--nodelist={name}", f"-c{int(cpus) - 4 * (at == 0)}", "--mem=100", "-t10", script=SLEEPS
         )
-    deadline = time.monotonic() + 30
-    while "PENDING" in shell.run("squeue", "--noheader", "--format=%T"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: "PENDING" not in shell.run("squeue", "--noheader", "--format=%T"))
     yield shell
-    shell.run("scancel", f"--user={getpass.getuser()}")
-    while shell.run("squeue", "--noheader"):
-        assert time.monotonic() < deadline + 60
+    empty(shell)
+
+
+def empty(shell: Shell) -> None:
+    shell.run("scancel", "--partition=main")
+    wait_until(lambda: not shell.run("squeue", "--noheader"))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
@@ -46,14 +52,24 @@ def minutes_until(moment: str) -> float:
     return (datetime.strptime(f"{now.year}-{moment}", "%Y-%m-%d %H:%M") - now).total_seconds() / 60  # noqa: DTZ007
 
 
+def minutes_left(shell: Shell, job: str = "") -> float:
+    """Return in how many minutes a job that runs reaches its limit, or the first of all that run."""
+    which = (f"--jobs={job}",) if job else ()
+    ends = shell.run("squeue", "--noheader", "--states=RUNNING", "--format=%e", *which).split()
+    return minutes_until(min(ends)[5:16].replace("T", " "))
+
+
 def test_what_asking_for_less_would_change_comes_to_pass(full: Shell) -> None:
     job = full.submit("-c8", "--mem=100", "-t10")
+    before_min = minutes_left(full)
     rows, errors = explained(full, job)
+    left_min = minutes_left(full)
     as_it_is, fewer = rows[0], next(row for row in rows if "CPUs" in row["if it asked for"])
-    assert 8 <= minutes_until(as_it_is["likely start"]) <= 11
+    # All are told in whole minutes.
+    assert left_min - 1 <= minutes_until(as_it_is["likely start"]) <= left_min + 2
     assert fewer["if it asked for"] == "4 CPUs, half of what it asks for"
     assert minutes_until(fewer["likely start"]) <= 0
-    assert 8 <= fewer["sooner by (min)"] <= 10
+    assert left_min - 1 <= fewer["sooner by (min)"] <= before_min + 2
     assert f"job {job} waits: " in errors
     full.run("scontrol", "update", f"JobId={job}", "NumCPUs=4", "CPUsPerTask=4", "MinCPUsNode=4")
     assert full.wait_ended(job) == "COMPLETED"
@@ -72,4 +88,4 @@ def test_a_job_that_runs_is_told_its_end(full: Shell) -> None:
     running = int(full.run("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()[0])
     (row,), _ = explained(full, running)
     assert row["state"] == "RUNNING"
-    assert 8 <= minutes_until(row["its limit"]) <= 10
+    assert minutes_until(row["its limit"]) == pytest.approx(minutes_left(full, str(running)), abs=1)

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_plugin.sandbox.cluster import Sandbox
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from tests.cluster.conftest import Shell, unhooked_site
+from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +37,7 @@ def state_of(shell: Shell, job: int) -> str:
 
 def recovered(shell: Shell, job: int) -> str:
     """What became of a job that failed once recovery has looked at it: state, CPUs and memory."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not state_of(shell, job).startswith("FAILED"):
         assert time.monotonic() < deadline, state_of(shell, job)
         time.sleep(0.2)

@@ -30,6 +30,7 @@ from tests.cluster.gate_queue import (
     in_force,
     running,
     shown,
+    wait_known,
     wait_until,
     waiting,
 )
@@ -41,10 +42,11 @@ SHAPE = Shape(
     lines=(
         "AccountingStorageEnforce=limits,qos",
         "FederationParameters=fed_display",
-        "MessageTimeout=3",
         "PrologFlags=Contain",
     )
 )
+# In so long, on a machine that is slow, it is told that slurmctld does not answer.
+TOLD_S = 120.0
 # Not nobody: newer releases have no associations for the last user id there is.
 MEMBER = "daemon"
 EVIL = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n\nJobId=1 JobName=y"
@@ -76,7 +78,7 @@ def full(site: Sandbox) -> Shell:
     """A shell on it, with eight of sixteen CPUs left, so that jobs of sixteen wait."""
     shell = Shell(site)
     shell.wait_state(
-        shell.submit("--cpus-per-task=8", "--mem=1000", "--time=60", script="sleep 600"), "RUNNING"
+        shell.submit("--cpus-per-task=8", "--mem=1000", "--time=120", script="sleep 3600"), "RUNNING"
     )
     return shell
 
@@ -107,6 +109,7 @@ def test_another_cluster_and_other_defaults_of_the_caller_do_not_count(
     full: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, queue = full.submit("--cpus-per-task=16"), ScontrolQueue()
+    wait_known(full, job)
     with monkeypatch.context() as callers:
         callers.setenv("SLURM_CLUSTERS", "elsewhere")
         callers.setenv("SQUEUE_STATES", "RUNNING")
@@ -126,17 +129,19 @@ def test_a_deadline_and_the_least_limit_are_read(full: Shell, queue: ScontrolQue
     (found,) = waiting(queue.read(), job)
     full.run("scancel", str(job))
     assert (found.limit_s, found.least_limit_s, found.other) == (600, 120, ())
-    assert found.deadline_s - found.submit_s == pytest.approx(7200, abs=5)
+    assert found.deadline_s - found.submit_s == pytest.approx(7200, abs=120)
 
 
 def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQueue, tmp_path: Path) -> None:
     big = ("--cpus-per-task=16", "--time=5")
     single = full.submit(*big)
     array = full.submit(*big, "--array=0-30:2%3")
+    wait_known(full, single, array)
     full.run("scontrol", "hold", f"{array}_4")
     full.run("scontrol", "release", f"{array}_4")
     het = int(full.run("sbatch", "--parsable", *big, ":", *big, "--wrap=true").split(";")[0])
     operators = full.submit(*big)
+    wait_known(full, het, operators)
     full.run("scontrol", "update", f"JobId={operators}", "SiteFactor=-41")
     # sprio shows a job once the scheduler has looked at it.
     wait_until(lambda: len(shown(full)) == 6)
@@ -166,7 +171,7 @@ def test_an_array_of_every_other_task_is_changed_as_one_record(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     array = full.submit("--cpus-per-task=16", "--time=5", "--array=0-30:2%3")
-    wait_until(lambda: array in shown(full))
+    wait_known(full, array)
     before = shown(full)
     with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
         (record,) = waiting(gateway.read(), array)
@@ -183,7 +188,7 @@ def test_a_task_that_is_split_off_with_our_factor_is_undone_too(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     array = full.submit("--cpus-per-task=16", "--time=5", "--array=1-3")
-    wait_until(lambda: array in shown(full))
+    wait_known(full, array)
     before = shown(full)
     with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
         (record,) = waiting(gateway.read(), array)
@@ -201,8 +206,8 @@ def test_a_task_that_is_split_off_with_our_factor_is_undone_too(
 def test_an_array_of_which_tasks_run_stays_one_record(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
-    array = full.submit("--array=1-9%2", "--time=5", "--mem=10", script="sleep 60")
-    wait_until(lambda: running(full, array) == 2)
+    array = full.submit("--array=1-9%2", "--time=20", "--mem=10", script="sleep 900")
+    wait_until(lambda: running(full, array) == 2 and is_numbered(full, array))
     with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
         (rest,) = waiting(gateway.read(), array)
         assert (rest.array_tasks, rest.tasks) == ("3-9%2", 7)
@@ -218,7 +223,7 @@ def test_an_array_of_which_tasks_run_stays_one_record(
 
 def test_the_gate_of_a_configuration_dry(site: Sandbox, full: Shell, tmp_path: Path) -> None:
     job = full.submit("--cpus-per-task=16", "--time=5")
-    wait_until(lambda: job in shown(full))
+    wait_known(full, job)
     config = load_config(str(site.layout.rightsizer_toml))
     advisor = msgspec.structs.replace(config.advisor, queue="scontrol", directory=str(tmp_path / "absent"))
     with open_gateway(msgspec.structs.replace(config, advisor=advisor), apply=False) as gateway:
@@ -236,7 +241,7 @@ def test_what_vanished_meanwhile_is_a_problem_and_no_error(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     first, second = (full.submit("--cpus-per-task=16", "--time=5") for _ in range(2))
-    wait_until(lambda: {first, second} <= shown(full).keys())
+    wait_known(full, first, second)
     with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
         jobs = waiting(gateway.read(), first, second)
         full.run("scancel", str(first))
@@ -254,10 +259,11 @@ def test_what_vanished_meanwhile_is_a_problem_and_no_error(
 def test_limits_hold_after_a_resize_and_not_after_an_operators(
     full: Shell, user: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
-    tight = ("--qos=tight", "--time=5", "--mem=10")
-    first = user.submit(*tight, "--cpus-per-task=2", script="sleep 60")
+    tight = ("--qos=tight", "--time=20", "--mem=10")
+    first = user.submit(*tight, "--cpus-per-task=2", script="sleep 900")
     user.wait_state(first, "RUNNING")
-    ours, theirs = (user.submit(*tight, "--cpus-per-task=4", script="sleep 60") for _ in range(2))
+    ours, theirs = (user.submit(*tight, "--cpus-per-task=4", script="sleep 900") for _ in range(2))
+    wait_until(lambda: is_numbered(full, ours) and is_numbered(full, theirs))
     gateway = Gateway(queue, tmp_path, TERMS, apply=True)
     (job,) = waiting(gateway.read(), ours)
     assert (job.user, job.cpus_per_task) == (MEMBER, 4)
@@ -276,9 +282,9 @@ def test_limits_hold_after_a_resize_and_not_after_an_operators(
     full.run("scontrol", "update", f"JobId={theirs}", "CPUsPerTask=3", "NumCPUs=3", "MinCPUsNode=3")
     # Two run, and three more would be five: the limit is four. What an operator changed is not counted against it.
     user.wait_state(theirs, "RUNNING")
-    assert full.run("squeue", "--noheader", "--format=%T %r", f"--jobs={ours}").split() == [
-        "PENDING", "QOSMaxCpuPerUserLimit",
-    ]  # fmt: skip
+    # A change clears the reason until Slurm looks at the job again.
+    waits = ("squeue", "--noheader", "--format=%T %r", f"--jobs={ours}")
+    wait_until(lambda: full.run(*waits).split() == ["PENDING", "QOSMaxCpuPerUserLimit"])
     full.run("scancel", *map(str, (first, theirs)))
     user.wait_state(ours, "RUNNING")
     tres = full.run("scontrol", "--oneliner", "show", "job", str(ours))
@@ -289,6 +295,7 @@ def test_limits_hold_after_a_resize_and_not_after_an_operators(
 def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
     big = ("--cpus-per-task=16", "--time=5", "--mem-per-cpu=100")
     array = user.submit(*big, "--array=1-5")
+    wait_until(lambda: is_numbered(full, array))
     full.run("scontrol", "update", f"JobId={array}", "AdminComment=before us")
     (job,) = waiting(queue.read(), array)
     wanted = Resize(job_id=array, uid=job.uid, num_tasks=1, reason="test", admin_comment="ours")
@@ -314,7 +321,7 @@ def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, 
 def test_memory_is_not_cut_of_a_job_that_starts_between_look_and_write(
     full: Shell, user: Shell, queue: ScontrolQueue
 ) -> None:
-    started = user.submit("--mem=1000", "--time=5", "--hold", script="sleep 60")
+    started = user.submit("--mem=1000", "--time=20", "--hold", script="sleep 900")
     (before,) = waiting(queue.read(), started)
     full.run("scontrol", "release", str(started))
     user.wait_state(started, "RUNNING")
@@ -371,7 +378,7 @@ def test_both_backends_see_the_same(full: Shell) -> None:
 
 def test_a_silent_slurmctld_is_told_in_time(site: Sandbox, full: Shell, tmp_path: Path) -> None:
     job = full.submit("--cpus-per-task=16", "--time=5")
-    wait_until(lambda: job in shown(full) and is_numbered(full, job))
+    wait_known(full, job)
     gateway = Gateway(ScontrolQueue(), tmp_path, TERMS, apply=True)
     found = waiting(gateway.read(), job)
     gateway.reorder([change(found[0], 5)])
@@ -381,7 +388,9 @@ def test_a_silent_slurmctld_is_told_in_time(site: Sandbox, full: Shell, tmp_path
         began = time.monotonic()
         with pytest.raises(SlurmError, match="check that"):
             act()
-        assert time.monotonic() - began < 40
+        assert time.monotonic() - began < TOLD_S
     cluster.bring_up([daemons.slurmctld(site.cluster)], site.cluster, lambda _: None)
     gateway.undo()
+    # sprio shows a job once the scheduler has looked at it.
+    wait_until(lambda: job in shown(full))
     assert shown(full)[job] == 0

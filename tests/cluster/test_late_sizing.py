@@ -26,6 +26,7 @@ from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.gateway import Gateway, open_gateway
 from slurm_plugin.slurm.queue import Written
 from tests.builders import T0, attempt
+from tests.cluster import conftest
 from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
@@ -33,7 +34,7 @@ from tests.stores import store_attempts
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 BURST = int(os.environ.get("RIGHTSIZER_BURST", "40"))
-PATIENCE_S = 90.0 + BURST
+PATIENCE_S = conftest.PATIENCE_S + BURST
 ASKED_CPUS, ASKED_MIB = 8, 8000
 # Limits hold for users alone, not for operators; `nobody` is none to Slurm any more (26.05).
 USER = "games"
@@ -100,6 +101,11 @@ class Site:
         )
         said = self.shell.run("env", "SLURM_TIME_FORMAT=%s", *argv, f"--format={fields}")
         return [row_of(line) for line in said.splitlines()]
+
+    def ended_rows(self, count: int, *jobs: int) -> list[Row]:
+        """Wait until sacct has so many rows of these jobs with their ends; 22.05 can show what they had still later."""
+        self.wait_for(lambda: sum(bool(row.end_s and row.cpus) for row in self.rows(*jobs)) == count)
+        return self.rows(*jobs)
 
     def wait_for(self, what: Callable[[], bool]) -> None:
         until_s = time.monotonic() + PATIENCE_S
@@ -231,8 +237,7 @@ def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(sit
     assert "done" in became
     # Who starts between the look and the write keeps what he has.
     assert {one for one in became if "no longer pending" not in one} <= {"done", "started"}
-    site.wait_for(lambda: all(row.end_s for row in site.rows(array, *singles)))
-    rows = site.rows(array, *singles)
+    rows = site.ended_rows(2 * BURST, array, *singles)
     assert [row.state for row in rows] == ["COMPLETED"] * 2 * BURST
     assert_started_small(rows)
     assert_within_limits(site, rows, shut)
@@ -336,8 +341,7 @@ def test_a_brake_gives_back_what_was_cut_to_those_that_wait(
     _, said = site.shell.run_both("rightsizer", "explain", str(waits))
     assert "it has what it asked for, because cutting jobs like it is stopped" in said
     site.user.run("scontrol", "release", str(waits), str(array))
-    site.wait_for(lambda: sum(row.end_s > 0 for row in site.rows(waits, array)) == 4)
-    rows = site.rows(waits, array)
+    rows = site.ended_rows(4, waits, array)
     assert [(row.state, row.cpus, row.mem_mib) for row in rows] == [("COMPLETED", ASKED_CPUS, ASKED_MIB)] * 4
     site.shell.run("rightsizer", "ingest")
     said, story = site.shell.run_both("rightsizer", "explain", str(waits), "--format", "json")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin.sandbox.cluster import Sandbox
+from tests.cluster.conftest import PATIENCE_S
 from tests.cluster.matrix.form import Form, form
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.matrix.release import Cell, Trial, environment, job_name, trained_cluster
@@ -96,7 +97,7 @@ def predict(sandbox: Sandbox, trial: Trial, one: Form) -> Prediction:
         text=True,
         check=False,
         cwd="/",
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert answer.returncode == 0, answer.stderr
     rows = {row["resource"]: row for row in json.loads(answer.stdout)}

@@ -25,7 +25,7 @@ from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.config.file import render_config
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
-from tests.cluster import recovery_site
+from tests.cluster import conftest
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import (
     ASKED_CPUS,
@@ -46,7 +46,7 @@ KILLS = int(os.environ.get("RIGHTSIZER_RECOVERY_KILLS", "3"))
 # So many at once, before any has ended: what is learned from the first helps none of them.
 AT_ONCE = int(os.environ.get("RIGHTSIZER_BRAKE_JOBS", "6"))
 MOST_CUT = 30
-PATIENCE_S = recovery_site.PATIENCE_S + 4 * (JOBS + AT_ONCE)
+PATIENCE_S = conftest.PATIENCE_S + 4 * (JOBS + AT_ONCE)
 # Slow only as long as nobody has queued it again.
 SLOW = 'test -n "$SLURM_RESTART_COUNT" || sleep 600\n'
 
@@ -123,7 +123,7 @@ def test_each_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None
     try:
         site.wait_for(lambda: all(call.poll() is not None for call in calls))
         assert {call.returncode for call in calls} == {0}
-        site.wait_for(lambda: site.have_come_back(*ours))
+        site.wait_for(lambda: site.have_come_back(*ours) and len(site.runs(*ours)) == JOBS)
     finally:
         watcher.send_signal(signal.SIGTERM)
         assert watcher.wait(PATIENCE_S) == 0
@@ -162,7 +162,7 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
         site.shell.run("rightsizer", "recover", "--apply")
     [entry] = [entry for entry in site.entries() if entry.job_id == job]
     assert (entry.what, entry.cause, entry.user) == ("lost", "out_of_memory", USER)
-    site.wait_for(lambda: str(job) in site.runs(job))
+    assert site.shell.wait_ended(job) == "OUT_OF_MEMORY"
     site.shell.run("rightsizer", "ingest")
     _, story = site.shell.run_both("rightsizer", "explain", str(job))
     assert "it failed because we had cut it" in story

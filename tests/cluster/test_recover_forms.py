@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.conftest import PATIENCE_S
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.matrix.release import Cell, Trial, sandbox_run, trained_cluster
@@ -14,7 +15,6 @@ from tests.cluster.matrix.table import CPUS, MEMORY, PLACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-PATIENCE_S = 100.0
 # As a shell ends whose child was killed; the twin, which asks for the same and is not cut, runs to its end.
 KILLED_ONCE = (
     'case $SLURM_JOB_NAME in *.twin) ;; *) test -n "$SLURM_RESTART_COUNT" || exit 137;; esac\nsrun hostname\n'
@@ -43,6 +43,7 @@ def cells(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Cell]]:
         while failed() < len(FORMS) and time.monotonic() < until_s:
             time.sleep(0.5)
         # Some may still be ending in the first round.
+        until_s = time.monotonic() + PATIENCE_S
         while failed() and time.monotonic() < until_s:
             sandbox_run(sandbox, "rightsizer", "recover", "--apply")
         yield {cell.form.name: cell for cell in trial.collect()}

@@ -23,6 +23,7 @@ from slurm_plugin.sandbox.environment import marks
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, find_processes, read_records
 from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
+from tests.cluster.conftest import PATIENCE_S
 from tests.cluster.matrix.prefixes import other_releases, why_missing
 
 if TYPE_CHECKING:
@@ -173,7 +174,10 @@ def test_down_with_jobs_running_and_suspended_leaves_no_process(
     for job in (running, frozen):
         user.wait_state(job, "RUNNING")
     user.run("scontrol", "suspend", str(frozen))
-    assert len(left_of(other.directory)) > 6
+    deadline = time.monotonic() + PATIENCE_S
+    while len(left_of(other.directory)) <= 6:
+        assert time.monotonic() < deadline, "the jobs have no processes"
+        time.sleep(0.1)
     cluster.stop(other.directory)
     assert left_of(other.directory) == ()
     assert teardown.cgroup_folders(other.manifest.nodes) == ()
@@ -225,7 +229,7 @@ def test_an_up_that_was_killed_is_cleaned_by_down(make_folder: Callable[[], Path
         f"--dir={directory}",
     ]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not (directory / "run" / "slurmdbd.json").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(up.pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ import pytest
 
 from slurm_plugin.sandbox import daemons, teardown
 from slurm_plugin.sandbox.cluster import Sandbox
+from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.gateway import Gateway
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.unnumbered import FIRST_S, LEFT
@@ -26,7 +27,7 @@ DBD_ASKED_S = 6.0
 @pytest.fixture
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
     """A sandbox of one node on whose Slurm this process's commands work too; its clients wait longer than slurmctld."""
-    with unhooked_site(make_folder() / "site") as sandbox:
+    with unhooked_site(make_folder() / "site", Shape(lines=("MessageTimeout=60",))) as sandbox:
         yield sandbox
 
 

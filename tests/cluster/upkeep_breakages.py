@@ -24,7 +24,7 @@ from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.sandbox import daemons
 from slurm_plugin.sandbox.files import write_programs
 from tests import servers
-from tests.cluster.advised_site import fill
+from tests.cluster.advised_site import FILLS, fill
 from tests.cluster.conftest import Shell
 from tests.cluster.fault import Break
 from tests.cluster.fault_site import ASKED, JOB, FaultSite
@@ -32,7 +32,7 @@ from tests.cluster.journal_breakages import mounted_tmpfs
 from tests.cluster.process_breakages import SAVED_S, kill_slurmctld
 from tests.cluster.resource_breakages import take_inodes
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 KILLS = 4
 LOCKED_S = 3.0
 KILLED_FOR_MEMORY = 2
@@ -336,7 +336,7 @@ def advise_killed(site: FaultSite) -> Iterator[None]:
     """Kill an advisor that reorders the queue, at random moments: what it left is undone, and no job is lost."""
     site.start_service()
     shell = Shell(site.sandbox)
-    queued = fill(shell, (900,))
+    queued = fill(shell, (FILLS,))
     advisor = msgspec.structs.replace(site.config.advisor, control_share=0.0, period_s=1)
     # The model knows none of these jobs apart; by their limits there is an order to be made.
     models = msgspec.structs.replace(site.config.models, directory=str(site.hook / "no models"))

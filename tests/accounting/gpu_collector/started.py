@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def started(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:

@@ -29,7 +29,7 @@ from tests.stores import JOBS_A_WINDOW, WINDOWS, content, start_writing, write_w
 # How often a writer is killed in the middle; $RIGHTSIZER_KILLS for more.
 KILLS = int(os.environ.get("RIGHTSIZER_KILLS", "20"))
 ENDLESS = 10**6
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_the_second_writer_waits_and_goes_on(store: Engine, url: str) -> None:
         thread.start()
         time.sleep(0.5)
         order.append("first")
-    thread.join(20)
+    thread.join(PATIENCE_S)
     other.dispose()
     assert order == ["first", "second"]
     assert len(content(store)["windows"]) == 2
@@ -243,7 +243,7 @@ def test_a_writer_that_has_waited_long_enough_says_so_and_readers_do_not_wait(
         begin_s = time.monotonic()
         with pytest.raises(StoreError, match="another process has been writing"), writing(other, wait_s=1):
             pass
-        assert 0.9 < time.monotonic() - begin_s < 5
+        assert 0.9 < time.monotonic() - begin_s < 30
         assert content(other)["windows"] == []
     with writing(other, wait_s=1) as connection:
         assert write_rows(

@@ -341,10 +341,9 @@ def test_who_holds_connections_gets_no_more_and_keeps_nobody_else_out(serving: P
 
 
 def test_who_asks_too_often_is_not_answered_for_a_while(serving: Path) -> None:
-    answered = [bool(ask(serving, line_of())) for _ in range(BURST + 20)]
-    assert answered[0]
-    assert not all(answered)
-    assert answered.index(False) >= BURST - 10
+    # A slow machine asks for so long that more is allowed meanwhile.
+    refused = next(number for number in range(10 * BURST) if not ask(serving, line_of()))
+    assert refused >= BURST - 10
 
 
 @pytest.mark.usefixtures("site")

@@ -141,18 +141,19 @@ def test_a_late_result_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_after_some_late_results_in_a_row_nothing_is_asked_for_a_while() -> None:
     now_s = [0.0]
-    done = threading.Semaphore(0)
+    late, done = threading.Semaphore(0), threading.Semaphore(0)
     slow = [True]
 
     def work(_asked: int) -> int:
         if slow[0]:
-            time.sleep(0.05)
+            late.acquire(timeout=PATIENCE_S)
         done.release()
         return 1
 
     beside: Aside[int, int] = Aside(work, WAIT_S, lambda: now_s[0])
     for number in range(MOST_LATE):
         assert beside.ask(number) is None
+        late.release()
         assert done.acquire(timeout=PATIENCE_S)
         wait_until(beside._is_back)
     slow[0] = False
