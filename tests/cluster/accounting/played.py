@@ -10,7 +10,7 @@ from pathlib import Path
 
 from accounting.records import Attempt
 from tests.cluster.accounting import workload
-from tests.cluster.accounting.site import Ingested, Site, started_site
+from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,14 @@ def play(folder: Path, prefix: Path | None) -> Iterator[Played]:
     with started_site(folder, prefix) as site:
         workload.submit_all(site)
         workload.drive(site)
+        early = [name for name in workload.EARLY if name in site.jobs]
+        wait_until("some jobs have ended", lambda: all(workload.has_ended(site, name) for name in early))
+        # A window ends before the second that it is asked in.
+        time.sleep(1.1)
         while_running = site.ingest("halves")
         first_half = site.attempts("halves") if while_running.status == 0 else []
+        workload.let_end(site)
         workload.wait_ended(site)
-        # A window ends before the second that it is asked in.
         time.sleep(1.1)
         second, again, whole = site.ingest("halves"), site.ingest("halves"), site.ingest()
         assert (while_running.status, second.status, whole.status) == (0, 0, 0), whole.said

@@ -223,7 +223,8 @@ def test_what_was_too_short_to_be_seen_is_never_believed_to_be_nothing(played: P
 def test_busy_cores_are_those_that_the_job_kept_busy(played: Played) -> None:
     attempt, [fact] = played.only("busy"), played.site.facts("busy")
     assert attempt.use.cores is not None
-    assert attempt.use.cores * attempt.row.elapsed_s == pytest.approx(fact.cpu_s, abs=0.5)
+    # Beside its worker, who burns four seconds, the shell and srun need some, and more of a slow machine.
+    assert fact.cpu_s - 0.5 <= attempt.use.cores * attempt.row.elapsed_s <= fact.cpu_s + 1.5
     assert attempt.use.cores_quality == "exact"
 
 
@@ -267,8 +268,8 @@ def test_timed_out_is_a_lower_bound_of_the_time(played: Played, name: str) -> No
         assert attempt.use.wall_s >= 60
     else:
         # An administrator ended it before its limit (EndTime), which Slurm then lowers to whole minutes.
-        assert attempt.use.wall_s < 300
-        assert attempt.row.limit_s in range(60, 301, 60)
+        assert attempt.use.wall_s < 60 * workload.FAR_MIN
+        assert attempt.row.limit_s in range(60, 60 * workload.FAR_MIN + 1, 60)
 
 
 @pytest.mark.parametrize("name", workload.REQUEUED)
@@ -359,9 +360,8 @@ def test_forgers_gain_nothing(played: Played) -> None:
 
 def test_ingest_while_jobs_run_takes_those_that_have_ended(played: Played) -> None:
     ended = {one.row.job_id for one in played.first_half}
-    assert played.site.jobs["timeout"] not in ended
-    # Where memory is not limited no job is killed for it.
-    early = {"sub-second", "cancelled", "oom-quick"} & played.site.jobs.keys()
+    assert played.site.jobs[workload.RUNS_ON] not in ended
+    early = set(workload.EARLY) & played.site.jobs.keys()
     assert {played.site.jobs[name] for name in early} <= ended
     # What slurmdbd heard of their steps only later, the next run has mended.
     kept = {(one.row.job_id, one.row.submit_s, one.row.state) for one in played.attempts}

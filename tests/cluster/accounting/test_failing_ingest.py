@@ -169,6 +169,7 @@ def test_a_clock_that_was_ahead_loses_nothing(ready: Ready) -> None:
             ingest(engine, settings, int(time.time()) + ahead_s)
             later = ready.site.submit("later", "--mem=50")
             workload.wait_ended(ready.site)
+            # A window ends before the second that it is asked in.
             time.sleep(3)
             report = ingest(engine, settings, int(time.time()))
             again = ingest(engine, settings, int(time.time()))

@@ -1,6 +1,6 @@
 """What the jobs of these tests run: it holds memory, burns CPU time, and writes down what it really did.
 
-    worker.py FOLDER [MIB:SECONDS | cpu:SECONDS | exit:CODE]…
+    worker.py FOLDER [MIB:SECONDS | cpu:SECONDS | meet:NUMBER | exit:CODE]…
 
 Each part follows the one before; memory of a part is given back at its end. The facts are the kernel's (/proc), not
 Slurm's, and are written before each part and after the last, so that a worker that is killed leaves them too. It needs
@@ -31,12 +31,21 @@ def main(folder: str, parts: list[str]) -> int:
             return int(amount)
         if kind == "cpu":
             burn(float(amount))
+        elif kind == "meet":
+            meet(int(amount), facts)
         elif kind == "grow":
             grow(int(amount), facts)
         else:
             hold(int(kind), float(amount), facts)
     facts.write(ended=True)
     return 0
+
+
+def meet(number: int, facts: Facts) -> None:
+    """Wait until so many workers of this attempt are there: a busy machine starts them one after another."""
+    ours = f"{facts.who['job']}-{facts.who['attempt']}-*.json"
+    while len(list(facts.path.parent.glob(ours))) < number:
+        time.sleep(0.05)
 
 
 def hold(mib: int, seconds: float, facts: Facts) -> None:
