@@ -37,7 +37,7 @@ LOADERS = 2
 PATIENCE_S = 5.0
 MOST_NOISE_MS = 500.0
 # What slurmctld's log says of any call that a busy machine was too slow for.
-LATENESS, TRIES = "deadline", 10
+LATENESS, TRIES = "deadline", 5
 # What sbatch says where slurmctld ended the connection without an answer.
 HUNG_UP = "Zero Bytes were transmitted or received"
 # The breaker's pause in the row that watches it: long enough for its submissions, shorter than the real 30 s.

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,12 +19,9 @@ from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.nodes import parse_nodes
-from tests.cluster.conftest import PATIENCE_S
+from tests.cluster.conftest import PATIENCE_S, Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.conftest import IN_USE_S
-
-if TYPE_CHECKING:
-    from tests.cluster.conftest import Shell
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -51,7 +47,7 @@ FAMILIES = {
 class Site:
     """A sandbox with a history of over-asking jobs, a trained model, and the scripts that made it."""
 
-    def __init__(self, shell: "Shell", scripts: Path) -> None:
+    def __init__(self, shell: Shell, scripts: Path) -> None:
         self.shell = shell
         self.directory = shell.sandbox.directory
         self.scripts = scripts
@@ -91,7 +87,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(make_folder: Callable[[], Path], shell: "Shell") -> Site:
+def site(make_folder: Callable[[], Path], shell: Shell) -> Site:
     folder = make_folder()
     asked = Options(directory=folder / "site", nodes=4, slurm_prefix=chosen_prefix(), mode="observe")
     sandbox = cluster.start(asked)
