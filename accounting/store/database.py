@@ -73,12 +73,11 @@ def open_to_take_back(url: str) -> Engine:
 def _opened(engine: Engine, settle: Callable[[Engine], None]) -> Engine:
     try:
         settle(engine)
-    except StoreError:
+    except BaseException as error:
         engine.dispose()
+        if isinstance(error, SQLAlchemyError):  # not the database's own, which _refuse has seen
+            raise complaint(engine.url, error) from None
         raise
-    except SQLAlchemyError as error:  # not the database's own, which _refuse has seen
-        engine.dispose()
-        raise complaint(engine.url, error) from None
     return engine
 
 
