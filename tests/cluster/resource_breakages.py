@@ -212,7 +212,10 @@ def jumping_clock(site: FaultSite) -> Iterator[None]:
 
 def set_clock(file: str, offset_s: int) -> None:
     """Let the clock be off by so many seconds from now on."""
-    Path(file).write_text(f"{offset_s:+d}\n", encoding="ascii")
+    # At once: of a file that is empty for a moment Debian 13's library makes an end of the process that reads it.
+    new = Path(f"{file}.new")
+    new.write_text(f"{offset_s:+d}\n", encoding="ascii")
+    new.replace(file)
 
 
 def faketime_library() -> Path | None:
