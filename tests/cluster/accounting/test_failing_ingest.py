@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,5 +198,5 @@ def test_two_at_the_same_time_make_what_one_makes(ready: Ready) -> None:
     ]
     assert ready.stored("together") == ready.stored("alone")
     assert site.ingest("together").found_new == 0
-    with sqlite3.connect(site.folder / "together.db") as connection:
+    with closing(sqlite3.connect(site.folder / "together.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
