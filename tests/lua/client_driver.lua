@@ -41,7 +41,7 @@ local function shown(name, value)
 end
 
 --- Options as a client shows them: text by name, `type` besides. A name in `refused` takes no write, and
--- says nothing about it.
+-- says nothing about it; one in `rewritten` takes another text for the new one than it is given, once.
 local function options_of(client, values)
    return setmetatable({}, {
       __index = function(_, name)
@@ -52,7 +52,10 @@ local function options_of(client, values)
       end,
       __newindex = function(_, name, value)
          assert(type(value) == "string", "string expected")
-         if not (client.refused or {})[name] then
+         local rewritten = (client.rewritten or {})[name]
+         if rewritten then
+            values[name], client.rewritten[name] = rewritten, nil
+         elseif not (client.refused or {})[name] then
             values[name] = value
          end
       end,

@@ -221,6 +221,15 @@ def test_a_write_that_slurm_refuses_takes_the_others_back(refused: str, client: 
     assert left_alone(result, "write_failed")
 
 
+@pytest.mark.parametrize("rewritten", ["mem", "cpus-per-task", "comment"])
+def test_a_write_of_which_slurm_makes_another_is_taken_back_with_the_others(
+    rewritten: str, client: Client, folder: Path
+) -> None:
+    with Service(folder / "s", reply_with(GRANT)):
+        result = client.run({**ORDINARY, "comment": "mine"}, rewritten={rewritten: "7"})
+    assert left_alone(result, "write_failed")
+
+
 @pytest.mark.parametrize(
     ("settings", "hidden", "reason"),
     [
