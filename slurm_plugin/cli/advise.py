@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accounting.errors import SlurmError
+from accounting.errors import ServiceError, SlurmError
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
@@ -62,6 +62,7 @@ def advise(
       rightsizer advise --undo
     """
     from slurm_plugin.slurm.gateway import open_gateway
+    from slurm_plugin.slurm.rights import why_no_site_factors
 
     check_options(once=once, watches=watches, apply=apply, undo=undo, expired=expired)
     config = load_config(config_file)
@@ -73,6 +74,8 @@ def advise(
             tell_undone(written)
         return
     with open_gateway(config, apply=apply) as gateway:
+        if apply and (forbidden := why_no_site_factors()):
+            raise ServiceError(forbidden)
         advisor = advisor_of(config, gateway, apply=apply, keeps=apply or watches)
         if watches:
             watch_on(advisor, apply=apply)

@@ -1,7 +1,7 @@
 """Whether Slurm lets this process change jobs in their users' names: root, SlurmUser and administrators alone may.
 
-An operator may queue a job again and hold it, but neither write its AdminComment nor change it as its user (22.05 to
-26.05).
+An operator may queue a job again, hold it and set its SiteFactor, but neither write its AdminComment nor change it as
+its user (22.05 to 26.05).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Collection
 
 from accounting.errors import SlurmError
 from slurm_plugin.slurm.command import run
@@ -22,6 +23,22 @@ def why_not_in_their_names() -> str:
 
     SlurmError where slurmctld does not answer.
     """
+    return _why_not(
+        ("administrator",), "root, SlurmUser and administrators change jobs in their users' names"
+    )
+
+
+def why_no_site_factors() -> str:
+    """Return why this process may set no job's SiteFactor, and what to do; '' where it may, or nobody tells.
+
+    SlurmError where slurmctld does not answer.
+    """
+    return _why_not(
+        ("administrator", "operator"), "root, SlurmUser, administrators and operators set a SiteFactor"
+    )
+
+
+def _why_not(levels: Collection[str], who_may: str) -> str:
     user_id = os.geteuid()
     config = "" if user_id == 0 else run("scontrol", "show", "config")
     if user_id in (0, user_number(config_words(config).get("SlurmUser", ""))):
@@ -32,12 +49,9 @@ def why_not_in_their_names() -> str:
         level = "none" if has_no_qos(config) else admin_level(name)
     except (SlurmError, KeyError):
         return ""
-    if level == "administrator":
+    if level in levels:
         return ""
-    return (
-        f"Slurm lets only root, SlurmUser and administrators change jobs in their users' names, and {name} is none of "
-        "these; run this as SlurmUser"
-    )
+    return f"Slurm lets only {who_may}, and {name} is none of these; run this as SlurmUser"
 
 
 def admin_level(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Who may not give a job back what it asked never queues one again: it would stay held."""
+"""Who may not give a job back what it asked never queues one again: it would stay held. Nor does he plan in vain."""
 
 import os
 import pwd
@@ -8,7 +8,7 @@ import pytest
 
 from slurm_plugin.cli.advise import may_size_again
 from slurm_plugin.config.settings import Advisor, Config
-from slurm_plugin.slurm.rights import why_not_in_their_names
+from slurm_plugin.slurm.rights import why_no_site_factors, why_not_in_their_names
 from tests.builders import executable
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
@@ -57,6 +57,21 @@ def test_root_slurm_user_and_administrators_may(
     slurm_is(commands, level, slurm_user, storage)
     monkeypatch.setattr(os, "geteuid", lambda: user_id)
     assert bool(why_not_in_their_names()) is not may
+
+
+@pytest.mark.parametrize(
+    ("level", "may"), [("None", False), ("Operator", True), ("Administrator", True), ("", True)]
+)
+def test_operators_may_set_site_factors_too(level: str, may: bool, commands: Path) -> None:
+    slurm_is(commands, level)
+    assert bool(why_no_site_factors()) is not may
+
+
+def test_an_advisor_that_is_no_operator_does_not_begin(run: Run, site: Site, commands: Path) -> None:
+    slurm_is(commands, "None")
+    for words in (("--apply",), ("--watch", "--apply")):
+        assert_one_line(run("advise", *words), 1, "operators set a SiteFactor, and nobody is none of these")
+    assert not list((site.folder / "advisor").glob("cycles-*"))
 
 
 @pytest.mark.usefixtures("commands")
