@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from accounting.decisions.decision import Decision
+from accounting.decisions.token import find_token
 from accounting.errors import RightsizerError, SlurmError, StoreError
 from accounting.journal.recoveries import Run, What
 from accounting.wants import Said
@@ -183,11 +184,13 @@ class Recoverer:
     ) -> Iterator[Outcome]:
         """Look at jobs one by one; what was `seen` of one is kept, and it is not looked at again."""
         runs = {job_id: self._gate.failed(job_id) for job_id in jobs}
-        begun = {
-            entry.job_id: entry
-            for entry in known.values()
-            if entry.what == "begun" or (entry.job_id in runs and is_forgotten(runs[entry.job_id], entry))
-        }
+        begun: dict[int, Entry] = {}
+        for entry in known.values():
+            run = runs.get(entry.job_id)
+            if entry.what == "begun" and is_another(run, entry):
+                self._note(entry, "lost", GONE)
+            elif entry.what == "begun" or is_forgotten(run, entry):
+                begun[entry.job_id] = entry
         # All are judged before any is acted on: the journal of decisions is read once for them.
         judged = {
             job_id: (run, found)
@@ -243,10 +246,11 @@ class Recoverer:
         """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
         numbers = {entry.job_id, entry.array_job_id} & named
         run = self._gate.failed(entry.job_id) if numbers and entry.what == "requeued" else None
-        return numbers if run and run.restarts > entry.restarts and run.job.state not in FAILED else set()
+        back = run and run.restarts > entry.restarts and run.job.state not in FAILED
+        return numbers if back and not is_another(run, entry) else set()
 
     def _continue(self, run: Failed | None, entry: Entry) -> Outcome | None:
-        """Go on with what another one began; who is gone meanwhile is not begun any more."""
+        """Go on with what another one began; who is gone is not begun any more."""
         if run is None or entry.requeue is None:
             self._note(entry, "lost", GONE)
             return None
@@ -351,9 +355,15 @@ def is_forgotten(run: Failed | None, entry: Entry) -> bool:
 
     Nobody else has held it: who does gives another reason, or makes another run of it.
     """
-    if run is None or entry.what != "requeued" or entry.requeue is None:
+    if run is None or entry.what != "requeued" or entry.requeue is None or is_another(run, entry):
         return False
     return run.job.held and run.job.reason == HELD_AGAIN and run.restarts == entry.restarts + 1
+
+
+def is_another(run: Failed | None, entry: Entry) -> bool:
+    """Whether the number of an entry's job is another one's by now: slurmctld was started cold, and counts anew."""
+    token = find_token(run.job.admin_comment) if run else None
+    return token is not None and entry.decision_id not in (token.decision_id, token.was)
 
 
 def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:

@@ -287,6 +287,31 @@ def test_one_that_was_begun_and_is_gone_is_owed_its_hours(tmp_path: Path) -> Non
     assert [(entry.what, entry.why) for entry in entries(tmp_path)] == [("lost", requeuing.GONE)]
 
 
+def test_a_job_of_the_same_number_as_one_that_was_begun_comes_back_too(tmp_path: Path) -> None:
+    """Of a slurmctld that was started cold, which counts from the first number on."""
+    gate = Controller(failed())
+    gate.refuses = "MinMemoryNode"
+    recoverer(gate, tmp_path).round()
+    own = Controller(failed(admin_comment=token(id="of another")))
+    assert [one.problem for one in recoverer(own, tmp_path).round()] == [""]
+    assert_back(own)
+    assert [(entry.what, entry.why) for entry in entries(tmp_path)] == [
+        ("lost", requeuing.GONE),
+        ("requeued", ""),
+    ]
+
+
+def test_a_job_of_the_same_number_as_one_that_came_back_is_not_that(tmp_path: Path) -> None:
+    recoverer(Controller(failed()), tmp_path).round()
+    own = Controller(failed(state="PENDING", held=True, reason=HELD_AGAIN, admin_comment=token(id="other")))
+    assert own.run is not None
+    own.run = msgspec.structs.replace(own.run, restarts=1)
+    own.dependents = [Dependent(job_id=9, uid=1001, dependency="afterok:7(failed)")]
+    assert recoverer(own, tmp_path).round() == []
+    assert [(entry.what, entry.why) for entry in entries(tmp_path)] == [("requeued", "")]
+    assert [job.dependency for job in own.dependents] == ["afterok:7(failed)"]
+
+
 def test_one_job_is_waited_for_until_it_has_ended(tmp_path: Path) -> None:
     ended = failed()
     gate = Controller(
