@@ -19,17 +19,20 @@ from accounting.labels.usage import Flags
 REQUEUED = "REQUEUED"
 # The end that Slurm shows of such an attempt is the moment when it was queued again, which is journaled right after.
 APART_S = 600.0
+_COLUMNS = ("job_id", "end_s", "elapsed_s", "limit_s", "admin_comment")
 
 
 def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> Flags:
     """Flag the attempts that ran out of time and were queued again by us; `recoveries` are by job id."""
     flags = np.zeros(len(jobs), dtype=bool)
     for row in queued_again(jobs):
-        job = {name: jobs[name][row].as_py() for name in ("job_id", "end_s", "admin_comment")}
+        job = {name: jobs[name][row].as_py() for name in _COLUMNS}
         token = find_token(job["admin_comment"])
         flags[row] = (
             token is not None
             and token.recovered_at is None
+            # Its user, or a preemption, may have queued it again a moment before.
+            and job["elapsed_s"] >= (job["limit_s"] or 0)
             and any(
                 one.cause == "timeout"
                 and one.decision_id == token.decision_id

@@ -94,7 +94,9 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
     made = decision(id="d1", applied=True, grant=Grant(cpus_per_task=2))
     token = format_token(made)
     rows = [
-        job_line(7, T0 + 10, 100, State="REQUEUED", AdminComment=token),
+        # What its user has queued again himself was not out of time.
+        job_line(7, T0, 8, State="REQUEUED", AdminComment=token, TimelimitRaw="1"),
+        job_line(7, T0 + 10, 100, State="REQUEUED", AdminComment=token, TimelimitRaw="1"),
         job_line(7, T0 + 110, 50, AdminComment=mark_recovery(token, "timeout", 0)),
     ]
     told: list[Attempt] = []
@@ -108,6 +110,7 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
     ingest(engine, settings, T0 + 200)
     assert {one.row.start_s: one.use.outcome for one in read_attempts(engine)} == {
+        T0: "cut_short",
         T0 + 10: outcome,
         T0 + 110: "completed",
     }
