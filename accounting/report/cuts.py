@@ -24,7 +24,7 @@ from accounting.store.schema import attempts
 
 By = Literal["all", "partition", "user", "account"]
 COLUMNS = (
-    "user", "account", "partition", "admin_comment", "outcome", "wall_s", "nodes",
+    "user", "account", "partition", "admin_comment", "outcome", "wall_s", "nodes", "alloc_cpus", "alloc_mem_mib",
     "peak_mem_mib", "memory_quality", "cores", "cores_quality", "gpus", "gpu_quality",
 )  # fmt: skip
 OUT_OF_MEMORY, ENFORCE = "out_of_memory", "enforce"
@@ -108,6 +108,8 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     given = granted(asked, grant)
     cores, gpus = (asked.cpus, given.cpus), (asked.gpus or 0, given.gpus or 0)
     mem = (asked.mem_mib or 0, given.mem_mib or 0)
+    if enforced:
+        cores, mem = _as_started(cores, row["alloc_cpus"]), _as_started(mem, row["alloc_mem_mib"])
     killed = row["outcome"] == OUT_OF_MEMORY
     # What was killed with all that it had asked for fails either way.
     judged = enforced if killed else row["memory_quality"] in TRUSTED
@@ -120,7 +122,7 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     return Cut(
         name=name,
         enforced=enforced,
-        is_cut=bool(grant),
+        is_cut=bool(grant) and any(has < wanted for wanted, has in (cores, mem, gpus)),
         cores=cores,
         mem_mib=mem,
         gpus=gpus,
@@ -130,6 +132,12 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
         short=short,
         busy=_short(cores, _above(row["cores"], cores[1]), judged=row["cores_quality"] in TRUSTED),
     )
+
+
+def _as_started(amounts: tuple[int, int], allocated: object) -> tuple[int, int]:
+    """Return what was asked and given of a job that was started: its user may have set it back to what he asked."""
+    asked, given = amounts
+    return (asked, asked) if isinstance(allocated, int) and 0 < asked <= allocated else (asked, given)
 
 
 def _short(amounts: tuple[int, int], needs_more: bool, *, judged: bool) -> bool:

@@ -11,9 +11,12 @@ import msgspec
 
 from accounting.decisions.token import asked_request, find_token, granted_by
 from accounting.records import Attempt
+from accounting.request import Grant
 from accounting.wants import Cause, wants
 
 _FAILED = ("out_of_memory", "timeout")
+# Memory and CPUs.
+_BOTH = 2
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,7 +40,7 @@ def trial_of(attempt: Attempt) -> Trial | None:
         return None
     if token is None or not (token.granted or token.via):
         return Trial(failed=failed)
-    short_of = _allocated_less(attempt)
+    short_of, had_all_of = _allocated(attempt)
     if token.recovered_at is not None and not short_of:
         return None
     cause, asked = _cause(attempt), asked_request(token, attempt.row.user)
@@ -46,8 +49,11 @@ def trial_of(attempt: Attempt) -> Trial | None:
         wanted = cause if cause in short_of else None
     else:
         grant = granted_by(token)
-        shrunk, fewer_cpus = True, grant.cpus_per_task is not None
-        wanted = cause if cause and asked and wants(cause, asked, grant) else None
+        fewer_cpus = grant.cpus_per_task is not None and "timeout" not in had_all_of
+        took = cause is not None and asked is not None and wants(cause, asked, grant)
+        wanted = cause if took and cause not in had_all_of else None
+        # Who has set memory and CPUs back to what he asked was not cut any more when he started.
+        shrunk = len(had_all_of) < _BOTH or _cut_of_gpus(grant)
     asked_no_memory = asked is not None and asked.mem_mib is None
     return Trial(
         shrunk=shrunk,
@@ -71,12 +77,21 @@ def _cause(attempt: Attempt) -> Cause | None:
     return outcome if outcome == "out_of_memory" or outcome == "timeout" else None
 
 
-def _allocated_less(attempt: Attempt) -> tuple[Cause, ...]:
-    """Return for want of what a run could fail that was allocated less than was asked at first."""
+def _allocated(attempt: Attempt) -> tuple[list[Cause], list[Cause]]:
+    """Return for want of what a run could fail that was allocated less than was asked at first, and could not.
+
+    What is known of neither, such as memory where Slurm counts none, is in neither.
+    """
     row = attempt.row
     memory: Cause = "out_of_memory"
     pairs: tuple[tuple[Cause, int | None, int | None], ...] = (
         (memory, row.alloc_mem_mib, attempt.asked_mem_mib),
         ("timeout", row.alloc_cpus, attempt.asked_cpus),
     )
-    return tuple(cause for cause, given, asked in pairs if given and asked and given < asked)
+    known = [(cause, given < asked) for cause, given, asked in pairs if given and asked]
+    return [cause for cause, less in known if less], [cause for cause, less in known if not less]
+
+
+def _cut_of_gpus(grant: Grant) -> bool:
+    amounts = (grant.gpus_per_node, grant.gpus_per_job, grant.gpus_per_task, grant.mem_per_gpu_mib)
+    return any(amount is not None for amount in amounts)

@@ -21,6 +21,9 @@ ASKED = "asked=tasks:1,cpus:8,mem:8192"
 WOULD = f"rightsizer/1;id=a;mode=observe;why=resized;{ASKED};would=cpus:3,mem:2048;model=v"
 DONE = f"rightsizer/1;id=a;mode=enforce;why=resized;{ASKED};granted=cpus:3,mem:2048;model=v"
 
+# What Slurm allocates a job of it.
+HAD: dict[str, Any] = {"admin_comment": DONE, "alloc_cpus": 3, "alloc_mem_mib": 2048}
+
 
 def rows_of(site: Site, *attempts: Attempt) -> list[CutRow]:
     engine = open_store(site.config.store.url, create=True)
@@ -53,14 +56,12 @@ def test_what_would_have_been_saved_and_who_would_have_failed(site: Site) -> Non
 
 
 def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
-    killed = measured(
-        3, admin_comment=DONE, outcome="out_of_memory", memory_quality="censored", peak_mem_mib=2048.0
-    )
+    killed = measured(3, **HAD, outcome="out_of_memory", memory_quality="censored", peak_mem_mib=2048.0)
     [row] = rows_of(
         site,
-        measured(1, admin_comment=DONE),
+        measured(1, **HAD),
         # It came to its end: where memory is not enforced, what it used beyond is no failure.
-        measured(2, admin_comment=DONE, peak_mem_mib=2500.0),
+        measured(2, **HAD, peak_mem_mib=2500.0),
         killed,
         measured(4, admin_comment=f"{DONE};recovery=memory:0"),
         measured(5, admin_comment=DONE.replace("granted=", "would=") + ";refused=coupled_field"),
@@ -69,9 +70,21 @@ def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
     assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
 
 
+def test_what_its_user_set_back_before_it_started_was_not_cut(site: Site) -> None:
+    killed: dict[str, Any] = {**HAD, "outcome": "out_of_memory", "memory_quality": "censored"}
+    [row] = rows_of(
+        site,
+        measured(1, **{**killed, "alloc_mem_mib": 8192}),
+        measured(2, **{**killed, "alloc_mem_mib": 8192, "alloc_cpus": 8}),
+        measured(3, **{**HAD, "alloc_mem_mib": None}),
+    )
+    assert (row.jobs, row.cut, row.short) == (3, 2, 0)
+    assert (row.saved_core_h, row.saved_gib_h) == (2 * 5, 6)
+
+
 def test_memory_that_was_left_whole_is_no_ones_fault(site: Site) -> None:
     only_cpus = DONE.replace(",mem:2048", "")
-    [row] = rows_of(site, measured(1, admin_comment=only_cpus, outcome="out_of_memory"))
+    [row] = rows_of(site, measured(1, admin_comment=only_cpus, alloc_cpus=3, outcome="out_of_memory"))
     assert (row.cut, row.short, row.saved_core_h, row.saved_gib_h) == (1, 0, 5.0, 0.0)
 
 

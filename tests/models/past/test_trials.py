@@ -19,6 +19,10 @@ LESS_MEMORY = decision(request=ASKED, grant=Grant(mem_per_node_mib=500), applied
 LESS_CPUS = decision(request=ASKED, grant=Grant(cpus_per_task=2), applied=True, reason="resized")
 NO_MEMORY = request(cpus_per_task=8)
 ITS_CPUS = decision(request=NO_MEMORY, grant=Grant(cpus_per_task=2), applied=True, reason="resized")
+ASKED_GPUS = request(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+OF_GPUS = decision(request=ASKED_GPUS, grant=Grant(mem_per_node_mib=500, gpus_per_node=2), applied=True)
+# What Slurm allocates a job of those.
+LESS: dict[str, Any] = {"alloc_cpus": 2, "alloc_mem_mib": 500}
 WATCHED = decision(request=ASKED, grant=Grant(mem_per_node_mib=500), mode="observe")
 
 
@@ -45,7 +49,31 @@ def run(state: str, comment: str = "", step_state: str = "COMPLETED", **row: Any
     ],
 )
 def test_a_run_by_its_token_and_its_end(token: Any, state: str, trial: Trial | None) -> None:
-    assert trial_of(run(state, format_token(token))) == trial
+    assert trial_of(run(state, format_token(token), **LESS)) == trial
+
+
+@pytest.mark.parametrize(
+    ("token", "row", "trial"),
+    [
+        (CUT, {}, Trial(failed=True)),
+        (CUT, {"alloc_cpus": 2}, Trial(shrunk=True, failed=True)),
+        (CUT, {"alloc_mem_mib": 500}, Trial(shrunk=True, failed=True, wanted="out_of_memory")),
+        # Whole cores are no more of what a job wants that came to less than it asked.
+        (
+            CUT,
+            {"alloc_cpus": 2, "alloc_mem_mib": 501},
+            Trial(shrunk=True, failed=True, wanted="out_of_memory"),
+        ),
+        # Slurm counts no memory here.
+        (CUT, {"alloc_mem_mib": None}, Trial(shrunk=True, failed=True, wanted="out_of_memory")),
+        (ITS_CPUS, {}, Trial(failed=True)),
+        (OF_GPUS, {}, Trial(shrunk=True, failed=True)),
+    ],
+)
+def test_what_its_user_set_back_before_it_started_was_not_cut(
+    token: Any, row: dict[str, Any], trial: Trial
+) -> None:
+    assert trial_of(run("OUT_OF_MEMORY", format_token(token), **row)) == trial
 
 
 def test_a_job_without_a_token_is_a_whole_one() -> None:
@@ -60,7 +88,7 @@ def test_a_grant_that_the_hook_refused_cut_nothing() -> None:
 
 def test_a_step_that_was_killed_for_memory_counts_where_its_script_failed_or_was_queued_again() -> None:
     for state in ("FAILED", "REQUEUED"):
-        killed = run(state, format_token(CUT), "OUT_OF_MEMORY")
+        killed = run(state, format_token(CUT), "OUT_OF_MEMORY", **LESS)
         assert trial_of(killed) == Trial(shrunk=True, failed=True, wanted="out_of_memory")
 
 

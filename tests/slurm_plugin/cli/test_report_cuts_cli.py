@@ -21,7 +21,7 @@ def test_an_admin_reads_it_by_partition_and_in_all(run: Run, site: Site) -> None
         [
             measured(1, admin_comment=WOULD, partition="batch"),
             measured(2, admin_comment=WOULD, partition="gpu"),
-            measured(3, admin_comment=DONE, partition="gpu"),
+            measured(3, admin_comment=DONE, partition="gpu", alloc_cpus=3, alloc_mem_mib=2048),
         ],
         with_steps=False,
     )
