@@ -15,6 +15,12 @@ _NO_VAL = 2**32 - 2  # and INFINITE after it
 # id_step is signed: slurm.h counts these down from 2^32. Before 20.11 the batch script was -2 and the rest -1.
 _STEPS = {-4: "extern", -5: "batch", -6: "interactive", -1: "extern", -2: "batch"}
 _PENDING_STEP = -3
+# The database's latin1 is Windows' cp1252, but where that has no character.
+_BYTES_OF = {
+    ord(character): byte
+    for byte in range(0x80, 0xA0)
+    if (character := bytes((byte,)).decode("cp1252", "ignore"))
+}
 COLUMNS = (
     "JobIDRaw", "JobID", "Cluster", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
     "ElapsedRaw", "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU", "TRESUsageInMax",
@@ -151,4 +157,17 @@ def _int(value: object) -> int:
 
 def _text(value: object) -> str:
     decoded = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value or "")
-    return decoded.replace("\x00", "\\x00")
+    return _as_written(decoded).replace("\x00", "\\x00")
+
+
+def _as_written(read: str) -> str:
+    """Return a text as its user wrote it, where slurmdbd told its database that UTF-8 was latin1; else as it is.
+
+    MySQL's client library does so with a MariaDB in latin1 (Ubuntu 24.04): ö is stored as Ã¶.
+    """
+    if read.isascii():
+        return read
+    try:
+        return read.translate(_BYTES_OF).encode("latin1").decode("utf-8")
+    except UnicodeError:
+        return read

@@ -116,3 +116,19 @@ def test_both_ends_of_a_window_are_in_it(tables: Tables) -> None:
     assert ids_in(tables.read(T0 + 99, T0 + 100, T0 + 200)) == [1]
     assert ids_in(tables.read(T0 + 100, T0 + 101, T0 + 200)) == [1]
     assert ids_in(tables.read(T0 + 101, T0 + 102, T0 + 200)) == []
+
+
+def test_names_that_came_to_their_columns_as_latin1_are_as_sacct_prints_them(tables: Tables) -> None:
+    # Seen of Ubuntu 24.04's slurmdbd: MySQL's client library, and a MariaDB whose character set is latin1.
+    for job_id, name in enumerate(("größe €", "ÁÍ ”", "🦊", "ascii"), start=1):
+        tables.add(job_id, job_name=_stored_as_latin1(name))
+    tables.add(5, job_name="größe €")
+    tables.add(6, job_name="a\xff")
+    (part,) = tables.read(T0, T0 + 100, T0 + 1000)
+    assert part.jobs["job_name"].to_pylist() == ["größe €", "ÁÍ ”", "🦊", "ascii", "größe €", "a\xff"]
+
+
+def _stored_as_latin1(name: str) -> str:
+    """Return the characters that the database takes a name's bytes for; it has some where cp1252 has none."""
+    each = (bytes((byte,)) for byte in name.encode())
+    return "".join(one.decode("cp1252", "ignore") or one.decode("latin1") for one in each)
