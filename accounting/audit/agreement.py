@@ -66,11 +66,11 @@ def disagreements(
                 row, "decision", token.decision_id, "from the token alone: no line of the journal has it"
             )
         yield from _by_decision(row, token, decision)
-    if token.recovered_at is not None and not any(
-        (one.restarts, one.decision_id) == (token.recovered_at, token.decision_id) for one in recoveries
-    ):
+    run = (token.recovered_at, token.decision_id)
+    recovery = next((one for one in recoveries if (one.restarts, one.decision_id) == run), None)
+    if token.recovered_at is not None and recovery is None:
         yield _said(row, "recovery", f"at restart {token.recovered_at}", "-", state="warning")
-    yield from _by_slurm(row, token)
+    yield from _by_slurm(row, token, cpus_stay=recovery is not None and bool(recovery.why))
 
 
 def _by_decision(row: JobRow, token: Token, decision: Decision) -> Iterator[Disagreement]:
@@ -94,12 +94,15 @@ def token_of(decision: Decision) -> Token:
     return msgspec.structs.replace(token, refused=decision.reason.removeprefix(REFUSED), reason=RESIZED)
 
 
-def _by_slurm(row: JobRow, token: Token) -> Iterator[Disagreement]:
+def _by_slurm(row: JobRow, token: Token, *, cpus_stay: bool) -> Iterator[Disagreement]:
     """Compare what the token says that the job runs with to what Slurm requested and allocated; either may fit."""
     asked = asked_request(token, row.user)
     if asked is None:
         return
-    runs_with = asked if token.recovered_at is not None else granted(asked, granted_by(token))
+    runs_with = cut = granted(asked, granted_by(token))
+    if token.recovered_at is not None:
+        cpus = cut.cpus_per_task if cpus_stay else asked.cpus_per_task
+        runs_with = msgspec.structs.replace(asked, cpus_per_task=cpus)
     slurm = (
         ("CPUs", row.req_cpus, row.alloc_cpus),
         ("MiB", row.req_mem_mib, row.alloc_mem_mib),

@@ -27,8 +27,8 @@ Run = tuple[int, int, str]
 class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one failed run (a job and how often it had been restarted), at a time in unix seconds.
 
-    `hours` are what it held in vain: of CPUs, and of GiB of memory. `why` says why it is lost. `account` is '' in lines
-    of earlier releases.
+    `hours` are what it held in vain: of CPUs, and of GiB of memory. `why` says why it is lost, or came back with less
+    than was asked. `account` is '' in lines of earlier releases.
     """
 
     job_id: JobNumber

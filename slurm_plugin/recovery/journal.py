@@ -123,9 +123,10 @@ def told(entry: Recovered, job: str) -> str:
         "said_no_memory": "out of memory, as it says itself",
         "said_no_gpu_memory": "out of GPU memory, as it says itself",
     }
+    but = f", but {entry.why}" if entry.why else ""
     became = {
-        "begun": "it is being queued again as it was asked at first",
-        "requeued": "it was queued again as it was asked at first",
+        "begun": f"it is being queued again as it was asked at first{but}",
+        "requeued": f"it was queued again as it was asked at first{but}",
         "lost": f"it could not come back by itself: {entry.why}",
     }
     return (

@@ -129,6 +129,13 @@ def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
     )
 
 
+def what_stays(recovery: Recovery) -> str:
+    """Return why a job that comes back has not all that it asked for; '' where it has."""
+    asked, given = recovery.asked.cpus_per_task, recovery.given.cpus_per_task
+    back = recovery.requeue.change.cpus_per_task if recovery.requeue else asked
+    return "" if asked in (given, back) else CPUS_STAY
+
+
 def cause_of(run: Failed) -> Cause | None:
     """Return for want of what a job failed, as far as slurmctld tells; None where it did not."""
     state = run.job.state

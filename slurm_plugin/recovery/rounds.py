@@ -31,6 +31,7 @@ from slurm_plugin.recovery.judging import (
     Witness,
     continued,
     judge,
+    what_stays,
     witness_of,
 )
 from slurm_plugin.recovery.refused import Refused, shared_round
@@ -344,7 +345,7 @@ class Recoverer:
 
     def _note(self, entry: Entry, what: What, why: str = "") -> None:
         if self._apply:
-            done = msgspec.structs.replace(entry, what=what, why=why, time_s=time.time())
+            done = msgspec.structs.replace(entry, what=what, why=why or entry.why, time_s=time.time())
             if what == "lost":
                 done = msgspec.structs.replace(done, requeue=None)
             self._journal.append(done)
@@ -382,6 +383,7 @@ def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
         cpu_hours=round(job.cpus * hours, 4),
         mem_gib_hours=round(job.mem_mib / MIB_PER_GIB * hours, 4),
         requeue=recovery.requeue,
+        why=what_stays(recovery),
         array_job_id=job.array_job_id,
     )
 

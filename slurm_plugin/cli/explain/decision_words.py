@@ -16,7 +16,9 @@ def decided_in_words(job: QueuedJob) -> str:
     model = f", model {token.model}" if token.model else ""
     by = f"(decision {token.decision_id}, {token.reason}, mode {token.mode}{model})"
     if token.recovered_at is not None:
-        return f"it has what it asked for again, since a run with less failed {by}"
+        cpus = granted_by(token).cpus_per_task
+        but = " but its CPUs" if cpus is not None and cpus == job.cpus_per_task else ""
+        return f"it has what it asked for again{but}, since a run with less failed {by}"
     if token.granted:
         return f"it was granted {_changes(token, granted_by(token), job.user)} {by}"
     if token.would:

@@ -173,6 +173,24 @@ def test_a_recovered_run_has_what_was_asked_and_is_journalled() -> None:
     )
 
 
+def test_a_recovered_run_has_fewer_cpus_only_where_its_journal_says_why() -> None:
+    """Slurm 23.11 to 24.11.0 cannot change the CPUs of a job that waits."""
+    comment = mark_recovery(RAN.admin_comment, "out_of_memory", 0)
+    row = job_row(admin_comment=comment, req_cpus=2, alloc_cpus=2)
+    recovered = Recovered(
+        job_id=1,
+        restarts=0,
+        what="requeued",
+        time_s=T0,
+        cause="out_of_memory",
+        user="alice",
+        decision_id="d1",
+    )
+    stays = msgspec.structs.replace(recovered, why="it cannot give its CPUs back")
+    assert said(row, comment, recoveries=[stays]) == set()
+    assert said(row, comment, recoveries=[recovered]) == {("CPUs", "warning")}
+
+
 def test_without_the_journal_the_tokens_bring_the_decisions_back(store: Engine, tmp_path: Path) -> None:
     observed = decision(id="d2", mode="observe", reason="resized", grant=Grant(cpus_per_task=2))
     comments = {1: RAN.admin_comment, 2: format_token(observed), 3: "", 4: RAN.admin_comment}

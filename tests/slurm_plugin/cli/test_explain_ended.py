@@ -211,6 +211,10 @@ def as_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
         ),
         (
             f"{format_token(CUT)};recovery=memory:0",
+            "it has what it asked for again but its CPUs, since a run with less failed (",
+        ),
+        (
+            f"{format_token(CUT).replace('granted=cpus:1,', 'granted=')};recovery=memory:0",
             "it has what it asked for again, since a run with less failed (",
         ),
         (

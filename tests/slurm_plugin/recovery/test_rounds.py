@@ -216,6 +216,23 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     )
 
 
+def test_where_cpus_stay_that_is_told_of_who_comes_back(tmp_path: Path) -> None:
+    """Slurm 23.11 to 24.11.0; also of one that somebody else has begun."""
+    gate = Controller(failed())
+    gate.refuses = "release"
+    recovering = Recoverer(gate, Journal(tmp_path), apply=True, most=10, terms=SiteTerms(cpus_stay=True))
+    recovering.round()
+    (began,) = entries(tmp_path)
+    gate.refuses = ""
+    recoverer(gate, tmp_path).round()
+    (done,) = entries(tmp_path)
+    assert (began.what, done.what) == ("begun", "requeued")
+    for one in (began, done):
+        assert "as it was asked at first, but this release of Slurm cannot give its CPUs back" in told(
+            one, "7"
+        )
+
+
 def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
     gate = Controller(failed())
 
