@@ -15,15 +15,18 @@ import click
 import pytest
 
 from accounting.errors import ConfigError, SandboxError
+from slurm_plugin.advisor.standing import cpus_must_stay
 from slurm_plugin.cli import rightsizer
 from slurm_plugin.config.hook import lua_folder
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
-from slurm_plugin.sandbox.release import find_programs
+from slurm_plugin.sandbox.release import find_programs, release_of
 from slurm_plugin.sandbox.shape import PLAIN, Shape
+from slurm_plugin.slurm.release import parse_release
 from tests.cluster.matrix.prefixes import chosen_prefix
 
 UNPRIVILEGED = "nobody"
+CPUS_STAY = "this release of Slurm cannot change the CPUs of a job that waits"
 # A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
 PATIENCE_S = 300.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
@@ -141,6 +144,19 @@ def _slurm_installed() -> None:
         find_programs(chosen_prefix())
     except SandboxError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def cpus_stay() -> bool:
+    """Whether this release of Slurm cannot change the CPUs of a job that waits (23.11 to 24.11.0)."""
+    return cpus_must_stay(parse_release(release_of(find_programs(chosen_prefix()))))
+
+
+@pytest.fixture(scope="session")
+def cpus_follow(cpus_stay: bool) -> None:
+    """Skip where that is so."""
+    if cpus_stay:
+        pytest.skip(CPUS_STAY)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
-from tests.cluster.conftest import PATIENCE_S, Shell
+from tests.cluster.conftest import CPUS_STAY, PATIENCE_S, Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import past_of, script_of
 from tests.cluster.test_recover import SLOW
@@ -105,8 +105,10 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 
 @pytest.fixture(scope="module")
-def jobs(site: Site) -> list[int]:
+def jobs(site: Site, cpus_stay: bool) -> list[int]:
     """Jobs that have ended, and are ingested: the first is one that ran out of time by us, and was recovered."""
+    if cpus_stay:
+        pytest.skip(CPUS_STAY)
     slow = site.submit("slow", SLOW)
     rest = [site.submit("fast", FAST) for _ in range(3)]
     rest.append(site.submit("fast", FAST, "--comment=rightsize=off"))

@@ -93,6 +93,7 @@ def epilog_of(site: Site) -> str:
     return f"#!/bin/bash\n{exports}test ! -e {site.on_end} || {line} {streams}\n"
 
 
+@pytest.mark.usefixtures("cpus_follow")
 def test_each_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None:
     tasks = max(2, JOBS // 3)
     array = site.submit("hold", HOLD, f"--array=1-{tasks}")
@@ -170,6 +171,7 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     assert [run.state for run in site.runs(job)[str(job)]] == ["OUT_OF_MEMORY"]
 
 
+@pytest.mark.usefixtures("cpus_follow")
 def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(site: Site) -> None:
     home = site.folder / "home"
     home.mkdir()
@@ -219,6 +221,7 @@ def token_of(site: Site, name: str) -> Token:
     return token
 
 
+@pytest.mark.usefixtures("cpus_follow")
 def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> None:
     job = site.submit("slow", SLOW)
     site.wait_for(lambda: "RUNNING" in site.shell.run("squeue", "--noheader", "--format=%T", f"--jobs={job}"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import PATIENCE_S
+from tests.cluster.conftest import CPUS_STAY, PATIENCE_S
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.matrix.release import Cell, Trial, sandbox_run, trained_cluster
@@ -50,7 +50,11 @@ def cells(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Cell]]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_all_that_was_asked_is_allocated_again(cells: Mapping[str, Cell], form: Form) -> None:
+def test_all_that_was_asked_is_allocated_again(
+    cells: Mapping[str, Cell], form: Form, cpus_stay: bool
+) -> None:
+    if cpus_stay and "cpu" in form.cut:
+        pytest.skip(CPUS_STAY)
     ours, twin = cells[form.name].ours, cells[form.name].twin
     assert twin.completed, twin.said + twin.output
     assert ours.completed, ours.said + ours.output

@@ -68,11 +68,13 @@ def recovered(site: Site) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", [*WAYS, *KILLED])
-def test_all_that_was_asked_is_allocated_again(site: Site, recovered: dict[str, int], way: str) -> None:
+def test_all_that_was_asked_is_allocated_again(
+    site: Site, recovered: dict[str, int], way: str, cpus_stay: bool
+) -> None:
     first, second = site.runs(recovered[way])[str(recovered[way])]
     assert 0 < first.gpus < ASKED_GPUS
     assert first.mem_mib < NEEDS_MIB
-    assert second == AS_ASKED
+    assert second == (AS_ASKED._replace(cpus=first.cpus) if cpus_stay else AS_ASKED)
 
 
 def test_a_step_that_takes_its_memory_from_the_environment_is_told_and_credited(

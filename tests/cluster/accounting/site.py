@@ -139,6 +139,18 @@ class Site:
             cursor.execute(query)
             return list(cursor.fetchall())
 
+    @functools.cached_property
+    def keeps_bytes(self) -> bool:
+        """Whether slurmdbd gave its database the bytes of 🦊 for latin1, as with MySQL's client library."""
+        return any("ðŸ" in row["job_name"] for row in self.database("SELECT job_name FROM {jobs}"))
+
+    def as_printed(self, stored: str) -> str:
+        """Return a text of the database as sacct prints it, and ingest takes it."""
+        if not self.keeps_bytes:
+            return stored
+        characters = (one.encode("cp1252", "ignore") or one.encode("latin1") for one in stored)
+        return b"".join(characters).decode("utf-8", "backslashreplace")
+
     def ingest(self, store: str = "", *options: str, more: Mapping[str, str] | None = None) -> Ingested:
         """Run `rightsizer ingest` into the sandbox's own store, or into another one of that name."""
         argv = ("rightsizer", "ingest", "--format", "json", *options)

@@ -105,7 +105,8 @@ def test_every_column_is_as_slurm_stored_it(played: Played) -> None:
     for recorded in filter(was_eligible, played.site.database("SELECT * FROM {jobs}")):
         row = stored[recorded["id_job"], recorded["time_submit"]]
         assert (row.job_name, row.comment, row.admin_comment) == tuple(
-            recorded[name] or "" for name in ("job_name", "derived_es", "admin_comment")
+            played.site.as_printed(recorded[name] or "")
+            for name in ("job_name", "derived_es", "admin_comment")
         )
         assert (row.user, row.partition) == (pwd.getpwuid(recorded["id_user"]).pw_name, recorded["partition"])
         assert row.state.split()[0] == STATES[recorded["state"] & 1279]

@@ -38,6 +38,8 @@ COUNTED = ("cpu", "mem", "node", "gres/gpu")
 UNENDED = ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "CONFIGURING", "")
 
 Allocation = dict[str, int]
+# From 23.11 to 24.11.0 Slurm does so itself where it raises a job's CPUs for its share of memory.
+_ABORTS = "cpus_per_task set by two different environment variables"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Cell:
     def problem(self) -> str:
         """What is not as the table says; '' where all is."""
         for who, ran in (("", self.ours), ("twin: ", self.twin)):
-            if not ran.completed:
+            if not (ran.completed or (ran is self.twin and _ABORTS in ran.output)):
                 states = "+".join(ran.states) or "no job"
                 return f"{who}{states}: {' '.join((ran.said + ran.output).split())}"[:300]
         if len(self.ours.allocations) != self.form.jobs:
