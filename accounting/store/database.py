@@ -25,7 +25,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from accounting.errors import StoreError
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import is_there, make_folder, open_owned
 from accounting.store.complaints import busy, complaint, shown
 from accounting.store.schema import COLLATION, metadata
 
@@ -216,10 +216,10 @@ def refusing(connection: Connection) -> Iterator[None]:
 
 def _prepare_folder(file: Path, *, create: bool) -> None:
     try:
-        if not create and not file.exists():
+        if not create and not is_there(file):
             raise StoreError(f"there is no store at {file}; run `rightsizer ingest` first")
         make_folder(file.parent)
-        if create and not str(file).startswith((":", "file:")) and not file.exists():
+        if create and not str(file).startswith((":", "file:")) and not is_there(file):
             # Empty, a new database to SQLite; whoever it is for owns it, and what SQLite puts beside it follows.
             os.close(open_owned(file, os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError as error:

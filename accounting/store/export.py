@@ -15,7 +15,7 @@ import pyarrow.parquet
 from sqlalchemy import ColumnElement, Engine, select
 
 from accounting.errors import StoreError
-from accounting.owned_files import sync
+from accounting.owned_files import is_folder, is_there, sync
 from accounting.store.batches import count_rows, read_batches
 from accounting.store.meanings import EXPORTED, export_schema
 
@@ -75,12 +75,12 @@ def refuse_target(file: Path, *, force: bool) -> None:
     if file.suffix not in SUFFIXES:
         raise StoreError(f"cannot tell how to write {file.name}: name it .parquet or .csv")
     try:
-        is_folder, is_there = file.is_dir(), file.exists()
+        is_a_folder, is_taken = is_folder(file), is_there(file)
     except OSError as error:  # in a folder that is closed to whoever asks
         raise StoreError(f"cannot write {file}: {error.strerror}; give another --to") from None
-    if is_folder:
+    if is_a_folder:
         raise StoreError(f"{file} is a folder; name a file in it")
-    if is_there and not force:
+    if is_taken and not force:
         raise StoreError(f"{file} is there already; give another name, or --force to replace it")
 
 

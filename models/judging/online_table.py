@@ -18,6 +18,7 @@ from typing import Any
 import pandas
 
 from accounting.errors import ModelError
+from accounting.owned_files import is_folder, is_there
 from accounting.request import JobRequest
 from models.judging.online import OnlineJob
 from models.past.evidence import PastJob
@@ -149,11 +150,11 @@ def check_writable(file: Path, inputs: Iterable[Path] = ()) -> None:
     Nor is it one of the inputs, which would be gone.
     """
     try:
-        if file.is_dir():
+        if is_folder(file):
             raise _unwritable(file, "it is a folder")
-        if not file.parent.is_dir():
+        if not is_folder(file.parent):
             raise _unwritable(file, f"there is no folder {file.parent}")
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
+        if not os.access(file if is_there(file) else file.parent, os.W_OK):
             raise _unwritable(file, "permission denied")
         if file.is_file() and any(one.exists() and file.samefile(one) for one in inputs):
             raise _unwritable(file, "it is what is read")

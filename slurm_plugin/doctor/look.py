@@ -11,6 +11,7 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ModelError, RightsizerError
+from accounting.owned_files import is_there
 from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_advisor import look_at_advisor
@@ -88,12 +89,9 @@ def _or_complaint(find: Callable[[], Found]) -> Found | Complaint:
 
 def _exists(path: Path) -> bool | None:
     try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        return is_there(path)
     except OSError:
         return None
-    return True
 
 
 def _model(config: Config) -> ModelSeen:

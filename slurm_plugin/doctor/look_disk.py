@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accounting.errors import RightsizerError
+from accounting.owned_files import is_folder
 from accounting.unnamed import user_name
 from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
@@ -69,7 +70,7 @@ def look_at_disks(config: Config, now_s: float) -> tuple[DiskSeen, ...]:
 
 def _nearest(folder: Path) -> Path:
     """Return a folder, or the nearest above it that is there."""
-    return next(one for one in (folder, *folder.parents) if one.is_dir())
+    return next(one for one in (folder, *folder.parents) if is_folder(one))
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
@@ -88,8 +89,8 @@ def _store_bytes(file: Path) -> int:
 def look_at_owners(config: Config) -> tuple[OwnerSeen, ...]:
     """Return what of root's the owner of a folder, who is not root, may not use as he has to. OSError: hidden."""
     models, store = Path(config.models.directory), store_file(config)
-    seen = [_owned(folder, _entries(folder), models) for folder in state_folders(config) if folder.is_dir()]
-    if store is not None and store.parent.is_dir():
+    seen = [_owned(folder, _entries(folder), models) for folder in state_folders(config) if is_folder(folder)]
+    if store is not None and is_folder(store.parent):
         beside = [(path, found) for path, found in _beside(store) if stat.S_ISREG(found.st_mode)]
         seen.append(_owned(store.parent, iter(beside), models))
     return tuple(one for one in seen if one.blocked)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from accounting.decisions.decision import Mode
 from accounting.errors import SandboxError
+from accounting.owned_files import is_folder, is_there
 from slurm_plugin.config.file import parse_config
 from slurm_plugin.config.hook import FILTER_SCRIPT, HOOK_SCRIPT, client_settings, hook_settings, lua_folder
 from slurm_plugin.sandbox import gpu_meter, slurm_conf
@@ -52,9 +53,9 @@ def check_folder(layout: Layout) -> None:
         )
     refuse_characters(root, "--dir")
     try:
-        if root.exists() and not root.is_dir():
+        if is_there(root) and not is_folder(root):
             raise SandboxError(f"{root} is not a folder; choose another --dir")
-        is_foreign = not layout.manifest.exists() and any(root.iterdir())
+        is_foreign = not is_there(layout.manifest) and any(root.iterdir())
     except FileNotFoundError:
         return
     except OSError as error:

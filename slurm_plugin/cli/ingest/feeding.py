@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accounting.owned_files import is_folder
 from models.past.recent import finished
 from models.versions import registry
 from models.versions.feed import append_jobs, remove_covered
@@ -28,7 +29,7 @@ def feed_of(models: Path) -> HandOn:
         nonlocal said
         now_s = time.time()
         try:
-            if not attempts or not models.is_dir():
+            if not attempts or not is_folder(models):
                 return
             append_jobs(models, filter(None, (finished(attempt, now_s) for attempt in attempts)), now_s)
         except OSError as error:

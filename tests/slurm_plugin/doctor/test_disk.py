@@ -1,5 +1,6 @@
 """What the doctor says of the room that is left, of files that root left behind, and of rows that should have gone."""
 
+import errno
 import os
 import pwd
 import subprocess
@@ -87,6 +88,23 @@ def theirs(whole: Installation) -> Installation:
     for path in [whole.site.folder, *whole.site.folder.rglob("*")]:
         os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid, follow_symlinks=False)
     return whole
+
+
+def test_what_is_closed_to_whoever_asks_is_an_error_and_no_other_file_system(
+    whole: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = Path.stat
+
+    def closed(path: Path, **options: bool) -> os.stat_result:
+        if path == whole.site.folder / "journal":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return status(path, **options)
+
+    monkeypatch.setattr(Path, "stat", closed)
+    with pytest.raises(PermissionError):
+        look_at_disks(whole.site.config, time.time())
+    with pytest.raises(PermissionError):
+        look_at_owners(whole.site.config)
 
 
 def test_a_file_that_goes_while_its_folder_is_listed_hides_no_other(
