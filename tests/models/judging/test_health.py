@@ -135,7 +135,7 @@ def test_the_last_fifth_is_counted_but_no_more_than_some_weeks() -> None:
 def test_rows_are_drawn_where_they_are_many_and_the_same_every_time() -> None:
     assert drawn(70).all()
     many = drawn(MOST_FITTED + 1000)
-    assert (len(many), many.sum()) == (MOST_FITTED + 1000, MOST_FITTED)
+    assert (len(many), int(many.sum())) == (MOST_FITTED + 1000, MOST_FITTED)
     assert (many == drawn(MOST_FITTED + 1000)).all()
 
 
