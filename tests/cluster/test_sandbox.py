@@ -308,8 +308,6 @@ def test_an_ordinary_user_has_a_sandbox_too(make_folder: Callable[[], Path]) -> 
     os.chown(folder, 65534, 65534)
     directory = folder / "own"
     program = [sys.executable, "-m", "slurm_plugin.cli", "sandbox"]
-    if subprocess.run([*as_nobody, *program, "--help"], capture_output=True, check=False, cwd="/").returncode:
-        pytest.skip("another user cannot read the project")
     up = [*as_nobody, *program, "up", f"--dir={directory}", "--nodes=1", "--no-hook", "--no-serve"]
     answer = subprocess.run(up, capture_output=True, text=True, check=False, cwd="/")
     assert answer.returncode == 0, answer.stderr
