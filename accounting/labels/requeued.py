@@ -19,6 +19,8 @@ from accounting.labels.usage import Flags
 REQUEUED = "REQUEUED"
 # The end that Slurm shows of such an attempt is the moment when it was queued again, which is journaled right after.
 APART_S = 600.0
+# Slurm's limits are whole minutes: one that `scontrol update EndTime=` brought down is rounded up.
+LIMIT_UNIT_S = 60
 _COLUMNS = ("job_id", "end_s", "elapsed_s", "limit_s", "admin_comment")
 
 
@@ -32,7 +34,7 @@ def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -
             token is not None
             and token.recovered_at is None
             # Its user, or a preemption, may have queued it again a moment before.
-            and job["elapsed_s"] >= (job["limit_s"] or 0)
+            and job["elapsed_s"] > (job["limit_s"] or 0) - LIMIT_UNIT_S
             and any(
                 one.cause == "timeout"
                 and one.decision_id == token.decision_id

@@ -52,8 +52,9 @@ def trial_of(attempt: Attempt) -> Trial | None:
         fewer_cpus = grant.cpus_per_task is not None and "timeout" not in had_all_of
         took = cause is not None and asked is not None and wants(cause, asked, grant)
         wanted = cause if took and cause not in had_all_of else None
-        # Who has set memory and CPUs back to what he asked was not cut any more when he started.
-        shrunk = len(had_all_of) < _BOTH or _cut_of_gpus(grant)
+        # Who has set memory and CPUs back to what he asked was not cut any more when he started. A token that does not
+        # tell what that was leaves only what Slurm knows, which is what was granted.
+        shrunk = asked is None or len(had_all_of) < _BOTH or _cut_of_gpus(grant)
     asked_no_memory = asked is not None and asked.mem_mib is None
     return Trial(
         shrunk=shrunk,

@@ -244,7 +244,7 @@ def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> N
     engine = open_store(site.config.store.url)
     cut = min(read_attempts(engine, job), key=lambda one: one.row.start_s)
     engine.dispose()
-    assert trial_of(cut) == Trial(shrunk=True, failed=True, wanted="timeout")
+    assert trial_of(cut) == Trial(shrunk=True, failed=True, wanted="timeout"), cut.row
 
 
 @pytest.fixture

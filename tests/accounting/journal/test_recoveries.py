@@ -95,14 +95,14 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
     token = format_token(made)
     rows = [
         # What its user has queued again himself was not out of time.
-        job_line(7, T0, 8, State="REQUEUED", AdminComment=token, TimelimitRaw="1"),
+        job_line(7, T0, 8, State="REQUEUED", AdminComment=token, TimelimitRaw="2"),
         job_line(
             7,
             T0 + 10,
             100,
             State="REQUEUED",
             AdminComment=token,
-            TimelimitRaw="1",
+            TimelimitRaw="2",
             AllocTRES="cpu=2,mem=8000M",
         ),
         job_line(7, T0 + 110, 50, AdminComment=mark_recovery(token, "timeout", 0)),
