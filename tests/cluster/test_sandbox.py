@@ -1,6 +1,7 @@
 """The private Slurm on this host: it runs jobs for everybody, limits memory, and leaves nothing behind."""
 
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -56,6 +57,10 @@ def test_a_job_runs_and_is_accounted(shell: "Shell") -> None:
     job = shell.submit_and_wait("--cpus-per-task=2", "--mem=300", script="srun --ntasks=1 hostname")
     assert shell.accounted(job, "State") == "COMPLETED"
     assert (shell.allocated(job)["cpu"], shell.allocated(job)["mem"]) == ("2", "300M")
+
+
+def test_slurmdbd_finds_a_database_that_slurm_supports(sandbox: Sandbox) -> None:
+    assert "not supported" not in (sandbox.layout.log / "slurmdbd.log").read_text()
 
 
 def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell") -> None:
@@ -301,22 +306,25 @@ def test_status_notices_what_does_not_run(shell: "Shell", make_folder: Callable[
 def test_an_ordinary_user_has_a_sandbox_too(make_folder: Callable[[], Path]) -> None:
     if os.geteuid() != 0:
         pytest.skip("all the other tests show it already: they do not run as root")
-    as_nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-    if subprocess.run([*as_nobody, "test", "-r", __file__], check=False).returncode != 0:
-        pytest.skip("nobody else may read this checkout")
+    # 26.05 takes `nobody` for no SlurmUser.
+    user = pwd.getpwnam("games")
+    as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+    # Not by setpriv, which looks with root's rights.
+    if subprocess.run(["test", "-r", __file__], user=user.pw_uid, check=False).returncode != 0:
+        pytest.skip("another user may not read this checkout")
     folder = make_folder()
-    os.chown(folder, 65534, 65534)
+    os.chown(folder, user.pw_uid, user.pw_gid)
     directory = folder / "own"
     program = [sys.executable, "-m", "slurm_plugin.cli", "sandbox"]
-    up = [*as_nobody, *program, "up", f"--dir={directory}", "--nodes=1", "--no-hook", "--no-serve"]
+    up = [*as_user, *program, "up", f"--dir={directory}", "--nodes=1", "--no-hook", "--no-serve"]
     answer = subprocess.run(up, capture_output=True, text=True, check=False, cwd="/")
     assert answer.returncode == 0, answer.stderr
     assert "memory enforcement off: only root may make cgroups" in answer.stderr
     sandbox = cluster.load(directory)
-    job = [*as_nobody, "sbatch", "--wait", "--parsable", "-o", "/dev/null", "--gres=gpu:1", "--wrap=true"]
+    job = [*as_user, "sbatch", "--wait", "--parsable", "-o", "/dev/null", "--gres=gpu:1", "--wrap=true"]
     environment = {**os.environ, **sandbox.environment()}
     assert subprocess.run(job, check=False, cwd="/", env=environment, capture_output=True).returncode == 0
-    with pytest.raises(SandboxError, match="belongs to user 65534"):
+    with pytest.raises(SandboxError, match=f"belongs to user {user.pw_uid}"):
         cluster.stop(directory)
-    subprocess.run([*as_nobody, *program, "down", f"--dir={directory}", "--remove"], check=True, cwd="/")
+    subprocess.run([*as_user, *program, "down", f"--dir={directory}", "--remove"], check=True, cwd="/")
     assert left_of(directory) == ()
