@@ -78,19 +78,6 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def is_there(path: Path) -> bool:
-    """Whether something lies at `path`; OSError where that is closed to whoever asks.
-
-    Path.exists, as Path.is_dir, says from Python 3.14 on that nothing is there then.
-    """
-    return _mode(path) is not None
-
-
-def is_folder(path: Path) -> bool:
-    """Whether a folder lies at `path`; OSError where that is closed to whoever asks."""
-    return stat.S_ISDIR(_mode(path) or 0)
-
-
 def make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
     """Make a folder and those above it that are missing; who owns them, and with which mode, is as for files."""
     if folder.is_dir():
@@ -118,13 +105,6 @@ def hand_over(path: Path, mode: int) -> None:
             os.close(handle)
     finally:
         os.close(folder)
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _other_owner(folder: int) -> os.stat_result | None:

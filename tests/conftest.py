@@ -147,6 +147,12 @@ class Site:
             process.communicate()
 
 
+def skip_unless_read_by(user_id: int) -> None:
+    """Skip where another user cannot read this checkout; not by setpriv, which looks with root's rights."""
+    if subprocess.run(["test", "-r", __file__], user=user_id, check=False).returncode:
+        pytest.skip("another user cannot read this checkout")
+
+
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A site of its own; `rightsizer` run in this process finds its configuration by the environment."""

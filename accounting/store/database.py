@@ -25,7 +25,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from accounting.errors import StoreError
-from accounting.owned_files import is_there, make_folder, open_owned
+from accounting.owned_files import make_folder, open_owned
+from accounting.presence import is_there
 from accounting.store.complaints import busy, complaint, shown
 from accounting.store.schema import COLLATION, metadata
 

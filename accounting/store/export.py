@@ -15,7 +15,8 @@ import pyarrow.parquet
 from sqlalchemy import ColumnElement, Engine, select
 
 from accounting.errors import StoreError
-from accounting.owned_files import is_folder, is_there, sync
+from accounting.owned_files import sync
+from accounting.presence import is_folder, is_there
 from accounting.store.batches import count_rows, read_batches
 from accounting.store.meanings import EXPORTED, export_schema
 

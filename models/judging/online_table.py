@@ -18,7 +18,7 @@ from typing import Any
 import pandas
 
 from accounting.errors import ModelError
-from accounting.owned_files import is_folder, is_there
+from accounting.presence import is_folder, is_there
 from accounting.request import JobRequest
 from models.judging.online import OnlineJob
 from models.past.evidence import PastJob

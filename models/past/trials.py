@@ -14,9 +14,7 @@ from accounting.records import Attempt
 from accounting.request import Grant
 from accounting.wants import Cause, wants
 
-_FAILED = ("out_of_memory", "timeout")
-# Memory and CPUs.
-_BOTH = 2
+_FAILED: tuple[Cause, ...] = ("out_of_memory", "timeout")
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,21 +38,22 @@ def trial_of(attempt: Attempt) -> Trial | None:
         return None
     if token is None or not (token.granted or token.via):
         return Trial(failed=failed)
-    short_of, had_all_of = _allocated(attempt)
-    if token.recovered_at is not None and not short_of:
+    had_all = _had_all(attempt)
+    had_less = False in had_all.values()
+    if token.recovered_at is not None and not had_less:
         return None
     cause, asked = _cause(attempt), asked_request(token, attempt.row.user)
     if token.via:
-        shrunk, fewer_cpus = bool(short_of), "timeout" in short_of
-        wanted = cause if cause in short_of else None
+        shrunk, fewer_cpus = had_less, had_all.get("timeout") is False
+        wanted = cause if cause and had_all.get(cause) is False else None
     else:
         grant = granted_by(token)
-        fewer_cpus = grant.cpus_per_task is not None and "timeout" not in had_all_of
+        fewer_cpus = grant.cpus_per_task is not None and not had_all.get("timeout")
         took = cause is not None and asked is not None and wants(cause, asked, grant)
-        wanted = cause if took and cause not in had_all_of else None
+        wanted = cause if took and cause and not had_all.get(cause) else None
         # Who has set memory and CPUs back to what he asked was not cut any more when he started. A token that does not
         # tell what that was leaves only what Slurm knows, which is what was granted.
-        shrunk = asked is None or len(had_all_of) < _BOTH or _cut_of_gpus(grant)
+        shrunk = asked is None or not all(had_all.get(one) for one in _FAILED) or _cut_of_gpus(grant)
     asked_no_memory = asked is not None and asked.mem_mib is None
     return Trial(
         shrunk=shrunk,
@@ -78,10 +77,10 @@ def _cause(attempt: Attempt) -> Cause | None:
     return outcome if outcome == "out_of_memory" or outcome == "timeout" else None
 
 
-def _allocated(attempt: Attempt) -> tuple[list[Cause], list[Cause]]:
-    """Return for want of what a run could fail that was allocated less than was asked at first, and could not.
+def _had_all(attempt: Attempt) -> dict[Cause, bool]:
+    """Return by what a run could fail for want of whether it was allocated all of it that was asked at first.
 
-    What is known of neither, such as memory where Slurm counts none, is in neither.
+    What Slurm does not count, such as memory on some sites, is left out.
     """
     row = attempt.row
     memory: Cause = "out_of_memory"
@@ -89,8 +88,7 @@ def _allocated(attempt: Attempt) -> tuple[list[Cause], list[Cause]]:
         (memory, row.alloc_mem_mib, attempt.asked_mem_mib),
         ("timeout", row.alloc_cpus, attempt.asked_cpus),
     )
-    known = [(cause, given < asked) for cause, given, asked in pairs if given and asked]
-    return [cause for cause, less in known if less], [cause for cause, less in known if not less]
+    return {cause: given >= asked for cause, given, asked in pairs if given and asked}
 
 
 def _cut_of_gpus(grant: Grant) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.damage import UNREADABLE
 from accounting.errors import ModelError, RightsizerError
-from accounting.owned_files import is_there
+from accounting.presence import check_listable, is_there
 from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_advisor import look_at_advisor
@@ -100,7 +100,7 @@ def _model(config: Config) -> ModelSeen:
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
-    _list(directory)
+    check_listable(directory)
     folder = current_folder(directory)
     load_version(directory, folder.name, chain_settings_of(config))
     manifest = read_manifest(folder)
@@ -112,7 +112,7 @@ def _training(directory: Path) -> TrainingSeen:
     from models.versions.artefact import CARD_JSON, read_card
     from models.versions.registry import known_succession, versions
 
-    _list(directory)
+    check_listable(directory)
     there = versions(directory)
     if not there:
         raise ModelError(f"there is no model in {directory}; run `rightsizer train` first")
@@ -128,15 +128,6 @@ def _training(directory: Path) -> TrainingSeen:
     by = held[-1].by if is_current else None
     made_current_by = f"{by.who} ({by.why})" if by else "a changed link" if is_current else ""
     return TrainingSeen(version=there[-1], card=card, made_current_by=made_current_by)
-
-
-def _list(directory: Path) -> None:
-    """Raise OSError where a folder that is there may not be listed: that is not a folder without models."""
-    try:
-        with os.scandir(directory):
-            pass
-    except FileNotFoundError:
-        return
 
 
 def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accounting.errors import RightsizerError
-from accounting.owned_files import is_folder
+from accounting.presence import is_folder
 from accounting.unnamed import user_name
 from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config

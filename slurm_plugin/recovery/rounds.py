@@ -15,12 +15,12 @@ from typing import Protocol
 import msgspec
 
 from accounting.decisions.decision import Decision
-from accounting.decisions.token import find_token
 from accounting.errors import RightsizerError, SlurmError, StoreError
 from accounting.journal.recoveries import Run, What
 from accounting.wants import Said
 from slurm_plugin.log_lines import SaidOnce, SaidOnceOfEach
 from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
+from slurm_plugin.recovery.entries import entry_of, is_another, is_forgotten
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.judging import (
     NOT_FOR_WANT,
@@ -31,17 +31,14 @@ from slurm_plugin.recovery.judging import (
     Witness,
     continued,
     judge,
-    what_stays,
     witness_of,
 )
 from slurm_plugin.recovery.refused import Refused, shared_round
-from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FAILED, FINAL, GONE
 
 log = logging.getLogger(__name__)
 
-S_PER_H, MIB_PER_GIB = 3600.0, 1024.0
 _PAUSE_S = 0.2
 TRIES_AGAIN = "this round failed, the next one tries again"
 # slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
@@ -349,43 +346,6 @@ class Recoverer:
             if what == "lost":
                 done = msgspec.structs.replace(done, requeue=None)
             self._journal.append(done)
-
-
-def is_forgotten(run: Failed | None, entry: Entry) -> bool:
-    """Whether a run that was queued again is held as in its midst: a slurmctld that was killed has forgotten the rest.
-
-    Nobody else has held it: who does gives another reason, or makes another run of it.
-    """
-    if run is None or entry.what != "requeued" or entry.requeue is None or is_another(run, entry):
-        return False
-    return run.job.held and run.job.reason == HELD_AGAIN and run.restarts == entry.restarts + 1
-
-
-def is_another(run: Failed | None, entry: Entry) -> bool:
-    """Whether the number of an entry's job is another one's by now: slurmctld was started cold, and counts anew."""
-    token = find_token(run.job.admin_comment) if run else None
-    return token is not None and entry.decision_id not in (token.decision_id, token.was)
-
-
-def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
-    """Return the journal's line of a job that failed by us, with the hours that it held in vain."""
-    job = run.job
-    hours = max(0.0, job.end_s - job.start_s) / S_PER_H
-    return Entry(
-        job_id=job.job_id,
-        restarts=run.restarts,
-        what="begun",
-        time_s=now_s,
-        cause=recovery.cause,
-        user=job.user,
-        account=job.account,
-        decision_id=recovery.decision_id,
-        cpu_hours=round(job.cpus * hours, 4),
-        mem_gib_hours=round(job.mem_mib / MIB_PER_GIB * hours, 4),
-        requeue=recovery.requeue,
-        why=what_stays(recovery),
-        array_job_id=job.array_job_id,
-    )
 
 
 def watch(recoverer: Recoverer, period_s: float, stop: threading.Event) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from accounting.decisions.decision import Mode
 from accounting.errors import SandboxError
-from accounting.owned_files import is_folder, is_there
+from accounting.presence import is_folder, is_there
 from slurm_plugin.config.file import parse_config
 from slurm_plugin.config.hook import FILTER_SCRIPT, HOOK_SCRIPT, client_settings, hook_settings, lua_folder
 from slurm_plugin.sandbox import gpu_meter, slurm_conf

@@ -26,6 +26,7 @@ from slurm_plugin.sandbox.processes import Identity, find_processes, read_record
 from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
 from tests.cluster.conftest import PATIENCE_S
 from tests.cluster.matrix.prefixes import other_releases, why_missing
+from tests.conftest import skip_unless_read_by
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -309,9 +310,7 @@ def test_an_ordinary_user_has_a_sandbox_too(make_folder: Callable[[], Path]) -> 
     # 26.05 takes `nobody` for no SlurmUser.
     user = pwd.getpwnam("games")
     as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    # Not by setpriv, which looks with root's rights.
-    if subprocess.run(["test", "-r", __file__], user=user.pw_uid, check=False).returncode != 0:
-        pytest.skip("another user may not read this checkout")
+    skip_unless_read_by(user.pw_uid)
     folder = make_folder()
     os.chown(folder, user.pw_uid, user.pw_gid)
     directory = folder / "own"

@@ -3,14 +3,13 @@
 import contextlib
 import os
 import socket
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import skip_unless_read_by
 from tests.lua.conftest import (
-    HERE,
     ORDINARY,
     Answer,
     Service,
@@ -206,8 +205,8 @@ def test_a_socket_that_may_not_be_used(lua: str, folder: Path) -> None:
     user = NOBODY if os.geteuid() == 0 else None
     with Service(folder / "s", close) as service:
         service.path.chmod(0)
-        if user is not None and subprocess.run(["test", "-r", HERE], user=user, check=False).returncode:
-            pytest.skip("another user cannot read the tests")
+        if user is not None:
+            skip_unless_read_by(user)
         with Slurmctld(lua, script, user=user) as ctld:
             assert unchanged(ctld.submit(ORDINARY), "connect_failed")
         assert service.requests == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accounting.owned_files import is_folder
+from accounting.presence import is_folder
 from models.past.recent import finished
 from models.versions import registry
 from models.versions.feed import append_jobs, remove_covered

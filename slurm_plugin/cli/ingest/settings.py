@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from accounting.frames import Records
 from accounting.ingest.ingesting import source_of
 from accounting.ingest.run import IngestSettings
 from accounting.key_file import read_key
+from accounting.presence import check_listable
 from accounting.pseudonyms import Pseudonyms
 from accounting.slurm.windows import Fetched, Source
 from models.past.families import GENERIC_NAMES
@@ -88,12 +88,12 @@ def closed_folders(settings: IngestSettings) -> list[str]:
 def listing_problem(folder: Path) -> str:
     """Return why a folder that is there cannot be listed; '' where it can, and where there is none."""
     try:
-        with os.scandir(folder):
-            return ""
-    except (FileNotFoundError, NotADirectoryError):
+        check_listable(folder)
+    except NotADirectoryError:
         return ""
     except OSError as error:
         return error.strerror or type(error).__name__
+    return ""
 
 
 def source_for(settings: IngestSettings, now_s: int) -> Source:

@@ -154,22 +154,24 @@ def test_what_slurm_gave_otherwise_is_a_warning() -> None:
     assert said(wider) == {("CPUs", "warning")}
 
 
+RECOVERED = Recovered(
+    job_id=1,
+    restarts=0,
+    what="requeued",
+    time_s=T0,
+    cause="out_of_memory",
+    user="alice",
+    decision_id="d1",
+)
+
+
 def test_a_recovered_run_has_what_was_asked_and_is_journalled() -> None:
     comment = mark_recovery(RAN.admin_comment, "out_of_memory", 0)
     row = job_row(admin_comment=comment)  # eight CPUs, 8000 MiB
-    recovered = Recovered(
-        job_id=1,
-        restarts=0,
-        what="requeued",
-        time_s=T0,
-        cause="out_of_memory",
-        user="alice",
-        decision_id="d1",
-    )
-    assert said(row, comment, recoveries=[recovered]) == set()
+    assert said(row, comment, recoveries=[RECOVERED]) == set()
     assert said(row, comment) == {("recovery", "warning")}
     assert {("CPUs", "warning"), ("MiB", "warning")} <= said(
-        msgspec.structs.replace(RAN, admin_comment=comment), comment, recoveries=[recovered]
+        msgspec.structs.replace(RAN, admin_comment=comment), comment, recoveries=[RECOVERED]
     )
 
 
@@ -177,18 +179,9 @@ def test_a_recovered_run_has_fewer_cpus_only_where_its_journal_says_why() -> Non
     """Slurm 23.11 to 24.11.0 cannot change the CPUs of a job that waits."""
     comment = mark_recovery(RAN.admin_comment, "out_of_memory", 0)
     row = job_row(admin_comment=comment, req_cpus=2, alloc_cpus=2)
-    recovered = Recovered(
-        job_id=1,
-        restarts=0,
-        what="requeued",
-        time_s=T0,
-        cause="out_of_memory",
-        user="alice",
-        decision_id="d1",
-    )
-    stays = msgspec.structs.replace(recovered, why="it cannot give its CPUs back")
+    stays = msgspec.structs.replace(RECOVERED, why="it cannot give its CPUs back")
     assert said(row, comment, recoveries=[stays]) == set()
-    assert said(row, comment, recoveries=[recovered]) == {("CPUs", "warning")}
+    assert said(row, comment, recoveries=[RECOVERED]) == {("CPUs", "warning")}
 
 
 def test_without_the_journal_the_tokens_bring_the_decisions_back(store: Engine, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from accounting.wants import Said
 from slurm_plugin.recovery import judging, output
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.recovery.output import MOST_BYTES, file_of, mark_in, said_by, tail_of
+from tests.conftest import skip_unless_read_by
 from tests.slurm_plugin.recovery.test_judging import change_of, failed, token
 from tests.slurm_plugin.slurm.queued import waiting
 
@@ -177,8 +178,7 @@ ODD_OUTPUTS: dict[str, Callable[[Path], object]] = {
 def as_service(service: pwd.struct_passwd, uid: int, output_file: Path, journal: Path) -> object:
     """Return what rounds of a recovery that may only become other users brought (as_service.py)."""
     two = "+setuid,+setgid"
-    if subprocess.run(["test", "-r", __file__], user=service.pw_uid, check=False).returncode:
-        pytest.skip("another user cannot read the tests")
+    skip_unless_read_by(service.pw_uid)
     done = subprocess.run(
         [
             "setpriv", f"--reuid={service.pw_uid}", f"--regid={service.pw_gid}", "--clear-groups", "--no-new-privs",

@@ -1,0 +1,48 @@
+"""Entries of recovery's journal beside what slurmctld holds: how one is made, and whether its job is still that one."""
+
+from __future__ import annotations
+
+from accounting.decisions.token import find_token
+from slurm_plugin.recovery.journal import Entry
+from slurm_plugin.recovery.judging import Recovery, what_stays
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from slurm_plugin.slurm.queue import Failed
+
+S_PER_H, MIB_PER_GIB = 3600.0, 1024.0
+
+
+def is_forgotten(run: Failed | None, entry: Entry) -> bool:
+    """Whether a run that was queued again is held as in its midst: a slurmctld that was killed has forgotten the rest.
+
+    Nobody else has held it: who does gives another reason, or makes another run of it.
+    """
+    if run is None or entry.what != "requeued" or entry.requeue is None or is_another(run, entry):
+        return False
+    return run.job.held and run.job.reason == HELD_AGAIN and run.restarts == entry.restarts + 1
+
+
+def is_another(run: Failed | None, entry: Entry) -> bool:
+    """Whether the number of an entry's job is another one's by now: slurmctld was started cold, and counts anew."""
+    token = find_token(run.job.admin_comment) if run else None
+    return token is not None and entry.decision_id not in (token.decision_id, token.was)
+
+
+def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
+    """Return the journal's line of a job that failed by us, with the hours that it held in vain."""
+    job = run.job
+    hours = max(0.0, job.end_s - job.start_s) / S_PER_H
+    return Entry(
+        job_id=job.job_id,
+        restarts=run.restarts,
+        what="begun",
+        time_s=now_s,
+        cause=recovery.cause,
+        user=job.user,
+        account=job.account,
+        decision_id=recovery.decision_id,
+        cpu_hours=round(job.cpus * hours, 4),
+        mem_gib_hours=round(job.mem_mib / MIB_PER_GIB * hours, 4),
+        requeue=recovery.requeue,
+        why=what_stays(recovery),
+        array_job_id=job.array_job_id,
+    )
