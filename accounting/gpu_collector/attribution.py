@@ -84,18 +84,31 @@ class Sample:
 
 
 def job_of_cgroup(
-    text: str, node: str, number_of: Callable[[str], int | None] = lambda _: None
+    text: str, node: str, number_of: Callable[[str], int | None] = lambda _: None, top: str = ""
 ) -> JobHere | None:
     """Return the job that /proc/PID/cgroup names, under `node` where its path names no other; None outside Slurm.
 
-    `number_of` tells the job's number where the path does not: of the path of the job's own cgroup.
+    `number_of` tells the job's number where the path does not: of the path of the job's own cgroup. `top` is the cgroup
+    below which Slurm begins (`top_of`), or nothing.
     """
     for line in text.splitlines():
-        match = _JOB_PATH.match(line.split(":", 2)[-1])
-        number = (int(match["job"]) if match["job"] else number_of(match[0])) if match else None
+        path = line.split(":", 2)[-1]
+        below = path.removeprefix(top)
+        match = _JOB_PATH.match(below)
+        own = path.removesuffix(below) + match[0] if match else ""
+        number = (int(match["job"]) if match["job"] else number_of(own)) if match else None
         if match and number:
             return JobHere(number, match["v1_node"] or match["v2_node"] or node)
     return None
+
+
+def top_of(text: str) -> str:
+    """Return where Slurm begins in v2, from /proc/1/cgroup: beside the first process, "" at the root.
+
+    In a container without a cgroup namespace of its own that is deep inside the host's (Slurm's cgroup_v2.c).
+    """
+    path = next((line.removeprefix("0::") for line in text.splitlines() if line.startswith("0::/")), "/")
+    return path.rpartition("/")[0]
 
 
 def job_of_title(command: bytes) -> int | None:

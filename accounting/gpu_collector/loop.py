@@ -73,6 +73,7 @@ class Collector:
         self._devices: dict[int, list[Device]] = {}
         self._split: set[int] = set()
         self._faults: dict[str, str] = {}
+        self._told_of_cgroups = False
 
     def open(self) -> int:
         """Open NVML and return the number of GPUs; NvmlFault where there is none to be had."""
@@ -82,6 +83,7 @@ class Collector:
     def look_again(self) -> None:
         """Find the GPUs, their MIG instances and the running jobs, as they are now."""
         self._jobs.look_again()
+        self._tell_of_cgroups()
         self._devices.clear()
         try:
             count = self._gpus.count() if self._gpus else self.open()
@@ -91,6 +93,17 @@ class Collector:
             self._fault("NVML", fault)
         else:
             self._fine("NVML")
+
+    def _tell_of_cgroups(self) -> None:
+        """Say once that jobs use GPUs here, and cannot be told from each other."""
+        job_id = self._jobs.outside
+        if self._settings.job_id is None and job_id is not None and not self._told_of_cgroups:
+            self._told_of_cgroups = True
+            self._say(
+                f"a process on a GPU says that it is of job {job_id}, but Slurm has made no cgroup for any job here, "
+                "so nothing is written of it: set ProctrackType=proctrack/cgroup, or run `rightsizer collect --job` "
+                "beside each job"
+            )
 
     def _find_devices(self, gpu: int) -> None:
         if self._gpus is None:

@@ -16,12 +16,12 @@ from accounting.gpu_collector.attribution import (
     job_of_cgroup,
     job_of_title,
     slurm_variables,
+    top_of,
 )
 
-# Where slurmstepd makes a job's cgroup, below the mount point (of one controller in v1).
-PLACES = (  # the first that has a job counts
-    "*.slice/*slurmstepd.scope/[js]*",
-    "*slurmstepd.scope/[js]*",
+# Where slurmstepd makes a job's cgroup: in v2 below where Slurm begins, in v1 below the mount point of one controller.
+V2_PLACES = ("*.slice/*slurmstepd.scope/[js]*", "*slurmstepd.scope/[js]*")
+V1_PLACES = (  # the first that has a job counts
     "freezer/slurm*/uid_*/job_*",
     "memory/slurm*/uid_*/job_*",
     "cpuset/slurm*/uid_*/job_*",
@@ -53,6 +53,9 @@ class JobProcesses:
         self._node = node
         self._proc = proc
         self._cgroup = cgroup
+        self._top = ""
+        # A job that a process on a GPU names while Slurm has made no cgroup here at all.
+        self.outside: int | None = None
         self._job_of: dict[int, JobHere | None] = {}
         # By the path of a cgroup that does not name its job.
         self._numbers: dict[str, int] = {}
@@ -67,6 +70,7 @@ class JobProcesses:
     def look_again(self) -> None:
         """Find the jobs that run now, and forget whose processes were: ids come again."""
         self._job_of.clear()
+        self._top = top_of(self._read(1, "cgroup").decode(errors="replace"))
         self._numbers = {path: job_id for path, job_id in self._numbers.items() if self._below(path).is_dir()}
         found: dict[JobHere, Path] = {}
         for job, folder in self._folders():
@@ -90,12 +94,24 @@ class JobProcesses:
         return running if running and running.folder == folder else None
 
     def _folders(self) -> Iterator[tuple[JobHere, Path]]:
-        for place in PLACES:
-            for found in _those_there(place, self._cgroup):
-                path = found if "slurmstepd.scope" in place else found.partition("/")[2]
-                job = job_of_cgroup(f"0::/{path}", self._node, self._number_of)
-                if job is not None:
-                    yield job, self._cgroup / found
+        below = self._below(self._top)
+        v2 = (
+            (f"{self._top}/{found}", below / found)
+            for place in V2_PLACES
+            for found in _those_there(place, below)
+        )
+        v1 = (
+            (f"/{found.partition('/')[2]}", self._cgroup / found)
+            for place in V1_PLACES
+            for found in _those_there(place, self._cgroup)
+        )
+        for path, folder in itertools.chain(v2, v1):
+            job = self._job_in(f"0::{path}")
+            if job is not None:
+                yield job, folder
+
+    def _job_in(self, cgroups: str) -> JobHere | None:
+        return job_of_cgroup(cgroups, self._node, self._number_of, self._top)
 
     def _below(self, path: str) -> Path:
         return self._cgroup / path.lstrip("/")
@@ -144,9 +160,7 @@ class JobProcesses:
         return self._job_of[pid]
 
     def _find(self, pid: int) -> JobHere | None:
-        text = self._read(pid, "cgroup").decode(errors="replace")
-        job = job_of_cgroup(text, self._node, self._number_of)
-        return job or self._job_by_variables(pid)
+        return self._job_in(self._read(pid, "cgroup").decode(errors="replace")) or self._job_by_variables(pid)
 
     def _job_by_variables(self, pid: int) -> JobHere | None:
         """Return the job that a process names, where it belongs to the user whose job runs here."""
@@ -159,6 +173,8 @@ class JobProcesses:
             owners = {self._trusted_uid.get(job), running.uid if running else None} - {None}
             if job.job_id == int(named) and uid in owners:
                 return job
+        if not self._running:
+            self.outside = int(named)
         return None
 
     def claimants(self, index: int | None, uuid: str) -> list[JobHere]:

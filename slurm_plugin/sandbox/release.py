@@ -52,6 +52,7 @@ class Quirks:
     """
 
     cgroup_automount: bool
+    idle_cgroup_plugin: str
     store_flags: tuple[str, ...]
 
 
@@ -60,6 +61,9 @@ def quirks_of(version: Version) -> Quirks:
     return Quirks(
         # CgroupAutomount is defunct from 23.11: daemons complain at each start.
         cgroup_automount=version < (23, 11),
+        # slurmd loads one even where nothing uses it, by default that of the host's version, and that of v2 refuses to
+        # start without systemd. `disabled` came with 24.05; before it that of v1 does nothing until it is used.
+        idle_cgroup_plugin="disabled" if version >= (24, 5) else "cgroup/v1",
         # job_extra came with 23.02; an unknown flag is fatal.
         store_flags=("job_comment", "job_script", *(("job_extra",) if version >= (23, 2) else ())),
     )

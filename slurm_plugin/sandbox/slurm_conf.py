@@ -185,9 +185,10 @@ def gres_conf(plan: ClusterPlan) -> str:
 
 
 def cgroup_conf(plan: ClusterPlan) -> str:
-    """Render cgroup.conf; without enforcement it holds no more than a comment."""
+    """Render cgroup.conf; without enforcement it keeps slurmd from the host's cgroups."""
     if not plan.enforcement.memory:
-        return f"# Memory is not limited: {plan.enforcement.reason}.\n"
+        plugin = quirks_of(plan.version).idle_cgroup_plugin
+        return f"# Memory is not limited: {plan.enforcement.reason}.\nCgroupPlugin={plugin}\n"
     lines = ["CgroupPlugin=cgroup/v1", f"CgroupMountpoint={CGROUP_ROOT}", "ConstrainRAMSpace=yes"]
     if quirks_of(plan.version).cgroup_automount:
         lines.append("CgroupAutomount=no")

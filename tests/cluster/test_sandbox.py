@@ -38,6 +38,15 @@ NODES_LOOKED_FOR = 8
 OTHER_RELEASES = other_releases()
 
 
+# As in a container on a host of today: cgroup v2 alone, and no systemd to ask.
+V2_ONLY = "umount --lazy --recursive /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+UP_AND_DOWN = """
+rightsizer sandbox up --dir "$0" --nodes 1 --no-hook --no-serve "$@"
+(eval "$(rightsizer sandbox env --dir "$0")" && sbatch --wait --output=/dev/null --wrap=true)
+rightsizer sandbox down --dir "$0"
+"""
+
+
 def left_of(directory: Path) -> tuple[Identity, ...]:
     """All processes of the sandbox in `directory`, by marker, node name and cgroup."""
     layout = Layout(directory)
@@ -62,6 +71,26 @@ def test_a_job_runs_and_is_accounted(shell: "Shell") -> None:
 
 def test_slurmdbd_finds_a_database_that_slurm_supports(sandbox: Sandbox) -> None:
     assert "not supported" not in (sandbox.layout.log / "slurmdbd.log").read_text()
+
+
+@pytest.mark.parametrize("name", [None, *OTHER_RELEASES])
+def test_it_runs_where_only_cgroup_v2_is_mounted(name: str | None, make_folder: Callable[[], Path]) -> None:
+    prefix = OTHER_RELEASES[name] if name else None
+    if reason := why_missing(prefix) if prefix else None:
+        pytest.skip(reason)
+    unshare = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
+    if subprocess.run([*unshare, V2_ONLY], capture_output=True, check=False).returncode:
+        pytest.skip("cgroup v2 cannot be mounted here")
+    chosen = () if prefix is None else ("--slurm-prefix", str(prefix))
+    done = subprocess.run(
+        [*unshare, f"{V2_ONLY}\n{UP_AND_DOWN}", str(make_folder() / "v2"), *chosen],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "cgroup v2; the sandbox limits memory with cgroup v1 only" in done.stderr
 
 
 def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell") -> None:

@@ -253,6 +253,31 @@ def test_slurms_cgroups_may_be_in_a_slice_of_the_sites(node: Node) -> None:
     assert [(use.job_id, use.gpu) for use in node.watch(node.collector())] == [(7, 0)]
 
 
+def test_in_a_container_slurms_cgroups_are_beside_the_first_process(node: Node) -> None:
+    node.process(1, "0::/docker/c0ffee/init")
+    node.job(7, 100, scope="docker/c0ffee/system.slice", SLURM_JOB_GPUS="0,1")
+    node.job(8, 200, scope="docker/c0ffee/other/system.slice", SLURM_JOB_GPUS="2")
+    # Releases before 23.11 begin at the root all the same, and from 26.05 on names may be SLUIDs.
+    node.job(9, 300, SLURM_JOB_GPUS="3")
+    node.job(6, 400, scope="docker/c0ffee/system.slice", name=SLUID, SLURM_JOB_GPUS="2")
+    node.stepd(90, "6.batch", f"docker/c0ffee/system.slice/slurmstepd.scope/{SLUID}/step_batch/slurm")
+    node.fake.gpus[0].processes = [(100, 3000), (200, 10)]
+    node.fake.gpus[3].processes = [(300, 20)]
+    told = sorted((use.job_id, use.gpu, use.mem_max_mib) for use in node.watch(node.collector()))
+    assert told == [(6, 2, 0.0), (7, 0, 3000.0), (7, 1, 0.0), (9, 3, 20.0)]
+
+
+def test_where_slurm_makes_no_cgroups_it_says_once_that_nothing_can_be_told(node: Node) -> None:
+    node.process(100, SLURM_JOB_ID="7")
+    node.fake.gpus[0].processes = [(100, 3000)]
+    collector = node.collector()
+    for window in range(3):
+        assert node.watch(collector, first_s=T0 + 30 * window) == []
+    (said,) = node.said
+    assert "job 7" in said
+    assert "ProctrackType=proctrack/cgroup" in said
+
+
 def test_an_allocation_that_waits_for_its_first_step_is_asked_again_when_it_has_one(node: Node) -> None:
     path = "system.slice/slurmstepd.scope/job_7"
     node.stepd(90, "7.extern", f"{path}/step_extern/slurm")

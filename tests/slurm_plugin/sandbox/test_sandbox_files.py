@@ -158,7 +158,15 @@ def test_enforcement_off_uses_no_cgroup_plugin_and_says_why() -> None:
     off = plan(enforcement=OFF)
     assert "cgroup" not in slurm_conf.slurm_conf(off)
     assert settings(slurm_conf.slurm_conf(off))["ProctrackType"] == "proctrack/linuxproc"
-    assert slurm_conf.cgroup_conf(off) == "# Memory is not limited: only root may make cgroups.\n"
+    assert slurm_conf.cgroup_conf(off).startswith("# Memory is not limited: only root may make cgroups.\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "plugin"),
+    [((22, 5), "cgroup/v1"), ((23, 11), "cgroup/v1"), ((24, 5), "disabled"), ((26, 5), "disabled")],
+)
+def test_enforcement_off_keeps_slurmd_from_the_hosts_cgroups(version: Version, plugin: str) -> None:
+    assert settings(slurm_conf.cgroup_conf(plan(version=version, enforcement=OFF)))["CgroupPlugin"] == plugin
 
 
 def test_the_hook_and_the_plugin_folder_only_where_asked_for() -> None:
