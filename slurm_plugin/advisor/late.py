@@ -25,12 +25,15 @@ from slurm_plugin.policy.messages import changes_in_words
 from slurm_plugin.policy.rules import Terms
 from slurm_plugin.policy.submission import NOT_BATCH, OPTED_OUT, opts_out
 from slurm_plugin.service.decide import BRAKED, BY_CLIENT, NOTHING_FIXED, Answer
+from slurm_plugin.slurm.job_lines import is_held_again
 from slurm_plugin.slurm.queue import QueuedJob, Resize
 
 NOT_OURS = "no-token"
 STARTS_NOW = "starts-now"
 FITS = "fits"
 RECOVERED = "recovered"
+# Recovery has it in hand, and may not have marked it yet.
+HELD_AGAIN = "held-again"
 # Without the decision at submit it is not known what the script fixes: such a job may only get more.
 SCRIPT_NOT_KNOWN = "script-not-known"
 
@@ -131,6 +134,7 @@ def why_left(job: QueuedJob, token: Token | None) -> str:
         (bool(token.refused), f"refused:{token.refused}"),
         (bool(token.via), BY_CLIENT),
         (token.recovered_at is not None, RECOVERED),
+        (is_held_again(job), HELD_AGAIN),
         (token.reason == OPTED_OUT or opts_out(job.comment), OPTED_OUT),
     )
     return next((reason for holds, reason in reasons if holds), "")
@@ -210,6 +214,7 @@ def change_of(job: QueuedJob, before: JobRequest, after: JobRequest, decision: D
         num_tasks=job.num_tasks,
         reason=f"gets {words}, {why}",
         admin_comment=replace_token(job.admin_comment, format_token(decision)),
+        before=job.admin_comment,
         **fields,
     )
 

@@ -12,6 +12,7 @@ from accounting.request import JobRequest
 from models.demand.prediction import Predictor
 from models.past.families import Family, family_keys
 from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.slurm.job_lines import is_held_again
 from slurm_plugin.slurm.queue import QueuedJob
 
 # What is known of a user changes all the time, and little (service/remembered.py).
@@ -68,4 +69,5 @@ def rests_on(job: QueuedJob) -> tuple[Any, ...]:
         job.admin_comment, job.comment, job.cpus_per_task, job.min_cpus, job.mem_per_node_mib, job.mem_per_cpu_mib,
         job.num_tasks,
         job.partitions, job.account, job.qos, job.limit_s, job.exclusive, job.batch, job.het_job_id, job.name, job.user,
+        is_held_again(job),
     )  # fmt: skip

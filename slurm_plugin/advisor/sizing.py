@@ -21,7 +21,15 @@ from accounting.decisions.token import find_token
 from accounting.key_file import journal_key
 from accounting.request import JobRequest
 from slurm_plugin.advisor.decided import Decided
-from slurm_plugin.advisor.late import SCRIPT_NOT_KNOWN, STARTS_NOW, Again, alike, size_again, why_left
+from slurm_plugin.advisor.late import (
+    HELD_AGAIN,
+    SCRIPT_NOT_KNOWN,
+    STARTS_NOW,
+    Again,
+    alike,
+    size_again,
+    why_left,
+)
 from slurm_plugin.advisor.left_alone import LeftAlone
 from slurm_plugin.advisor.standing import cpus_must_stay
 from slurm_plugin.config.settings import Config
@@ -172,9 +180,9 @@ class LateSizing:
 
 
 def _named(job: QueuedJob) -> tuple[str, ...]:
-    """Return the ids of the decisions behind a job that may be touched; none of another."""
+    """Return the ids of the decisions behind a job that may be touched, now or once it is let go; none of another."""
     token = find_token(job.admin_comment)
-    if token is None or why_left(job, token):
+    if token is None or why_left(job, token) not in ("", HELD_AGAIN):
         return ()
     return tuple(filter(None, (token.decision_id, token.was)))
 

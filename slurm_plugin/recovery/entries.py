@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounting.decisions.token import find_token
 from slurm_plugin.recovery.journal import Entry
 from slurm_plugin.recovery.judging import Recovery, what_stays
-from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from slurm_plugin.slurm.job_lines import is_held_again
 from slurm_plugin.slurm.queue import Failed
 
 S_PER_H, MIB_PER_GIB = 3600.0, 1024.0
@@ -18,7 +18,7 @@ def is_forgotten(run: Failed | None, entry: Entry) -> bool:
     """
     if run is None or entry.what != "requeued" or entry.requeue is None or is_another(run, entry):
         return False
-    return run.job.held and run.job.reason == HELD_AGAIN and run.restarts == entry.restarts + 1
+    return is_held_again(run.job) and run.restarts == entry.restarts + 1
 
 
 def is_another(run: Failed | None, entry: Entry) -> bool:

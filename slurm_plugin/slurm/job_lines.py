@@ -94,6 +94,11 @@ _TOLD = frozenset({"", "cpu", "mem", "gpu"})
 _GRES_NAME = re.compile(r"(?:gres[:/])?([^:=,]*)", re.ASCII)
 
 
+def is_held_again(job: QueuedJob) -> bool:
+    """Whether a job was queued again and is held: nobody but who did that may change it before it is released."""
+    return job.held and job.reason == HELD_AGAIN
+
+
 class Listing(msgspec.Struct, frozen=True):
     """The jobs of an answer that can be believed, and the ids of those that must be asked for by themselves.
 

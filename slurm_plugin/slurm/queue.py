@@ -153,7 +153,8 @@ class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
     """What one pending record is to get, in the kind that its user asked; None stays. `uid` is its owner's.
 
-    `admin_comment` is the whole new comment. CPUs are changed together with everything of the job that repeats them.
+    `admin_comment` is the whole new comment, in place of `before`: where that does not stand there any more, nothing
+    is changed. CPUs are changed together with everything of the job that repeats them.
     """
 
     job_id: int
@@ -164,6 +165,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
     admin_comment: str | None = None
+    before: str | None = None
 
 
 class GiveBack(Resize, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, blocks_of, parse_plain
+from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue, Written
 from slurm_plugin.slurm.resizing import Update, is_split, resource_words
 from slurm_plugin.slurm.targets import target_of
@@ -107,7 +107,7 @@ def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
         return ("requeuehold", target)
     if run.restarts != wanted.restarts + 1:
         return RESTARTED
-    if job.held and job.reason == HELD_AGAIN:
+    if is_held_again(job):
         return _next_of_held(run, wanted, target, marked=marked)
     # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
     return "" if marked and not _words_back(run, change) else CHANGED

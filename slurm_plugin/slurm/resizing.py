@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from slurm_plugin.slurm.gpu_fields import PER_TASK, with_cpus
+from slurm_plugin.slurm.job_lines import is_held_again
 from slurm_plugin.slurm.queue import QueuedJob, Resize, Written
 from slurm_plugin.slurm.targets import target_of
 
@@ -28,6 +29,8 @@ _PAST = ("no longer pending", "already")
 # `1_7-8: Job is no longer pending execution` up to 24.11 or so, `1_[7-8]: …` since; of the others it says `No error`.
 _TASK = re.compile(r"\d+_\[?([\d,\-:]+)\]?: ")
 _FINE = "No error"
+HELD = "was queued again and is held"
+COMMENTED = "has another admin comment meanwhile"
 
 
 def resize(change: Resize, record: Record, update: Update) -> Written:
@@ -54,6 +57,11 @@ def obstacle(change: Resize, job: QueuedJob | None) -> str:
     """Say why a change cannot even be tried; '' where it can."""
     if ended(job) or job is None:
         return ended(job)
+    # It may have started, failed, and been queued again since the queue was read.
+    if is_held_again(job):
+        return HELD
+    if change.before not in (None, job.admin_comment):
+        return COMMENTED
     if job.uid != change.uid:
         return f"belongs to user {job.uid}, not {change.uid}"
     if job.num_tasks != change.num_tasks:

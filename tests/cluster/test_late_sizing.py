@@ -17,17 +17,16 @@ import msgspec
 import pytest
 
 from accounting.decisions.token import Token, find_token
-from slurm_plugin.advisor.sizing import LateSizing
 from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.config.settings import Config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm.gateway import Gateway, open_gateway
 from slurm_plugin.slurm.queue import Written
 from tests.builders import T0, attempt
 from tests.cluster import conftest
 from tests.cluster.conftest import CPUS_STAY, Shell
+from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
 
@@ -171,24 +170,6 @@ def ingesting(site: Site) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def sizing(site: Site, patch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Written]]]:
-    """Yield what runs one cycle of sizing what waits."""
-    for name, value in site.sandbox.environment().items():
-        patch.setenv(name, value)
-    late = LateSizing(site.config)
-    # Not by pyslurm where it imports: a process has one cluster by it, and other tests of this one have theirs.
-    advisor = msgspec.structs.replace(site.config.advisor, queue="scontrol")
-    gateway: Gateway
-    with open_gateway(msgspec.structs.replace(site.config, advisor=advisor), apply=True) as gateway:
-
-        def cycle() -> list[Written]:
-            late.refresh()
-            return late.run(gateway.read(), gateway, frozenset())
-
-        yield cycle
-
-
-@contextlib.contextmanager
 def advising(site: Site) -> Iterator[Path]:
     """Let the advisor work as an admin would have it, sizing what waits; yield its log."""
     wanted = msgspec.structs.replace(site.config.advisor, late_sizing=True, control_share=0.0, period_s=1)
@@ -314,7 +295,7 @@ def test_our_own_cut_is_raised_once_a_job_like_it_has_failed(
     assert cut_mib < ASKED_MIB / 8
     fails = site.submit("fan", WORK, holds_mib=2 * cut_mib)
     assert site.shell.wait_ended(fails) == "OUT_OF_MEMORY"
-    with sizing(site, monkeypatch) as cycle:
+    with sizing(site.sandbox, site.config, monkeypatch) as cycle:
         site.wait_for(lambda: Written(job_id=waits) in cycle())
     site.user.run("scontrol", "release", str(waits))
     assert site.shell.wait_ended(waits) == "COMPLETED"
@@ -336,7 +317,7 @@ def test_a_brake_gives_back_what_was_cut_to_those_that_wait(
     assert not any(asked in site.waiting_records(job)[0] for job in (waits, array))
     site.shell.run("rightsizer", "disable", "--family", f"{USER}:fan")
     try:
-        with sizing(site, monkeypatch) as cycle:
+        with sizing(site.sandbox, site.config, monkeypatch) as cycle:
             assert [one.problem for one in cycle()] == ["", ""]
             assert cycle() == []
     finally:

@@ -73,6 +73,7 @@ def test_the_least_that_a_qos_allows_holds_later_too() -> None:
         ({"admin_comment": ""}, "no-token"),
         ({"admin_comment": "somebody's own words"}, "no-token"),
         ({"comment": "please rightsize=off"}, "opted-out"),
+        ({"held": True, "reason": "job_requeued_in_held_state"}, "held-again"),
         ({"cpus_per_task": 4}, CHANGED),
         ({"min_cpus": 16}, CHANGED),
         ({"mem_per_node_mib": 9000}, CHANGED),

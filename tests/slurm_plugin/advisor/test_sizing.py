@@ -250,6 +250,17 @@ def test_who_was_left_is_looked_at_again_when_jobs_like_him_end_or_he_changes(
     assert [change.job_id for change in taken.changes] == [2]
 
 
+def test_who_was_queued_again_and_held_is_sized_once_he_is_let_go(site: Site) -> None:
+    job = site.submitted(1)
+    site.learn(200.0)
+    held = msgspec.structs.replace(job, held=True, reason="job_requeued_in_held_state")
+    taken = Taken()
+    assert site.late.run(snapshot(held), taken, frozenset()) == []
+    assert site.late.left == {"held-again": 1}
+    assert site.late.run(snapshot(job), taken, frozenset()) == [Written(job_id=1)]
+    assert [change.before for change in taken.changes] == [job.admin_comment]
+
+
 def test_a_journal_that_takes_long_to_read_leaves_time_to_size(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

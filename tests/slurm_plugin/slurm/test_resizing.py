@@ -161,6 +161,16 @@ def test_the_memory_of_a_job_that_has_just_started_is_not_cut() -> None:
         (msgspec.structs.replace(JOB, uid=1001), WANTED, "belongs to user 1001, not 1000"),
         (msgspec.structs.replace(JOB, num_tasks=3), WANTED, "has 3 tasks, not 2"),
         (
+            msgspec.structs.replace(JOB, held=True, reason="job_requeued_in_held_state"),
+            WANTED,
+            "was queued again and is held",
+        ),
+        (
+            msgspec.structs.replace(JOB, admin_comment="old;recovery=out_of_memory:0"),
+            msgspec.structs.replace(WANTED, before="old"),
+            "has another admin comment meanwhile",
+        ),
+        (
             PER_CPU,
             WANTED,
             "asks for memory per CPU, not per node",
