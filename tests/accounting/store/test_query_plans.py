@@ -1,16 +1,19 @@
-"""What is read by the numbers of a few jobs reads no table whole: SQLite says how it would."""
+"""What is read by the numbers of a few jobs reads no table whole: SQLite says how it would.
+
+And what is read whole, PostgreSQL plans as such.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from accounting.audit.jobs import stored_comments
 from accounting.store.audit import read_links, read_recoveries_of, stored_origin
-from accounting.store.bulk import known_digests
-from accounting.store.database import open_store
+from accounting.store.bulk import known_digests, upsert_attempts
+from accounting.store.database import open_store, writing
 from accounting.store.recorded import read_records
 from accounting.store.records import (
     earliest_end_s,
@@ -21,6 +24,8 @@ from accounting.store.records import (
     read_input_mib,
     read_runs,
 )
+from bench import site_rows
+from tests import servers
 from tests.builders import attempt
 from tests.stores import write_attempts
 
@@ -58,3 +63,17 @@ def test_no_table_is_read_whole(tmp_path: Path, reader: str) -> None:
     engine.dispose()
     assert plans
     assert [plan for plan in plans if plan.startswith("SCAN")] == []
+
+
+@pytest.mark.parametrize("kind", [servers.POSTGRESQL], indirect=True)
+def test_postgresql_plans_for_all_that_a_cursor_reads(store: Engine) -> None:
+    with writing(store) as connection:
+        upsert_attempts(connection, *site_rows.chunk(0, 2000))
+        connection.exec_driver_sql("ANALYZE attempts")
+    query = "SELECT job_name FROM attempts ORDER BY end_s"
+    with store.connect() as connection:
+        of_all, of_cursor = (
+            connection.exec_driver_sql(f"{how} {query}").all()
+            for how in ("EXPLAIN", "EXPLAIN DECLARE one CURSOR FOR")
+        )
+    assert of_cursor == of_all
