@@ -23,6 +23,7 @@ from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine,
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from accounting.errors import StoreError
 from accounting.owned_files import make_folder, open_owned
@@ -189,10 +190,14 @@ def _with_driver(url: URL) -> URL:
 
 
 def _engine_options(url: URL) -> dict[str, Any]:
-    if url.get_backend_name() != "mariadb":
+    if url.get_backend_name() == "sqlite":
         return {}
+    # None is kept: a server ends it while sacct takes longer than its wait_timeout (idle_session_timeout), or restarts.
+    kept: dict[str, Any] = {"poolclass": NullPool}
+    if url.get_backend_name() != "mariadb":
+        return kept
     # Without this flag a row that was found as it was does not count as written.
-    return {"connect_args": {"client_flag": 0}, "isolation_level": "READ COMMITTED"}
+    return {**kept, "connect_args": {"client_flag": 0}, "isolation_level": "READ COMMITTED"}
 
 
 def _refuse(context: ExceptionContext) -> None:

@@ -214,6 +214,19 @@ def test_a_database_that_goes_away_is_one_line_and_the_next_run_completes(
     store.dispose()
 
 
+@pytest.mark.parametrize("kind", [servers.POSTGRESQL, servers.MARIADB], indirect=True)
+def test_a_server_that_ends_who_does_nothing_for_a_while_ends_no_run(
+    kind: str, store: Engine, database_server: Callable[[str], servers.Server]
+) -> None:
+    """As by MariaDB's wait_timeout and PostgreSQL's idle_session_timeout, while sacct is asked."""
+    write_windows(store, windows=1)
+    assert len(content(store)["attempts"]) == JOBS_A_WINDOW
+    database_server(kind).stop()
+    database_server(kind).start()
+    write_windows(store, windows=2)
+    assert len(content(store)["attempts"]) == 2 * JOBS_A_WINDOW
+
+
 def test_the_second_writer_waits_and_goes_on(store: Engine, url: str) -> None:
     other, order = open_store(url), list[str]()
 
