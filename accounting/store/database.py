@@ -137,10 +137,10 @@ def _engine(url: str, *, create: bool) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _tune_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    elif engine.dialect.name == "mariadb":
-        event.listen(engine, "connect", _tune_mariadb)
     else:
-        event.listen(engine, "connect", _tune_postgresql)
+        # Before SQLAlchemy looks at a session: it would quote by the server's sql_mode, and not by ours.
+        tune = _tune_mariadb if engine.dialect.name == "mariadb" else _tune_postgresql
+        event.listen(engine, "connect", tune, insert=True)
     event.listen(engine, "handle_error", _refuse)
     return engine
 
@@ -267,7 +267,11 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _tune_postgresql(connection: Any, _record: object) -> None:  # noqa: ANN401 - psycopg is an extra
-    """Plan for all that a cursor reads, which we do: for the first tenth of it a join of millions takes hours."""
+    """Texts are UTF-8, whatever the server or the database has by default, and cursors are planned for all they read.
+
+    Planned for the first tenth of it, a join of millions takes hours.
+    """
+    connection.execute("SET client_encoding = 'UTF8'")
     connection.execute("SET cursor_tuple_fraction = 1")
     connection.commit()
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, create_engine, select, text
 from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateTable
 
 from accounting.errors import StoreError
@@ -28,6 +30,7 @@ from accounting.store.records import (
     write_gpu_use,
     write_quarantine,
 )
+from tests import servers
 from tests.builders import T0, attempt, decision, gpu_use, job_row, past, step
 from tests.stores import write_attempts, write_steps
 
@@ -47,6 +50,39 @@ def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) ->
     again = open_store(url)
     assert read_attempts(again) == attempts
     again.dispose()
+
+
+@pytest.mark.parametrize(
+    ("kind", "defaults"),
+    [
+        (servers.POSTGRESQL, "ALTER DATABASE {} SET client_encoding = 'LATIN1'"),
+        (servers.POSTGRESQL, "UPDATE pg_database SET encoding = 0 WHERE datname = '{}'"),  # SQL_ASCII
+        (servers.MARIADB, "SET GLOBAL sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'"),
+    ],
+    indirect=["kind"],
+)
+def test_the_defaults_of_a_server_change_no_text(
+    kind: str, defaults: str, url: str, database_server: Callable[[str], servers.Server]
+) -> None:
+    server = database_server(kind)
+    administer(server, defaults.format(make_url(url).database))
+    try:
+        store = open_store(url, create=True)
+        attempts = [attempt(job_id=1, user="zoë", job_name="😀 \\'\"")]
+        with store.begin() as connection:
+            write_attempts(connection, attempts)
+        assert read_attempts(store) == attempts
+        store.dispose()
+    finally:
+        if kind == servers.MARIADB:
+            administer(server, "SET GLOBAL sql_mode = DEFAULT")
+
+
+def administer(server: servers.Server, statement: str) -> None:
+    engine = create_engine(server.url(server.admin))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 @on_sqlite
