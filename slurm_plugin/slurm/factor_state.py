@@ -11,11 +11,15 @@ before us again is forgotten only when it has been so for LATE_S, and is looked 
 A job that runs, is held, or is not eligible yet keeps its SiteFactor, but sprio does not show it. Such an entry stays
 for as long as the job exists: it may be queued again. So may a task of an array, which takes with it the SiteFactor of
 the record that it is split from: it gets an entry of its own (`with_tasks`).
+
+A number alone is no job: a slurmctld that has lost its state gives numbers out again. So an entry says when its job was
+submitted, and counts for no other (`without_others`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,7 +43,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """A job, its SiteFactor before the first of ours, and ours since, the newest last.
 
     `back` is when it was first seen to be as before us again. Of an array, `tasks_to` is the highest id that was looked
-    at of its tasks with records of their own.
+    at of its tasks with records of their own. `submit_s` is when it was submitted (unix seconds; 0: not known, as in
+    files that were written before that was noted).
     """
 
     job_id: int
@@ -47,6 +52,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     ours: tuple[int, ...]
     back: Clock | None = None
     tasks_to: int = 0
+    submit_s: float = 0.0
+
+
+class Submission(NamedTuple):
+    """When a job was submitted, or last queued again (unix seconds), and how often it was queued again."""
+
+    submit_s: float
+    restarts: int
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -83,10 +96,12 @@ def intend(
     changes: Iterable[FactorChange],
     current: Mapping[int, int],
     array_of: Mapping[int, int],
+    submitted: Mapping[int, Submission],
 ) -> FactorState:
     """Note what is about to be written, given what Slurm has now, and which tasks have records of their own.
 
-    A value that is not ours was set by somebody else meanwhile: it is what the job goes back to from now on.
+    `submitted` says since when there are the jobs. A value that is not ours was set by somebody else meanwhile: it is
+    what the job goes back to from now on.
     """
     state = with_tasks(state, array_of)
     entries, newest = state.by_job, _newest(array_of)
@@ -96,8 +111,24 @@ def intend(
         if old is None or now not in (*old.ours, old.original):
             old = Entry(change.job_id, now, (), tasks_to=newest.get(change.job_id, 0))
         ours = (*(value for value in old.ours if value != change.after), change.after)
-        entries[change.job_id] = msgspec.structs.replace(old, ours=ours[-_MOST_VALUES:], back=None)
+        since = submitted.get(change.job_id)
+        entries[change.job_id] = msgspec.structs.replace(
+            old, ours=ours[-_MOST_VALUES:], back=None, submit_s=since.submit_s if since else old.submit_s
+        )
     return msgspec.structs.replace(state, entries=tuple(entries.values()))
+
+
+def without_others(state: FactorState, submitted: Mapping[int, Submission]) -> FactorState:
+    """Return the state without the jobs whose numbers others have by now.
+
+    Whoever was queued again has another submit time, and is the same all the same.
+    """
+    kept = tuple(one for one in state.entries if not _is_another(one, submitted.get(one.job_id)))
+    return msgspec.structs.replace(state, entries=kept) if len(kept) < len(state.entries) else state
+
+
+def _is_another(entry: Entry, found: Submission | None) -> bool:
+    return bool(found and not found.restarts and entry.submit_s and found.submit_s != entry.submit_s)
 
 
 def with_tasks(state: FactorState, array_of: Mapping[int, int]) -> FactorState:

@@ -22,7 +22,7 @@ from slurm_plugin.log_lines import SaidOnceOfEach
 from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
-from slurm_plugin.slurm.factor_state import Lease
+from slurm_plugin.slurm.factor_state import FactorState, Lease, Submission
 from slurm_plugin.slurm.queue import (
     Dependent,
     FactorChange,
@@ -79,6 +79,7 @@ class Gateway:
         self._held = ExitStack()
         self._alive: frozenset[int] | None = None
         self._array_of: Mapping[int, int] = {}
+        self._submitted: Mapping[int, Submission] = {}
         self._unnumbered = Unnumbered(clock_s)
 
     def __enter__(self) -> Gateway:
@@ -98,13 +99,14 @@ class Gateway:
         """Return the cluster as it is now; SlurmError where it does not answer."""
         snapshot = self._queue.read()
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
-        self._array_of = _array_of(snapshot)
+        self._array_of, self._submitted = _array_of(snapshot), _submitted(snapshot)
         self._unnumbered.keep(self._alive)
         return snapshot
 
     def ours(self) -> dict[int, frozenset[int]]:
         """Return all the SiteFactors that jobs may have because of us; empty once all is as before us for good."""
-        return factor_state.may_be_ours(factor_state.with_tasks(self._log.read(), self._array_of))
+        state = factor_state.without_others(self._log.read(), self._submitted)
+        return factor_state.may_be_ours(factor_state.with_tasks(state, self._array_of))
 
     def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
         """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
@@ -122,9 +124,7 @@ class Gateway:
         new.sort(key=lambda change: self._unnumbered.was_refused(change.job_id))
         lease = Lease(now(), self._terms.lease_s)
         self._log.change(
-            lambda state: msgspec.structs.replace(
-                factor_state.intend(state, wanted, current, self._array_of), lease=lease
-            )
+            lambda state: msgspec.structs.replace(self._intended(state, wanted, current), lease=lease)
         )
         writing = Lease(lease.stamped, lease.lease_s * WRITING_SHARE)
         problems, after = self._write(new, writing=writing) if new else ({}, current)
@@ -165,12 +165,16 @@ class Gateway:
         snapshot = self._queue.read()
         current = self._queue.site_factors()
         alive = {job.job_id for job in snapshot.jobs} | current.keys()
-        array_of = _array_of(snapshot)
-        state = factor_state.with_tasks(state, array_of)
+        array_of, submitted = _array_of(snapshot), _submitted(snapshot)
+
+        def of_now(noted: FactorState) -> FactorState:
+            return factor_state.with_tasks(factor_state.without_others(noted, submitted), array_of)
+
+        state = of_now(state)
         changes = factor_state.restorations(state, current, alive)
         if not self._apply:
             return [_logged(change, DRY_RUN) for change in changes]
-        self._log.change(lambda newest: factor_state.with_tasks(newest, array_of))
+        self._log.change(of_now)
         back = factor_state.taking_back(state)
         self._log.change(lambda newest: factor_state.follow(newest, state, back))
         problems, after = self._write(changes, unseen=alive) if changes else ({}, current)
@@ -178,6 +182,12 @@ class Gateway:
         settled = factor_state.settle(back, after, alive, now(), taken)
         self._log.change(lambda newest: factor_state.follow(newest, back, settled))
         return [_logged(change, problems.get(change.job_id, "")) for change in changes]
+
+    def _intended(
+        self, state: FactorState, wanted: Sequence[FactorChange], current: Mapping[int, int]
+    ) -> FactorState:
+        own = factor_state.without_others(state, self._submitted)
+        return factor_state.intend(own, wanted, current, self._array_of, self._submitted)
 
     def _refusal(self, change: FactorChange, number: int, current: Mapping[int, int]) -> str:
         if abs(change.after) > self._terms.most_factor:
@@ -294,6 +304,11 @@ def open_gateway(config: Config, *, apply: bool) -> Gateway:
 def _array_of(snapshot: Snapshot) -> dict[int, int]:
     """Return the array of each task that has a record of its own."""
     return {job.job_id: job.array_job_id for job in snapshot.jobs if job.array_job_id not in (0, job.job_id)}
+
+
+def _submitted(snapshot: Snapshot) -> Mapping[int, Submission]:
+    """Return since when there are the jobs that there are."""
+    return {job.job_id: Submission(job.submit_s, job.restarts) for job in snapshot.jobs}
 
 
 def _left(change: FactorChange, current: Mapping[int, int], unseen: Collection[int]) -> str:

@@ -51,7 +51,8 @@ _TEXTS_FROM, _TOKEN_AFTER = "Command", "WorkDir"
 # The words that are read, by the first word of their line: `--network='x EndTime=9'` is no end.
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "Priority": ("Priority", "Nice", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
-    "Requeue": ("BatchFlag",), "RunTime": ("TimeLimit", "TimeMin"), "SubmitTime": ("SubmitTime", "EligibleTime"),
+    "Requeue": ("BatchFlag", "Restarts"), "RunTime": ("TimeLimit", "TimeMin"),
+    "SubmitTime": ("SubmitTime", "EligibleTime"),
     "StartTime": ("StartTime", "EndTime", "Deadline"), "Partition": ("Partition",),
     "ReqNodeList": ("ReqNodeList", "ExcNodeList"), "NodeList": ("NodeList",),
     "NumNodes": ("NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqB:S:C:T"),
@@ -274,7 +275,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
         batch=words["BatchFlag"] == "1",
         other=(*_constraints(words), *_asked_else(texts)), comment=texts.get("Comment", "").rstrip(" "),
-        admin_comment=_admin_comment(lines, heads),
+        admin_comment=_admin_comment(lines, heads), restarts=whole(words["Restarts"]) or 0,
     )  # fmt: skip
 
 

@@ -78,6 +78,7 @@ def job_of(job: Loaded) -> QueuedJob:
         nodes=() if pending else expand_nodes(job.allocated_nodes or ""),
         exclusive=job.resource_sharing == "NO", batch=job.is_batch_job, other=_constraints(job),
         comment=(job.comment or "").rstrip(" "), admin_comment=(job.admin_comment or "").rstrip(" "),
+        restarts=job.requeue_count,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
     what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
+    Whoever was queued again, `restarts` times, has that moment as `submit_s`.
     CPUs, memory and GPUs are those of one task of an array. `start_s` of a job that waits is Slurm's own estimate.
     `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
     `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
@@ -71,6 +72,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     other: tuple[str, ...] = ()
     comment: str = ""
     admin_comment: str = ""
+    restarts: int = 0
 
     @property
     def waits(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.queue import FactorChange, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot, Written
 from tests.slurm_plugin.slurm.queued import TERMS, waiting
 
 
@@ -20,7 +20,8 @@ class MemoryQueue:
 
     It refuses a job that it does not know, and dies or falls silent at the write of a chosen number. `forgotten` are
     jobs whose next changes backfill takes back, and how many; `refusing` says what is said of some instead; `array_of`
-    has the arrays of tasks with records of their own.
+    has the arrays of tasks with records of their own, `submitted` when jobs were submitted, and how often they were
+    queued again.
     """
 
     factors: dict[int, int]
@@ -30,19 +31,25 @@ class MemoryQueue:
     die_at: int | None = None
     silent_at: int | None = None
     array_of: dict[int, int] = field(default_factory=dict)
+    submitted: dict[int, tuple[float, int]] = field(default_factory=dict)
     writes: list[tuple[int, int]] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     name: str = "memory"
 
     def read(self) -> Snapshot:
         """Return all jobs."""
-        jobs = tuple(
-            waiting(
-                job, site_factor=0 if job in self.hidden else factor, array_job_id=self.array_of.get(job, 0)
-            )
-            for job, factor in self.factors.items()
-        )
+        jobs = tuple(self._job(job) for job in self.factors)
         return Snapshot(time_s=1.0, jobs=jobs, nodes=(), partitions=(), reservations=(), terms=TERMS)
+
+    def _job(self, job: int) -> QueuedJob:
+        submit_s, restarts = self.submitted.get(job, (1.0, 0))
+        return waiting(
+            job,
+            site_factor=0 if job in self.hidden else self.factors[job],
+            array_job_id=self.array_of.get(job, 0),
+            submit_s=submit_s,
+            restarts=restarts,
+        )
 
     def site_factors(self) -> dict[int, int]:
         """Return those that sprio would show."""

@@ -50,6 +50,41 @@ def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
     assert queue.factors == {1: 3}
 
 
+def test_another_job_of_that_number_is_left_as_it_is(tmp_path: Path) -> None:
+    """A slurmctld that has lost its state gives numbers out again; 1 and 2 are others now, 3 was queued again."""
+    queue = MemoryQueue({1: 3, 2: 0, 3: 0, 4: 0}, submitted=dict.fromkeys((1, 2, 3, 4), (100.0, 0)))
+    gateway = gate(queue, tmp_path)
+    gateway.read()
+    gateway.reorder(changes_of({1: 5, 2: 5, 3: 5, 4: 5}, queue.factors))
+    queue.factors |= {1: 700, 2: 5}
+    queue.submitted |= {1: (200.0, 0), 2: (200.0, 0), 3: (200.0, 1)}
+    queue.hidden |= {1, 3}
+    gateway.read()
+    assert gateway.ours().keys() == {3, 4}
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 700, 2: 5, 3: 0, 4: 0}
+
+
+def test_another_job_of_that_number_goes_back_to_its_own_factor(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 3}, submitted={1: (100.0, 0)})
+    gateway = gate(queue, tmp_path)
+    gateway.read()
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    queue.factors, queue.submitted = {1: 5}, {1: (200.0, 0)}
+    gateway.read()
+    gateway.reorder(changes_of({1: 9}, queue.factors))
+    gateway.undo()
+    assert queue.factors == {1: 5}
+
+
+def test_a_state_that_does_not_say_when_jobs_were_submitted_is_undone(tmp_path: Path) -> None:
+    entry = '{"job_id":1,"original":3,"ours":[5]}'
+    (tmp_path / factor_log.STATE).write_text(f'{{"cluster":"alpha","entries":[{entry}]}}', encoding="utf-8")
+    queue = MemoryQueue({1: 5}, submitted={1: (100.0, 0)})
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 3}
+
+
 @pytest.mark.parametrize("array_ends", [False, True])
 def test_a_task_takes_our_factor_with_it_and_is_undone_too(tmp_path: Path, *, array_ends: bool) -> None:
     queue = MemoryQueue({1: 3})

@@ -64,6 +64,12 @@ def test_a_running_job(captured: Captured) -> None:
     assert (job.user, job.uid, job.partitions, job.qos, job.batch) == ("root", 0, ("main",), "normal", True)
 
 
+def test_how_often_a_job_was_queued_again() -> None:
+    for release in ("22.05", "26.05"):
+        shown = (CAPTURED.parent / "failed" / release / "held.txt").read_text(encoding="utf-8")
+        assert [job.restarts for job in job_lines.parse_plain(shown)] == [1]
+
+
 def test_arrays_are_one_record(captured: Captured) -> None:
     arrays = {job.array_tasks: job for job in captured.listing.jobs if job.array_job_id}
     long = arrays["9-200%5"]
