@@ -79,7 +79,7 @@ def requeue(
         if isinstance(words, str):
             return Written(job_id=job_id, problem=words)
         complaint = update(words)
-        if complaint:
+        if complaint and not _is_carried_out(look(job_id), wanted, words):
             return Written(job_id=job_id, problem=complaint)
     return Written(job_id=job_id, problem="not kept")
 
@@ -111,6 +111,14 @@ def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
         return _next_of_held(run, wanted, target, marked=marked)
     # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
     return "" if marked and not _words_back(run, change) else CHANGED
+
+
+def _is_carried_out(run: Failed | None, wanted: Requeue, words: Sequence[str]) -> bool:
+    """Whether a job is as it was told to become, though slurmctld complained.
+
+    Where a partition that it lists takes no job of that memory (MaxMemPerNode), slurmctld says so, and does it.
+    """
+    return run is not None and next_words(run, wanted) != words
 
 
 def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) -> Sequence[str]:

@@ -69,6 +69,8 @@ FAMILIES = {
 
 
 AS_ASKED = Run("COMPLETED", ASKED_CPUS, ASKED_MIB)
+# It takes what we cut, and not what was asked.
+SMALL = f"PartitionName=small Nodes={{node[0]}} MaxMemPerNode={ASKED_MIB // 2}"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
     epilog = folder / "epilog.sh"
     epilog.write_text("#!/bin/sh\n", encoding="utf-8")
     epilog.chmod(0o755)
-    site = start_site(folder, 4, Shape(lines=(f"EpilogSlurmctld={epilog}",)), PATIENCE_S)
+    site = start_site(folder, 4, Shape(lines=(f"EpilogSlurmctld={epilog}", SMALL)), PATIENCE_S)
     epilog.write_text(epilog_of(site), encoding="utf-8")
     numbered = enumerate(FAMILIES.items(), 1)
     site.train({name: past_of(name, body, 900_000 + 1000 * number) for number, (name, body) in numbered})
@@ -195,6 +197,18 @@ def recover_job(site: Site, job: int) -> "subprocess.Popen[bytes]":
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+
+
+@pytest.mark.usefixtures("cpus_follow")
+def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_call(site: Site) -> None:
+    """slurmctld complains of the small partition, and does all the same what it is told."""
+    job = site.submit("hold", HOLD, "--partition=small,main")
+    site.wait_for(lambda: job in site.failed())
+    assert recover_job(site, job).wait(PATIENCE_S) == 0
+    site.wait_for(lambda: site.have_come_back(job))
+    first, second = site.runs(job)[str(job)]
+    assert first.mem_mib < NEEDS_MIB
+    assert second == AS_ASKED
 
 
 def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:

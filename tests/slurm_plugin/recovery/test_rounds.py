@@ -24,6 +24,7 @@ from tests.slurm_plugin.slurm.memory_queue import Killed
 class Controller:
     """One job in slurmctld as a gate shows it; it knows the words that recovery says, and refuses the others.
 
+    What it `complains` of it has done all the same.
     `before_write` and `after_write` are called with the number of the write; they may raise.
     """
 
@@ -32,6 +33,7 @@ class Controller:
         self.writes: list[tuple[str, ...]] = []
         self.requeues = 0
         self.refuses, self.complaint = "", "Access/permission denied"
+        self.complains = ""
         self.dependents: list[Dependent] = []
         self.before_write: Callable[[int], None] = lambda _: None
         self.after_write: Callable[[int], None] = lambda _: None
@@ -75,7 +77,7 @@ class Controller:
             assert self.run.job.held, "slurmctld changes nothing of a job that has ended"
             self._change(dict(word.split("=", 1) for word in words if "=" in word))
         self.after_write(number)
-        return ""
+        return self.complains
 
     def _hold(self) -> None:
         assert self.run is not None
@@ -245,6 +247,16 @@ def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
     assert found.problem == requeuing.CHANGED
     assert [entry.what for entry in entries(tmp_path)] == ["lost"]
     assert len(gate.writes) == 1
+
+
+def test_what_slurmctld_does_and_complains_of_is_done(tmp_path: Path) -> None:
+    """So it is with a job that lists a partition whose MaxMemPerNode is less than what it asked for."""
+    gate = Controller(failed())
+    gate.complains = "Requested partition configuration not available now for job 7"
+    [outcome] = recoverer(gate, tmp_path).round()
+    assert outcome.problem == ""
+    assert_back(gate)
+    assert len(gate.writes) == 4
 
 
 def test_what_slurmctld_refuses_stays_held_and_is_tried_again(tmp_path: Path) -> None:
