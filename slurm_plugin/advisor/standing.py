@@ -64,10 +64,20 @@ def stands_at(job: QueuedJob, request: JobRequest) -> bool:
     """Whether a waiting job asks for just this, in what was asked for at first, or for what Slurm makes of it."""
     if request.cpus_per_task is not None and job.min_cpus > job.num_tasks * job.cpus_per_task:
         return False  # `scontrol update NumCPUs=` or MinCPUsNode= leaves CPUsPerTask as it was
-    return job.num_tasks == request.num_tasks and (
+    return _has_its_tasks(job, request) and (
         is_split(job, request.mem_per_cpu_mib, request.cpus_per_task)
         or all(getattr(request, kind) in (None, getattr(job, kind)) for kind in KINDS)
     )
+
+
+def _has_its_tasks(job: QueuedJob, request: JobRequest) -> bool:
+    """Whether a job has the tasks that were asked for.
+
+    Where their number was left to the nodes (`--nodes=1-4`), the least that it may have are asked for, and one that
+    started on more nodes has as many more; waiting again, it has the least again.
+    """
+    spread = not job.waits and job.num_nodes > 1 and job.num_tasks % job.num_nodes == 0
+    return job.num_tasks == request.num_tasks or (spread and job.num_tasks > request.num_tasks)
 
 
 def as_it_waits(request: JobRequest, job: QueuedJob) -> JobRequest:

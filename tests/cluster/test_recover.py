@@ -211,6 +211,19 @@ def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_cal
     assert second == AS_ASKED
 
 
+def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(site: Site) -> None:
+    """Slurm counts his tasks anew when he starts; his CPUs were not cut."""
+    job = site.submit("hold", HOLD, "--nodes=1-3")
+    site.wait_for(lambda: job in site.failed())
+    assert recover_job(site, job).wait(PATIENCE_S) == 0
+    site.wait_for(lambda: site.have_come_back(job))
+    first, second = site.runs(job)[str(job)]
+    nodes = first.cpus // ASKED_CPUS
+    assert nodes > 1
+    assert first.mem_mib < NEEDS_MIB * nodes
+    assert second.mem_mib == ASKED_MIB * (second.cpus // ASKED_CPUS)
+
+
 def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     job = site.submit("hold", HOLD, "--no-requeue")
     site.wait_for(lambda: job in site.failed())

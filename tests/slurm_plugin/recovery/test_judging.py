@@ -60,6 +60,15 @@ def test_it_comes_back_with_all_that_was_asked_and_a_mark() -> None:
     assert comment.replace(";recovery=out_of_memory:0", "") == failed().job.admin_comment
 
 
+@pytest.mark.parametrize(("nodes", "tasks"), [(4, 4), (3, 6)])
+def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(nodes: int, tasks: int) -> None:
+    """--nodes=2-4, and --nodes=1-3 with two tasks a node: slurmctld counts the tasks anew when it starts such a job."""
+    comment = token(grant=Grant(mem_per_node_mib=500))
+    run = failed(num_nodes=nodes, num_tasks=tasks, cpus_per_task=8, admin_comment=comment)
+    change = change_of(judge(run))
+    assert (change.mem_per_node_mib, change.cpus_per_task) == (8000, None)
+
+
 @pytest.mark.parametrize(
     ("state", "codes", "cause"),
     [
@@ -91,6 +100,7 @@ def test_what_slurmctld_tells_of_it_is_the_cause(state: str, codes: tuple[str, .
         (failed(admin_comment=token(grant=Grant(cpus_per_task=2))), judging.NOT_WHAT_WE_CUT),
         (failed("TIMEOUT", admin_comment=token(grant=Grant(mem_per_node_mib=500))), judging.NOT_WHAT_WE_CUT),
         (failed(mem_per_node_mib=600), CHANGED),
+        (failed(num_tasks=3), CHANGED),
         (failed(admin_comment=f"{token()};recovery=out_of_memory:0"), judging.BEFORE),
     ],
 )
