@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.damage import UNREADABLE
-from accounting.errors import ServiceError
+from accounting.errors import ServiceError, StoreError
 from accounting.journal.files import read_lines
 from accounting.journal.recoveries import FILES, Recovered, Run
 from accounting.owned_files import fix_for, make_folder, open_owned
@@ -46,9 +46,9 @@ class Journal:
         self._folder = folder
 
     def newest(self, since_s: float = 0.0) -> dict[Run, Entry]:
-        """Return the last entry of each run, from the day of a moment on; StoreError where a file cannot be read.
+        """Return the last entry of each run, from the day of a moment on; lines that were cut off are passed over.
 
-        Lines that were cut off are passed over. PermissionError where the folder is closed.
+        StoreError where the folder or a file cannot be read.
         """
         found: dict[Run, Entry] = {}
         for file in self._files(day_name(FILES, since_s)):
@@ -64,6 +64,10 @@ class Journal:
             found = sorted(self._folder.iterdir())
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {self._folder}: {error.strerror}; run this as the service's user, or give it that folder"
+            ) from None
         return [file for file in found if file.match(FILES) and file.name >= first]
 
     def append(self, entry: Entry) -> None:

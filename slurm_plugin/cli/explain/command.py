@@ -143,9 +143,8 @@ def journalled_recoveries(config: Config) -> Mapping[Run, Recovered]:
 
     try:
         return Journal(Path(config.recovery.directory)).newest()
-    except (PermissionError, StoreError) as error:
-        said = f"{error.filename} is closed" if isinstance(error, PermissionError) else error
-        note(f"what `rightsizer recover` did lately is not known to you: {said}")
+    except StoreError as error:
+        note(f"what `rightsizer recover` did lately is not known to you: {error}")
         return {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.errors import ServiceError, SlurmError
+from accounting.errors import ServiceError, SlurmError, StoreError
 from accounting.wants import Said
 from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms
@@ -305,6 +305,14 @@ def test_a_disk_that_refuses_is_told_with_what_helps(
     with pytest.raises(ServiceError, match=f"{os.strerror(refusal)}; {remedy}"):
         recoverer(gate, tmp_path).round()
     assert gate.writes == []
+
+
+def test_a_journal_that_cannot_be_listed_is_told_in_one_line(tmp_path: Path) -> None:
+    """So is one that is closed to a user who looks what would be done."""
+    folder = tmp_path / "recovery"
+    folder.touch()
+    with pytest.raises(StoreError, match=f"cannot read {folder}: Not a directory; run this as"):
+        recoverer(Controller(failed()), folder, apply=False).round()
 
 
 def test_one_that_was_begun_and_is_gone_is_owed_its_hours(tmp_path: Path) -> None:
