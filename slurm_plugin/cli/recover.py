@@ -53,7 +53,7 @@ def recover(
         raise click.UsageError("--watch and --job do not go together; give one of them")
     config = load_config(config_file)
     log_to_stderr(warnings_alone=not apply)
-    recoverer = recoverer_of(config, apply=apply)
+    recoverer = recoverer_of(config, apply=apply, reads=reads_output(config, job_id))
     if watches:
         watch_on(recoverer, config.recovery.period_s)
         return
@@ -67,24 +67,37 @@ def recover(
     note(many + ("" if apply or not found else "; --apply acts"))
 
 
-def recoverer_of(config: Config, *, apply: bool) -> Recoverer:
-    """Return what recovers as the configuration says; SlurmError where slurmctld does not answer.
+def reads_output(config: Config, job_id: int | None) -> bool:
+    """Whether jobs' output is read; ServiceError where the site wants it and this process may not.
+
+    Of a single job that is a note: slurmctld's epilog calls us as SlurmUser, who may become nobody else. Slurm itself
+    says of most that they had too little memory, and the watcher reads what the others wrote.
+    """
+    from slurm_plugin.recovery.output import why_unable
+
+    if not config.recovery.read_output or not (unable := why_unable()):
+        return config.recovery.read_output
+    if job_id is None:
+        raise ServiceError(f"recovery.read_output is on, but {unable}, or set it to false")
+    note(f"output is left to `rightsizer recover --watch`: {unable}")
+    return False
+
+
+def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
+    """Return what recovers as the configuration says, and `reads` output; SlurmError where slurmctld does not answer.
 
     ServiceError with `apply` where Slurm lets us change no job: what we queued again would stay held.
     """
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.recovery.journal import Journal
     from slurm_plugin.recovery.judging import SiteTerms
-    from slurm_plugin.recovery.output import said_by, why_unable
+    from slurm_plugin.recovery.output import said_by
     from slurm_plugin.recovery.rounds import Recoverer
     from slurm_plugin.slurm.gateway import RecoveryGate
     from slurm_plugin.slurm.release import read_release
     from slurm_plugin.slurm.rights import why_not_in_their_names
     from slurm_plugin.slurm.scontrol_queue import MULTIFACTOR, ScontrolQueue
 
-    reads = config.recovery.read_output
-    if reads and why_unable():
-        raise ServiceError(f"recovery.read_output is on, but {why_unable()}, or set it to false")
     if apply and (forbidden := why_not_in_their_names()):
         raise ServiceError(forbidden)
     queue = ScontrolQueue()

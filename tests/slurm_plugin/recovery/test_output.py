@@ -13,8 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from accounting.errors import ServiceError
 from accounting.request import Grant, JobRequest
 from accounting.wants import Said
+from slurm_plugin.cli.recover import reads_output
+from slurm_plugin.config.settings import Config
+from slurm_plugin.config.settings import Recovery as Settings
 from slurm_plugin.recovery import judging, output
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.recovery.output import MOST_BYTES, file_of, mark_in, said_by, tail_of
@@ -212,3 +216,15 @@ def test_gpus_that_were_cut_are_given_back() -> None:
     run = msgspec.structs.replace(run, gpu_fields={"TresPerJob": "gres/gpu:1"})
     change = change_of(judge(run, said="said_no_gpu_memory"))
     assert (change.gpus_per_job, change.cpus_per_task, change.mem_per_node_mib) == (4, None, None)
+
+
+def test_slurmctlds_epilog_recovers_without_reading_where_only_the_watcher_may(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "why_unable", lambda: "it may not become other users")
+    wanted = Config(recovery=Settings(read_output=True))
+    assert not reads_output(wanted, job_id=7)
+    assert "left to `rightsizer recover --watch`: it may not become other users" in capsys.readouterr().err
+    with pytest.raises(ServiceError, match="it may not become other users, or set it to false"):
+        reads_output(wanted, job_id=None)
+    assert not reads_output(Config(), job_id=None)
