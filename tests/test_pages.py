@@ -1,13 +1,20 @@
-"""What a reader of the pages is shown: tables that are whole."""
+"""What a reader of the pages is shown: tables that are whole, and lines that do what is said of them."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import pytest
+
+from tests.builders import executable
+from tests.conftest import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
@@ -54,3 +61,25 @@ def standing(place: str) -> list[Path]:
         return [*(ROOT / place).rglob("*.py")]
     rooms = ("accounting", "models", "slurm_plugin", "lua")
     return [file for room in rooms for file in (ROOT / room).rglob(Path(place).name) if file.match(place)]
+
+
+@pytest.mark.parametrize("page", ["admin.md", "gpus-and-energy.md"])
+def test_what_a_script_of_slurms_leaves_behind_outlives_it(page: str, tmp_path: Path) -> None:
+    """As a Prolog or an epilog ends Slurm kills its process group, which a child may not have left yet."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("    ") and "setsid" in line)
+    calls, runs = tmp_path / "calls", 40
+    ours = executable(tmp_path / "rightsizer", f"#!/bin/sh\necho called >>{calls}\n")
+    line = line.replace("/opt/rightsizer/bin/rightsizer", str(ours)).replace("/var/log/slurm", str(tmp_path))
+    script = executable(tmp_path / "script", f"#!/bin/sh\n{line}\n")
+    for _ in range(runs):
+        started = subprocess.Popen([script], start_new_session=True, env={"PATH": os.environ["PATH"]})
+        started.wait(PATIENCE_S)
+        try:
+            os.killpg(started.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    until_s = time.monotonic() + PATIENCE_S
+    while not calls.exists() or len(calls.read_text("ascii").splitlines()) < runs:
+        assert time.monotonic() < until_s, "some calls were lost"
+        time.sleep(0.05)

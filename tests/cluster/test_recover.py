@@ -92,9 +92,9 @@ def epilog_of(site: Site) -> str:
         f"export {name}='{value}'\n" for name, value in {**os.environ, **site.sandbox.environment()}.items()
         if name in ("PATH", "SLURM_CONF", "RIGHTSIZER_CONFIG")
     )  # fmt: skip
-    line = 'setsid --fork rightsizer recover --job "$SLURM_JOB_ID" --apply'
     streams = f"</dev/null >>{site.folder}/epilog.log 2>&1"
-    return f"#!/bin/bash\n{exports}test ! -e {site.on_end} || {line} {streams}\n"
+    line = f"""setsid --wait sh -c 'rightsizer recover --job "$SLURM_JOB_ID" --apply {streams} &'"""
+    return f"#!/bin/bash\n{exports}test ! -e {site.on_end} || {line}\n"
 
 
 @pytest.mark.usefixtures("cpus_follow")
