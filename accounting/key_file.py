@@ -29,9 +29,9 @@ def read_key(file: Path, kind: Kind = "pseudonym") -> bytes:
             status = os.fstat(opened.fileno())
             key = opened.read(4096).strip()
     except OSError as error:
-        raise ConfigError(
-            f"cannot read the {kind} key {file}: {error.strerror}; `rightsizer config {kind}-key FILE` makes one"
-        ) from None
+        makes = f"`rightsizer config {kind}-key FILE` makes one"
+        fix = "give it to the user of this process (chown)" if isinstance(error, PermissionError) else makes
+        raise ConfigError(f"cannot read the {kind} key {file}: {error.strerror}; {fix}") from None
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(f"the {kind} key {file} is readable by others; run `chmod 600 {file}`")
     if len(key) < LEAST_CHARS:

@@ -223,8 +223,8 @@ def pseudonym_key(file: Path) -> None:
 def journal_key(file: Path) -> None:
     """Make a new key for the links of the decision journal, in a file that only you can read.
 
-    Make it as the service's user, and name it in service.journal_key. Lines that another key linked cannot be checked
-    with it.
+    Give it to the service's user (chown), and name it in service.journal_key. Lines that another key linked cannot be
+    checked with it.
 
     \b
     Example:

@@ -1,5 +1,7 @@
 """Pseudonyms: stable, never the name itself, and families stay families."""
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -181,6 +183,21 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
     make_key(file)
     file.chmod(mode)
     with pytest.raises(ConfigError, match="readable by others; run `chmod 600"):
+        read_key(file)
+
+
+def test_a_key_of_another_user_is_given_to_this_one_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_arguments: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    file = tmp_path / "key"
+    make_key(file)
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(
+        ConfigError, match=r"Permission denied; give it to the user of this process \(chown\)$"
+    ):
         read_key(file)
 
 

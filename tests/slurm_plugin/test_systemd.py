@@ -87,10 +87,18 @@ def test_an_advisor_that_stops_or_dies_leaves_nothing_behind() -> None:
     assert f"ConditionPathExists={Advisor().directory}/{STATE}" in lease
 
 
+PAGES = [page.read_text(encoding="utf-8") for page in (UNITS.parents[1] / "docs").glob("*.md")]
+
+
+def test_nothing_that_the_pages_let_the_services_user_run_makes_files_in_roots_folders() -> None:
+    commands = [command for page in PAGES for command in re.findall(r"sudo -u slurm (.*)", page)]
+    assert commands
+    assert [command for command in commands if " /etc/" in command] == []
+
+
 def drop_ins() -> list[str]:
     """What the pages say to put into a drop-in: the indented blocks that begin with [Service]."""
-    pages = [page.read_text(encoding="utf-8") for page in (UNITS.parents[1] / "docs").glob("*.md")]
-    blocks = [block for page in pages for block in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)]
+    blocks = [block for page in PAGES for block in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)]
     return [block for block in blocks if "[Service]" in block]
 
 
