@@ -40,7 +40,12 @@ def open_owned(path: Path, flags: int, mode: int) -> int:
 
 
 def fix_for(error: OSError, otherwise: str) -> str:
-    """Return what to do where a folder of ours could not be written: `otherwise`, unless there is no room."""
+    """Return what to do where a folder of ours could not be written: `otherwise`, unless something else is the matter.
+
+    There is no room, or all is read-only, as to our units all but some folders is.
+    """
+    if error.errno == errno.EROFS:
+        return "let its unit write there, by ReadWritePaths= (docs/admin.md), or mount it writable"
     return "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
 
 

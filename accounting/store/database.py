@@ -26,7 +26,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from accounting.errors import StoreError
-from accounting.owned_files import make_folder, open_owned
+from accounting.owned_files import fix_for, make_folder, open_owned
 from accounting.presence import is_there
 from accounting.store.complaints import busy, complaint, shown
 from accounting.store.schema import COLLATION, metadata
@@ -232,7 +232,7 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
             os.close(open_owned(file, os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError as error:
         what, fix = (
-            ("make", "set store.url to a folder you may write")
+            ("make", fix_for(error, "set store.url to a folder you may write"))
             if create
             else ("look into", "run this as the user whose store it is")
         )

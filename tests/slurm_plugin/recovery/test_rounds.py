@@ -289,6 +289,7 @@ def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None
     [
         (errno.ENOSPC, "make room there"),
         (errno.EDQUOT, "make room there"),
+        (errno.EROFS, "let its unit write there, by ReadWritePaths="),
         (errno.EACCES, "set recovery.directory to"),
     ],
 )
