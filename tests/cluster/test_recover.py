@@ -143,48 +143,6 @@ def test_each_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None
     assert [entry.what for entry in concluded] == ["requeued"] * JOBS
 
 
-def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = site.submit("held", HOLD)
-    site.wait_for(lambda: job in site.failed())
-    # What failed counts at once: jobs like it get more.
-    site.shell.run("rightsizer", "ingest")
-    killer = killed_before_the_mark(site)
-    site.wait_for(lambda: killer.poll() is not None)
-    assert killer.returncode == -signal.SIGKILL
-    shown = site.shell.run("scontrol", "show", "job", str(job))
-    assert "Reason=job_requeued_in_held_state" in shown
-    assert "recovery=" not in shown
-    with sizing(site.sandbox, site.config, monkeypatch) as cycle:
-        assert cycle() == []
-    watcher = site.watch()
-    try:
-        site.wait_for(lambda: site.have_come_back(job))
-    finally:
-        watcher.send_signal(signal.SIGTERM)
-        assert watcher.wait(PATIENCE_S) == 0
-    assert site.runs(job)[str(job)][-1] == AS_ASKED
-
-
-def killed_before_the_mark(site: Site) -> "subprocess.Popen[bytes]":
-    """Start a watcher that is killed as it is about to mark the first job that it has queued again."""
-    programs = site.folder / "killing"
-    programs.mkdir()
-    environment = {**os.environ, **site.sandbox.environment()}
-    real = shutil.which("scontrol", path=environment["PATH"])
-    scontrol = programs / "scontrol"
-    scontrol.write_text(
-        f"""#!/bin/sh\ncase "$*" in *recovery=*) kill -9 $PPID; exit 1;; esac\nexec {real} "$@"\n""",
-        encoding="utf-8",
-    )
-    scontrol.chmod(0o755)
-    return subprocess.Popen(
-        ["rightsizer", "recover", "--watch", "--apply"],
-        env={**environment, "PATH": f"{programs}:{environment['PATH']}"},
-    )
-
-
 def undone(site: Site, known: set[tuple[int, int, str]]) -> bool:
     done = [entry for entry in site.entries() if entry.run not in known and entry.what == "requeued"]
     return len(done) < JOBS
@@ -290,6 +248,48 @@ def token_of(site: Site, name: str) -> Token:
     token = find_token(shown.partition("AdminComment=")[2].partition("\n")[0])
     assert token is not None
     return token
+
+
+def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = site.submit("held", HOLD)
+    site.wait_for(lambda: job in site.failed())
+    # What failed counts at once: jobs like it get more.
+    site.shell.run("rightsizer", "ingest")
+    killer = killed_before_the_mark(site)
+    site.wait_for(lambda: killer.poll() is not None)
+    assert killer.returncode == -signal.SIGKILL
+    shown = site.shell.run("scontrol", "show", "job", str(job))
+    assert "Reason=job_requeued_in_held_state" in shown
+    assert "recovery=" not in shown
+    with sizing(site.sandbox, site.config, monkeypatch) as cycle:
+        assert cycle() == []
+    watcher = site.watch()
+    try:
+        site.wait_for(lambda: site.have_come_back(job))
+    finally:
+        watcher.send_signal(signal.SIGTERM)
+        assert watcher.wait(PATIENCE_S) == 0
+    assert site.runs(job)[str(job)][-1] == AS_ASKED
+
+
+def killed_before_the_mark(site: Site) -> "subprocess.Popen[bytes]":
+    """Start a watcher that is killed as it is about to mark the first job that it has queued again."""
+    programs = site.folder / "killing"
+    programs.mkdir()
+    environment = {**os.environ, **site.sandbox.environment()}
+    real = shutil.which("scontrol", path=environment["PATH"])
+    scontrol = programs / "scontrol"
+    scontrol.write_text(
+        f"""#!/bin/sh\ncase "$*" in *recovery=*) kill -9 $PPID; exit 1;; esac\nexec {real} "$@"\n""",
+        encoding="utf-8",
+    )
+    scontrol.chmod(0o755)
+    return subprocess.Popen(
+        ["rightsizer", "recover", "--watch", "--apply"],
+        env={**environment, "PATH": f"{programs}:{environment['PATH']}"},
+    )
 
 
 @pytest.mark.usefixtures("cpus_follow")
