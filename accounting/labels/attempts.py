@@ -73,7 +73,7 @@ def label(
     }
     for name in ("memory_quality", "cores_quality", "io_quality"):
         use[name][~started] = "absent"  # nothing ran that could have been too short
-    kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names and name not in use}
+    kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names}
     # What the job's decision saw of its input is in the store, which ingest asks.
     later = {"record_digest": jobs["digest"], "input_mib": pa.nulls(len(jobs), pa.float64())}
     return table_of({**kept, **asked, **use, **later}, ATTEMPTS)

@@ -92,7 +92,7 @@ def memory_quality(
     near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
     return _first(
         (at_least & known, "censored"),
-        (known & near, "contaminated"),
+        (near, "contaminated"),
         (known & by_kernel, "exact"),
         (known & ~seen_once, "sampled"),
         (seen_once, "short"),

@@ -71,11 +71,10 @@ def peak_at_once(job: Ints, start_s: Ints, end_s: Ints, amount_mib: Floats, jobs
     running = np.cumsum(change[order])
     owner = owner[order]
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    before = np.where(begins > 0, running[begins - 1], 0)
+    highest = np.maximum.reduceat(running, begins) - before
     peak = np.full(jobs, np.nan)
-    if len(begins):
-        before = np.where(begins > 0, running[begins - 1], 0)
-        highest = np.maximum.reduceat(running, begins) - before
-        peak[owner[begins]] = np.where(highest > 0, highest / BYTES_IN_MIB, np.nan)
+    peak[owner[begins]] = np.where(highest > 0, highest / BYTES_IN_MIB, np.nan)
     return peak
 
 

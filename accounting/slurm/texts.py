@@ -50,6 +50,5 @@ def text_alone(printed: bytes, attempts: int) -> bytes | None:
 
     Each attempt ends with a line end of its own.
     """
-    length, left = divmod(len(printed), max(1, attempts))
-    text = printed[:length]
-    return text[:-1] if not left and text.endswith(b"\n") and text * attempts == printed else None
+    text = printed[: len(printed) // max(1, attempts)]
+    return text[:-1] if text.endswith(b"\n") and text * attempts == printed else None

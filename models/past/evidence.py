@@ -152,7 +152,6 @@ def past_use(
     beyond: int | None = None
     held = highest = 0.0
     most = asked_mib if dimension == "memory" and asked_mib is not None else math.inf
-    always_seen = dimension in ("cores", "wall")
     for job in jobs:
         use = use_of(job, dimension)
         if use is None:
@@ -161,7 +160,7 @@ def past_use(
         if use > most and not killed:
             beyond = len(needed)
             continue
-        tells = killed or (job.complete if always_seen else shows_need(job, dimension))
+        tells = killed or shows_need(job, dimension)
         if not tells and use <= highest:
             continue
         needed.append(use * KILLED_BUMP if killed else use)
