@@ -76,6 +76,14 @@ def test_an_estimate_is_the_sites_table_and_says_so() -> None:
     assert (found.estimated_j, found.quality, found.source) == (found.energy_j, "estimated", "site")
 
 
+def test_of_what_slurm_measured_as_large_a_share_is_unused_as_of_the_estimate() -> None:
+    estimated = energy_of(attempt(cores=2.0, mem_mib=2000.0), [], site())
+    found = energy_of(measured(3 * estimated.energy_j, cores=2.0, mem_mib=2000.0), [], site())
+    assert found.unused_j == pytest.approx(3 * estimated.unused_j) != 0
+    # Of what it held nothing is known.
+    assert energy_of(measured(500.0, alloc_cpus=None, alloc_mem_mib=None), [], site()).unused_j == 0
+
+
 def test_what_the_meter_saw_counts_and_the_rest_of_the_time_is_idle() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 60, power_mean_w=250.0, util_mean_pct=100.0)]
@@ -299,6 +307,9 @@ def test_a_series_counts_where_it_has_a_row_and_the_day_elsewhere() -> None:
     ]
     mean = carbon.mean(midnight - 1800, midnight + 5 * 3600)
     assert mean == pytest.approx((50 * (0.5 + 1.5 + 0.5) + 100 + 200.5 + 300) / 5.5)
+    # It goes on, and lapses, within an hour.
+    assert carbon.mean(midnight + 3 * 3600, midnight + 4 * 3600) == pytest.approx((50 + 300) / 2)
+    assert carbon.mean(midnight + 4 * 3600, midnight + 5 * 3600) == pytest.approx((300 + 50) / 2)
 
 
 @pytest.mark.parametrize(
@@ -308,6 +319,9 @@ def test_a_series_counts_where_it_has_a_row_and_the_day_elsewhere() -> None:
         ("when,what\n", "the first line must be"),
         ("time,gCO2_per_kWh\n2026-01-01T00:00:00,100\n", "line 2: `2026-01-01T00:00:00` is no time"),
         ("time,gCO2_per_kWh\nsoon,100\n", "line 2: `soon` is no time"),
+        ("time,gCO2_per_kWh\n²,100\n", "line 2: `²` is no time"),
+        # Milliseconds.
+        ("time,gCO2_per_kWh\n1767225600000,100\n", "line 2: `1767225600000` is no time"),
         ("time,gCO2_per_kWh\n1767225600,-1\n", "`-1` is no gCO2 per kWh"),
         ("time,gCO2_per_kWh\n1767225600,nan\n", "`nan` is no gCO2 per kWh"),
         ("time,gCO2_per_kWh\n1767225600\n", "line 2: 1 columns"),

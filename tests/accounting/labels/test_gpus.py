@@ -1,5 +1,7 @@
 """How many GPUs an attempt used, and of their memory, by the meter or by Slurm's own figures."""
 
+from typing import Any
+
 import pytest
 
 from accounting.labels.gpus import metered_gpus
@@ -47,9 +49,10 @@ def test_gpu_memory_is_the_most_of_any_one() -> None:
     assert metered_gpus(uses).gpu_mem_mib == 900.0
 
 
-def test_gpu_use_of_another_attempt_of_the_job_does_not_count() -> None:
+@pytest.mark.parametrize("other", [{"first_s": T0 - 500, "last_s": T0 - 100}, {"cluster": "beta"}])
+def test_gpu_use_of_another_attempt_or_another_clusters_job_does_not_count(other: dict[str, Any]) -> None:
     row = job_row(alloc_gpus=2)
-    uses = [gpu_use(gpu=0), gpu_use(gpu=1, first_s=T0 - 500, last_s=T0 - 100)]
+    uses = [gpu_use(gpu=0, cluster="alpha"), gpu_use(gpu=1, **other)]
     use = label_attempt(row, [step()], uses).use
     assert (use.gpus, use.gpu_mem_mib, use.gpu_quality, use.gpu_source) == (1, 100.0, "sampled", "nvml")
 

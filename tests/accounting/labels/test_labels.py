@@ -139,12 +139,19 @@ def test_a_job_killed_for_memory_needed_at_least_its_allocation(sampled: float |
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("out_of_memory", 512, "censored")
 
 
+@pytest.mark.parametrize(("nodes", "node_mib"), [(1, 512), (2, 256)])
+def test_one_of_its_nodes_needed_at_least_its_share_of_that(nodes: int, node_mib: int) -> None:
+    assert use_of(step(), state="OUT_OF_MEMORY", alloc_mem_mib=512, nodes=nodes).peak_node_mib == node_mib
+
+
 def test_more_than_the_allocation_stands_where_it_was_sampled() -> None:
     assert use_of(step(mem_total_mib=600.0), state="OUT_OF_MEMORY", alloc_mem_mib=512).peak_mem_mib == 600
 
 
-def test_a_kill_with_nothing_known_about_memory_is_no_evidence_of_small_need() -> None:
-    use = use_of(step(mem_max_task_mib=None, mem_total_mib=None), state="OUT_OF_MEMORY", alloc_mem_mib=None)
+@pytest.mark.parametrize("allocated", [None, 0])
+def test_a_kill_with_nothing_known_about_memory_is_no_evidence_of_small_need(allocated: int | None) -> None:
+    unseen = step(mem_max_task_mib=None, mem_total_mib=None)
+    use = use_of(unseen, state="OUT_OF_MEMORY", alloc_mem_mib=allocated)
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("out_of_memory", None, "absent")
 
 
@@ -221,7 +228,7 @@ def test_a_node_of_several_holds_no_more_than_its_largest_tasks() -> None:
     uneven = srun(0, 0, 50, 0, tasks=2, nodes=2, mem_max_task_mib=700.0, mem_total_mib=800.0)
     assert (use_of(packed, nodes=2).peak_node_mib, use_of(packed, nodes=2).peak_mem_mib) == (700, 800)
     assert use_of(uneven, nodes=2).peak_node_mib == 700
-    assert use_of(step(tasks=4, mem_max_task_mib=100.0, mem_total_mib=250.0)).peak_node_mib == 250
+    assert use_of(step(mem_max_task_mib=100.0, mem_total_mib=250.0)).peak_node_mib == 250
 
 
 def test_cores_are_cpu_time_over_elapsed_time() -> None:
@@ -249,6 +256,7 @@ def test_a_job_of_a_second_says_nothing_about_cores(seconds: int) -> None:
 
 def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
     assert use_of(step(), state="NODE_FAIL").cores_quality == "sampled"
+    assert use_of(state="NODE_FAIL").cores_quality == "absent"
 
 
 @pytest.mark.parametrize(
@@ -279,6 +287,8 @@ def test_input_output_and_energy_are_those_of_all_steps() -> None:
     assert (use.read_mib, use.written_mib, use.io_quality) == (7.0, 1.0, "sampled")
     assert (use.energy_j, use.energy_quality) == (75.0, "sampled")
     assert (use_of(step(energy_j=0.0)).energy_j, use_of(step()).io_quality) == (None, "absent")
+    # A sacct that does not know what steps wrote still tells what they read.
+    assert use_of(step(read_mib=3.0)).io_quality == "sampled"
 
 
 @pytest.mark.parametrize("of_job_j", [100.0, 0.0, None])

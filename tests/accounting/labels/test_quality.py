@@ -26,6 +26,7 @@ LINUX, V1, V2 = (
         ("24.11.5", V2, True, True, False),
         ("25.11.2", f"{V2} No_File_Cache", False, False, False),
         ("", V2, False, False, False),
+        ("24.11.5", "jobacct_gather/cgroup", False, False, False),
     ],
 )
 def test_what_is_measured_is_told_by_release_and_plugin(
