@@ -139,8 +139,9 @@ def test_one_connection_serves_many_jobs(lua: str, folder: Path) -> None:
 @pytest.mark.parametrize("left", ["\n", "x", f"\n{STALE}"], ids=["line", "byte", "reply"])
 def test_what_follows_a_reply_is_no_later_answer(lua: str, folder: Path, left: str) -> None:
     answer = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}\n' + left, newline=False)
-    with Service(folder / "s", answer, keeps=True), Slurmctld(lua, install(folder)) as ctld:
+    with Service(folder / "s", answer, keeps=True) as service, Slurmctld(lua, install(folder)) as ctld:
         assert all(ctld.submit(ORDINARY)["writes"]["cpus_per_task"] == 1 for _ in range(3))
+    assert service.connections == 3
 
 
 def test_a_service_that_hung_up_meanwhile_is_asked_anew(lua: str, folder: Path) -> None:

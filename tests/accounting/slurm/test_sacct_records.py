@@ -216,6 +216,15 @@ def test_steps_of_a_job_are_not_those_of_one_whose_number_begins_alike() -> None
         ended_long_ago(rows, rows[:3])
 
 
+@pytest.mark.parametrize(
+    "last", [job_line(8, State="RUNNING", End="Unknown"), job_line(8, start_s=UNTIL_S - 105)]
+)
+def test_steps_that_came_between_the_answers_are_not_missing(last: SacctRow) -> None:
+    rows = [job_line(7), step_line(7), last, step_line(8)]
+    [records] = ended_long_ago(rows, rows[:3])
+    assert len(records.jobs) + records.unfinished == 2
+
+
 def test_a_job_that_left_the_window_between_the_answers_is_not_missing() -> None:
     stayed = [job_line(7), step_line(7)]
 

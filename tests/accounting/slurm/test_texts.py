@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from accounting.errors import SlurmError
 from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from accounting.slurm.sacct_records import read_answer
+from accounting.slurm.texts import split_rows, text_alone
 from tests.accounting.slurm.test_sacct_records import METERING, UNTIL_S, attempts
 from tests.builders import DRAWN, T0, SacctRow, answer_of, job_line, printed, step_line
 
@@ -110,6 +111,32 @@ def test_texts_that_end_in_the_middle_of_a_row_are_refused() -> None:
     cut = answer.texts.rpartition(DRAWN.encode())[0] + b"\n"
     with pytest.raises(SlurmError, match="cut off in the middle of a row"):
         list(read_answer(msgspec.structs.replace(answer, texts=cut), UNTIL_S, METERING))
+
+
+@pytest.mark.parametrize("lines", [[b"a warning", b"7|x"], [b"7|x", b"8|y|z"]], ids=["none", "too_many"])
+def test_lines_that_make_no_rows_are_refused(lines: list[bytes]) -> None:
+    with pytest.raises(SlurmError, match="columns do not fit"):
+        split_rows(lines, b"|", 2)
+
+
+@pytest.mark.parametrize(
+    ("printed", "attempts", "text"),
+    [
+        (b"fit\n", 1, b"fit"),
+        (b"\n", 1, b""),
+        (b"a\nb\n", 1, b"a\nb"),
+        (b"fit\nfit\n", 2, b"fit"),
+        (b"fit\nfat\n", 2, None),
+        (b"fit\nf\nit\n", 2, None),
+        # Cut off, and of a job that sacct does not know any more.
+        (b"fit", 1, None),
+        (b"", 1, None),
+    ],
+)
+def test_a_text_alone_is_whole_and_the_same_for_every_attempt(
+    printed: bytes, attempts: int, text: bytes | None
+) -> None:
+    assert text_alone(printed, attempts) == text
 
 
 def test_a_text_of_what_has_not_ended_is_not_asked_for() -> None:
