@@ -13,6 +13,7 @@ from accounting.frames import Ints
 from models.demand.features import FEATURES, OF_AGE
 from models.judging.drift import (
     LEAST_ROWS,
+    SHIFTED,
     WEEK_S,
     Allowance,
     FeatureDrift,
@@ -64,6 +65,13 @@ def test_words(psi: float, word: str) -> None:
 
 def weeks(jobs: int, weeks: int = 10) -> Ints:
     return T0 + numpy.arange(jobs) * weeks * WEEK_S // jobs
+
+
+def test_what_chance_gives_so_few_rows_is_no_drift() -> None:
+    draw, submit_s = random.Random(5), weeks(600, weeks=5)
+    [found] = feature_drift(["same"], numpy.array([[draw.gauss(0, 1)] for _ in submit_s]), submit_s)
+    assert SHIFTED < found.psi < SHIFTED + found.by_chance
+    assert found.word == "stable"
 
 
 def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:

@@ -125,6 +125,11 @@ def test_jobs_still_running_at_the_split_are_on_neither_side() -> None:
     assert (evaluation.learned_from, evaluation.judged) == (4, 5)
 
 
+def test_a_job_of_no_family_is_judged_all_the_same() -> None:
+    judged = judge([attempt(job_name="wrap", token=False)], {USER_REQUEST: lambda request: request})
+    assert {one.family for one in judged} == {()}
+
+
 def test_jobs_whose_need_was_not_seen_are_not_judged() -> None:
     attempts = [*series(*[100.0] * 6), *series(*[100.0] * 10, state="CANCELLED by 1")[6:]]
     attempts.append(series(*[100.0] * 11)[-1])

@@ -16,7 +16,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.judging.evaluate import JudgedJob, Sizing
+from models.judging.evaluate import JudgedJob, Sizing, to_judge
 from models.judging.promotion import (
     CURRENT,
     LEAST_JUDGED,
@@ -231,6 +231,16 @@ def test_neither_model_has_seen_what_it_is_judged_on() -> None:
     assert len(before) == 160
     assert not slice_of(columns_of_attempts(known), champion).after.any()
     assert slice_of(columns_of_attempts(known), None).after.sum() == 20
+
+
+def test_what_counts_as_to_be_judged_is_what_is_judged() -> None:
+    ends = [("COMPLETED", 8000), ("OUT_OF_MEMORY", 4000), ("OUT_OF_MEMORY", 8000), ("CANCELLED by 5", 8000)]
+    ended = [
+        attempt(job_id=number, state=state, req_mem_mib=8000, alloc_mem_mib=had_mib)
+        for number, (state, had_mib) in enumerate(ends)
+    ]
+    assert [one.row.job_id for one in to_judge(ended)] == [0, 1]
+    assert slice_of(columns_of_attempts(ended), None).after.tolist() == [True, True, False, False]
 
 
 def test_a_model_that_learned_from_wrong_figures_is_refused() -> None:

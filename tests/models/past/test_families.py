@@ -17,6 +17,7 @@ from models.past.families import (
     rule_signature,
     script_signature,
     signature_of,
+    wide_keys,
 )
 from tests.builders import request
 
@@ -107,6 +108,8 @@ def test_families_are_described_for_people() -> None:
     narrow, wide = family_keys(request(job_name="fit_1", script_signature="ab12"))
     assert describe_family(narrow) == "jobs of alice named fit_# and the same script"
     assert describe_family(wide) == "jobs of alice named fit_#"
+    anybody = ["jobs of alice", "jobs of anybody with the same limit"]
+    assert list(map(describe_family, wide_keys(request(wall_s=3600)))) == anybody
 
 
 UUID, OTHER_UUID = "fb315e06-46eb-480f-ae1d-c3d14c698bea", "00c05bdd-39af-40ab-ac80-8c1bc8a7ccc4"
@@ -146,7 +149,10 @@ def test_jobs_that_people_name_keep_the_signatures_that_they_had(name: str) -> N
     assert signature_of(name, snakemake("sample=A")) == script_signature(snakemake("sample=A"))
 
 
-@pytest.mark.parametrize("script", ["", SCRIPT, snakemake("s=A").replace("--allowed-rules", "--rules")])
+@pytest.mark.parametrize(
+    "script",
+    ["", SCRIPT, *(snakemake("s=A").replace(word, "x") for word in ("-m", "--snakefile", "--allowed"))],
+)
 def test_a_script_of_no_rule_is_told_by_all_that_it_does(script: str) -> None:
     assert rule_signature(script) == ""
     assert signature_of(UUID, script) == script_signature(script)

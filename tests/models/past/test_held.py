@@ -36,3 +36,5 @@ def test_a_job_holds_what_it_asked_for_as_long_as_it_ran() -> None:
     assert (held_by(job, "memory"), held_by(job, "cores"), held_by(job, "wall")) == (120_000, 480, 60)
     used = msgspec.structs.replace(job, asked_mem_mib=None, mem_mib=500.0, wall_s=0)
     assert held_by(used, "memory") == 500
+    metered = msgspec.structs.replace(job, gpu_mem_mib=50.0)
+    assert (held_by(metered, "gpu_mem"), held_by(job, "gpu_mem")) == (3000, 0)

@@ -132,6 +132,13 @@ def test_the_narrowest_family_with_enough_speaks() -> None:
     assert history.evidence(request(user="bob"), enough=1) is None
 
 
+def test_a_changed_script_is_new_work_whatever_its_name() -> None:
+    changed = msgspec.structs.replace(KNOWN, script_signature="another")
+    history = filled([job(), job()])
+    assert history.evidence(changed, enough=1) is None
+    assert history.evidence(msgspec.structs.replace(KNOWN, script_signature=""), enough=1) is not None
+
+
 def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,6 +158,12 @@ def test_a_past_job_that_was_stored_before_inputs_were_known_has_none() -> None:
     assert old == job(input_mib=None)
     # And what is newer than this is read as far as it is known.
     assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(input_mib=7.0)
+
+
+@pytest.mark.parametrize(("asked_cpus", "cpus_per_task"), [(8, 4), (1, 1), (None, None)])
+def test_cpus_that_tasks_share_come_back_per_task(asked_cpus: int | None, cpus_per_task: int | None) -> None:
+    shared = msgspec.structs.replace(attempt(), num_tasks=2, asked_cpus=asked_cpus)
+    assert request_of(shared).cpus_per_task == cpus_per_task
 
 
 def test_what_a_user_asked_comes_back_per_task() -> None:
