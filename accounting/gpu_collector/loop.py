@@ -101,8 +101,8 @@ class Collector:
             self._told_of_cgroups = True
             self._say(
                 f"a process on a GPU says that it is of job {job_id}, but Slurm has made no cgroup for any job here, "
-                "so nothing is written of it: set ProctrackType=proctrack/cgroup, or run `rightsizer collect --job` "
-                "beside each job"
+                "so nothing is written of it: where ProctrackType is not proctrack/cgroup set it to that, or run "
+                "`rightsizer collect --job` beside each job"
             )
 
     def _find_devices(self, gpu: int) -> None:

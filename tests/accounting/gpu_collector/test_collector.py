@@ -275,7 +275,7 @@ def test_where_slurm_makes_no_cgroups_it_says_once_that_nothing_can_be_told(node
         assert node.watch(collector, first_s=T0 + 30 * window) == []
     (said,) = node.said
     assert "job 7" in said
-    assert "ProctrackType=proctrack/cgroup" in said
+    assert "ProctrackType is not proctrack/cgroup" in said
 
 
 def test_an_allocation_that_waits_for_its_first_step_is_asked_again_when_it_has_one(node: Node) -> None:

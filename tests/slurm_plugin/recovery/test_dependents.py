@@ -7,8 +7,8 @@ import pytest
 from slurm_plugin.recovery.dependents import mended
 from slurm_plugin.slurm.job_lines import parse_given_up
 from slurm_plugin.slurm.queue import Dependent
+from tests.slurm_plugin.recovery.controller import Controller, recoverer
 from tests.slurm_plugin.recovery.test_judging import failed
-from tests.slurm_plugin.recovery.test_rounds import Controller, recoverer
 
 
 def test_who_waits_for_it_waits_on_but_not_once_it_has_failed_again(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from accounting.errors import SlurmError
 from slurm_plugin.recovery import rounds
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from tests.slurm_plugin.recovery.controller import Controller, assert_back, entries, recoverer
 from tests.slurm_plugin.recovery.test_judging import failed
-from tests.slurm_plugin.recovery.test_rounds import Controller, assert_back, entries, recoverer
 
 
 def forget(gate: Controller, folder: Path, steps: int) -> None:

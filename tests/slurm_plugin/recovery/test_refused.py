@@ -20,8 +20,8 @@ from slurm_plugin.recovery.rounds import TRIES_AGAIN, Outcome, Recoverer, watch
 from slurm_plugin.slurm.gateway import DRY_RUN, RecoveryGate
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.slurm_plugin.recovery.controller import Controller
 from tests.slurm_plugin.recovery.test_judging import failed
-from tests.slurm_plugin.recovery.test_rounds import Controller
 
 MOST = 3
 

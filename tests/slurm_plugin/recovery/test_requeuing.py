@@ -15,8 +15,8 @@ from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, unsettled_s
 from slurm_plugin.slurm.targets import target_of
+from tests.slurm_plugin.recovery.controller import Controller, assert_back, recoverer
 from tests.slurm_plugin.recovery.test_judging import failed
-from tests.slurm_plugin.recovery.test_rounds import Controller, assert_back, recoverer
 from tests.slurm_plugin.slurm.queued import waiting
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "failed"

@@ -2,9 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,113 +13,11 @@ from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms
 from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
-from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from slurm_plugin.slurm.queue import Dependent, Failed
+from tests.slurm_plugin.recovery.controller import Controller, assert_back, entries, recoverer
 from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 from tests.slurm_plugin.slurm.memory_queue import Killed
-
-
-class Controller:
-    """One job in slurmctld as a gate shows it; it knows the words that recovery says, and refuses the others.
-
-    What it `complains` of it has done all the same.
-    `before_write` and `after_write` are called with the number of the write; they may raise.
-    """
-
-    def __init__(self, run: Failed) -> None:
-        self.run: Failed | None = run
-        self.writes: list[tuple[str, ...]] = []
-        self.requeues = 0
-        self.refuses, self.complaint = "", "Access/permission denied"
-        self.complains = ""
-        self.dependents: list[Dependent] = []
-        self.before_write: Callable[[int], None] = lambda _: None
-        self.after_write: Callable[[int], None] = lambda _: None
-
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
-        if self.run is None:
-            return {}
-        job = self.run.job
-        states = (*requeuing.FAILED, *(("PENDING",) if held else ()))
-        line = f"{job.job_id}|{job.state}|{self.run.restarts}|{job.reason}"
-        return parse_failed_jobs(line) if job.state in states else {}
-
-    def given_up(self) -> list[Dependent]:
-        return [job for job in self.dependents if "(failed)" in job.dependency]
-
-    def depend(self, change: Dependent) -> Written:
-        self.dependents = [change if job.job_id == change.job_id else job for job in self.dependents]
-        return Written(job_id=change.job_id)
-
-    def failed(self, job_id: int) -> Failed | None:
-        return self.run if self.run and self.run.job.job_id == job_id else None
-
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
-        assert len(kept_open) == 1
-        return requeuing.requeue(wanted, self.failed, self.update, lambda _: None)
-
-    def update(self, words: Sequence[str]) -> str:
-        number = len(self.writes)
-        self.before_write(number)
-        self.writes.append(tuple(words))
-        if self.refuses and any(word.startswith(self.refuses) for word in words):
-            return self.complaint
-        assert self.run is not None
-        if words[0] == "requeuehold":
-            self._hold()
-        elif words[0] == "release":
-            assert self.run.job.held
-            self._set(held=False, reason="None")
-        else:
-            assert "update" in words
-            assert self.run.job.held, "slurmctld changes nothing of a job that has ended"
-            self._change(dict(word.split("=", 1) for word in words if "=" in word))
-        self.after_write(number)
-        return self.complains
-
-    def _hold(self) -> None:
-        assert self.run is not None
-        assert self.run.job.state in requeuing.FAILED
-        self.requeues += 1
-        self._set(state="PENDING", held=True, reason=HELD_AGAIN)
-        self.run = msgspec.structs.replace(self.run, restarts=self.run.restarts + 1)
-
-    def _change(self, fields: dict[str, str]) -> None:
-        assert ("--uid" in fields) != ("AdminComment" in fields)
-        if "AdminComment" in fields:
-            self._set(admin_comment=fields["AdminComment"])
-            return
-        assert fields["StartTime"] == "now"
-        asked = {name: fields.pop(name) for name in [*fields] if "Tres" in name}
-        if asked:
-            assert self.run is not None
-            self.run = msgspec.structs.replace(self.run, gpu_fields={**self.run.gpu_fields, **asked})
-        self._set(cpus_per_task=int(fields["CPUsPerTask"]), mem_per_node_mib=int(fields["MinMemoryNode"]))
-
-    def _set(self, **fields: Any) -> None:
-        assert self.run is not None
-        self.run = msgspec.structs.replace(self.run, job=msgspec.structs.replace(self.run.job, **fields))
-
-    def fail(self) -> None:
-        """Let the job run, and fail again."""
-        assert self.run is not None
-        assert not self.run.job.held
-        self._set(state="OUT_OF_MEMORY", reason="OutOfMemory")
-
-
-def recoverer(gate: Controller, folder: Path, *, apply: bool = True) -> Recoverer:
-    return Recoverer(gate, Journal(folder), apply=apply, most=10)
-
-
-def entries(folder: Path) -> list[Entry]:
-    return list(Journal(folder).newest().values())
-
-
-def assert_back(gate: Controller) -> None:
-    assert gate.run is not None
-    job = gate.run.job
-    assert (job.state, job.held, job.cpus_per_task, job.mem_per_node_mib) == ("PENDING", False, 8, 8000)
-    assert (gate.requeues, gate.run.restarts) == (1, 1)
 
 
 def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from slurm_plugin.recovery.journal import Journal
 from slurm_plugin.recovery.rounds import Recoverer
 from slurm_plugin.slurm.gateway import RecoveryGate
 from tests.builders import decision
+from tests.slurm_plugin.recovery.controller import Controller, assert_back, entries
 from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 from tests.slurm_plugin.recovery.test_refused import Cluster
-from tests.slurm_plugin.recovery.test_rounds import Controller, assert_back, entries
 
 Decisions = Callable[[Mapping[str, float]], Mapping[str, Decision]]
 
