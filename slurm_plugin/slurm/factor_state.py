@@ -103,7 +103,7 @@ def intend(
     `submitted` says since when there are the jobs. A value that is not ours was set by somebody else meanwhile: it is
     what the job goes back to from now on.
     """
-    state = with_tasks(state, array_of)
+    state = as_of_now(state, array_of, submitted)
     entries, newest = state.by_job, _newest(array_of)
     for change in changes:
         old = entries.get(change.job_id)
@@ -116,6 +116,13 @@ def intend(
             old, ours=ours[-_MOST_VALUES:], back=None, submit_s=since.submit_s if since else old.submit_s
         )
     return msgspec.structs.replace(state, entries=tuple(entries.values()))
+
+
+def as_of_now(
+    state: FactorState, array_of: Mapping[int, int], submitted: Mapping[int, Submission]
+) -> FactorState:
+    """Return the state of the jobs that there are now, tasks that were split off since among them."""
+    return with_tasks(without_others(state, submitted), array_of)
 
 
 def without_others(state: FactorState, submitted: Mapping[int, Submission]) -> FactorState:

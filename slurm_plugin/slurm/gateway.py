@@ -105,8 +105,8 @@ class Gateway:
 
     def ours(self) -> dict[int, frozenset[int]]:
         """Return all the SiteFactors that jobs may have because of us; empty once all is as before us for good."""
-        state = factor_state.without_others(self._log.read(), self._submitted)
-        return factor_state.may_be_ours(factor_state.with_tasks(state, self._array_of))
+        state = factor_state.as_of_now(self._log.read(), self._array_of, self._submitted)
+        return factor_state.may_be_ours(state)
 
     def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
         """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
@@ -124,7 +124,9 @@ class Gateway:
         new.sort(key=lambda change: self._unnumbered.was_refused(change.job_id))
         lease = Lease(now(), self._terms.lease_s)
         self._log.change(
-            lambda state: msgspec.structs.replace(self._intended(state, wanted, current), lease=lease)
+            lambda state: msgspec.structs.replace(
+                factor_state.intend(state, wanted, current, self._array_of, self._submitted), lease=lease
+            )
         )
         writing = Lease(lease.stamped, lease.lease_s * WRITING_SHARE)
         problems, after = self._write(new, writing=writing) if new else ({}, current)
@@ -168,7 +170,7 @@ class Gateway:
         array_of, submitted = _array_of(snapshot), _submitted(snapshot)
 
         def of_now(noted: FactorState) -> FactorState:
-            return factor_state.with_tasks(factor_state.without_others(noted, submitted), array_of)
+            return factor_state.as_of_now(noted, array_of, submitted)
 
         state = of_now(state)
         changes = factor_state.restorations(state, current, alive)
@@ -182,12 +184,6 @@ class Gateway:
         settled = factor_state.settle(back, after, alive, now(), taken)
         self._log.change(lambda newest: factor_state.follow(newest, back, settled))
         return [_logged(change, problems.get(change.job_id, "")) for change in changes]
-
-    def _intended(
-        self, state: FactorState, wanted: Sequence[FactorChange], current: Mapping[int, int]
-    ) -> FactorState:
-        own = factor_state.without_others(state, self._submitted)
-        return factor_state.intend(own, wanted, current, self._array_of, self._submitted)
 
     def _refusal(self, change: FactorChange, number: int, current: Mapping[int, int]) -> str:
         if abs(change.after) > self._terms.most_factor:

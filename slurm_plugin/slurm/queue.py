@@ -182,17 +182,21 @@ class GiveBack(Resize, frozen=True, kw_only=True):
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """A record with what slurmctld still knows of its last run.
 
-    `exit_codes` are its own, and the highest of its steps'; `restarts` says how often it was queued again, `requeues`
-    whether its user lets it be. `outputs` are the paths of what it wrote, errors first, as its user named them.
+    `exit_codes` are its own, and the highest of its steps'; `requeues` says whether its user lets it be queued again.
+    `outputs` are the paths of what it wrote, errors first, as its user named them.
     `gpu_fields` is how it asks for GPUs, in slurmctld's words.
     """
 
     job: QueuedJob
-    restarts: int
     requeues: bool
     exit_codes: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     gpu_fields: Mapping[str, str] = {}
+
+    @property
+    def restarts(self) -> int:
+        """How often it was queued again."""
+        return self.job.restarts
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):

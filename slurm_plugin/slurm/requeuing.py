@@ -30,9 +30,7 @@ CHANGED = "changed by somebody else meanwhile"
 RESTARTED = "restarted by somebody else"
 # What no later try would change.
 FINAL = (GONE, CHANGED, RESTARTED)
-_LINE = re.compile(
-    r"^   Requeue=(?P<requeue>\d) Restarts=(?P<restarts>\d+) .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE
-)
+_LINE = re.compile(r"^   Requeue=(?P<requeue>\d) Restarts=\d+ .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE)
 _OUTPUT = re.compile(r"^   Std(?:Err|Out)=(/.+)$", re.MULTILINE)
 _OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
 # So long after its end; clocks tell seconds, and may differ by one.
@@ -51,7 +49,6 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
         return None
     return Failed(
         job=found[0],
-        restarts=int(line["restarts"]),
         requeues=line["requeue"] == "1",
         exit_codes=(line["code"], *_OF_STEPS.findall(blocks[0])),
         outputs=tuple(_OUTPUT.findall(blocks[0])),

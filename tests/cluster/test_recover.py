@@ -157,25 +157,26 @@ def recover_job(site: Site, job: int) -> "subprocess.Popen[bytes]":
     )
 
 
-@pytest.mark.usefixtures("cpus_follow")
-def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_call(site: Site) -> None:
-    """slurmctld complains of the small partition, and does all the same what it is told."""
-    job = site.submit("hold", HOLD, "--partition=small,main")
+def run_and_come_back(site: Site, *options: str) -> list[Run]:
+    """Return the two runs of a job that fails because it is cut, and is brought back by one call."""
+    job = site.submit("hold", HOLD, *options)
     site.wait_for(lambda: job in site.failed())
     assert recover_job(site, job).wait(PATIENCE_S) == 0
     site.wait_for(lambda: site.have_come_back(job))
-    first, second = site.runs(job)[str(job)]
+    return site.runs(job)[str(job)]
+
+
+@pytest.mark.usefixtures("cpus_follow")
+def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_call(site: Site) -> None:
+    """slurmctld complains of the small partition, and does all the same what it is told."""
+    first, second = run_and_come_back(site, "--partition=small,main")
     assert first.mem_mib < NEEDS_MIB
     assert second == AS_ASKED
 
 
 def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(site: Site) -> None:
     """Slurm counts his tasks anew when he starts; his CPUs were not cut."""
-    job = site.submit("hold", HOLD, "--nodes=1-3")
-    site.wait_for(lambda: job in site.failed())
-    assert recover_job(site, job).wait(PATIENCE_S) == 0
-    site.wait_for(lambda: site.have_come_back(job))
-    first, second = site.runs(job)[str(job)]
+    first, second = run_and_come_back(site, "--nodes=1-3")
     nodes = first.cpus // ASKED_CPUS
     assert nodes > 1
     assert first.mem_mib < NEEDS_MIB * nodes

@@ -75,8 +75,7 @@ class Controller:
         assert self.run is not None
         assert self.run.job.state in requeuing.FAILED
         self.requeues += 1
-        self._set(state="PENDING", held=True, reason=HELD_AGAIN)
-        self.run = msgspec.structs.replace(self.run, restarts=self.run.restarts + 1)
+        self._set(state="PENDING", held=True, reason=HELD_AGAIN, restarts=self.run.restarts + 1)
 
     def _change(self, fields: dict[str, str]) -> None:
         assert ("--uid" in fields) != ("AdminComment" in fields)

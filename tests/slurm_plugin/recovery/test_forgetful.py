@@ -99,8 +99,8 @@ def test_another_run_that_somebody_queued_again_is_his(tmp_path: Path) -> None:
     gate = Controller(failed())
     recoverer(gate, tmp_path).round()
     assert gate.run is not None
-    job = msgspec.structs.replace(gate.run.job, held=True, reason=HELD_AGAIN, admin_comment="")
-    gate.run = msgspec.structs.replace(gate.run, job=job, restarts=2)
+    job = msgspec.structs.replace(gate.run.job, held=True, reason=HELD_AGAIN, admin_comment="", restarts=2)
+    gate.run = msgspec.structs.replace(gate.run, job=job)
     assert recoverer(gate, tmp_path).round() == []
     assert len(gate.writes) == 4
 

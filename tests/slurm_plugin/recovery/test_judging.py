@@ -36,7 +36,6 @@ def failed(state: str = "OUT_OF_MEMORY", *codes: str, requeues: bool = True, **f
     )
     return Failed(
         job=msgspec.structs.replace(job, **fields),
-        restarts=0,
         requeues=requeues,
         exit_codes=codes or ("1:0",),
     )
@@ -248,14 +247,14 @@ def test_a_step_that_takes_what_was_exported_would_be_killed_again() -> None:
 def test_what_was_begun_is_continued_by_its_mark_alone() -> None:
     wanted = judge(failed())
     marked = change_of(wanted).admin_comment
-    held = msgspec.structs.replace(failed("PENDING", reason=HELD_AGAIN, admin_comment=marked), restarts=1)
+    held = failed("PENDING", reason=HELD_AGAIN, admin_comment=marked, restarts=1)
     left = continued(held)
     assert left is not None
     assert msgspec.structs.replace(left.change, reason="") == msgspec.structs.replace(
         change_of(wanted), reason=""
     )
     assert left.restarts == 0
-    assert continued(msgspec.structs.replace(held, restarts=2)) is None
+    assert continued(failed("PENDING", reason=HELD_AGAIN, admin_comment=marked, restarts=2)) is None
     assert continued(failed("PENDING", reason=HELD_AGAIN)) is None
     assert continued(failed("PENDING", reason="JobHeldUser", admin_comment=marked)) is None
 

@@ -115,8 +115,9 @@ def test_what_slurm_splits_for_its_limit_per_cpu_is_given_back(
         mem_per_node_mib=None,
         mem_per_cpu_mib=mem_per_cpu_mib,
         admin_comment="mark",
+        restarts=1,
     )
-    run = Failed(job=held, restarts=1, requeues=True, exit_codes=("0:0",))
+    run = Failed(job=held, requeues=True, exit_codes=("0:0",))
     words = next_words(run, Requeue(change=change, before="", restarts=0))
     assert (words == ("release", "7")) == is_back
     assert is_back or "MinMemoryCPU=4000" in words
@@ -170,26 +171,27 @@ MARKED = wanted_for(failed()).change.admin_comment
 
 
 @pytest.mark.parametrize(
-    ("run", "restarts", "problem"),
+    ("run", "problem"),
     [
-        (failed("COMPLETED"), 0, requeuing.RESTARTED),
-        (failed("CANCELLED"), 0, requeuing.RESTARTED),
-        (failed("RUNNING"), 0, requeuing.RESTARTED),
+        (failed("COMPLETED"), requeuing.RESTARTED),
+        (failed("CANCELLED"), requeuing.RESTARTED),
+        (failed("RUNNING"), requeuing.RESTARTED),
         # Its user has queued it again, and it has failed once more.
-        (failed(), 1, requeuing.CHANGED),
-        (failed("PENDING", held=True, reason=HELD_AGAIN), 2, requeuing.RESTARTED),
-        (failed("PENDING", held=True, reason=HELD_AGAIN, admin_comment=MARKED), 2, requeuing.RESTARTED),
+        (failed(restarts=1), requeuing.CHANGED),
+        (failed("PENDING", held=True, reason=HELD_AGAIN, restarts=2), requeuing.RESTARTED),
+        (
+            failed("PENDING", held=True, reason=HELD_AGAIN, admin_comment=MARKED, restarts=2),
+            requeuing.RESTARTED,
+        ),
         # It has come back, and failed once more.
-        (failed(admin_comment=MARKED), 0, requeuing.RESTARTED),
-        (failed(admin_comment=MARKED), 1, requeuing.CHANGED),
-        (failed(admin_comment="of somebody else"), 0, requeuing.CHANGED),
-        (failed("PENDING", held=True, reason="JobHeldUser"), 1, requeuing.CHANGED),
+        (failed(admin_comment=MARKED), requeuing.RESTARTED),
+        (failed(admin_comment=MARKED, restarts=1), requeuing.CHANGED),
+        (failed(admin_comment="of somebody else"), requeuing.CHANGED),
+        (failed("PENDING", held=True, reason="JobHeldUser", restarts=1), requeuing.CHANGED),
     ],
 )
-def test_nothing_is_done_to_one_that_is_not_as_it_failed_or_as_we_left_it(
-    run: Failed, restarts: int, problem: str
-) -> None:
-    gate = Controller(msgspec.structs.replace(run, restarts=restarts))
+def test_nothing_is_done_to_one_that_is_not_as_it_failed_or_as_we_left_it(run: Failed, problem: str) -> None:
+    gate = Controller(run)
     assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update).problem == problem
     assert gate.writes == []
 

@@ -237,9 +237,8 @@ def test_a_job_of_the_same_number_as_one_that_was_begun_comes_back_too(tmp_path:
 
 def test_a_job_of_the_same_number_as_one_that_came_back_is_not_that(tmp_path: Path) -> None:
     recoverer(Controller(failed()), tmp_path).round()
-    own = Controller(failed(state="PENDING", held=True, reason=HELD_AGAIN, admin_comment=token(id="other")))
-    assert own.run is not None
-    own.run = msgspec.structs.replace(own.run, restarts=1)
+    comment = token(id="other")
+    own = Controller(failed("PENDING", held=True, reason=HELD_AGAIN, restarts=1, admin_comment=comment))
     own.dependents = [Dependent(job_id=9, uid=1001, dependency="afterok:7(failed)")]
     assert recoverer(own, tmp_path).round() == []
     assert [(entry.what, entry.why) for entry in entries(tmp_path)] == [("requeued", "")]
