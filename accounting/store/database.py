@@ -34,6 +34,7 @@ from accounting.store.schema import COLLATION, metadata
 # As long as the largest window of a busy site may take to be written, and then some.
 WRITE_WAIT_S = 120
 READ_WAIT_S = 30
+CONNECT_WAIT_S = 10
 # The bulk paths speak to these drivers.
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 SQLITE_PRAGMAS = (
@@ -194,10 +195,12 @@ def _engine_options(url: URL) -> dict[str, Any]:
         return {}
     # None is kept: a server ends it while sacct takes longer than its wait_timeout (idle_session_timeout), or restarts.
     kept: dict[str, Any] = {"poolclass": NullPool}
-    if url.get_backend_name() != "mariadb":
-        return kept
-    # Without this flag a row that was found as it was does not count as written.
-    return {**kept, "connect_args": {"client_flag": 0}, "isolation_level": "READ COMMITTED"}
+    if url.get_backend_name() == "mariadb":
+        # Without this flag a row that was found as it was does not count as written.
+        return {**kept, "connect_args": {"client_flag": 0}, "isolation_level": "READ COMMITTED"}
+    # PyMySQL's own; psycopg's is two minutes. A URL may say another one.
+    waits = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_WAIT_S}
+    return {**kept, "connect_args": waits}
 
 
 def _refuse(context: ExceptionContext) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from accounting.journal.chain_check import HARMLESS
@@ -16,10 +18,15 @@ LATEST_FILES = 2
 
 
 def look_at_chains(config: Config) -> ChainSeen:
-    """Return what is wrong with the newest files of the journal; ConfigError where their key cannot be read."""
-    key = journal_key(config.service.journal_key)
+    """Return what is wrong with the newest files of the journal.
+
+    ConfigError where their key cannot be read, OSError where their folder cannot.
+    """
+    key, folder = journal_key(config.service.journal_key), Path(config.service.journal)
+    with suppress(FileNotFoundError):
+        os.scandir(folder).close()  # a search in a closed folder finds no files, and nothing wrong
     lines, broken, linked_by_key = 0, list[str](), True
-    for name, files in chains_in(Path(config.service.journal)).items():
+    for name, files in chains_in(folder).items():
         check = check_chain(name, files, key, latest=LATEST_FILES)
         found = [one for one in check.finish() if one.kind not in HARMLESS]
         broken += [f"{one.place.file}:{one.place.line} {one.kind}" for one in found]

@@ -5,6 +5,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -18,7 +19,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.engine import make_url
 
 from accounting.errors import StoreError
-from accounting.store import schema
+from accounting.store import database, schema
 from accounting.store.bulk import upsert_attempts
 from accounting.store.database import open_store, writing
 from accounting.store.records import Counts, write_rows
@@ -161,6 +162,17 @@ def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
     engine.dispose()
     check_integrity(url)
     completed(url, tmp_path, finished)
+
+
+def test_a_postgresql_that_takes_a_connection_and_never_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(database, "CONNECT_WAIT_S", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://reader:secret@127.0.0.1:{silent.getsockname()[1]}/store"
+        with pytest.raises(StoreError, match="timeout"):
+            open_store(url)
 
 
 def test_a_full_disk_of_postgresql_is_one_line_and_the_next_run_completes(

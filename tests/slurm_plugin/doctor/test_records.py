@@ -108,6 +108,14 @@ def test_a_journal_that_was_changed_is_a_problem(whole: Installation) -> None:
     whole.expect("journal-chain", "problem", r"1 lines are not .*: .*\.jsonl:3 changed", "rightsizer audit")
 
 
+def test_links_of_a_journal_that_cannot_be_listed_are_not_said_to_hold(whole: Installation) -> None:
+    folder = whole.site.folder / "journal"
+    folder.rmdir()
+    folder.write_text("")
+    row = whole.found()[0]["journal-chain"]
+    assert (row["state"], row["saw"]) == ("problem", f"cannot look at {folder}: Not a directory")
+
+
 def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installation) -> None:
     key = whole.site.folder / "key"
     whole.site.configure(service={"journal_key": str(key)})
