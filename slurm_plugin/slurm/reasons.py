@@ -9,6 +9,8 @@ from typing import NamedTuple
 _HELD = "it is held"
 _ACCOUNT = "a limit of its account holds it"
 _QOS = "a limit of its QOS holds it"
+# GrpTRESMins and GrpWall; with AccountingStorageEnforce=safe what a job may use until its limit has to be left.
+_USED_UP = "has used up the time that it may use, or has less left than this job's limit may take"
 _PARTITION = "its partition does not take it now"
 _IMPOSSIBLE = "Slurm says that it cannot run as it asks"
 
@@ -119,8 +121,21 @@ REASONS = (
         "nodes that it needs are down or drained, or are kept for jobs of a partition that comes first",
     ),
     Reason("InactiveLimit", "Slurm says that it cannot run now", "Slurm says that it cannot run now"),
+    Reason(
+        "AssocGrp*RunMin*",
+        "its account's running jobs may still use as much time as they may together",
+        _ACCOUNT,
+    ),
+    Reason("AssocGrp*Minutes*", f"its account {_USED_UP}", _ACCOUNT),
+    Reason("AssocGrpWall*", f"its account {_USED_UP}", _ACCOUNT),
     Reason("AssocGrp*", "its account has as much as it may have at a time", _ACCOUNT),
+    Reason("AssocMaxJobs*", "its user runs as many jobs as his account lets him at a time", _ACCOUNT),
     Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),
+    Reason(
+        "QOSGrp*RunMin*", "the running jobs of its QOS may still use as much time as they may together", _QOS
+    ),
+    Reason("QOSGrp*Minutes*", f"its QOS {_USED_UP}", _QOS),
+    Reason("QOSGrpWall*", f"its QOS {_USED_UP}", _QOS),
     Reason("QOSGrp*", "all jobs of its QOS together have as much as they may have at a time", _QOS),
     Reason("QOS*PerUser*", "its user has as much as the QOS allows at a time", _QOS),
     Reason("QOSMin*", "it asks for less than its QOS demands", _QOS),

@@ -1,0 +1,82 @@
+"""Limits of accounts on a real Slurm: what is said of jobs that they hold, and that one which comes back is under them.
+
+A job that was cut may run where what its user asked would not; it comes back as he asked, and waits as that would have.
+"""
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from slurm_plugin.sandbox.shape import Shape
+from tests.cluster.recovery_site import ASKED_CPUS, HOLD, NEEDS_MIB, USER, Site, past_of, start_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+# An account's limit, Slurm's reason for a job of ASKED_CPUS for five minutes, and what is said of it.
+LIMITS = {
+    "grouped": ("GrpTRES=cpu=4", "AssocGrpCpuLimit", "its account has as much as it may have at a time"),
+    "spent": ("GrpTRESMins=cpu=20", "AssocGrpCPUMinutesLimit", "its account has used up the time that it may use"),
+    "running": (
+        "GrpTRESRunMins=cpu=20", "AssocGrpCPURunMinutesLimit", "its account's running jobs may still use as much time",
+    ),
+    "large": ("MaxTRES=cpu=4", "AssocMaxCpuPerJobLimit", "it asks for more than its account allows"),
+}  # fmt: skip
+LETS_ONE = "one"
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], object]) -> Site:
+    lines = ("AccountingStorageEnforce=associations,limits,safe",)
+    site = start_site(make_folder(), 2, Shape(lines=lines))  # type: ignore[arg-type]
+    limits = {name: limit for name, (limit, _, _) in LIMITS.items()} | {LETS_ONE: "MaxJobs=1"}
+    for name, limit in limits.items():
+        site.shell.run("sacctmgr", "--immediate", "add", "account", name, "set", limit)
+        site.shell.run("sacctmgr", "--immediate", "add", "user", USER, f"account={name}")
+    site.train({"hold": past_of("hold", HOLD, 900_000)})
+    site.wait_for(lambda: LETS_ONE in site.shell.run("scontrol", "show", "assoc_mgr", f"users={USER}"))
+    return site
+
+
+def wait_reason(site: Site, job: int, reason: str) -> None:
+    asked = ("squeue", "--noheader", "--states=PENDING", "--Format=Reason:64", f"--jobs={job}")
+    site.wait_for(lambda: site.shell.run(*asked).strip() == reason)
+
+
+def why(site: Site, job: int) -> str:
+    return site.shell.run_both("rightsizer", "explain", str(job), "--format", "json")[1]
+
+
+def test_who_comes_back_waits_for_the_limits_that_what_was_asked_would_have_met(site: Site) -> None:
+    jobs = {name: site.submit("hold", HOLD, f"--account={name}") for name in LIMITS}
+    watcher = None
+    try:
+        site.wait_for(lambda: set(jobs.values()) <= set(site.failed()))
+        # A node refuses a second run within the same seconds.
+        time.sleep(3)
+        watcher = site.watch()
+        for name, job in jobs.items():
+            wait_reason(site, job, LIMITS[name][1])
+    finally:
+        if watcher:
+            watcher.terminate()
+            watcher.wait()
+    for name, job in jobs.items():
+        asked = site.shell.run(
+            "squeue", "--noheader", "--states=all", "--format=%C %T", f"--jobs={job}"
+        ).split()
+        assert asked == [str(ASKED_CPUS), "PENDING"]
+        assert site.runs(job)[str(job)][0].mem_mib < NEEDS_MIB
+        assert f"job {job} waits: {LIMITS[name][2]}" in why(site, job)
+    plan = json.loads(site.shell.run("rightsizer", "advise", "--format", "json"))
+    held = {row["job_id"]: (row["why"], row["base_start_s"]) for row in plan}
+    assert held == dict.fromkeys(jobs.values(), ("a limit of its account holds it", None))
+    site.shell.run("scancel", *map(str, jobs.values()))
+
+
+def test_who_runs_as_many_jobs_as_he_may_is_not_told_to_ask_for_less(site: Site) -> None:
+    first, second = (site.submit("wait", "sleep 600\n", f"--account={LETS_ONE}", asked=()) for _ in range(2))
+    wait_reason(site, second, "AssocMaxJobsLimit")
+    assert "its user runs as many jobs as his account lets him at a time" in why(site, second)
+    site.shell.run("scancel", str(first), str(second))
