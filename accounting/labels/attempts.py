@@ -53,8 +53,8 @@ def label(
     token saw only what was left. `sampled_every_s` is Slurm's JobAcctGatherFrequency. `out_of_time` flags
     those that ran out of time though their state does not say so.
     """
-    jobs, steps = records.jobs, _steps(records.steps)
-    elapsed_s, count = ints(jobs["elapsed_s"]), len(jobs)
+    jobs, elapsed_s, count = records.jobs, ints(records.jobs["elapsed_s"]), len(records.jobs)
+    steps = _steps(records.steps, elapsed_s)
     outcome = _outcomes(jobs, steps, count)
     if out_of_time is not None:
         outcome[out_of_time & (outcome == "cut_short")] = "timeout"
@@ -127,8 +127,7 @@ def _memory(
     # A job may survive a step that was killed: what that step had was not enough for it, and nobody knows its limit.
     survived = _with_step(steps, steps["outcome"] == "out_of_memory", count)
     meters = _meters(jobs)
-    seconds = steps["end_s"] - steps["start_s"]
-    brief_share = usage.brief_share(steps["job"], seconds, steps["cpu_s"], sampled_every_s, count)
+    brief_share = usage.brief_share(steps["job"], steps["ran_s"], steps["cpu_s"], sampled_every_s, count)
     return {
         "peak_mem_mib": peak_mib,
         "peak_node_mib": _at_least(np.fmin(peak_node_mib, peak_mib), limit_mib / nodes, killed),
@@ -164,9 +163,8 @@ def _meters(jobs: pa.Table) -> pa.ChunkedArray:
 def _cores(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
     count, elapsed_s = len(jobs), ints(jobs["elapsed_s"])
     cores = usage.busy_cores(usage.sums(steps["job"], steps["cpu_s"], count), elapsed_s)
-    seconds = steps["end_s"] - steps["start_s"]
     busiest = usage.busiest_task_cores(
-        steps["job"], steps["cpu_max_task_s"], seconds, steps["by_srun"], count
+        steps["job"], steps["cpu_max_task_s"], steps["ran_s"], steps["by_srun"], count
     )
     node_failed = by_value(jobs["state"], lambda state: state.startswith("NODE_FAIL")).astype(bool)
     return {
@@ -246,8 +244,12 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
     }
 
 
-def _steps(steps: pa.Table) -> Columns:
-    """Return the steps' columns as arrays, and what is read off their names and states."""
+def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
+    """Return the steps' columns as arrays, and what is read off their names and states.
+
+    Between the begin and the end of a step lies also what its job was suspended, which Slurm leaves out of the job's
+    elapsed time: no step ran for longer than that.
+    """
     whole = {name: ints(steps[name]) for name in ("job", "start_s", "end_s", "tasks", "nodes")}
     amounts = {
         name: floats(steps[name])
@@ -263,6 +265,7 @@ def _steps(steps: pa.Table) -> Columns:
     return {
         **whole,
         **amounts,
+        "ran_s": np.minimum(whole["end_s"] - whole["start_s"], elapsed_s[whole["job"]]),
         "by_srun": by_srun,
         "extern": extern,
         "outcome": by_value(steps["state"], outcome_of),

@@ -248,6 +248,15 @@ def test_the_busiest_task_of_a_step_sets_the_cores_of_a_task() -> None:
     assert (use.cores, use.cores_per_task) == (4.0, 3.7)
 
 
+def test_what_a_job_was_suspended_is_no_part_of_its_steps() -> None:
+    """Slurm's elapsed time of a job leaves it out; between the begin and the end of its steps it lies."""
+    uneven = srun(0, 0, 1000, 1, tasks=4, cpu_s=400.0, cpu_max_task_s=370.0)
+    use = use_of(step(cpu_s=0.0), uneven, elapsed_s=100)
+    assert (use.cores, use.cores_per_task) == (4.0, 3.7)
+    brief = use_of(srun(0, 0, 1000, 1, cpu_s=8.0), elapsed_s=9)
+    assert brief.memory_quality == use_of(srun(0, 0, 9, 1, cpu_s=8.0), elapsed_s=9).memory_quality
+
+
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_a_job_of_a_second_says_nothing_about_cores(seconds: int) -> None:
     use = use_of(step(cpu_s=1.0), elapsed_s=seconds)
