@@ -78,7 +78,7 @@ def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJ
         if all(begin > 0 for begin, _ in spans.get(node.name, ()))
     }
     free = [amounts_of_node(node) for node in nodes]
-    running = holdings(snapshot, numbers, open_now, free, run_time)
+    running = holdings(snapshot, numbers, open_now, free, run_time, _in_force(of_parts, snapshot.time_s))
     return Cluster(
         machines=tuple(_machine(node, numbers) for node in nodes),
         windows=tuple(windows_of(nodes, spans, running)),
@@ -103,12 +103,16 @@ def without_parts(node: NodeState, of_parts: Iterable[ReservedNodes], now_s: flo
 
     Which cores these are is not told. When such a one ends, or the next begins, the next cycle sees that.
     """
-    held = [one for one in of_parts if node.name in one.nodes and one.start_s <= now_s < one.end_s]
+    held = [one for one in _in_force(of_parts, now_s) if node.name in one.nodes]
     cpus, gpus = (
         sum(-(-amount // len(one.nodes)) for one, amount in zip(held, amounts, strict=True))
         for amounts in ([one.cpus for one in held], [one.gpus for one in held])
     )
     return msgspec.structs.replace(node, cpus=max(0, node.cpus - cpus), gpus=max(0, node.gpus - gpus))
+
+
+def _in_force(reservations: Iterable[ReservedNodes], now_s: float) -> list[ReservedNodes]:
+    return [one for one in reservations if one.start_s <= now_s < one.end_s]
 
 
 def reserved_spans(
@@ -151,15 +155,18 @@ def holdings(
     index: Mapping[str, int],
     free: list[Amounts],
     run_time: Callable[[QueuedJob], RunTime],
+    apart: Sequence[ReservedNodes] = (),
 ) -> list[Holding]:
     """Return the jobs that hold nodes, those of one node first: where a job is on several, only the sum is known.
 
-    What is taken is taken from `free`, so that no node ever holds more than it has.
+    What is taken is taken from `free`, so that no node ever holds more than it has: where jobs take turns on the same
+    CPUs, those that run have them. A suspended one has what they leave, as if it went on now. What the reservations
+    `apart` hold is not in `free`: of that nothing is taken.
     """
     jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
     found = []
-    for job in sorted(jobs, key=lambda job: (len(job.nodes), job.job_id)):
-        parts = parts_of(job, [index[name] for name in job.nodes if name in index], free)
+    for job in sorted(jobs, key=lambda job: (job.suspended, len(job.nodes), job.job_id)):
+        parts = parts_of(job, _taken(job, apart), [index[name] for name in job.nodes if name in index], free)
         if parts:
             found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job)))
     return found
@@ -168,7 +175,7 @@ def holdings(
 def _holding(
     job: QueuedJob, parts: list[tuple[int, Amounts]], now_s: float, numbers: Numbers, run_time: RunTime
 ) -> Holding:
-    ran_s = max(0.0, now_s - job.start_s) if job.start_s else 0.0
+    ran_s = job.ran_s(now_s)
     limit_left_s = max(0.0, limit_of(job) - ran_s)
     return Holding(
         job_id=job.job_id,
@@ -181,10 +188,18 @@ def _holding(
     )
 
 
-def parts_of(job: QueuedJob, places: Sequence[int], free: list[Amounts]) -> list[tuple[int, Amounts]]:
-    """Return what a job holds of each of its nodes, in equal parts as far as they have it, and take that."""
+def _taken(job: QueuedJob, apart: Sequence[ReservedNodes]) -> Amounts:
+    """Return what a job takes of what is not reserved: memory too, where it runs in a reservation of CPUs and GPUs."""
+    cpu, mem, gpu = amounts_of_job(job)
+    own = next((one for one in apart if one.name == job.reservation), None)
+    return (cpu, mem, gpu) if own is None else (0, mem, 0 if own.gpus else gpu)
+
+
+def parts_of(
+    job: QueuedJob, left: Amounts, places: Sequence[int], free: list[Amounts]
+) -> list[tuple[int, Amounts]]:
+    """Return what a job that takes so much holds of each of its nodes, in equal parts, and take that."""
     parts = []
-    left = amounts_of_job(job)
     # A part of the nodes is left out where they are away: so is what the job has there.
     left = tuple(amount * len(places) // len(job.nodes) for amount in left)  # type: ignore[assignment]
     for number, place in enumerate(sorted(places, key=lambda place: free[place])):

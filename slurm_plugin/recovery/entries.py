@@ -30,7 +30,7 @@ def is_another(run: Failed | None, entry: Entry) -> bool:
 def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
     """Return the journal's line of a job that failed by us, with the hours that it held in vain."""
     job = run.job
-    hours = max(0.0, job.end_s - job.start_s) / S_PER_H
+    hours = job.ran_s(job.end_s) / S_PER_H
     return Entry(
         job_id=job.job_id,
         restarts=run.restarts,

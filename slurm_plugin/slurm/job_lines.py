@@ -53,7 +53,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "Priority": ("Priority", "Nice", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
     "Requeue": ("BatchFlag", "Restarts"), "RunTime": ("TimeLimit", "TimeMin"),
     "SubmitTime": ("SubmitTime", "EligibleTime"),
-    "StartTime": ("StartTime", "EndTime", "Deadline"), "Partition": ("Partition",),
+    "StartTime": ("StartTime", "EndTime", "Deadline"), "SuspendTime": ("SuspendTime", "SecsPreSuspend"),
+    "Partition": ("Partition",),
     "ReqNodeList": ("ReqNodeList", "ExcNodeList"), "NodeList": ("NodeList",),
     "NumNodes": ("NumNodes", "NumCPUs", "NumTasks", "CPUs/Task", "ReqB:S:C:T"),
     "TRES": ("TRES",), "ReqTRES": ("ReqTRES",), "AllocTRES": ("AllocTRES",),
@@ -276,6 +277,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         batch=words["BatchFlag"] == "1",
         other=(*_constraints(words), *_asked_else(texts)), comment=texts.get("Comment", "").rstrip(" "),
         admin_comment=_admin_comment(lines, heads), restarts=whole(words["Restarts"]) or 0,
+        stopped_s=_time_s(words["SuspendTime"]), ran_before_s=whole(words.get("SecsPreSuspend", "")) or 0.0,
     )  # fmt: skip
 
 

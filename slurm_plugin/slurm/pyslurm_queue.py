@@ -78,7 +78,8 @@ def job_of(job: Loaded) -> QueuedJob:
         nodes=() if pending else expand_nodes(job.allocated_nodes or ""),
         exclusive=job.resource_sharing == "NO", batch=job.is_batch_job, other=_constraints(job),
         comment=(job.comment or "").rstrip(" "), admin_comment=(job.admin_comment or "").rstrip(" "),
-        restarts=job.requeue_count,
+        restarts=job.requeue_count, stopped_s=float(job.suspend_time or 0),
+        ran_before_s=float(job.pre_suspension_time or 0),
     )  # fmt: skip
 
 

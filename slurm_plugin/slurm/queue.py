@@ -24,6 +24,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
     slurmctld says of each task in words of its own (`cpu=2,gres/gpu=1`), CPUs from 23.11 on; only scontrol tells it.
     `min_cpus` are those that a job asks for in all while it waits, else 0: its user may set them apart from its tasks'.
+    `stopped_s` is when it was last suspended, or let go on (0: never); until then it had run for `ran_before_s`.
     `other` names constraints of placement that the fields here do not express.
     """
 
@@ -73,11 +74,26 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     comment: str = ""
     admin_comment: str = ""
     restarts: int = 0
+    stopped_s: float = 0.0
+    ran_before_s: float = 0.0
 
     @property
     def waits(self) -> bool:
         """Whether it has not started yet."""
         return self.state == "PENDING"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it has its nodes and does not go on: an administrator, or jobs that come first, suspended it."""
+        return self.state == "SUSPENDED"
+
+    def ran_s(self, until_s: float) -> float:
+        """Return how long it has run until a moment, as Slurm counts it: without the time that it was suspended."""
+        if self.suspended:
+            return self.ran_before_s
+        if self.stopped_s:
+            return self.ran_before_s + max(0.0, until_s - self.stopped_s)
+        return max(0.0, until_s - self.start_s) if self.start_s else 0.0
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -224,6 +224,39 @@ def test_a_reservation_of_a_part_of_its_nodes_leaves_the_rest() -> None:
     assert [one.amounts[0] for one in problem(snapshot(reservations=(whole,))).windows] == [8000] * 2
 
 
+@pytest.mark.parametrize(("gpus", "taken_milli"), [(2, 0), (0, 2000)])
+def test_who_runs_in_a_part_that_is_reserved_takes_nothing_of_the_rest_but_memory(
+    gpus: int, taken_milli: int
+) -> None:
+    nodes = (NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=4, partitions=("batch",)),)
+    course = ReservedNodes(name="course", nodes=("n1",), start_s=0, end_s=NOW_S + 9, cpus=4, gpus=gpus)
+    inside = running(1, cpus=4, gpus=2, reservation="course")
+    found = problem(snapshot(inside, running(2, cpus=3), nodes=nodes, reservations=(course,)))
+    assert found.machines[0].amounts == (4000, 16_000, 4000 - 1000 * gpus)
+    assert [one.parts for one in found.running] == [
+        ((0, (0, 1000, taken_milli)),), ((0, (3000, 1000, 0)),),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "ran_s"),
+    [
+        ({}, 600.0),
+        ({"state": "SUSPENDED", "stopped_s": NOW_S - 500, "ran_before_s": 100.0}, 100.0),
+        ({"stopped_s": NOW_S - 50, "ran_before_s": 100.0}, 150.0),
+    ],
+)
+def test_what_a_job_was_suspended_is_no_part_of_its_run(fields: dict[str, object], ran_s: float) -> None:
+    (only,) = problem(snapshot(running(1, **fields))).running
+    assert (only.ran_s, only.limit_left_s, only.likely_left_s) == (ran_s, 3600 - ran_s, 3600 - ran_s)
+
+
+def test_where_jobs_take_turns_those_that_run_have_the_cpus() -> None:
+    suspended = running(1, state="SUSPENDED", cpus=6, stopped_s=NOW_S - 5, ran_before_s=10.0)
+    parts = {one.job_id: one.parts for one in problem(snapshot(suspended, running(2, cpus=8))).running}
+    assert parts == {2: ((0, (8000, 1000, 0)),), 1: ((0, (0, 1000, 0)),)}
+
+
 def test_a_reservation_now_takes_its_nodes_until_it_ends() -> None:
     course = ReservedNodes(name="course", nodes=("n1",), start_s=NOW_S - 100, end_s=NOW_S + 900)
     found = problem(snapshot(running(1), reservations=(course,)))

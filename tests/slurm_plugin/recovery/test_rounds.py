@@ -114,6 +114,14 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     )
 
 
+def test_nothing_is_owed_for_what_a_job_was_suspended(tmp_path: Path) -> None:
+    run = failed(requeues=False, cpus=4, start_s=1000.0, end_s=102_600.0)
+    job = msgspec.structs.replace(run.job, stopped_s=99_000.0, ran_before_s=3600.0)
+    gate = Controller(msgspec.structs.replace(run, job=job))
+    recoverer(gate, tmp_path).round()
+    assert [entry.cpu_hours for entry in entries(tmp_path)] == [8.0]
+
+
 def test_where_cpus_stay_that_is_told_of_who_comes_back(tmp_path: Path) -> None:
     """Slurm 23.11 to 24.11.0; also of one that somebody else has begun."""
     gate = Controller(failed())

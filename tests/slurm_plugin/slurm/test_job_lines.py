@@ -64,6 +64,18 @@ def test_a_running_job(captured: Captured) -> None:
     assert (job.user, job.uid, job.partitions, job.qos, job.batch) == ("root", 0, ("main",), "normal", True)
 
 
+@pytest.mark.parametrize(("state", "ran_s"), [("RUNNING", 130.0), ("SUSPENDED", 100.0)])
+def test_how_long_a_job_has_run_that_was_suspended(state: str, ran_s: float) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    suspended = block.replace(
+        "SuspendTime=None SecsPreSuspend=0", "SuspendTime=1900000000 SecsPreSuspend=100"
+    )
+    found = job_lines.parse_job(suspended.replace("JobState=RUNNING", f"JobState={state}"))
+    assert found is not None
+    assert found.ran_s(1_900_000_030.0) == ran_s
+
+
 def test_how_often_a_job_was_queued_again() -> None:
     for release in ("22.05", "26.05"):
         shown = (CAPTURED.parent / "failed" / release / "held.txt").read_text(encoding="utf-8")
