@@ -123,20 +123,20 @@ REASONS = (
     Reason("InactiveLimit", "Slurm says that it cannot run now", "Slurm says that it cannot run now"),
     Reason(
         "AssocGrp*RunMin*",
-        "its account's running jobs may still use as much time as they may together",
+        "with it, what runs of its account could still use more time than it may",
         _ACCOUNT,
     ),
     Reason("AssocGrp*Minutes*", f"its account {_USED_UP}", _ACCOUNT),
     Reason("AssocGrpWall*", f"its account {_USED_UP}", _ACCOUNT),
-    Reason("AssocGrp*", "its account has as much as it may have at a time", _ACCOUNT),
+    Reason("AssocGrp*", "with it, its account would have more than it may have at a time", _ACCOUNT),
     Reason("AssocMaxJobs*", "its user runs as many jobs as his account lets him at a time", _ACCOUNT),
     Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),
-    Reason(
-        "QOSGrp*RunMin*", "the running jobs of its QOS may still use as much time as they may together", _QOS
-    ),
+    Reason("QOSGrp*RunMin*", "with it, what runs of its QOS could still use more time than it may", _QOS),
     Reason("QOSGrp*Minutes*", f"its QOS {_USED_UP}", _QOS),
     Reason("QOSGrpWall*", f"its QOS {_USED_UP}", _QOS),
-    Reason("QOSGrp*", "all jobs of its QOS together have as much as they may have at a time", _QOS),
+    Reason(
+        "QOSGrp*", "with it, all jobs of its QOS together would have more than they may have at a time", _QOS
+    ),
     Reason("QOS*PerUser*", "its user has as much as the QOS allows at a time", _QOS),
     Reason("QOSMin*", "it asks for less than its QOS demands", _QOS),
     Reason("QOS*", "it asks for more than its QOS allows", _QOS),

@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 # An account's limit, Slurm's reason for a job of ASKED_CPUS for five minutes, and what is said of it.
 LIMITS = {
-    "grouped": ("GrpTRES=cpu=4", "AssocGrpCpuLimit", "its account has as much as it may have at a time"),
+    "grouped": ("GrpTRES=cpu=4", "AssocGrpCpuLimit", "with it, its account would have more than it may have at a time"),
     "spent": ("GrpTRESMins=cpu=20", "AssocGrpCPUMinutesLimit", "its account has used up the time that it may use"),
     "running": (
-        "GrpTRESRunMins=cpu=20", "AssocGrpCPURunMinutesLimit", "its account's running jobs may still use as much time",
+        "GrpTRESRunMins=cpu=20", "AssocGrpCPURunMinutesLimit", "with it, what runs of its account could still use more",
     ),
     "large": ("MaxTRES=cpu=4", "AssocMaxCpuPerJobLimit", "it asks for more than its account allows"),
 }  # fmt: skip
