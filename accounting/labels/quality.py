@@ -4,7 +4,8 @@ The words are those of `Quality` in accounting/records.py. What Slurm's figures 
 
     jobacct_gather/linux             anonymous and mapped memory of the processes, sampled
     jobacct_gather/cgroup cgroup/v1  before 24.11: anonymous memory of the cgroup, sampled
-    jobacct_gather/cgroup cgroup/v2  22.05, 23.02: anonymous memory, sampled
+    jobacct_gather/cgroup cgroup/v2  22.05: anonymous memory, of which huge pages count twice, sampled
+                                     23.02: anonymous memory, sampled
                                      23.11, 24.05: all memory with the page cache, sampled
     jobacct_gather/cgroup, either    24.11 and later: the kernel's own peak, with the page cache
     … with no_file_cache (v2)        25.11 and later: anonymous memory, sampled

@@ -10,16 +10,16 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from accounting.decisions.decision import Mode
 from accounting.errors import SandboxError
-from slurm_plugin.sandbox import daemons, files, processes, slurm_user, teardown
+from slurm_plugin.sandbox import daemons, files, processes, scopes, slurm_user, teardown
 from slurm_plugin.sandbox.daemons import Cluster, Daemon
-from slurm_plugin.sandbox.enforcement import memory_enforcement
+from slurm_plugin.sandbox.enforcement import memory_enforcement, off
 from slurm_plugin.sandbox.environment import marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.manifest import Manifest, read_manifest, write_manifest
@@ -108,9 +108,10 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
             cluster = Cluster(
                 layout, new_manifest(options, layout, release, Ports.from_list(ports)), programs
             )
+            undo.callback(teardown.end_everything, cluster)
+            cluster = with_scopes(cluster)
             write_manifest(cluster.manifest, layout)
             write_files(cluster, options.mode, options.shape)
-            undo.callback(teardown.end_everything, cluster)
             boot(cluster, progress)
             undo.pop_all()
     return Sandbox(cluster)
@@ -235,6 +236,19 @@ def new_manifest(options: Options, layout: Layout, release: str, ports: Ports) -
         enforcement=memory_enforcement(os.geteuid()),
         slurm_user=options.slurm_user,
     )
+
+
+def with_scopes(cluster: Cluster) -> Cluster:
+    """Make what cgroup v2 needs beforehand; a sandbox without memory limits where that turns out to be impossible."""
+    manifest = cluster.manifest
+    if manifest.enforcement.plugin != "cgroup/v2":
+        return cluster
+    try:
+        scopes.make_scopes(cluster)
+    except (SandboxError, OSError) as error:
+        teardown.end_everything(cluster)
+        return replace(cluster, manifest=msgspec.structs.replace(manifest, enforcement=off(str(error))))
+    return cluster
 
 
 def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:

@@ -4,48 +4,87 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from accounting.gpu_collector.attribution import top_of
+
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
+# There where systemd is the first process (sd_booted(3)).
+SYSTEMD = Path("/run/systemd/system")
 # proctrack/cgroup freezes, task/cgroup limits memory, jobacct_gather/cgroup counts CPU time.
-CONTROLLERS = ("memory", "freezer", "cpuacct")
+V1_CONTROLLERS = ("memory", "freezer", "cpuacct")
+# Freezing needs none in v2, and Slurm counts CPU time only where there is this one.
+V2_CONTROLLERS = ("cpu", "memory")
 
 
 class Enforcement(msgspec.Struct, frozen=True):
-    """Memory limits on or off, swap limits on or off, and the reason in words."""
+    """Memory limits on or off, whether Slurm limits swap, the reason in words, and by which of its plugins."""
 
     memory: bool
     swap: bool
     reason: str
+    plugin: Literal["cgroup/v1", "cgroup/v2"] = "cgroup/v1"
 
 
-def memory_enforcement(user_id: int, cgroup_root: Path = CGROUP_ROOT) -> Enforcement:
-    """Decide whether Slurm's cgroup v1 plugins will work for `user_id`.
+def memory_enforcement(
+    user_id: int, cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC, systemd: Path = SYSTEMD
+) -> Enforcement:
+    """Decide whether one of Slurm's cgroup plugins will work for `user_id`.
 
-    Makes and removes one empty directory per controller: the mount options alone do not tell whether a container
-    may write there.
+    Makes and removes an empty directory, in v1 one per controller: the mount options alone do not tell whether a
+    container may write there. Where systemd makes the cgroups it is not tried.
     """
     if user_id != 0:
-        return _off("only root may make cgroups")
-    if (cgroup_root / "cgroup.controllers").exists():
-        return _off(f"{cgroup_root} is cgroup v2; the sandbox limits memory with cgroup v1 only")
-    for controller in CONTROLLERS:
-        if not (cgroup_root / controller / "cgroup.procs").exists():
-            return _off(f"the cgroup v1 controller {controller} is not mounted in {cgroup_root}")
+        return off("only root may make cgroups")
+    unified = (cgroup_root / "cgroup.controllers").exists()
+    missing = _missing_in_v2(cgroup_root, proc) if unified else _missing_in_v1(cgroup_root)
+    if missing:
+        return off(missing)
     probe = f"rightsizer-probe-{os.getpid()}"
+    tops = [cgroup_root / name for name in V1_CONTROLLERS]
+    if unified:
+        tops = [] if systemd.is_dir() else [cgroup_root]
     try:
-        present = [_files_of_new_group(cgroup_root / controller / probe) for controller in CONTROLLERS]
+        present = [_files_of_new_group(top / probe) for top in tops]
     except OSError as error:
-        return _off(f"{error.filename} cannot be made: {error.strerror}")
+        return off(f"{error.filename} cannot be made: {error.strerror}")
+    if unified:
+        # The scopes of its nodes may not swap at all (`scopes`): there is nothing left for Slurm to limit.
+        return Enforcement(memory=True, swap=False, reason=f"cgroup v2 in {cgroup_root}", plugin="cgroup/v2")
     if "memory.limit_in_bytes" not in present[0]:
-        return _off(f"{cgroup_root}/memory has no memory.limit_in_bytes")
+        return off(f"{cgroup_root}/memory has no memory.limit_in_bytes")
     swap = "memory.memsw.limit_in_bytes" in present[0]
     return Enforcement(memory=True, swap=swap, reason=f"cgroup v1 in {cgroup_root}")
 
 
-def _off(reason: str) -> Enforcement:
+def off(reason: str) -> Enforcement:
+    """No limits at all, for this reason."""
     return Enforcement(memory=False, swap=False, reason=reason)
+
+
+def _missing_in_v1(cgroup_root: Path) -> str:
+    """Say what Slurm's cgroup/v1 lacks; '' where it lacks nothing."""
+    for controller in V1_CONTROLLERS:
+        if not (cgroup_root / controller / "cgroup.procs").exists():
+            return f"the cgroup v1 controller {controller} is not mounted in {cgroup_root}"
+    return ""
+
+
+def _missing_in_v2(cgroup_root: Path, proc: Path) -> str:
+    """Say what Slurm's cgroup/v2 lacks; '' where it lacks nothing."""
+    here = (cgroup_root / "cgroup.controllers").read_text(encoding="ascii").split()
+    for controller in V2_CONTROLLERS:
+        if controller not in here:
+            return f"{cgroup_root} is cgroup v2 without the controller {controller}"
+    if any(not line.startswith("0::") for line in (proc / "self/cgroup").read_text("utf-8").splitlines()):
+        return f"{cgroup_root} is cgroup v2, but cgroup v1 is in use too, and Slurm's cgroup/v2 refuses that"
+    top = top_of((proc / "1/cgroup").read_text("utf-8"))
+    if top:
+        return f"this container sees the cgroups of its whole host and is in {top} of them"
+    return ""
 
 
 def _files_of_new_group(group: Path) -> set[str]:

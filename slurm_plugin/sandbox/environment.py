@@ -57,7 +57,10 @@ def command_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dic
 
 def daemon_environment(layout: Layout, prefix_folders: tuple[Path, ...]) -> dict[str, str]:
     """Return a whole environment for a daemon: a command's, with the marker by which `down` finds it."""
-    return {**command_environment(layout, prefix_folders), MARKER_VARIABLE: str(layout.root)}
+    environment = {**command_environment(layout, prefix_folders), MARKER_VARIABLE: str(layout.root)}
+    # With it slurmd takes the cgroup of the service that `up` runs in for its own.
+    environment.pop("INVOCATION_ID", None)
+    return environment
 
 
 def marks(layout: Layout, nodes: tuple[str, ...]) -> tuple[str, ...]:

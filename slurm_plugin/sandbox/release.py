@@ -54,6 +54,7 @@ class Quirks:
     cgroup_automount: bool
     idle_cgroup_plugin: str
     store_flags: tuple[str, ...]
+    doubles_huge_pages: bool
 
 
 def quirks_of(version: Version) -> Quirks:
@@ -66,6 +67,9 @@ def quirks_of(version: Version) -> Quirks:
         idle_cgroup_plugin="disabled" if version >= (24, 5) else "cgroup/v1",
         # job_extra came with 23.02; an unknown flag is fatal.
         store_flags=("job_comment", "job_script", *(("job_extra",) if version >= (23, 2) else ())),
+        # With cgroup/v2 jobacct_gather/cgroup adds transparent huge pages to the anonymous memory that holds them
+        # already: a job shows up to twice what it has.
+        doubles_huge_pages=version < (23, 2),
     )
 
 

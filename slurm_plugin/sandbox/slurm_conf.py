@@ -124,15 +124,15 @@ def daemons(plan: ClusterPlan) -> list[str]:
 
 def enforcement(plan: ClusterPlan) -> list[str]:
     """Track and limit jobs by cgroup where that works, else only watch them through /proc."""
-    sampling = "JobAcctGatherFrequency=task=1"
-    if plan.enforcement.memory:
-        return [
-            "ProctrackType=proctrack/cgroup",
-            "TaskPlugin=task/cgroup",
-            "JobAcctGatherType=jobacct_gather/cgroup",
-            sampling,
-        ]
-    return ["ProctrackType=proctrack/linuxproc", "JobAcctGatherType=jobacct_gather/linux", sampling]
+    limits = plan.enforcement
+    doubled = limits.plugin == "cgroup/v2" and quirks_of(plan.version).doubles_huge_pages
+    gather = "cgroup" if limits.memory and not doubled else "linux"
+    return [
+        f"ProctrackType=proctrack/{'cgroup' if limits.memory else 'linuxproc'}",
+        *(["TaskPlugin=task/cgroup"] if limits.memory else []),
+        f"JobAcctGatherType=jobacct_gather/{gather}",
+        "JobAcctGatherFrequency=task=1",
+    ]
 
 
 def scheduling() -> list[str]:
@@ -189,7 +189,11 @@ def cgroup_conf(plan: ClusterPlan) -> str:
     if not plan.enforcement.memory:
         plugin = quirks_of(plan.version).idle_cgroup_plugin
         return f"# Memory is not limited: {plan.enforcement.reason}.\nCgroupPlugin={plugin}\n"
-    lines = ["CgroupPlugin=cgroup/v1", f"CgroupMountpoint={CGROUP_ROOT}", "ConstrainRAMSpace=yes"]
+    lines = [
+        f"CgroupPlugin={plan.enforcement.plugin}",
+        f"CgroupMountpoint={CGROUP_ROOT}",
+        "ConstrainRAMSpace=yes",
+    ]
     if quirks_of(plan.version).cgroup_automount:
         lines.append("CgroupAutomount=no")
     if plan.enforcement.swap:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from accounting.errors import SandboxError, SlurmError
-from slurm_plugin.sandbox import daemons, processes
+from slurm_plugin.sandbox import daemons, processes, scopes
 from slurm_plugin.sandbox.daemons import Cluster
 from slurm_plugin.sandbox.enforcement import CGROUP_ROOT
 from slurm_plugin.sandbox.environment import marks
@@ -21,6 +21,8 @@ JOB_PATIENCE_S = 8.0
 STRAGGLER_PATIENCE_S = 1.0
 CGROUP_PATIENCE_S = 3.0
 ROUNDS = 5
+# What thaws a cgroup, in v1 and in v2.
+THAWED = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
 
 
 def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _: None) -> None:
@@ -51,6 +53,7 @@ def end_leftovers(layout: Layout, nodes: tuple[str, ...]) -> None:
     stuck = remove_cgroups(nodes)
     if stuck:
         raise SandboxError(f"these cgroups are still in use: {', '.join(map(str, stuck))}; run `down` again")
+    scopes.undo()
 
 
 def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
@@ -61,6 +64,7 @@ def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
         daemons.SERVE,
         daemons.SLURMCTLD,
         *slurmds,
+        *scopes.holder_names(nodes),
         daemons.SLURMDBD,
         daemons.MARIADBD,
         daemons.MUNGED,
@@ -110,16 +114,18 @@ def end_stragglers(layout: Layout, nodes: tuple[str, ...]) -> tuple[Identity, ..
 
 
 def cgroup_folders(nodes: tuple[str, ...]) -> tuple[Path, ...]:
-    """List the top cgroups of the nodes in each controller (slurmd names them slurm_NODE)."""
-    return tuple(folder for node in nodes for folder in sorted(CGROUP_ROOT.glob(f"*/slurm_{node}")))
+    """List the top cgroups of the nodes: in v1 slurm_NODE in each controller, in v2 their scopes."""
+    v1 = (folder for node in nodes for folder in sorted(CGROUP_ROOT.glob(f"*/slurm_{node}")))
+    return (*v1, *(scope for scope in map(scopes.scope_of, nodes) if scope.is_dir()))
 
 
 def thaw(nodes: tuple[str, ...]) -> None:
     """Thaw suspended jobs: a frozen process cannot even be killed."""
     for top in cgroup_folders(nodes):
-        for state in top.rglob("freezer.state"):
-            with contextlib.suppress(OSError):
-                state.write_text("THAWED", encoding="ascii")
+        for file, thawed in THAWED.items():
+            for state in top.rglob(file):
+                with contextlib.suppress(OSError):
+                    state.write_text(thawed, encoding="ascii")
 
 
 def cgroup_processes(nodes: tuple[str, ...]) -> tuple[int, ...]:

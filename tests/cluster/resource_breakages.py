@@ -25,6 +25,9 @@ NO_MORE_FILES = 3
 SILENT_CLIENTS = 400
 FILES_WITH_CLIENTS = 128
 STARVED_BYTES = 1 << 20
+UNIFIED = (CGROUP_ROOT / "cgroup.controllers").exists()
+MEMORY_ROOT = CGROUP_ROOT if UNIFIED else CGROUP_ROOT / "memory"
+MEMORY_LIMIT = "memory.max" if UNIFIED else "memory.limit_in_bytes"
 JUMPS_S = (86400, -3600, 0, 7, -7)
 UNHURRIED_MS = 1000
 FAKETIME = Path("/usr/lib")
@@ -91,7 +94,7 @@ def killed_for_memory(site: FaultSite) -> Iterator[None]:
     site.start_service()
     pid = site.service_pid()
     with memory_group() as group:
-        (group / "memory.limit_in_bytes").write_text(str(STARVED_BYTES), encoding="ascii")
+        (group / MEMORY_LIMIT).write_text(str(STARVED_BYTES), encoding="ascii")
         (group / "cgroup.procs").write_text(str(pid), encoding="ascii")
         promote_copy(site, "too-large")
         site.wait_for(lambda: site.service_pid() is None, "the service is not killed")
@@ -102,8 +105,8 @@ def killed_for_memory(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def memory_group() -> Iterator[Path]:
-    """Make a memory cgroup (v1), and remove it once nobody is in it."""
-    group = CGROUP_ROOT / "memory" / f"rightsizer-fault-{os.getpid()}"
+    """Make a memory cgroup, and remove it once nobody is in it."""
+    group = MEMORY_ROOT / f"rightsizer-fault-{os.getpid()}"
     group.mkdir()
     try:
         yield group
@@ -118,9 +121,9 @@ def why_no_memory_group() -> str | None:
     """Say why memory cannot be limited here; None where it can."""
     try:
         with memory_group() as group:
-            return None if (group / "memory.limit_in_bytes").exists() else "there is no cgroup v1 for memory"
+            return None if (group / MEMORY_LIMIT).exists() else "there is no cgroup for memory"
     except OSError as error:
-        return f"no cgroup v1 can be made: {error.strerror}"
+        return f"no cgroup can be made: {error.strerror}"
 
 
 def take_inodes(folder: Path) -> list[Path]:

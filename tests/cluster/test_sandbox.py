@@ -2,12 +2,14 @@
 
 import os
 import pwd
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +22,12 @@ from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.daemons import Cluster, Daemon
+from slurm_plugin.sandbox.enforcement import CGROUP_ROOT
 from slurm_plugin.sandbox.environment import marks
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, find_processes, read_records
 from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
+from tests.cgroups import controlled_group
 from tests.cluster.conftest import PATIENCE_S
 from tests.cluster.matrix.prefixes import other_releases, why_missing
 from tests.conftest import skip_unless_read_by
@@ -36,13 +40,21 @@ pytestmark = pytest.mark.cluster
 ALLOCATE_300_MIB = "python3 -c \"held = b'1' * 300 * 1024 * 1024\""
 NODES_LOOKED_FOR = 8
 OTHER_RELEASES = other_releases()
+UNIFIED = (CGROUP_ROOT / "cgroup.controllers").exists()
 
 
-# As in a container on a host of today: cgroup v2 alone, and no systemd to ask.
-V2_ONLY = "umount --lazy --recursive /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+# As in a container on a host of today: cgroup v2 alone, with the container's own at its top, and no systemd to ask.
+CONTAINER = """
+mount -t tmpfs tmpfs /run
+umount --lazy --recursive /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+"""
 UP_AND_DOWN = """
-rightsizer sandbox up --dir "$0" --nodes 1 --no-hook --no-serve "$@"
-(eval "$(rightsizer sandbox env --dir "$0")" && sbatch --wait --output=/dev/null --wrap=true)
+rightsizer sandbox up --dir "$0" --nodes 2 --no-hook --no-serve "$@"
+eval "$(rightsizer sandbox env --dir "$0")"
+sbatch --wait --output=/dev/null --mem=500 --wrap="$ALLOCATE"
+sbatch --wait --output=/dev/null --mem=100 --wrap="$ALLOCATE" || true
+scontrol --oneliner show jobs
 rightsizer sandbox down --dir "$0"
 """
 
@@ -73,24 +85,43 @@ def test_slurmdbd_finds_a_database_that_slurm_supports(sandbox: Sandbox) -> None
     assert "not supported" not in (sandbox.layout.log / "slurmdbd.log").read_text()
 
 
+@pytest.fixture
+def container() -> Iterator[list[str]]:
+    """What runs a script in a container that has cgroup v2, with the controllers where this host has them there."""
+    with controlled_group() if UNIFIED else nullcontext() as group:
+        enter = f"echo 0 >{group}/cgroup.procs; " if group else ""
+        outside = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation=private")
+        inside = f'{enter}exec unshare --cgroup sh -ec "$@"'
+        command = [*outside, "sh", "-ec", inside, "sh"]
+        if subprocess.run([*command, CONTAINER], capture_output=True, check=False).returncode:
+            pytest.skip("cgroup v2 cannot be mounted here")
+        yield command
+
+
 @pytest.mark.parametrize("name", [None, *OTHER_RELEASES])
-def test_it_runs_where_only_cgroup_v2_is_mounted(name: str | None, make_folder: Callable[[], Path]) -> None:
+def test_it_runs_in_a_container_and_limits_memory_if_that_has_the_controllers(
+    name: str | None, container: list[str], make_folder: Callable[[], Path]
+) -> None:
     prefix = OTHER_RELEASES[name] if name else None
     if reason := why_missing(prefix) if prefix else None:
         pytest.skip(reason)
-    unshare = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
-    if subprocess.run([*unshare, V2_ONLY], capture_output=True, check=False).returncode:
-        pytest.skip("cgroup v2 cannot be mounted here")
     chosen = () if prefix is None else ("--slurm-prefix", str(prefix))
     done = subprocess.run(
-        [*unshare, f"{V2_ONLY}\n{UP_AND_DOWN}", str(make_folder() / "v2"), *chosen],
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        [*container, CONTAINER + UP_AND_DOWN, str(make_folder() / "v2"), *chosen],
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "ALLOCATE": ALLOCATE_300_MIB,
+        },
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "cgroup v2; the sandbox limits memory with cgroup v1 only" in done.stderr
+    said = "on: cgroup v2 in" if UNIFIED else "off: /sys/fs/cgroup is cgroup v2 without the controller cpu"
+    assert f"memory enforcement {said}" in done.stderr
+    states = re.findall(r"JobState=(\w+)", done.stdout)
+    assert states == ["COMPLETED", "OUT_OF_MEMORY" if UNIFIED else "COMPLETED"]
 
 
 def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell") -> None:

@@ -132,8 +132,11 @@ def test_every_step_is_that_of_its_attempt(played: Played) -> None:
 def test_it_says_who_measured(played: Played) -> None:
     year, month = played.site.version
     assert {one.slurm_release for one in played.attempts} == {f"{year}.{month:02d}"}
-    plugin = "cgroup" if played.site.sandbox.manifest.enforcement.memory else "linux"
-    assert all(one.gather.startswith(f"jobacct_gather/{plugin}") for one in played.attempts)
+    configured = dict(
+        line.partition("=")[::2] for line in played.site.sandbox.layout.slurm_conf.read_text().splitlines()
+    )
+    plugin = configured["JobAcctGatherType"]
+    assert all(one.gather.startswith(plugin) for one in played.attempts)
 
 
 # ---- use
@@ -167,7 +170,7 @@ def test_components_have_rows_and_use_of_their_own(played: Played, component: in
 
 def assert_peak_of_all_tasks(played: Played, attempt: Attempt, facts: Sequence[Fact]) -> None:
     """Check a peak of tasks on several nodes or of a second component: a lower bound where Slurm lost some."""
-    if played.site.version >= COUNTS_ALL_TASKS or not played.site.sandbox.manifest.enforcement.memory:
+    if played.site.version >= COUNTS_ALL_TASKS or counts_processes(attempt):
         assert_peak(attempt, facts)
         assert attempt.use.memory_quality in ("exact", "sampled")
         return

@@ -20,6 +20,7 @@ from slurm_plugin.config.file import parse_config
 from slurm_plugin.config.hook import client_settings, hook_settings, lua_string
 from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
+from slurm_plugin.sandbox.environment import daemon_environment
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
 from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
 from slurm_plugin.sandbox.ports import reserved_ports
@@ -28,6 +29,7 @@ from slurm_plugin.sandbox.shape import PLAIN, NodeShape, Shape
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan, Ports
 
 ON = Enforcement(memory=True, swap=True, reason="cgroup v1")
+ON_V2 = Enforcement(memory=True, swap=False, reason="cgroup v2", plugin="cgroup/v2")
 OFF = Enforcement(memory=False, swap=False, reason="only root may make cgroups")
 
 
@@ -141,7 +143,7 @@ def test_two_folders_share_no_node_name(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("version", [(22, 5), (23, 2), (23, 11), (24, 11), (25, 11), (26, 5)])
 def test_lines_that_26_05_refuses_are_in_no_release(version: Version) -> None:
-    for enforcement in (ON, OFF):
+    for enforcement in (ON, ON_V2, OFF):
         names = settings(slurm_conf.slurm_conf(plan(version=version, enforcement=enforcement)))
         assert not {"MpiDefault", "SwitchType"} & names.keys()
         assert names.get("TaskPlugin") in {None, "task/cgroup"}
@@ -289,8 +291,73 @@ def test_the_tail_of_a_log_is_one_line(tmp_path: Path) -> None:
 def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
     assert memory_enforcement(1000, tmp_path).reason == "only root may make cgroups"
     assert "not mounted" in memory_enforcement(0, tmp_path).reason
-    (tmp_path / "cgroup.controllers").touch()
-    assert "cgroup v2" in memory_enforcement(0, tmp_path).reason
+
+
+ALL = "cpuset cpu io memory hugetlb pids rdma misc\n"
+
+
+@pytest.mark.parametrize(
+    ("controllers", "own", "first", "reason"),
+    [
+        (ALL, "0::/a\n", "0::/init.scope\n", "cgroup v2 in"),
+        (ALL, "0::/\n", "0::/\n", "cgroup v2 in"),
+        ("cpu io pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller memory"),
+        ("memory pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller cpu"),
+        (ALL, "1:name=systemd:/\n0::/a\n", "0::/\n", "cgroup v1 is in use too"),
+        (ALL, "0::/docker/f00/a\n", "0::/docker/f00\n", "its whole host and is in /docker of them"),
+    ],
+)
+@pytest.mark.parametrize("systemd", [True, False])
+def test_cgroup_v2_limits_memory_where_slurms_plugin_takes_it(
+    tmp_path: Path, controllers: str, own: str, first: str, reason: str, systemd: bool
+) -> None:
+    root, proc, run = (tmp_path / name for name in ("cgroup", "proc", "run"))
+    for folder in (root, proc / "self", proc / "1", *([run] if systemd else [])):
+        folder.mkdir(parents=True)
+    (root / "cgroup.controllers").write_text(controllers)
+    (proc / "self/cgroup").write_text(own)
+    (proc / "1/cgroup").write_text(first)
+    found = memory_enforcement(0, root, proc, run)
+    assert reason in found.reason
+    assert (found.memory, found.plugin) == (
+        (True, "cgroup/v2") if reason == "cgroup v2 in" else (False, "cgroup/v1")
+    )
+    assert list(root.iterdir()) == [root / "cgroup.controllers"]
+
+
+def test_with_cgroup_v2_slurm_limits_memory_and_leaves_swap_to_the_scopes() -> None:
+    for version in ((22, 5), (26, 5)):
+        given = settings(slurm_conf.cgroup_conf(plan(version=version, enforcement=ON_V2)))
+        given.pop("CgroupAutomount", None)
+        assert given == {
+            "CgroupPlugin": "cgroup/v2",
+            "CgroupMountpoint": "/sys/fs/cgroup",
+            "ConstrainRAMSpace": "yes",
+        }
+
+
+@pytest.mark.parametrize(
+    ("enforcement", "version", "gather"),
+    [
+        (ON, (22, 5), "jobacct_gather/cgroup"),
+        (ON_V2, (22, 5), "jobacct_gather/linux"),
+        (ON_V2, (23, 2), "jobacct_gather/cgroup"),
+        (OFF, (26, 5), "jobacct_gather/linux"),
+    ],
+)
+def test_memory_is_measured_by_the_cgroup_where_that_is_right(
+    enforcement: Enforcement, version: Version, gather: str
+) -> None:
+    given = settings(slurm_conf.slurm_conf(plan(version=version, enforcement=enforcement)))
+    assert given["JobAcctGatherType"] == gather
+    assert ("TaskPlugin" in given) == enforcement.memory
+
+
+def test_a_daemon_does_not_take_itself_for_the_service_that_started_the_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INVOCATION_ID", "4f9c")
+    assert "INVOCATION_ID" not in daemon_environment(Layout(Path("/srv/sandbox")), ())
 
 
 def test_enforcement_needs_the_limit_files(tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""A cgroup of a test's own in the real cgroup v2 of this host."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.sandbox.enforcement import CGROUP_ROOT, V2_CONTROLLERS
+
+
+@contextmanager
+def controlled_group() -> Iterator[Path]:
+    """Make an empty cgroup that has the controllers, as a container's top; the test skips where there is none."""
+    switch = CGROUP_ROOT / "cgroup.subtree_control"
+    group = CGROUP_ROOT / f"rightsizer-test-{os.getpid()}"
+    try:
+        added = sorted(set(V2_CONTROLLERS) - set(switch.read_text().split()))
+        for name in added:
+            switch.write_text(f"+{name}")
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup v2 with controllers can be made here: {error}")
+    try:
+        yield group
+    finally:
+        group.rmdir()
+        for name in added:
+            with suppress(OSError):  # somebody else uses it meanwhile
+                switch.write_text(f"-{name}")
