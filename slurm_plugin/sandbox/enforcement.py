@@ -16,8 +16,9 @@ PROC = Path("/proc")
 SYSTEMD = Path("/run/systemd/system")
 # proctrack/cgroup freezes, task/cgroup limits memory, jobacct_gather/cgroup counts CPU time.
 V1_CONTROLLERS = ("memory", "freezer", "cpuacct")
-# Freezing needs none in v2, and Slurm counts CPU time only where there is this one.
-V2_CONTROLLERS = ("cpu", "memory")
+# Freezing needs none in v2. Slurm counts CPU time only where there is cpu; and 22.05 does not recognise the last of
+# those that a cgroup has, by the kernel's order: behind memory there must be another.
+V2_CONTROLLERS = ("cpu", "memory", "pids")
 
 
 class Enforcement(msgspec.Struct, frozen=True):

@@ -303,6 +303,7 @@ ALL = "cpuset cpu io memory hugetlb pids rdma misc\n"
         (ALL, "0::/\n", "0::/\n", "cgroup v2 in"),
         ("cpu io pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller memory"),
         ("memory pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller cpu"),
+        ("cpu memory\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller pids"),
         (ALL, "1:name=systemd:/\n0::/a\n", "0::/\n", "cgroup v1 is in use too"),
         (ALL, "0::/docker/f00/a\n", "0::/docker/f00\n", "its whole host and is in /docker of them"),
     ],
