@@ -245,10 +245,14 @@ def with_scopes(cluster: Cluster) -> Cluster:
         return cluster
     try:
         scopes.make_scopes(cluster)
-    except (SandboxError, OSError) as error:
-        teardown.end_everything(cluster)
-        return replace(cluster, manifest=msgspec.structs.replace(manifest, enforcement=off(str(error))))
-    return cluster
+    except SandboxError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{error.filename} cannot be changed: {error.strerror}"
+    else:
+        return cluster
+    teardown.end_everything(cluster)
+    return replace(cluster, manifest=msgspec.structs.replace(manifest, enforcement=off(reason)))
 
 
 def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
