@@ -81,7 +81,7 @@ def _moved(at: Succession, promotion: Promotion) -> Succession:
         return Succession((*at.held[:-1], Held(promotion.version, promotion)), at.from_the_first)
     if promotion.why != "rollback":
         return Succession((*at.held, Held(promotion.version, promotion)), at.from_the_first)
-    earlier = [place for place, held in enumerate(at.held[:-1]) if held.version == promotion.version]
+    earlier = [place for place, held in enumerate(at.held) if held.version == promotion.version]
     kept = at.held[: earlier[-1]] if earlier else ()
     return Succession((*kept, Held(promotion.version, promotion)), bool(earlier) and at.from_the_first)
 

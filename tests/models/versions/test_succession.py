@@ -116,10 +116,10 @@ def test_links_swapped_by_hand_are_part_of_what_was_current(
 
 
 def test_rolling_back_after_promoting_out_of_order(models: Path) -> None:
-    for version in ("v3", "v1", "v4"):
+    for version in ("v1", "v3", "v1", "v4"):
         registry.promote(models, version)
-    assert [back(models), back(models), back(models)] == ["v1", "v3", None]
-    assert registry.current_version(models) == "v3"
+    assert [back(models), back(models), back(models), back(models)] == ["v1", "v3", "v1", None]
+    assert registry.current_version(models) == "v1"
 
 
 def test_a_promotion_after_rollbacks_begins_from_there(models: Path) -> None:
@@ -142,6 +142,7 @@ def test_what_was_removed_meanwhile_is_not_gone_back_to(models: Path) -> None:
         registry.promote(models, version)
     (models / "v2" / MANIFEST).unlink()
     assert back(models) == "v1"
+    assert [held.version for held in registry.known_succession(models).held] == ["v1"]
     assert back(models) is None
 
 
@@ -168,7 +169,25 @@ def test_a_swap_by_hand_is_undone_like_a_promotion(models: Path) -> None:
     swap_by_hand(models, "v4")
     known = registry.known_succession(models)
     assert (known.held[-1].by, registry.current_since_s(models) is not None) == (None, True)
+    # Also where it is promoted afterwards.
+    registry.promote(models, "v4")
     assert back(models) == "v1"
+
+
+def test_a_swap_by_hand_does_not_make_a_log_reach_back_to_the_first(models: Path) -> None:
+    swap_by_hand(models, "v2")
+    registry.promote(models, "v3")
+    swap_by_hand(models, "v4")
+    assert [back(models), back(models), back(models), back(models)] == ["v3", "v2", "v1", None]
+
+
+def test_who_removes_the_link_begins_anew(models: Path) -> None:
+    registry.promote(models, "v1")
+    registry.promote(models, "v2")
+    (models / "current").unlink()
+    assert registry.earlier(models) == registry.Earlier((), ())
+    registry.promote(models, "v3")
+    assert back(models) is None
 
 
 def test_a_log_that_is_not_read_is_said(models: Path) -> None:
