@@ -142,7 +142,7 @@ def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> 
         # A figure below what the GPUs alone were seen to draw cannot hold them.
         total = host.measured(slurm_j, "slurm") + gpus
     outcome = attempt.use.outcome
-    grams = site.carbon.mean(row.start_s or row.end_s, max(row.end_s, row.start_s))
+    grams = site.carbon.mean(row.start_s, row.end_s)
     return Energy(
         energy_j=total.drawn_j,
         facility_j=total.drawn_j * site.pue,
@@ -156,11 +156,8 @@ def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> 
 
 def _slurm_energy_j(attempt: Attempt, wall_s: float) -> float | None:
     """Return ConsumedEnergy where it can be: 0 is Slurm's word for «not measured»."""
-    energy_j = attempt.use.energy_j
-    if energy_j is None or attempt.use.energy_quality == "absent" or not wall_s:
-        return None
-    possible = 0.0 < energy_j <= MOST_NODE_W * max(1, attempt.row.nodes) * wall_s
-    return energy_j if possible else None
+    energy_j, most_j = attempt.use.energy_j, MOST_NODE_W * max(1, attempt.row.nodes) * wall_s
+    return energy_j if energy_j is not None and 0.0 < energy_j <= most_j else None
 
 
 def _estimate(drawn_j: float, unused_j: float) -> _Part:
@@ -170,7 +167,7 @@ def _estimate(drawn_j: float, unused_j: float) -> _Part:
 def _cores(attempt: Attempt, wall_s: float, site: EnergySite) -> _Part:
     held = attempt.row.alloc_cpus or 0
     # Unknown use counts as busy: so Green Algorithms does, and nothing is called unused that was not seen idle.
-    busy = held if attempt.use.cores is None else min(float(held), max(0.0, attempt.use.cores))
+    busy = held if attempt.use.cores is None else min(float(held), attempt.use.cores)
     idle = held - busy
     return _estimate(cores_w(busy, idle, site) * wall_s, cores_w(0.0, idle, site) * wall_s)
 

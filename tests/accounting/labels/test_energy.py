@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
 from accounting.labels.carbon import CarbonIntensity, CarbonSeries, parse_carbon_series
-from accounting.labels.energy import J_PER_KWH, Energy, EnergySite, energy_of
+from accounting.labels.energy import J_PER_KWH, MOST_NODE_W, Energy, EnergySite, energy_of
 from accounting.records import Attempt, GpuUse
 from slurm_plugin.config.energy import energy_site
 from slurm_plugin.config.file import parse_config, render_config
@@ -80,13 +80,16 @@ def test_of_what_slurm_measured_as_large_a_share_is_unused_as_of_the_estimate() 
     estimated = energy_of(attempt(cores=2.0, mem_mib=2000.0), [], site())
     found = energy_of(measured(3 * estimated.energy_j, cores=2.0, mem_mib=2000.0), [], site())
     assert found.unused_j == pytest.approx(3 * estimated.unused_j) != 0
+    several = measured(3 * MOST_NODE_W * 100, elapsed_s=100, nodes=4)
+    assert energy_of(several, [], site()).source == "slurm"
     # Of what it held nothing is known.
     assert energy_of(measured(500.0, alloc_cpus=None, alloc_mem_mib=None), [], site()).unused_j == 0
 
 
 def test_what_the_meter_saw_counts_and_the_rest_of_the_time_is_idle() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
-    seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 60, power_mean_w=250.0, util_mean_pct=100.0)]
+    # Its meter's window began with another job of that number.
+    seen = [gpu_use(first_s=T0 - 40, last_s=T0 + 60, power_mean_w=250.0, util_mean_pct=100.0)]
     found = energy_of(one, seen, site())
     assert found.energy_j == pytest.approx(250 * 50 + 60 * 50)
     assert found.estimated_j == pytest.approx(60 * 50)
@@ -96,9 +99,9 @@ def test_what_the_meter_saw_counts_and_the_rest_of_the_time_is_idle() -> None:
 def test_two_meters_on_one_gpu_count_once_and_what_lies_outside_not_at_all() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     seen = [
+        gpu_use(first_s=T0 + 10, last_s=T0 + 110, source="simulated"),
         gpu_use(first_s=T0 - 1000, last_s=T0 + 5000, power_mean_w=250.0, util_mean_pct=100.0),
         gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0),
-        gpu_use(first_s=T0 + 10, last_s=T0 + 110, source="simulated"),
     ]
     assert energy_of(one, seen, site()).energy_j == pytest.approx(250 * 100)
 
@@ -107,9 +110,10 @@ def test_a_gpu_of_another_attempt_of_the_job_is_none_that_idled() -> None:
     """As `rightsizer explain` hands over what it finds of a job's number: it had been queued again."""
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     own = gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0)
+    earlier = gpu_use(node="n2", gpu=3, first_s=T0 - 900, last_s=T0 - 500, power_mean_w=250.0)
     later = gpu_use(node="n2", gpu=3, first_s=T0 + 500, last_s=T0 + 900, power_mean_w=250.0)
-    assert energy_of(one, [own, later], site()) == energy_of(one, [own], site())
-    assert energy_of(one, [later], site()) == energy_of(one, [], site())
+    assert energy_of(one, [earlier, own, later], site()) == energy_of(one, [own], site())
+    assert energy_of(one, [earlier, later], site()) == energy_of(one, [], site())
 
 
 def test_an_idle_gpu_wastes_all_it_draws_and_a_busy_one_nothing() -> None:
@@ -124,10 +128,17 @@ def test_a_mig_instance_is_taken_as_the_smallest() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     seen = [
         gpu_use(
-            instance=3, first_s=T0 + 10, last_s=T0 + 110, util_max_pct=None, util_mean_pct=None, samples=9
+            instance=0, first_s=T0 + 10, last_s=T0 + 110, util_max_pct=None, util_mean_pct=None, samples=9
         )
     ]
     assert energy_of(one, seen, site()).energy_j == pytest.approx(300 / 7 * 100)
+
+
+def test_more_gpus_than_were_allocated_cost_what_they_drew() -> None:
+    """As where several instances of one GPU are metered, or Slurm does not say how many there were."""
+    one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=None)
+    seen = [gpu_use(gpu=gpu, first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0) for gpu in range(3)]
+    assert energy_of(one, seen, site()).energy_j == pytest.approx(3 * 250 * 100)
 
 
 def test_without_a_meter_gpus_are_taken_as_slurm_saw_them_else_as_busy() -> None:
@@ -158,6 +169,8 @@ def test_slurms_figure_holds_the_gpus_only_where_its_plugin_counts_them() -> Non
     small = measured(20_000.0, elapsed_s=100, alloc_gpus=1)
     assert energy_of(small, seen, site()).energy_j == pytest.approx(50_000)
     assert energy_of(small, seen, site()).source == "nvml+slurm"
+    # What nobody saw them draw speaks against no figure.
+    assert energy_of(small, [], site()).energy_j == pytest.approx(20_000)
 
 
 @pytest.mark.parametrize("energy_j", [0.0, -5.0, float("nan"), float("inf"), 1.8e19])
