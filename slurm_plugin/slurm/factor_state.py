@@ -131,7 +131,7 @@ def without_others(state: FactorState, submitted: Mapping[int, Submission]) -> F
     Whoever was queued again has another submit time, and is the same all the same.
     """
     kept = tuple(one for one in state.entries if not _is_another(one, submitted.get(one.job_id)))
-    return msgspec.structs.replace(state, entries=kept) if len(kept) < len(state.entries) else state
+    return msgspec.structs.replace(state, entries=kept)
 
 
 def _is_another(entry: Entry, found: Submission | None) -> bool:

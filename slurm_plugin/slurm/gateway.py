@@ -180,7 +180,7 @@ class Gateway:
         back = factor_state.taking_back(state)
         self._log.change(lambda newest: factor_state.follow(newest, state, back))
         problems, after = self._write(changes, unseen=alive) if changes else ({}, current)
-        taken = {job for job, problem in problems.items() if not problem and job not in after}
+        taken = {job for job, problem in problems.items() if not problem}
         settled = factor_state.settle(back, after, alive, now(), taken)
         self._log.change(lambda newest: factor_state.follow(newest, back, settled))
         return [_logged(change, problems.get(change.job_id, "")) for change in changes]

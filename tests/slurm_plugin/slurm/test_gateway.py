@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from slurm_plugin.slurm import factor_log, factor_state
 from slurm_plugin.slurm.factor_log import STATE
 from slurm_plugin.slurm.factor_state import Lease, is_over
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway
-from slurm_plugin.slurm.queue import Resize
+from slurm_plugin.slurm.queue import FactorChange, Resize, Written
 from tests.slurm_plugin.slurm.gates import TERMS, changes_of, gate, in_force, problems
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 
@@ -51,6 +52,8 @@ def test_writes_come_in_batches_with_pauses(tmp_path: Path) -> None:
     assert queue.batches == [2, 2, 1]
     assert len(slept) == 2
     assert all(0.05 < pause <= 0.1 for pause in slept)
+    gateway.resize(Resize(job_id=1, uid=1001, num_tasks=1, reason="test"))
+    assert slept[2:] == [1 / TERMS.writes_per_s]
 
 
 def test_only_changed_values_are_sent(tmp_path: Path) -> None:
@@ -76,6 +79,18 @@ def test_what_vanished_or_was_changed_meanwhile_is_no_error(tmp_path: Path) -> N
     assert "77" in said[1]
     assert said[2:] == [HIDDEN, HIDDEN]
     assert queue.factors == {1: 5, 2: 77, 3: 0}
+
+
+def test_what_starts_as_it_is_written_is_told_and_undone(tmp_path: Path) -> None:
+    class Starting(MemoryQueue):
+        def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+            self.hidden.add(1)
+            return super().set_site_factors(changes)
+
+    queue = Starting({1: 0, 2: 0})
+    assert problems(gate(queue, tmp_path), changes_of({1: 5, 2: 6}, queue.factors)) == [HIDDEN, ""]
+    gate(queue, tmp_path).undo()
+    assert queue.factors == {1: 0, 2: 0}
 
 
 def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -115,6 +130,9 @@ def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:
         with gate(MemoryQueue({}), tmp_path, apply=False):
             pass
         other.kill()
+    first = gate(MemoryQueue({}), tmp_path)
+    with first:
+        pass
     with gate(MemoryQueue({}), tmp_path):
         pass
 

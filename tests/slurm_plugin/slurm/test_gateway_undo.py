@@ -41,6 +41,26 @@ def test_a_value_of_somebody_elses_becomes_what_a_job_goes_back_to(tmp_path: Pat
     assert queue.factors == {1: 500}
 
 
+def test_what_is_written_again_after_an_undo_is_in_force_again(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    for _ in range(2):
+        gateway.reorder(changes_of({1: 5}, queue.factors))
+        assert in_force(tmp_path) == {1: 5}
+        gateway.reorder(changes_of({1: 6}, queue.factors))
+        assert in_force(tmp_path) == {1: 6}
+        gateway.undo()
+        assert in_force(tmp_path) == {}
+
+
+def test_nothing_is_written_to_who_has_ended(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 2: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5, 2: 6}, queue.factors))
+    del queue.factors[1]
+    assert [(one.job_id, one.problem) for one in gateway.undo()] == [(2, "")]
+
+
 def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 3})
     gateway = gate(queue, tmp_path)
@@ -108,6 +128,15 @@ def test_a_task_takes_our_factor_with_it_and_is_undone_too(tmp_path: Path, *, ar
     assert in_force(tmp_path) == {}
 
 
+def test_a_task_that_ran_before_its_array_got_a_factor_of_ours_is_none_of_ours(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0, 7: 500}, hidden={7}, array_of={1: 1, 7: 1})
+    gateway = gate(queue, tmp_path)
+    gateway.read()
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    gateway.undo()
+    assert queue.factors == {1: 0, 7: 500}
+
+
 def test_a_task_that_was_split_off_since_the_last_cycle_is_undone(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
@@ -151,6 +180,28 @@ def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
     clock = Clock(1000.0, "boot", 71.0)
     gateway.reorder([])
     assert gateway.ours() == {}
+
+
+def test_what_backfill_took_back_may_come_again_until_it_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 0}, forgotten={1: 2})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    for since_boot_s in (20.0, 100.0):
+        clock = Clock(1000.0, "boot", since_boot_s)
+        gateway.reorder([])
+    assert gateway.ours() == {1: {5}}
+
+
+def test_of_a_jobs_factors_the_last_ones_are_remembered(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    for after in (*range(1, 31), *(29, 30) * 10):
+        gateway.reorder(changes_of({1: after}, queue.factors))
+    assert gateway.ours() == {1: set(range(15, 31))}
 
 
 def test_what_slurmctld_refused_to_take_back_of_a_job_that_runs_is_tried_again(

@@ -65,6 +65,7 @@ def test_a_refused_job_is_left_alone_then_tried_after_all_others(tmp_path: Path)
     gateway.read()
     assert problems(gateway, changes_of({1: 10, 2: 20, 3: 30}, queue.factors)) == ["", REFUSAL, ""]
     assert problems(gateway, changes_of({2: 21, 3: 31}, queue.factors)) == [LEFT, ""]
+    assert problems(gateway, changes_of({2: 0}, queue.factors)) == [""], "it has that"
     clock.now_s += FIRST_S
     gateway.read()
     queue.refusing.clear()
@@ -103,3 +104,7 @@ def test_a_scontrol_is_given_no_more_than_it_can_wait_for(tmp_path: Path) -> Non
     gateway = gateway_on(queue, tmp_path, Clock(), writes_per_s=10_000.0)
     assert set(problems(gateway, changes_of(dict.fromkeys(range(12), 9), queue.factors))) == {""}
     assert queue.batches == [5, 5, 2]
+    slow = MemoryQueue(dict.fromkeys(range(3), 0))
+    gateway = gateway_on(slow, tmp_path, Clock(), writes_per_s=5.0)
+    assert set(problems(gateway, changes_of(dict.fromkeys(range(3), 9), slow.factors))) == {""}
+    assert slow.batches == [1, 1, 1]
