@@ -61,15 +61,15 @@ def requeue(
 ) -> Written:
     """Carry it out, or what is left of it; SlurmError where slurmctld does not answer."""
     job_id = wanted.change.job_id
-    waits_until_s, settled = time.monotonic() + _PATIENCE_S, False
+    waits_until_s = time.monotonic() + _PATIENCE_S
     for _ in range(_MOST_STEPS):
         run = look(job_id)
         while run is not None and run.job.state == ENDING and time.monotonic() < waits_until_s:
             sleep(_PAUSE_S)
             run = look(job_id)
-        if run is not None and not settled and unsettled_s(run, time.time()):
-            sleep(unsettled_s(run, time.time()))
-            settled, run = True, look(job_id)
+        if run is not None and (left_s := unsettled_s(run, time.time())):
+            sleep(left_s)
+            run = look(job_id)
         if run is None:
             return Written(job_id=job_id, problem=GONE)
         words = next_words(run, wanted)

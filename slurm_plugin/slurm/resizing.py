@@ -137,9 +137,10 @@ def has(job: QueuedJob, change: Resize) -> bool:
 
 def said(complaint: str) -> str:
     """Return what is left of a complaint without what single tasks say that no longer wait."""
-    parts = (part for part in complaint.split("; ") if part)
     return "; ".join(
-        part for part in parts if not (_TASK.match(part) and any(word in part for word in (*_PAST, _FINE)))
+        part
+        for part in complaint.split("; ")
+        if not (_TASK.match(part) and any(word in part for word in (*_PAST, _FINE)))
     )
 
 

@@ -188,6 +188,8 @@ MARKED = wanted_for(failed()).change.admin_comment
         (failed(admin_comment=MARKED, restarts=1), requeuing.CHANGED),
         (failed(admin_comment="of somebody else"), requeuing.CHANGED),
         (failed("PENDING", held=True, reason="JobHeldUser", restarts=1), requeuing.CHANGED),
+        # Its user has given it back what he asked for himself.
+        (failed("PENDING", mem_per_node_mib=4000, cpus_per_task=4, restarts=1), requeuing.CHANGED),
     ],
 )
 def test_nothing_is_done_to_one_that_is_not_as_it_failed_or_as_we_left_it(run: Failed, problem: str) -> None:

@@ -97,6 +97,15 @@ def test_all_of_it_is_changed_each_part_in_its_name() -> None:
     ]
 
 
+def test_what_is_not_to_change_is_not_sent() -> None:
+    controller = Controller()
+    wanted = msgspec.structs.replace(WANTED, mem_per_node_mib=None, admin_comment=None)
+    assert resize(wanted, controller.record, controller.update).problem == ""
+    assert controller.sent == [
+        ("--uid=1000", "update", "JobId=7", "CPUsPerTask=2", "NumCPUs=4", "MinCPUsNode=4")
+    ]
+
+
 @pytest.mark.parametrize(
     ("stands", "becomes"),
     [("cpu=8", "cpu=2"), ("cpu=8,gres/gpu:a100=1", "cpu=2,gres/gpu:a100=1"), ("gres/gpu=1", "gres/gpu=1")],
@@ -119,6 +128,8 @@ def test_what_slurm_makes_of_a_share_above_its_limit_is_kept() -> None:
     assert not has(msgspec.structs.replace(split, admin_comment="old"), wanted)
     assert not has(msgspec.structs.replace(split, mem_per_cpu_mib=1499), wanted)
     assert not has(msgspec.structs.replace(split, cpus_per_task=7), wanted)
+    # Of memory per node it makes nothing.
+    assert not has(JOB, WANTED)
 
 
 def test_memory_per_cpu_is_changed_as_such_and_put_back_as_such() -> None:
@@ -204,6 +215,16 @@ def test_a_job_that_starts_with_its_new_size_has_it() -> None:
     assert resize(WANTED, controller.record, controller.update).problem == ""
     assert controller.job is not None
     assert (controller.job.state, controller.job.cpus_per_task) == ("RUNNING", 2)
+    # Its node may give out whole cores.
+    assert has(msgspec.structs.replace(controller.job, cpus=6), WANTED)
+
+
+def test_a_job_that_starts_with_part_of_its_new_size_keeps_what_it_has_and_its_old_comment() -> None:
+    controller = Controller(start_after=2, ignores=("CPUsPerTask",))
+    assert resize(WANTED, controller.record, controller.update).problem == "started"
+    assert controller.job is not None
+    assert (controller.job.admin_comment, controller.job.mem_per_node_mib) == ("old", 500)
+    assert len(controller.sent) == 3
 
 
 def test_tasks_that_have_started_do_not_spoil_an_array() -> None:
