@@ -1,0 +1,168 @@
+"""What is read of the feed counts once, and a brake that is pulled holds until it is written down."""
+
+import logging
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.past.history import past_job
+from models.past.recent import Finished
+from models.past.trials import Trial
+from models.versions.feed import append_jobs
+from slurm_plugin.brakes import watch
+from slurm_plugin.brakes.pulled import PulledFile
+from slurm_plugin.brakes.watch import Watch
+from slurm_plugin.config.settings import Config
+from slurm_plugin.policy.braked import Brake, family_brake
+from tests.builders import attempt, executable
+
+KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
+FIT = family_brake("ann", "fit")
+NOBODY_RUNS = "#!/bin/sh\n"
+
+
+class Site:
+    """A feed, brakes and a squeue of their own, and what was told to hold."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.held: list[Brake] = []
+        self.squeue(NOBODY_RUNS)
+
+    def squeue(self, script: str) -> None:
+        executable(self.folder / "bin" / "squeue", script)
+
+    def watch(self) -> Watch:
+        plain = Config()
+        config = msgspec.structs.replace(
+            plain,
+            brakes=msgspec.structs.replace(plain.brakes, directory=str(self.folder / "brakes")),
+            models=msgspec.structs.replace(plain.models, directory=str(self.folder / "models")),
+        )
+        return Watch(config, self.held.append, lambda _: False)
+
+    def end(self, numbers: range, trial: Trial | None = KILLED, name: str = "fit") -> None:
+        one: Attempt = attempt()
+        request, job, now_s = JobRequest(user="ann", job_name=name), past_job(one), time.time()
+        told = [
+            Finished(
+                told_s=now_s, request=request, job=msgspec.structs.replace(job, job_id=number), trial=trial
+            )
+            for number in numbers
+        ]
+        append_jobs(self.folder / "models", told, now_s)
+
+    def stopped(self) -> frozenset[Brake]:
+        return PulledFile(self.folder / "brakes").read().brakes
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    return Site(tmp_path)
+
+
+def test_a_run_that_is_told_twice_counts_once_also_after_a_restart(site: Site) -> None:
+    for _ in range(8):
+        site.end(range(1))
+        site.watch().look()
+    assert site.stopped() == frozenset()
+    site.end(range(1, 4))
+    site.watch().look()
+    assert site.stopped() == {FIT}
+
+
+def test_of_so_many_runs_it_is_known_that_they_were_counted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "REMEMBERED_RUNS", 2)
+    looks = site.watch()
+    for numbers in (range(2), range(2), range(1, 2)):
+        site.end(numbers)
+        looks.look()
+    assert site.stopped() == frozenset()
+    # The second of three drives out the first, which counts again then.
+    for numbers in (range(2, 3), range(1)):
+        site.end(numbers)
+        looks.look()
+    assert site.stopped() == {FIT}
+
+
+def test_what_was_counted_is_kept_at_once_and_then_every_minute(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: moment_s)
+    looks, kept, sizes = site.watch(), site.folder / "brakes" / watch.EVIDENCE, list[int]()
+    for number, at_s in enumerate((1000.0, 1059.0, 1060.0)):
+        moment_s = at_s
+        site.end(range(number, number + 1))
+        looks.look()
+        sizes.append(kept.stat().st_size)
+    assert sizes[0] == sizes[1] < sizes[2]
+    # Nothing ended since.
+    kept.unlink()
+    moment_s = 2000.0
+    looks.look()
+    assert not kept.exists()
+
+
+def test_those_that_run_on_speak_against_a_brake_until_they_have_ended(site: Site) -> None:
+    """Of an array the tasks that are killed end first; squeue is asked once a look, of families in danger alone."""
+    site.squeue(f"#!/bin/sh\necho asked >>{site.folder}/asked\nfor i in $(seq 99); do echo fit; done\n")
+    looks = site.watch()
+    site.end(range(8))
+    site.end(range(10, 18), Trial(shrunk=True), name="other")
+    looks.look()
+    assert site.stopped() == frozenset()
+    assert (site.folder / "asked").read_text() == "asked\n"
+    site.squeue(NOBODY_RUNS)
+    site.end(range(20, 21))
+    looks.look()
+    assert site.stopped() == {FIT}
+
+
+def test_where_squeue_does_not_say_nobody_runs_and_that_is_said_once(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.squeue("#!/bin/sh\nexit 1\n")
+    looks = site.watch()
+    for number, name in enumerate(("fit", "sim")):
+        site.end(range(10 * number, 10 * number + 4), name=name)
+        looks.look()
+    assert site.stopped() == {FIT, family_brake("ann", "sim")}
+    assert caplog.text.count("the brakes do not know what runs") == 1
+
+
+def test_a_brake_that_no_disk_takes_is_held_at_every_look_and_written_once_one_does(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks = site.watch()
+    (site.folder / "brakes").write_text("no folder")
+    site.end(range(4))
+    looks.look()
+    site.end(range(4, 8))
+    looks.look()
+    assert site.stopped() == frozenset()
+    assert site.held == [FIT] * 3, "as it is pulled, and at each look"
+    assert caplog.text.count("the brakes do not see all") == 1
+    assert caplog.text.count("stopped cutting") == 1
+    (site.folder / "brakes").unlink()
+    for _ in range(2):
+        looks.look()
+    assert site.stopped() == {FIT}
+    assert len(site.held) == 4
+
+
+def test_what_says_nothing_of_cuts_is_passed_over(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    looks = site.watch()
+    with caplog.at_level(logging.ERROR):
+        site.end(range(4), trial=None)
+        looks.look()
+    assert caplog.text == ""
+    assert not (site.folder / "brakes").exists()
