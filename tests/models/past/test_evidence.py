@@ -1,8 +1,10 @@
 """What the past jobs of a family say: whether they are all that came, and what their runs tell of the next one."""
 
+import math
+
 import pytest
 
-from models.past.evidence import REST_RUNS, past_use, rests_from_s, runs_since_surprise
+from models.past.evidence import KILLED_BUMP, REST_RUNS, Evidence, past_use, rests_from_s, runs_since_surprise
 from tests.models.past.test_history import job
 
 
@@ -40,8 +42,9 @@ WEEK_S = 604_800
         ([[1000.0] * 9, [1200.0] * 9, [700.0, 1100.0], [900.0]], 3, 3, 3),
         ([[1000.0] * 2, [2000.0] * 2, [4000.0] * 9], 1, 1, 1),
         ([[1000.0], [1200.0] * 9, *[[900.0]] * 30], 31, 31, 31),
+        ([[1000.0, 900.0], [950.0] * 9], None, 2, 11),
     ],
-    ids=["one_run", "alike", "larger", "larger_once", "each_larger", "long_ago"],
+    ids=["one_run", "alike", "larger", "larger_once", "each_larger", "long_ago", "less_than_the_most_of_one"],
 )
 def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
     runs: list[list[float]], since: int | None, calm: int, quiet: int
@@ -74,6 +77,45 @@ def test_memory_that_was_looked_at_too_early_may_raise_but_is_no_evidence() -> N
     cores = past_use([early, early], "cores")
     assert cores is not None
     assert cores.complete == 2
+    seldom = job(gpu_short=True)
+    wall = past_use([seldom, seldom], "wall")
+    assert wall is not None
+    assert wall.complete == 2
+
+
+def test_who_was_cut_short_counts_where_he_shows_more_than_all_before() -> None:
+    cut = [job(complete=False, cores_per_task=cores) for cores in (0.5, 0.5, 0.7, 0.6)]
+    past = past_use(cut, "cores")
+    assert past is not None
+    assert (past.needed, past.complete) == ((0.5, 0.7), 0)
+
+
+def test_who_was_killed_for_memory_needed_more_of_it_and_of_nothing_else() -> None:
+    jobs = [job(mem_mib=900.0), job(mem_mib=500.0, complete=False, mem_at_least=True, wall_s=100)]
+    past, wall = past_use(jobs, "memory"), past_use(jobs[1:], "wall")
+    assert past is not None
+    assert wall is not None
+    assert (past.needed, past.complete) == ((900.0, 500 * KILLED_BUMP), 2)
+    assert (wall.needed, wall.complete) == ((100.0,), 0)
+
+
+def test_the_memory_that_is_asked_for_bounds_memory_alone() -> None:
+    past = past_use([job(wall_s=9000)], "wall", 2000.0)
+    assert past is not None
+    assert past.needed == (9000.0,)
+
+
+def test_the_middle_one_is_likely_in_whatever_order_they_came() -> None:
+    past = past_use([job(mem_mib=mib) for mib in (300.0, 100.0, 200.0)], "memory")
+    assert past is not None
+    assert (past.likely, past.median_log) == (200.0, math.log(200.0))
+
+
+def test_a_family_weighs_as_much_as_its_mean_job_holds_beside_the_sites() -> None:
+    jobs = [job(asked_mem_mib=mib, wall_s=10) for mib in (2000, 4000)]
+    evidence = Evidence(("user+name", "alice", "fit"), jobs, {"memory": 10_000.0})
+    assert evidence.weight("memory") == 3.0
+    assert evidence.weight("wall") == 1.0
 
 
 def test_of_fewer_than_eight_jobs_nobody_knows_whether_they_are_all_that_came() -> None:
