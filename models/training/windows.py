@@ -68,7 +68,7 @@ def parts(ended: Ended, submissions: Ints) -> Iterator[Part]:
 
 
 class Comparable:
-    """Which jobs of a window tell about a submission (`comparable` in models/past/evidence.py)."""
+    """Which jobs of a window tell about a submission (`comparable` in models/past/likeness.py)."""
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         # Who did not ask tells about any request, and any job about who does not ask.

@@ -125,6 +125,11 @@ def test_those_that_run_on_speak_against_a_brake_until_they_have_ended(site: Sit
     site.end(range(20, 21))
     looks.look()
     assert site.stopped() == {FIT}
+    # Once a person lets go it begins anew.
+    PulledFile(site.folder / "brakes").let_go(FIT)
+    site.end(range(21, 22))
+    looks.look()
+    assert site.stopped() == frozenset()
 
 
 def test_where_squeue_does_not_say_nobody_runs_and_that_is_said_once(
@@ -144,9 +149,9 @@ def test_a_brake_that_no_disk_takes_is_held_at_every_look_and_written_once_one_d
 ) -> None:
     looks = site.watch()
     (site.folder / "brakes").write_text("no folder")
-    site.end(range(4))
+    site.end(range(8))
     looks.look()
-    site.end(range(4, 8))
+    site.end(range(8, 16))
     looks.look()
     assert site.stopped() == frozenset()
     assert site.held == [FIT] * 3, "as it is pulled, and at each look"
