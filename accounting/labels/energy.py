@@ -18,7 +18,6 @@ site's PUE, for cooling and the like, comes on top in `facility_j` and in carbon
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, TypeVar
 
@@ -203,7 +202,7 @@ def _one_gpu(attempt: Attempt, uses: Sequence[GpuUse], wall_s: float, site: Ener
     for use in uses:
         if use.source == source:
             within_s = min(use.last_s, attempt.row.end_s) - max(use.first_s, attempt.row.start_s)
-            time_s = min(max(0.0, float(within_s)), wall_s - seen_s)
+            time_s = min(float(within_s), wall_s - seen_s)
             seen_s += time_s
             total += _seen(use, time_s, busy_w, site)
     rest_j = busy_w * site.gpu_idle_share * (wall_s - seen_s)
@@ -211,11 +210,11 @@ def _one_gpu(attempt: Attempt, uses: Sequence[GpuUse], wall_s: float, site: Ener
 
 
 def _seen(use: GpuUse, time_s: float, busy_w: float, site: EnergySite) -> _Part:
-    share = None if use.util_mean_pct is None else min(1.0, max(0.0, use.util_mean_pct / 100))
+    share = None if use.util_mean_pct is None else use.util_mean_pct / 100
     idle_draw = 0.0 if share is None else site.gpu_idle_share * (1.0 - share)
     draw = 1.0 if share is None else share + idle_draw
     unused_share = idle_draw / draw if draw else 0.0
-    if use.power_mean_w is not None and math.isfinite(use.power_mean_w) and use.power_mean_w >= 0.0:
+    if use.power_mean_w is not None:
         drawn_j = use.power_mean_w * time_s
         return _Part(drawn_j, drawn_j * unused_share, 0.0, frozenset({use.source}))
     drawn_j = busy_w * draw * time_s

@@ -83,15 +83,12 @@ class PulledFile:
             self._write((*found.pulled, one))
 
     def let_go(self, brake: Brake) -> bool:
-        """Take a brake away; False where it was not pulled. That of everything also removes a damaged file."""
+        """Take a brake away; False where it was not pulled. That of everything also replaces a damaged file."""
         with self._alone():
             found = self.read()
             if brake not in found.brakes:
                 return False
-            if found.damaged:
-                self._path.unlink(missing_ok=True)
-            else:
-                self._write(tuple(one for one in found.pulled if one.brake != brake))
+            self._write(tuple(one for one in found.pulled if one.brake != brake))
             return True
 
     def _write(self, pulled: tuple[Pulled, ...]) -> None:

@@ -52,7 +52,7 @@ class FactorLog:
         try:
             state = msgspec.json.decode(path.read_bytes(), type=FactorState)
         except FileNotFoundError:
-            return FactorState(cluster=self._cluster)
+            return FactorState()
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}; mend its permissions") from None
         except UNREADABLE as error:

@@ -1,10 +1,12 @@
 """The gate: bounds, pace, read back, one advisor at a time, and a state on disk that survives what is done to it."""
 
 import errno
+import fcntl
 import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -168,6 +170,23 @@ def test_a_damaged_state_is_told(tmp_path: Path) -> None:
     (tmp_path / STATE).write_bytes(b'{"cluster":"alpha","entr')
     with pytest.raises(StoreError, match=r"is damaged .*; look for SiteFactors"):
         gate(MemoryQueue({}), tmp_path).undo()
+    (tmp_path / STATE).unlink()
+    (tmp_path / STATE).mkdir()
+    with pytest.raises(StoreError, match="cannot read"):
+        gate(MemoryQueue({}), tmp_path).undo()
+
+
+def test_who_changes_the_state_waits_for_whoever_does(tmp_path: Path) -> None:
+    """As the timer and an advisor do."""
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder([])
+    with (tmp_path / "factors.lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        lets_go = threading.Timer(0.2, fcntl.flock, (other, fcntl.LOCK_UN))
+        lets_go.start()
+        assert problems(gateway, changes_of({1: 5}, queue.factors)) == [""]
+        lets_go.join()
 
 
 def test_what_a_killed_writer_left_half_written_is_not_read(tmp_path: Path) -> None:
