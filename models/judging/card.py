@@ -147,7 +147,7 @@ def _growth(health: GrowthHealth) -> str:
 def _counted(week: WeekCalibration) -> tuple[object, ...]:
     return (
         _day(week.from_s),
-        week.jobs if week.rows is None else week.rows,
+        week.rows,
         week.jobs,
         f"{week.nominal:.1%}",
         f"{week.exceeded / week.jobs:.1%}",

@@ -12,8 +12,8 @@ from accounting.records import Attempt
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings
 from models.judging.card import Card, card_files, card_of, markdown
-from models.judging.health import calibration_of, pinball
-from models.judging.promotion import CURRENT, Verdict
+from models.judging.health import Calibrated, GrowthHealth, calibration_of, pinball
+from models.judging.promotion import CURRENT, Comparison, Tally, Verdict
 from models.past.evidence import LEARNED
 from models.past.history import request_of
 from models.training import training
@@ -88,6 +88,39 @@ def test_a_model_of_few_jobs_has_a_card_that_says_so() -> None:
     assert "too few jobs had a past" in text
     assert "The gate was not asked." in text
     assert "drifted |" not in text
+
+
+def test_a_card_shows_what_the_gate_compared_and_who_is_apart() -> None:
+    old = Tally(jobs=80, resized=40, failed=1, requested=100.0, granted=75.0)
+    new = msgspec.structs.replace(old, resized=60, granted=50.0)
+    passed = msgspec.structs.replace(
+        REFUSED, passed=True, comparisons=(Comparison(dimension="memory", old=old, new=new),)
+    )
+    counted = Calibrated(nominal=0.01, observed=0.025, jobs=40)
+    growth = GrowthHealth(
+        dimension="memory",
+        rows=300,
+        calibrated_on=80,
+        apart=2,
+        calibration=(counted,),
+        importance=(),
+        weeks=(),
+    )
+    plain = card_of(training.train(past(6), RECENT_JOBS), passed, 0.01)
+    text = markdown(msgspec.structs.replace(plain, growth=(growth,)))
+    for said in (
+        "Passed against the current model, on 80 jobs, submitted from 20",
+        "| memory | GiB·h | current model | 80 | 40 | 1 | 100.00 | 75.00 | 25.0% |",
+        "| memory | GiB·h | new model | 80 | 60 | 1 | 100.00 | 50.00 | 50.0% |",
+        "Fitted to 300 jobs, calibrated on 80 later ones; 2 users are apart",
+        "| 1.0% | 2.5% | 40 |",
+    ):
+        assert said in text
+    assert "too few jobs had a past" not in text
+    unjudged = msgspec.structs.replace(REFUSED, judged=0)
+    assert "Refused against the current model, on 0 jobs.\n" in markdown(
+        msgspec.structs.replace(plain, verdict=unjudged)
+    )
 
 
 def test_calibration_is_counted_on_jobs_it_was_not_made_from() -> None:
