@@ -49,7 +49,7 @@ def current_until_s(promotions: Sequence[Promotion]) -> dict[str, float]:
 def why_kept(known: Known, keep: Keep, now_s: float) -> dict[str, str]:
     """Return for every version why it stays; "" for those that go."""
     why = {version: _own_reason(version, known, keep, now_s) for version in known.made_s}
-    others = sorted(version for version, reason in why.items() if not reason)
+    others = [version for version, reason in why.items() if not reason]
     newest = dict.fromkeys(others[len(others) - min(keep.newest, len(others)) :], "among the newest others")
     return {**why, **newest}
 

@@ -63,6 +63,19 @@ def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
     assert len(evidence.jobs) == 3
 
 
+def test_each_job_that_is_added_changes_what_a_family_weighs_beside_the_site() -> None:
+    def weight() -> float:
+        evidence = history.evidence(KNOWN, enough=1)
+        assert evidence is not None
+        return evidence.weight("memory")
+
+    history = filled([job(asked_mem_mib=8000, wall_s=10)])
+    assert weight() == 1.0
+    other = msgspec.structs.replace(KNOWN, user="bob", job_name="other")
+    history.add(other, job(asked_mem_mib=24_000, wall_s=10))
+    assert weight() == 0.5
+
+
 @pytest.mark.parametrize(
     ("used_mib", "asked_mib", "highest", "streak"),
     [

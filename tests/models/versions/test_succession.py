@@ -169,8 +169,9 @@ def test_a_swap_by_hand_is_undone_like_a_promotion(models: Path) -> None:
     swap_by_hand(models, "v4")
     known = registry.known_succession(models)
     assert (known.held[-1].by, registry.current_since_s(models) is not None) == (None, True)
-    # Also where it is promoted afterwards.
+    # Also where it is promoted afterwards: from then on it is known by whom.
     registry.promote(models, "v4")
+    assert registry.known_succession(models).held[-1].by is not None
     assert back(models) == "v1"
 
 
