@@ -177,6 +177,21 @@ def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
         load_predictor(folder, SETTINGS)
 
 
+def test_a_version_is_held_to_the_manifest_that_it_was_promoted_with_last(
+    tmp_path: Path, trained_model: TrainedModel
+) -> None:
+    version, other = (training.save(trained_model.trained, tmp_path, at_s) for at_s in (0, 86400))
+    registry.promote(tmp_path, version)
+    manifest = read_manifest(tmp_path / version)
+    changed = sealed(msgspec.structs.replace(manifest, attempts=manifest.attempts + 1))
+    (tmp_path / version / MANIFEST).write_bytes(msgspec.json.encode(changed))
+    with pytest.raises(ModelError):
+        registry.load_version(tmp_path, version, SETTINGS)
+    registry.promote(tmp_path, other)
+    registry.promote(tmp_path, version)
+    assert registry.load_version(tmp_path, version, SETTINGS).model == version
+
+
 def test_a_manifest_of_another_format_is_not_called_damaged(folder: Path) -> None:
     """That of format 2 had a growth model without `calibrated_on`."""
     (folder / MANIFEST).write_bytes(b'{"format": 2, "growth": {"memory": {"rows": 9}}}')

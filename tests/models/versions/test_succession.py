@@ -137,6 +137,18 @@ def test_a_registry_of_an_earlier_release_goes_back_by_name_where_nothing_was_lo
     assert [back(models), back(models), back(models), back(models)] == ["v3", "v2", "v1", None]
 
 
+def test_what_was_gone_back_from_is_not_come_to_by_its_name(models: Path) -> None:
+    swap_by_hand(models, "v3")
+    registry.promote(models, "v1")
+    assert [back(models), back(models), back(models)] == ["v3", "v2", None]
+
+
+def test_a_rollback_never_leads_to_what_is_current_already(models: Path) -> None:
+    for version in ("v1", "v2", "v1"):
+        registry.promote(models, version)
+    assert registry.earlier(models).logged == ("v2",)
+
+
 def test_what_was_removed_meanwhile_is_not_gone_back_to(models: Path) -> None:
     for version in ("v1", "v2", "v3"):
         registry.promote(models, version)
