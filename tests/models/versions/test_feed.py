@@ -128,11 +128,14 @@ def test_what_joins_anew_after_it_was_forgotten_is_never_taken_for_what_was_know
 def test_of_loaded_families_those_whose_last_job_ended_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.past.history.MOST_FAMILIES", 2)
     history = History(5)
-    for name, end_s in (("regular", T0 + 99), ("once", T0 + 1), ("twice", T0 + 50)):
-        history.load(("user+name", "ann", name), [job(end_s=end_s)])
+    for name, end_s in (("daily", T0 + 99), ("once", T0 + 1), ("twice", T0 + 50)):
+        history.load(("user+name", "ann", name), [job(1, end_s=T0), job(2, end_s=end_s)])
     history.load(("user+name", "ann", "empty"), [])
     history.keep_recent()
-    assert {family[2] for family in families(history)} == {"regular", "twice"}
+    assert {family[2] for family in families(history)} == {"daily", "twice"}
+    # And the next one drives out who comes last of these.
+    history.join(request(user="ann", job_name="new"), job(3, end_s=T0 + 100))
+    assert {family[2] for family in families(history) if family[0] == "user+name"} == {"daily", "new"}
 
 
 def test_families_that_are_one_now_keep_the_last_jobs_of_all() -> None:
