@@ -19,6 +19,8 @@ COPYING_S, COUNTING_S = 60.0, 60.0
 _CONTROLLER = re.compile(r"slurmctldhost(\[\d+\])?")
 READS = ("rightsizer-ingest.timer", "rightsizer-ingest-watch.service")
 TRAINS = "rightsizer-train.timer"
+# Which of them is right depends on release and cgroups (docs/accounting.md); `report quality` says what jobs show.
+MEASURING = ("jobacct_gather/cgroup", "jobacct_gather/linux")
 
 
 def slurm_conf(seen: Seen) -> Judged:
@@ -29,8 +31,8 @@ def slurm_conf(seen: Seen) -> Judged:
     lacking = []
     if not loads_hook(seen.slurm):
         lacking.append("JobSubmitPlugins has no lua: no submission is asked about")
-    if settings.get("jobacctgathertype", "") != "jobacct_gather/cgroup":
-        lacking.append("JobAcctGatherType is not jobacct_gather/cgroup: what jobs used is known less well")
+    if settings.get("jobacctgathertype", "") not in MEASURING:
+        lacking.append(f"JobAcctGatherType is neither {' nor '.join(MEASURING)}: what jobs used is not known")
     if settings.get("accountingstoragetype", "") != "accounting_storage/slurmdbd":
         lacking.append(
             "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"

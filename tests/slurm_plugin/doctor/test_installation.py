@@ -70,7 +70,7 @@ def whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> Surrounded:
     [
         ({"JobSubmitPlugins": "(null)"}, "no submission is asked about"),
         ({"JobSubmitPlugins": "require_timelimit"}, "no submission is asked about"),
-        ({"JobAcctGatherType": "jobacct_gather/linux"}, "JobAcctGatherType"),
+        ({"JobAcctGatherType": "jobacct_gather/none"}, "JobAcctGatherType is neither"),
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
         ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
@@ -81,6 +81,11 @@ def test_a_line_that_slurm_conf_lacks_is_a_warning(
 ) -> None:
     say_settings(whole.site, **change)
     whole.expect("slurm.conf", "warning", said, r"slurm\.conf\.fragment")
+
+
+def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(whole: Surrounded) -> None:
+    say_settings(whole.site, JobAcctGatherType="jobacct_gather/linux")
+    whole.expect("slurm.conf", "ok", "all that is needed")
 
 
 def test_an_advisor_needs_multifactor(whole: Surrounded) -> None:
