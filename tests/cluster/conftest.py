@@ -29,6 +29,7 @@ UNPRIVILEGED = "nobody"
 CPUS_STAY = "this release of Slurm cannot change the CPUs of a job that waits"
 # A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
 PATIENCE_S = 300.0
+ALLOCATE_300_MIB = "python3 -c \"held = b'1' * 300 * 1024 * 1024\""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
@@ -93,6 +94,14 @@ class Shell:
         deadline = time.monotonic() + patience_s
         while (found := self.run("squeue", "--noheader", "--format=%T", f"--jobs={job}").strip()) != state:
             assert time.monotonic() < deadline, f"job {job} is {found or 'gone'}, not {state}"
+            time.sleep(0.1)
+
+    def empty(self) -> None:
+        """End all jobs of the partition, and wait until none is left."""
+        self.run("scancel", "--partition=main")
+        until_s = time.monotonic() + PATIENCE_S
+        while self.run("squeue", "--noheader"):
+            assert time.monotonic() < until_s
             time.sleep(0.1)
 
     def accounted(self, job: int, field: str) -> str:

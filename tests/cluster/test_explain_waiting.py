@@ -18,7 +18,7 @@ SLEEPS = "sleep 600"
 @pytest.fixture
 def full(shell: Shell) -> Iterator[Shell]:
     """A cluster that has 4 of the CPUs of one node left, for at least ten minutes, and runs nothing else."""
-    empty(shell)
+    shell.empty()
     nodes = shell.run("sinfo", "--noheader", "--Node", "--format=%N %c %C").split("\n")
     names = [line.split() for line in nodes if line]
     for at, (name, cpus, _) in enumerate(names):
@@ -27,12 +27,7 @@ def full(shell: Shell) -> Iterator[Shell]:
         )
     wait_until(lambda: "PENDING" not in shell.run("squeue", "--noheader", "--format=%T"))
     yield shell
-    empty(shell)
-
-
-def empty(shell: Shell) -> None:
-    shell.run("scancel", "--partition=main")
-    wait_until(lambda: not shell.run("squeue", "--noheader"))
+    shell.empty()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

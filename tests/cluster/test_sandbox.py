@@ -2,14 +2,12 @@
 
 import os
 import pwd
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +20,11 @@ from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.daemons import Cluster, Daemon
-from slurm_plugin.sandbox.enforcement import CGROUP_ROOT
 from slurm_plugin.sandbox.environment import marks
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, find_processes, read_records
 from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
-from tests.cgroups import controlled_group
-from tests.cluster.conftest import PATIENCE_S
+from tests.cluster.conftest import ALLOCATE_300_MIB, PATIENCE_S
 from tests.cluster.matrix.prefixes import other_releases, why_missing
 from tests.conftest import skip_unless_read_by
 
@@ -37,26 +33,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-ALLOCATE_300_MIB = "python3 -c \"held = b'1' * 300 * 1024 * 1024\""
 NODES_LOOKED_FOR = 8
 OTHER_RELEASES = other_releases()
-UNIFIED = (CGROUP_ROOT / "cgroup.controllers").exists()
-
-
-# As in a container on a host of today: cgroup v2 alone, with the container's own at its top, and no systemd to ask.
-CONTAINER = """
-mount -t tmpfs tmpfs /run
-umount --lazy --recursive /sys/fs/cgroup
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
-"""
-UP_AND_DOWN = """
-rightsizer sandbox up --dir "$0" --nodes 2 --no-hook --no-serve "$@"
-eval "$(rightsizer sandbox env --dir "$0")"
-sbatch --wait --output=/dev/null --mem=500 --wrap="$ALLOCATE"
-sbatch --wait --output=/dev/null --mem=100 --wrap="$ALLOCATE" || true
-scontrol --oneliner show jobs
-rightsizer sandbox down --dir "$0"
-"""
 
 
 def left_of(directory: Path) -> tuple[Identity, ...]:
@@ -83,64 +61,6 @@ def test_a_job_runs_and_is_accounted(shell: "Shell") -> None:
 
 def test_slurmdbd_finds_a_database_that_slurm_supports(sandbox: Sandbox) -> None:
     assert "not supported" not in (sandbox.layout.log / "slurmdbd.log").read_text()
-
-
-@pytest.fixture
-def group() -> Iterator[Path | None]:
-    """What is a container's own cgroup; None where this host has the controllers in v1."""
-    with controlled_group() if UNIFIED else nullcontext() as made:
-        yield made
-
-
-def in_container(group: Path | None, *words: str, stranger: bool = False) -> subprocess.CompletedProcess[str]:
-    """Bring a sandbox up in a container, run two jobs there and end it; the test skips where it cannot be had.
-
-    A `stranger` is in the container's cgroup too, and in another PID namespace, so that nobody inside can move it.
-    """
-    enter = f"echo 0 >{group}/cgroup.procs; " if group else ""
-    outside = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation=private")
-    inside = f'{"" if stranger else enter}exec unshare --cgroup sh -ec "$@"'
-    first = ["sh", "-ec", f'{enter}exec "$@"', "sh"] if stranger else []
-    command = [*first, *outside, "sh", "-ec", inside, "sh"]
-    if subprocess.run([*command, CONTAINER], capture_output=True, check=False).returncode:
-        pytest.skip("cgroup v2 cannot be mounted here")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [*command, CONTAINER + UP_AND_DOWN, *words],
-        env={**os.environ, "PATH": path, "ALLOCATE": ALLOCATE_300_MIB},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-@pytest.mark.parametrize("name", [None, *OTHER_RELEASES])
-def test_it_runs_in_a_container_and_limits_memory_if_that_has_the_controllers(
-    name: str | None, group: Path | None, make_folder: Callable[[], Path]
-) -> None:
-    prefix = OTHER_RELEASES[name] if name else None
-    if reason := why_missing(prefix) if prefix else None:
-        pytest.skip(reason)
-    chosen = () if prefix is None else ("--slurm-prefix", str(prefix))
-    done = in_container(group, str(make_folder() / "v2"), *chosen)
-    said = "on: cgroup v2 in" if UNIFIED else "off: /sys/fs/cgroup is cgroup v2 without the controller cpu"
-    assert f"memory enforcement {said}" in done.stderr
-    states = re.findall(r"JobState=(\w+)", done.stdout)
-    assert states == ["COMPLETED", "OUT_OF_MEMORY" if UNIFIED else "COMPLETED"]
-
-
-def test_it_runs_without_limits_in_a_container_whose_cgroup_is_not_its_own(
-    group: Path | None, make_folder: Callable[[], Path]
-) -> None:
-    if group is None:
-        pytest.skip("needs cgroup v2 with controllers")
-    done = in_container(group, str(make_folder() / "v2"), stranger=True)
-    assert (
-        "off: /sys/fs/cgroup/cgroup.subtree_control cannot be changed: Device or resource busy" in done.stderr
-    )
-    assert re.findall(r"JobState=(\w+)", done.stdout) == ["COMPLETED", "COMPLETED"]
 
 
 def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell") -> None:

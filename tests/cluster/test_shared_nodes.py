@@ -14,7 +14,7 @@ from accounting.store.records import read_attempts
 from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox.shape import NodeShape
 from tests.cluster.advised_site import until
-from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+from tests.cluster.conftest import Shell, unhooked_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -33,11 +33,7 @@ def node(make_folder: Callable[[], "object"]) -> Iterator[Shell]:
 @pytest.fixture(autouse=True)
 def _empty(node: Shell) -> Iterator[None]:
     yield
-    node.run("scancel", "--partition=main")
-    until_s = time.monotonic() + PATIENCE_S
-    while node.run("squeue", "--noheader"):
-        assert time.monotonic() < until_s
-        time.sleep(0.1)
+    node.empty()
 
 
 def ends_by_s(shell: Shell, job: int) -> int:
@@ -95,9 +91,5 @@ def test_who_runs_in_a_reserved_part_of_a_node_takes_nothing_of_the_rest(node: S
         node.run("scancel", str(inside), str(outside))
         node.wait_ended(waits)
     finally:
-        node.run("scancel", "--partition=main")
-        until_s = time.monotonic() + PATIENCE_S
-        while node.run("squeue", "--noheader"):
-            assert time.monotonic() < until_s
-            time.sleep(0.1)
+        node.empty()
         node.run("scontrol", "delete", "reservation", "course")

@@ -19,7 +19,7 @@ from accounting.errors import ConfigError, SandboxError
 from slurm_plugin.config.file import parse_config
 from slurm_plugin.config.hook import client_settings, hook_settings, lua_string
 from slurm_plugin.sandbox import files, slurm_conf, slurm_user
-from slurm_plugin.sandbox.enforcement import Enforcement, memory_enforcement
+from slurm_plugin.sandbox.enforcement import Enforcement
 from slurm_plugin.sandbox.environment import daemon_environment
 from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
 from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
@@ -288,44 +288,6 @@ def test_the_tail_of_a_log_is_one_line(tmp_path: Path) -> None:
     assert files.tail(log, lines=2, about="nowhere") == "7 | 8"
 
 
-def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
-    assert memory_enforcement(1000, tmp_path).reason == "only root may make cgroups"
-    assert "not mounted" in memory_enforcement(0, tmp_path).reason
-
-
-ALL = "cpuset cpu io memory hugetlb pids rdma misc\n"
-
-
-@pytest.mark.parametrize(
-    ("controllers", "own", "first", "reason"),
-    [
-        (ALL, "0::/a\n", "0::/init.scope\n", "cgroup v2 in"),
-        (ALL, "0::/\n", "0::/\n", "cgroup v2 in"),
-        ("cpu io pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller memory"),
-        ("memory pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller cpu"),
-        ("cpu memory\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller pids"),
-        (ALL, "1:name=systemd:/\n0::/a\n", "0::/\n", "cgroup v1 is in use too"),
-        (ALL, "0::/docker/f00/a\n", "0::/docker/f00\n", "its whole host and is in /docker of them"),
-    ],
-)
-@pytest.mark.parametrize("systemd", [True, False])
-def test_cgroup_v2_limits_memory_where_slurms_plugin_takes_it(
-    tmp_path: Path, controllers: str, own: str, first: str, reason: str, systemd: bool
-) -> None:
-    root, proc, run = (tmp_path / name for name in ("cgroup", "proc", "run"))
-    for folder in (root, proc / "self", proc / "1", *([run] if systemd else [])):
-        folder.mkdir(parents=True)
-    (root / "cgroup.controllers").write_text(controllers)
-    (proc / "self/cgroup").write_text(own)
-    (proc / "1/cgroup").write_text(first)
-    found = memory_enforcement(0, root, proc, run)
-    assert reason in found.reason
-    assert (found.memory, found.plugin) == (
-        (True, "cgroup/v2") if reason == "cgroup v2 in" else (False, "cgroup/v1")
-    )
-    assert list(root.iterdir()) == [root / "cgroup.controllers"]
-
-
 def test_with_cgroup_v2_slurm_limits_memory_and_leaves_swap_to_the_scopes() -> None:
     for version in ((22, 5), (26, 5)):
         given = settings(slurm_conf.cgroup_conf(plan(version=version, enforcement=ON_V2)))
@@ -359,15 +321,6 @@ def test_a_daemon_does_not_take_itself_for_the_service_that_started_the_sandbox(
 ) -> None:
     monkeypatch.setenv("INVOCATION_ID", "4f9c")
     assert "INVOCATION_ID" not in daemon_environment(Layout(Path("/srv/sandbox")), ())
-
-
-def test_enforcement_needs_the_limit_files(tmp_path: Path) -> None:
-    for controller in ("memory", "freezer", "cpuacct"):
-        (tmp_path / controller).mkdir()
-        (tmp_path / controller / "cgroup.procs").touch()
-    found = memory_enforcement(0, tmp_path)
-    assert not found.memory
-    assert "memory.limit_in_bytes" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+"""Whether memory can be limited here, by which version of cgroups, and else why not."""
+
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.sandbox.enforcement import memory_enforcement
+
+ALL = "cpuset cpu io memory hugetlb pids rdma misc\n"
+
+
+def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
+    assert memory_enforcement(1000, tmp_path).reason == "only root may make cgroups"
+    assert "not mounted" in memory_enforcement(0, tmp_path).reason
+
+
+@pytest.mark.parametrize(
+    ("controllers", "own", "first", "reason"),
+    [
+        (ALL, "0::/a\n", "0::/init.scope\n", "cgroup v2 in"),
+        (ALL, "0::/\n", "0::/\n", "cgroup v2 in"),
+        ("cpu io pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller memory"),
+        ("memory pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller cpu"),
+        ("cpu memory\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller pids"),
+        (ALL, "1:name=systemd:/\n0::/a\n", "0::/\n", "cgroup v1 is in use too"),
+        (ALL, "0::/docker/f00/a\n", "0::/docker/f00\n", "its whole host and is in /docker of them"),
+    ],
+)
+@pytest.mark.parametrize("systemd", [True, False])
+def test_cgroup_v2_limits_memory_where_slurms_plugin_takes_it(
+    tmp_path: Path, controllers: str, own: str, first: str, reason: str, systemd: bool
+) -> None:
+    root, proc, run = (tmp_path / name for name in ("cgroup", "proc", "run"))
+    for folder in (root, proc / "self", proc / "1", *([run] if systemd else [])):
+        folder.mkdir(parents=True)
+    (root / "cgroup.controllers").write_text(controllers)
+    (proc / "self/cgroup").write_text(own)
+    (proc / "1/cgroup").write_text(first)
+    found = memory_enforcement(0, root, proc, run)
+    assert reason in found.reason
+    assert (found.memory, found.plugin) == (
+        (True, "cgroup/v2") if reason == "cgroup v2 in" else (False, "cgroup/v1")
+    )
+    assert list(root.iterdir()) == [root / "cgroup.controllers"]
+
+
+def test_enforcement_needs_the_limit_files(tmp_path: Path) -> None:
+    for controller in ("memory", "freezer", "cpuacct"):
+        (tmp_path / controller).mkdir()
+        (tmp_path / controller / "cgroup.procs").touch()
+    found = memory_enforcement(0, tmp_path)
+    assert not found.memory
+    assert "memory.limit_in_bytes" in found.reason
