@@ -30,6 +30,7 @@ from sqlalchemy import (
     Select,
     column,
     create_engine,
+    event,
     func,
     null,
     select,
@@ -39,6 +40,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from accounting.database_waits import CONNECT_WAIT_S, PYMYSQL, connect_in_time, unless_said
 from accounting.dumps.believe import records_of
 from accounting.dumps.heading import Heading, read_heading
 from accounting.dumps.jobs import DumpSettings
@@ -53,8 +55,7 @@ from accounting.slurm.sacct_records import Metering
 CHUNK_JOBS = 5000
 # So long may its server be silent, and so long it waits for us, who write a chunk elsewhere before we take the next.
 ANSWER_WAIT_S = 600
-DRIVER = "pymysql"
-URL_FORM = f"mysql+{DRIVER}://rightsizer:...@replica/slurm_acct_db"
+URL_FORM = f"mysql+{PYMYSQL}://rightsizer:...@replica/slurm_acct_db"
 GRANT = "GRANT SELECT ON {database}.* TO 'rightsizer'@'%'"
 _HARMLESS = frozenset(
     {"SELECT", "USAGE", "SHOW VIEW", "SHOW DATABASES", "REPLICATION CLIENT", "BINLOG MONITOR"}
@@ -116,15 +117,18 @@ def check_url(url: str) -> None:
 
 def _engine(url: str) -> Engine:
     check_url(url)
+    waits = unless_said(make_url(url), connect_timeout=CONNECT_WAIT_S) | {"read_timeout": ANSWER_WAIT_S}
     try:
-        return create_engine(url, connect_args={"read_timeout": ANSWER_WAIT_S})  # PyMySQL's
+        engine = create_engine(url, connect_args=waits)
     except (SQLAlchemyError, ImportError) as error:
         raise _unusable(error) from None
+    event.listen(engine, "do_connect", connect_in_time)
+    return engine
 
 
 def _unusable(error: SQLAlchemyError | ImportError | str) -> SlurmError:
     fix = f"write it as {URL_FORM}"
-    if isinstance(error, ImportError) and error.name == DRIVER:
+    if isinstance(error, ImportError) and error.name == PYMYSQL:
         fix = "run `pip install 'slurm-rightsizer[mariadb]'`"
     return SlurmError(f"accounting.slurmdbd_url is not usable: {error}; {fix}")
 

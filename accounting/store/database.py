@@ -25,6 +25,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
+from accounting.database_waits import CONNECT_WAIT_S, connect_in_time, unless_said
 from accounting.errors import StoreError
 from accounting.owned_files import fix_for, make_folder, open_owned
 from accounting.presence import is_there
@@ -34,7 +35,8 @@ from accounting.store.schema import COLLATION, metadata
 # As long as the largest window of a busy site may take to be written, and then some.
 WRITE_WAIT_S = 120
 READ_WAIT_S = 30
-CONNECT_WAIT_S = 10
+# All of rightsizer-ingest.service may take as long. A query that sorts all attempts is silent for some 15 s a million.
+ANSWER_WAIT_S = 3 * 3600
 # The bulk paths speak to these drivers.
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 SQLITE_PRAGMAS = (
@@ -142,6 +144,7 @@ def _engine(url: str, *, create: bool) -> Engine:
         # Before SQLAlchemy looks at a session: it would quote by the server's sql_mode, and not by ours.
         tune = _tune_mariadb if engine.dialect.name == "mariadb" else _tune_postgresql
         event.listen(engine, "connect", tune, insert=True)
+        event.listen(engine, "do_connect", connect_in_time)
     event.listen(engine, "handle_error", _refuse)
     return engine
 
@@ -197,10 +200,12 @@ def _engine_options(url: URL) -> dict[str, Any]:
     kept: dict[str, Any] = {"poolclass": NullPool}
     if url.get_backend_name() == "mariadb":
         # Without this flag a row that was found as it was does not count as written.
-        return {**kept, "connect_args": {"client_flag": 0}, "isolation_level": "READ COMMITTED"}
-    # PyMySQL's own; psycopg's is two minutes. A URL may say another one.
-    waits = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_WAIT_S}
-    return {**kept, "connect_args": waits}
+        waits = unless_said(
+            url, connect_timeout=CONNECT_WAIT_S, read_timeout=ANSWER_WAIT_S, write_timeout=ANSWER_WAIT_S
+        )
+        return {**kept, "connect_args": {"client_flag": 0, **waits}, "isolation_level": "READ COMMITTED"}
+    # psycopg's own is two minutes.
+    return {**kept, "connect_args": unless_said(url, connect_timeout=CONNECT_WAIT_S)}
 
 
 def _refuse(context: ExceptionContext) -> None:
@@ -219,9 +224,12 @@ def _asks_for_a_table(error: BaseException) -> bool:
 @contextmanager
 def refusing(connection: Connection) -> Iterator[None]:
     """Make one line of what a driver refuses that is spoken to past SQLAlchemy."""
+    driver = connection.dialect.loaded_dbapi
     try:
         yield
-    except connection.dialect.loaded_dbapi.Error as error:
+    except driver.Error as error:
+        if connection.dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
+            connection.invalidate(error)  # or it would be rolled back, whose complaint hides this one
         raise complaint(connection.engine.url, error) from None
 
 

@@ -1,9 +1,11 @@
 """What slurmdbd's database cannot be read for before anybody has asked it."""
 
+import socket
 import sys
 
 import pytest
 
+from accounting.dumps import slurmdbd
 from accounting.dumps.slurmdbd import check_url, read_database
 from accounting.errors import SlurmError
 
@@ -33,3 +35,14 @@ def test_a_driver_that_is_not_installed_is_told_with_the_fix(
     check_url(url)
     with pytest.raises(SlurmError, match=rf"{module}.*; .*{fix}"):
         next(read_database(url, "c", 0, 1, 1))
+
+
+def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("pymysql")
+    monkeypatch.setattr(slurmdbd, "CONNECT_WAIT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"mysql+pymysql://reader:secret@127.0.0.1:{silent.getsockname()[1]}/slurm_acct_db"
+        with pytest.raises(SlurmError, match=r"cannot read slurmdbd's database: .*timed out"):
+            next(read_database(url, "c", 0, 1, 1))

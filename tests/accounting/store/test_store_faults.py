@@ -164,15 +164,54 @@ def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
     completed(url, tmp_path, finished)
 
 
-def test_a_postgresql_that_takes_a_connection_and_never_answers_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("kind", "driver"), [("postgresql", "psycopg"), ("mariadb", "pymysql")])
+def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
+    kind: str, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("psycopg")
+    pytest.importorskip(driver)
     monkeypatch.setattr(database, "CONNECT_WAIT_S", 2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"postgresql://reader:secret@127.0.0.1:{silent.getsockname()[1]}/store"
-        with pytest.raises(StoreError, match="timeout"):
+        url = f"{kind}://reader:secret@127.0.0.1:{silent.getsockname()[1]}/store"
+        with pytest.raises(StoreError, match=r"timeout|timed out"):
             open_store(url)
+
+
+@pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)
+def test_a_statement_may_be_silent_for_longer_than_a_mariadb_that_is_connected_to(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CONNECT_WAIT_S", 1)
+    engine = open_store(url, create=True)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT SLEEP(2.5)")).scalar() == 0
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)
+def test_a_mariadb_that_hangs_in_the_middle_is_given_up_and_the_next_run_completes(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    whole: dict[str, list[tuple[object, ...]]],
+    database_server: Callable[[str], servers.Server],
+) -> None:
+    monkeypatch.setattr(database, "ANSWER_WAIT_S", 1)
+    engine = open_store(url, create=True)
+    process = database_server(servers.MARIADB).process
+    assert process is not None
+
+    def write_to_it_hanging() -> None:
+        with writing(engine) as connection:
+            process.send_signal(signal.SIGSTOP)
+            upsert_attempts(connection, *site_rows.chunk(0, JOBS_A_WINDOW))
+
+    try:
+        with pytest.raises(StoreError, match="timed out"):
+            write_to_it_hanging()
+    finally:
+        process.send_signal(signal.SIGCONT)
+    write_windows(engine)
+    assert content(engine) == whole
+    engine.dispose()
 
 
 def test_a_full_disk_of_postgresql_is_one_line_and_the_next_run_completes(
