@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from accounting.units import whole
 from slurm_plugin.doctor.finding import Judged, span, unseen
-from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_hook_stopped
+from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, UnitSeen, is_hook_stopped
 from slurm_plugin.slurm.limits import counts_memory
 
 FRAGMENT = "compare etc/slurm.conf.fragment, which says what to mind, and restart slurmctld"
@@ -19,6 +19,7 @@ COPYING_S, COUNTING_S = 60.0, 60.0
 _CONTROLLER = re.compile(r"slurmctldhost(\[\d+\])?")
 READS = ("rightsizer-ingest.timer", "rightsizer-ingest-watch.service")
 TRAINS = "rightsizer-train.timer"
+INGESTS = "rightsizer-ingest.service"
 # Which of them is right depends on release and cgroups (docs/accounting.md); `report quality` says what jobs show.
 MEASURING = ("jobacct_gather/cgroup", "jobacct_gather/linux")
 
@@ -220,9 +221,12 @@ def timers(seen: Seen) -> Judged:
     if isinstance(seen.units, Complaint):
         return "unknown", "there is no systemd to ask", "see whether something else runs ingest and train"
     states = {unit.name: unit.state for unit in seen.units}
-    failed = [name for name, state in states.items() if state == "failed"]
+    failed = [
+        unit.name for unit in seen.units if unit.state == "failed" and not _is_made_up_for(unit, states, seen)
+    ]
     if failed:
-        return "problem", f"{', '.join(failed)} failed", f"see `journalctl -u {failed[0]}`"
+        fix = f"see `journalctl -u {failed[0]}`; once that is mended, `systemctl start {failed[0]}`"
+        return "problem", f"{', '.join(failed)} failed", fix
     asleep = []
     if not any(states.get(name) == "active" for name in READS):
         asleep.append(READS[0])
@@ -231,3 +235,11 @@ def timers(seen: Seen) -> Judged:
     if asleep:
         return "warning", f"not active: {', '.join(asleep)}", f"systemctl enable --now {' '.join(asleep)}"
     return "ok", "ingest and train are due", ""
+
+
+def _is_made_up_for(unit: UnitSeen, states: Mapping[str, str], seen: Seen) -> bool:
+    """Whether accounting was read since an ingest failed that no timer tries again: by `ingest --watch`, or by hand."""
+    if unit.name != INGESTS or states.get(READS[0]) == "active" or isinstance(seen.store, Complaint):
+        return False
+    read_until_s = seen.store.read_until_s
+    return unit.ended_s is not None and read_until_s is not None and read_until_s > unit.ended_s

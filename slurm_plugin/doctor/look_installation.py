@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Literal
 
 from accounting.decisions.decision import decode_decision
 from accounting.errors import SlurmError
+from accounting.units import whole
 from slurm_plugin.config.file import config_path
 from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.config.settings import Config
@@ -29,6 +31,8 @@ OUR_CALL = "rightsizer.hook"
 # And within what, so that it may be missing.
 GUARD = "pcall"
 UNITS = ("ingest.timer", "ingest-watch.service", "train.timer", "ingest.service", "train.service")
+# When a unit became inactive or failed, in microseconds of the machine's time: how the calendar's is printed differs.
+ENDED = "InactiveEnterTimestampMonotonic"
 # Of slurmctld's log, and of a journal file, the last so many bytes.
 LOG_TAIL_BYTES, JOURNAL_TAIL_BYTES = 2**20, 2**16
 FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answers again"
@@ -169,12 +173,14 @@ def look_at_limits(config: Config) -> LimitsSeen:
 def look_at_units() -> tuple[UnitSeen, ...]:
     """Return the state of our units as systemd says it; SlurmError where there is none to ask."""
     names = [f"rightsizer-{name}" for name in UNITS]
-    said = run("systemctl", "show", "--property=Id,ActiveState", "--", *names)
-    found = []
+    said = run("systemctl", "show", f"--property=Id,ActiveState,{ENDED}", "--", *names)
+    booted_s, found = time.time() - time.monotonic(), []
     for block in said.split("\n\n"):
         values = dict(_SETTING.findall(block))
         if "Id" in values:
-            found.append(UnitSeen(name=values["Id"], state=values.get("ActiveState", "")))
+            ended_us = whole(values.get(ENDED, ""))
+            ended_s = booted_s + ended_us / 1e6 if ended_us else None
+            found.append(UnitSeen(name=values["Id"], state=values.get("ActiveState", ""), ended_s=ended_s))
     return tuple(found)
 
 

@@ -206,10 +206,11 @@ class LimitsSeen(msgspec.Struct, frozen=True):
 
 
 class UnitSeen(msgspec.Struct, frozen=True):
-    """A unit of ours, and its ActiveState in systemd's words."""
+    """A unit of ours, its ActiveState in systemd's words, and when it ended last (unix seconds; None: not known)."""
 
     name: str
     state: str
+    ended_s: float | None = None
 
 
 class PathSeen(msgspec.Struct, frozen=True, kw_only=True):

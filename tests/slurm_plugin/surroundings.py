@@ -66,12 +66,16 @@ def say_counts(site: Site, *, submitted: int, since_s: float) -> None:
     _say(site, "sdiag", f"cat <<END\n{since}\nJobs submitted: {submitted}\nJobs started:   0\nEND\n")
 
 
-def say_units(site: Site, **changes: str) -> None:
-    """Let systemd answer so; a name's dashes and dots are given as underlines."""
+def say_units(site: Site, ended_s: float | None = None, **changes: str) -> None:
+    """Let systemd answer so, with each unit ended then (unix s); a name's dashes and dots are given as underlines."""
+    ended_us = 0 if ended_s is None else int(1e6 * (time.monotonic() - time.time() + ended_s))
     states = {
         name: changes.get(name.replace("-", "_").replace(".", "_"), state) for name, state in UNITS.items()
     }
-    blocks = "\n\n".join(f"Id={name}\nActiveState={state}" for name, state in states.items())
+    blocks = "\n\n".join(
+        f"Id={name}\nActiveState={state}\nInactiveEnterTimestampMonotonic={ended_us}"
+        for name, state in states.items()
+    )
     _say(site, "systemctl", f"cat <<END\n{blocks}\nEND\n")
 
 

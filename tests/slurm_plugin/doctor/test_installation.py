@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from accounting.decisions.decision import encode_decision
 from slurm_plugin.doctor.checks import judge
 from slurm_plugin.doctor.finding import Finding
-from slurm_plugin.doctor.installation_checks import asked
+from slurm_plugin.doctor.installation_checks import asked, timers
 from slurm_plugin.doctor.look import look
 from slurm_plugin.doctor.look_installation import ANSWERS, FAILS
 from slurm_plugin.doctor.metrics import registry_of
 from slurm_plugin.doctor.permission_checks import permissions
-from slurm_plugin.doctor.seen import PathSeen, Seen, SlurmSeen
+from slurm_plugin.doctor.seen import PathSeen, Seen, SlurmSeen, StoreSeen
 from tests.builders import decision, executable
 from tests.conftest import Site
 from tests.slurm_plugin.surroundings import (
@@ -320,6 +320,38 @@ def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(whole: Surrou
     whole.expect("timers", "problem", "train.service failed", "journalctl -u rightsizer-train.service")
     (whole.site.folder / "tools" / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     whole.expect("timers", "unknown", "there is no systemd to ask")
+
+
+@pytest.mark.parametrize(
+    ("timer", "failed", "read_after_s", "state"),
+    [
+        ("inactive", "ingest", 60, "ok"),
+        ("inactive", "ingest", -60, "problem"),
+        ("inactive", "ingest", None, "problem"),
+        ("inactive", "train", 60, "problem"),
+        # Its next run will tell.
+        ("active", "ingest", 60, "problem"),
+    ],
+)
+def test_an_ingest_that_failed_before_another_way_to_read_did_well_is_no_problem(
+    whole: Surrounded, timer: str, failed: str, read_after_s: int | None, state: str
+) -> None:
+    failed_s = int(time.time()) - 3600
+    say_units(
+        whole.site,
+        ended_s=failed_s,
+        **{
+            "rightsizer_ingest_timer": timer,
+            "rightsizer_ingest_watch_service": "active",
+            f"rightsizer_{failed}_service": "failed",
+        },
+    )
+    store = StoreSeen(
+        read_until_s=None if read_after_s is None else failed_s + read_after_s,
+        newest_end_s=None,
+        journal_offsets={},
+    )
+    assert timers(replace(whole.look(), store=store))[0] == state
 
 
 def test_limits_that_cannot_be_read_are_told_before_the_service_starts_without_them(
