@@ -55,6 +55,18 @@ def test_what_runs_once_may_not_run_for_ever() -> None:
     assert [re.search(r"^TimeoutStartSec=\d+(min|h)$", text, re.MULTILINE) for text in once].count(None) == 0
 
 
+def test_what_cannot_start_is_tried_for_ever_but_not_again_and_again_at_once() -> None:
+    """As with a configuration that is wrong. systemd gives up on whom it starts five times within ten seconds."""
+    pauses_s = [
+        int(found[1])
+        for unit in UNITS.glob("*.service")
+        if "\nRestart=" in (text := unit.read_text("utf-8"))
+        and (found := re.search(r"^RestartSec=(\d+)$", text, re.MULTILINE))
+    ]
+    assert len(pauses_s) == 6
+    assert min(pauses_s) >= 5
+
+
 @needs_systemd
 def test_systemd_sees_what_is_wrong(units: list[Path]) -> None:
     (train,) = (unit for unit in units if unit.name == "rightsizer-train.service")
