@@ -76,6 +76,7 @@ def counted_batches(
 
 
 def _gpu_use(engine: Engine, batch: pa.Table) -> dict[int, list[GpuUse]]:
-    with_gpus = batch.filter(pc.fill_null(pc.greater(batch["alloc_gpus"], 0), False))
+    # Slurm names no GPUs where AccountingStorageTRES does not; that a meter saw some shows in what was used.
+    on_gpus = pc.or_kleene(pc.greater(batch["alloc_gpus"], 0), pc.is_valid(batch["gpus"]))
     with engine.connect() as connection:
-        return read_gpu_use(connection, with_gpus["job_id"].to_pylist())
+        return read_gpu_use(connection, batch.filter(on_gpus)["job_id"].to_pylist())

@@ -225,15 +225,18 @@ def test_energy_is_that_of_accounting_energy(store: Engine) -> None:
         measured(2, energy_j=None, energy_quality="absent"),
         measured(3, outcome="timeout", state="TIMEOUT"),
         measured(4, energy_j=None, energy_quality="absent", alloc_gpus=1),
+        # Slurm names no GPUs where AccountingStorageTRES does not: the meter saw one.
+        measured(5, energy_j=None, energy_quality="absent", gpus=1, gpu_quality="sampled"),
     ]
     uses = [
-        gpu_use(job_id=4, first_s=attempts[3].row.start_s, last_s=attempts[3].row.end_s, power_mean_w=300.0),
-        gpu_use(job_id=4, gpu=1, first_s=T0 - 900, last_s=T0 - 800, power_mean_w=900.0),
+        gpu_use(job_id=job_id, first_s=row.start_s, last_s=row.end_s, power_mean_w=300.0)
+        for job_id, row in ((4, attempts[3].row), (5, attempts[4].row))
     ]
+    uses.append(gpu_use(job_id=4, gpu=1, first_s=T0 - 900, last_s=T0 - 800, power_mean_w=900.0))
     fill(store, attempts)
     with store.begin() as connection:
         write_gpu_use(connection, uses)
-    costs = [energy_of(one, uses[:1] if one.row.job_id == 4 else (), site) for one in attempts]
+    costs = [energy_of(one, [use for use in uses if use.job_id == one.row.job_id], site) for one in attempts]
     [row] = rows_of(store, view_families(grouped(store, site=site), RULE))
     assert row["energy_kwh"] == pytest.approx(sum(cost.energy_j for cost in costs) / 3.6e6, abs=1e-4)
     assert row["carbon_kg"] == pytest.approx(sum(cost.carbon_kg for cost in costs), abs=1e-4)
