@@ -29,7 +29,10 @@ def test_what_was_submitted_before_anything_was_known_is_cut_later() -> None:
     assert (token.decision_id, token.was, token.mode) == ("second", "first", "enforce")
     assert (token.asked, token.granted) == ({"tasks": 1, "cpus": 8, "mem": 8000}, {"cpus": 1, "mem": 224})
     assert (again.decision.replaces, again.decision.applied) == ("first", True)
-    assert again.decision.fixed == Fixed()
+    assert (again.decision.fixed, again.decision.reason) == (Fixed(), "resized")
+    assert again.change.reason == (
+        "gets 1 CPU (you asked for 8), 224 MiB per node (you asked for 7.8 GiB), from 5 earlier jobs"
+    )
 
 
 def test_later_and_at_submit_a_job_gets_the_same() -> None:
@@ -120,6 +123,10 @@ def test_who_was_only_observed_stays_so() -> None:
     assert Queued(config=Config(mode="observe")).again(Known(200.0), ENFORCING) == "mode-observe"
 
 
+def test_who_opted_out_at_submit_stays_so_whatever_his_comment_says_now() -> None:
+    assert Queued(comment="rightsize=off").again(Known(200.0), comment="budget 7") == "opted-out"
+
+
 def test_a_grant_that_the_hook_refused_is_not_tried_again() -> None:
     queued = Queued(Known(3000.0))
     token = format_token(queued.answer.decision).replace(";granted=", ";would=") + ";refused=coupled_field"
@@ -138,8 +145,13 @@ def test_without_a_model_or_evidence_nothing_changes() -> None:
 
 
 def test_a_little_less_is_not_worth_a_write() -> None:
-    assert Queued(Known(700.0)).again(Known(690.0)) == "fits"
+    assert sized(Queued().again(Known(660.0))).change.mem_per_node_mib == 672
+    assert Queued(Known(700.0)).again(Known(660.0)) == "fits", "704 MiB become 672"
     assert isinstance(Queued(Known(700.0)).again(Known(500.0)), Again)
+    assert sized(Queued(Known(700.0, 4.0)).again(Known(700.0, 3.0))).change.cpus_per_task == 3
+    any_saving = msgspec.structs.replace(ENFORCING, policy=Policy(min_saving=0.0))
+    assert Queued(Known(700.0), any_saving).again(Known(700.0)) == "fits", "nothing is no saving"
+    assert isinstance(Queued(Known(700.0), any_saving).again(Known(660.0)), Again)
 
 
 def test_our_own_cut_is_raised_where_jobs_like_it_have_needed_more() -> None:
@@ -161,6 +173,7 @@ def test_it_is_raised_to_what_was_asked_at_most() -> None:
     assert token is not None
     assert (token.granted, token.asked["mem"], token.reason) == ({}, 8000, "fits")
     assert not again.decision.applied
+    assert again.change.reason == "gets what was asked for, from 5 earlier jobs"
 
 
 def test_without_its_decision_a_job_is_never_cut_but_may_be_raised() -> None:
