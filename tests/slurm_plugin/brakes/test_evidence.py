@@ -154,6 +154,7 @@ def test_evidence_survives_as_text() -> None:
     text = msgspec.json.encode(known.evidence)
     again = Ledger(msgspec.json.decode(text, type=Evidence), 0.02)
     assert again.evidence == known.evidence
+    assert set(again.evidence.by_partition) == {"gpu"}
     assert again.tally(GPU) != Tally()
 
 
@@ -168,6 +169,22 @@ def test_families_that_were_not_seen_for_longest_are_forgotten(monkeypatch: pyte
     assert known.tally(family_brake("first", "fit-1")) == Tally()
     assert known.tally(family_brake("u0", "fit-1")).counts == Counts(whole=2)
     assert known.tally(family_brake(f"u{MOST - 1}", "fit-1")).counts == Counts(whole=1)
+
+
+def test_of_one_user_s_families_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "MOST_OF_A_USER", 3)
+    known = ledger()
+    for name in "abcad":
+        add(known, WHOLE, 1, name=name)
+    assert set(known.evidence.families) == {"ann\0c", "ann\0a", "ann\0d"}
+
+
+def test_who_has_the_most_forgets_one_until_another_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "MOST_FAMILIES", 6)
+    known = ledger()
+    for user, name in [*(("eve", name) for name in "abcd"), *(("bob", name) for name in "wxyz")]:
+        add(known, WHOLE, 1, user=user, name=name)
+    assert set(known.evidence.families) == {"eve\0b", "eve\0c", "eve\0d", "bob\0x", "bob\0y", "bob\0z"}
 
 
 def calls_for_a_new_family(users: int, monkeypatch: pytest.MonkeyPatch) -> int:
