@@ -35,9 +35,10 @@ def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
 def test_an_instance_was_busy_where_its_memory_was_used() -> None:
     uses = [
         gpu_use(instance=1, util_max_pct=None, mem_max_mib=10.0),
-        gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.0),
+        gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.5),
+        gpu_use(instance=3, util_max_pct=None, mem_max_mib=0.0),
     ]
-    assert metered_gpus(uses).gpus == 1
+    assert metered_gpus(uses).gpus == 2
 
 
 def test_gpu_memory_is_the_most_of_any_one() -> None:
@@ -49,7 +50,14 @@ def test_gpu_memory_is_the_most_of_any_one() -> None:
     assert metered_gpus(uses).gpu_mem_mib == 900.0
 
 
-@pytest.mark.parametrize("other", [{"first_s": T0 - 500, "last_s": T0 - 100}, {"cluster": "beta"}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"first_s": T0 - 500, "last_s": T0 - 100},
+        {"first_s": T0 + 500, "last_s": T0 + 900},
+        {"cluster": "beta"},
+    ],
+)
 def test_gpu_use_of_another_attempt_or_another_clusters_job_does_not_count(other: dict[str, Any]) -> None:
     row = job_row(alloc_gpus=2)
     uses = [gpu_use(gpu=0, cluster="alpha"), gpu_use(gpu=1, **other)]

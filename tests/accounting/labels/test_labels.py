@@ -77,6 +77,7 @@ def test_a_peak_that_was_looked_for_once_at_most_is_a_lower_bound(elapsed_s: int
         (0.1, [srun(0, 45, 75, 69, cpu_s=15.0)], "short"),
         (0.1, [srun(0, 45, 76, 69, cpu_s=15.0)], "sampled"),
         (0.1, [srun(number, 20 * number, 20 * number + 20, 69, cpu_s=15.0) for number in range(5)], "short"),
+        (0.1, [srun(number, number, number, 69, cpu_s=0.4) for number in range(99)], "short"),
         # What looked who is there before the work began says nothing about the work.
         (90.0, [srun(0, 0, 1, 69, cpu_s=0.1)], "sampled"),
         (0.1, [srun(0, 0, 1, 9, cpu_s=0.1), srun(1, 1, 95, 69, cpu_s=80.0)], "sampled"),
@@ -248,6 +249,13 @@ def test_the_busiest_task_of_a_step_sets_the_cores_of_a_task() -> None:
     assert (use.cores, use.cores_per_task) == (4.0, 3.7)
 
 
+def test_a_batch_script_is_one_task_to_slurm_whatever_was_started_in_it() -> None:
+    by_mpi = step(cpu_s=400.0, cpu_max_task_s=400.0)
+    asked = format_token(decision(request=request(num_tasks=4)))
+    assert label_attempt(job_row(admin_comment=asked), [by_mpi]).use.cores_per_task == 1.0
+    assert use_of(step(cpu_s=50.0, cpu_max_task_s=50.0)).cores_per_task == 0.5
+
+
 def test_what_a_job_was_suspended_is_no_part_of_its_steps() -> None:
     """Slurm's elapsed time of a job leaves it out; between the begin and the end of its steps it lies."""
     uneven = srun(0, 0, 1000, 1, tasks=4, cpu_s=400.0, cpu_max_task_s=370.0)
@@ -261,6 +269,12 @@ def test_what_a_job_was_suspended_is_no_part_of_its_steps() -> None:
 def test_a_job_of_a_second_says_nothing_about_cores(seconds: int) -> None:
     use = use_of(step(cpu_s=1.0), elapsed_s=seconds)
     assert (use.cores, use.cores_per_task, use.cores_quality) == (None, None, "short")
+
+
+def test_two_seconds_say_how_many_were_busy() -> None:
+    two = srun(0, 0, 2, 1, tasks=4, cpu_s=4.0, cpu_max_task_s=3.0)
+    use = use_of(two, elapsed_s=2)
+    assert (use.cores, use.cores_per_task, use.cores_quality) == (2.0, 1.5, "exact")
 
 
 def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
@@ -296,6 +310,8 @@ def test_input_output_and_energy_are_those_of_all_steps() -> None:
     assert (use.read_mib, use.written_mib, use.io_quality) == (7.0, 1.0, "sampled")
     assert (use.energy_j, use.energy_quality) == (75.0, "sampled")
     assert (use_of(step(energy_j=0.0)).energy_j, use_of(step()).io_quality) == (None, "absent")
+    # Too short to be sampled twice is no sign that it read nothing.
+    assert use_of(step(), elapsed_s=5).io_quality == "short"
     # A sacct that does not know what steps wrote still tells what they read.
     assert use_of(step(read_mib=3.0)).io_quality == "sampled"
 
@@ -355,6 +371,16 @@ def test_without_a_token_the_request_is_slurms_own_and_tasks_those_of_its_steps(
     labelled = label_attempt(job_row(), [step(), srun(0, 0, 5, 1, tasks=3), srun(1, 5, 9, 1, tasks=2)])
     assert asked_by(labelled) == (3, 8, 8000, None)
     assert labelled.decision_id == ""
+
+
+@pytest.mark.parametrize(("told", "tasks"), [(None, 1), (0, 1), (6, 6)])
+def test_of_a_job_without_srun_tasks_are_those_it_asked_for(told: int | None, tasks: int) -> None:
+    records = records_of([(job_row(), [step()])])
+    place = records.jobs.schema.get_field_index("tasks")
+    asked = pa.array([told], records.jobs.schema.field(place).type)
+    jobs = records.jobs.set_column(place, records.jobs.schema.field(place), asked)
+    [found] = attempts_in(label(dataclasses.replace(records, jobs=jobs)))
+    assert found.num_tasks == tasks
 
 
 def test_rows_of_many_jobs_become_the_same_attempts() -> None:
