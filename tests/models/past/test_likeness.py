@@ -97,6 +97,23 @@ def test_requests_at_one_place_see_the_same_and_what_each_would_see_alone(
             assert shared.use(dimension) == past_use(alone.jobs, dimension, like.mem_mib or None)
 
 
+@pytest.mark.parametrize(
+    ("then", "sees", "does_not"),
+    [
+        ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, {"mem_per_node_mib": 8001}),
+        ({"asked_cpus": 4}, {"cpus_per_task": 8}, {"cpus_per_task": 9}),
+        ({"asked_gpus": 2}, {"gpus_per_node": 4}, {"gpus_per_node": 5}),
+        ({"mem_mib": 500.0}, {"mem_per_node_mib": 500}, {"mem_per_node_mib": 499}),
+    ],
+)
+def test_who_just_sees_a_job_does_not_stand_where_one_is_who_just_does_not(
+    then: dict[str, Any], sees: dict[str, Any], does_not: dict[str, Any]
+) -> None:
+    past = FamilyPast(("user+name", "alice", "fit"), [job(**then)])
+    places = [past.place(likeness_of(msgspec.structs.replace(KNOWN, **asked))) for asked in (sees, does_not)]
+    assert places[0] != places[1]
+
+
 MANY = ENOUGH_NEAR + 1
 
 
