@@ -122,6 +122,10 @@ def test_an_idle_gpu_wastes_all_it_draws_and_a_busy_one_nothing() -> None:
         seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=90.0, util_mean_pct=util_pct)]
         found = energy_of(one, seen, site())
         assert found.unused_j == pytest.approx(share * 90 * 100)
+    # Nothing was drawn, and nothing in vain, by a table in which an idle GPU draws nothing.
+    idle = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, util_mean_pct=0.0)]
+    found = energy_of(one, idle, site(gpu_idle_share=0.0))
+    assert (found.energy_j, found.unused_j) == (0.0, 0.0)
 
 
 def test_a_mig_instance_is_taken_as_the_smallest() -> None:
@@ -131,7 +135,9 @@ def test_a_mig_instance_is_taken_as_the_smallest() -> None:
             instance=0, first_s=T0 + 10, last_s=T0 + 110, util_max_pct=None, util_mean_pct=None, samples=9
         )
     ]
-    assert energy_of(one, seen, site()).energy_j == pytest.approx(300 / 7 * 100)
+    found = energy_of(one, seen, site())
+    assert found.energy_j == pytest.approx(300 / 7 * 100)
+    assert found.unused_j == 0.0
 
 
 def test_more_gpus_than_were_allocated_cost_what_they_drew() -> None:
