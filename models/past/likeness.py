@@ -68,7 +68,7 @@ def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob,
     """Return the past jobs whose input was not far smaller; where there are enough like it, not far larger either.
 
     What was read tells how much is needed only so far, but hardly ever does more need less. A job whose input is not
-    known counts.
+    known counts, but is not known to be like it: for the sake of such jobs none with a far larger input is left out.
     """
     not_smaller = tuple(
         job for job in jobs if job.input_mib is None or job.input_mib >= input_mib / COMPARABLE_INPUT
@@ -76,7 +76,8 @@ def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob,
     near = tuple(
         job for job in not_smaller if job.input_mib is None or job.input_mib <= input_mib * COMPARABLE_INPUT
     )
-    return near if sum(job.complete for job in near) >= ENOUGH_NEAR else not_smaller
+    known_near = sum(job.complete and job.input_mib is not None for job in near)
+    return near if known_near >= ENOUGH_NEAR else not_smaller
 
 
 def stands_for(evidence: Evidence, script_signature: str) -> bool:

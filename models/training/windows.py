@@ -100,13 +100,13 @@ class InputLike:
         self._at_most, self._at_least = np.nan_to_num(had, nan=-np.inf), np.nan_to_num(had, nan=np.inf)
         self._wants_least = np.nan_to_num(past.input_mib, nan=-np.inf) / COMPARABLE_INPUT
         self._wants_most = np.nan_to_num(past.input_mib, nan=np.inf) * COMPARABLE_INPUT
-        self._complete = past.complete[ended.rows]
+        self._shows = past.complete[ended.rows] & ~np.isnan(had)
 
     def of(self, part: Part, tells: Flags) -> Flags:
         """Return which of the jobs that tell had such an input."""
         not_smaller = tells & (self._at_least[part.places] >= self._wants_least[part.submissions])
         near = not_smaller & (self._at_most[part.places] <= self._wants_most[part.submissions])
-        enough = (near & self._complete[part.places]).sum(axis=0) >= ENOUGH_NEAR
+        enough = (near & self._shows[part.places]).sum(axis=0) >= ENOUGH_NEAR
         like: Flags = np.where(enough, near, not_smaller)
         return like
 

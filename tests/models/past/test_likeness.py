@@ -138,6 +138,9 @@ def test_those_with_a_far_larger_one_only_until_there_are_enough_like_it() -> No
     far, cut_short = ran_with(401.0), ran_with(100.0, complete=False)
     assert alike(few + far, 100.0)[-1] == 401.0
     assert alike(few + cut_short + far, 100.0)[-1] == 401.0
+    not_known = ran_with(*[None] * 50)
+    assert alike(few + not_known + far, 100.0)[-1] == 401.0
+    assert alike(many + not_known + far, 100.0) == [100.0] * ENOUGH_NEAR + [None] * 50
     assert alike(many + far, 100.0) == [100.0] * ENOUGH_NEAR
     assert alike(many + ran_with(400.0), 100.0)[-1] == 400.0
 

@@ -171,6 +171,16 @@ def test_full_windows_and_settled_families(seed: int) -> None:
         assert matrix.inputs[:, 0].max() > 40
 
 
+def test_full_windows_of_jobs_of_which_few_have_a_known_input() -> None:
+    draw = np.random.default_rng(5)
+    sizes_mib = [None, None, None, None, 1.0, 3.0, 20.0]
+    attempts = [
+        msgspec.structs.replace(one, input_mib=sizes_mib[int(draw.integers(len(sizes_mib)))])
+        for one in long_past(300, 4)
+    ]
+    assert_same(attempts, 20)
+
+
 def test_windows_are_the_same_whatever_the_size_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = long_past(300, 9)
     whole = build_matrices(columns_of_attempts(attempts), 20)
