@@ -105,7 +105,17 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
             TimelimitRaw="2",
             AllocTRES="cpu=2,mem=8000M",
         ),
-        job_line(7, T0 + 110, 50, AdminComment=mark_recovery(token, "timeout", 0)),
+        # It comes back once: of whoever queues it again then, it is not by us.
+        job_line(
+            7,
+            T0 + 110,
+            80,
+            State="REQUEUED",
+            AdminComment=mark_recovery(token, "timeout", 0),
+            TimelimitRaw="2",
+        ),
+        job_line(7, T0 + 190, 5, AdminComment=mark_recovery(token, "timeout", 0)),
+        job_line(9, T0 + 1, 100, State="REQUEUED", TimelimitRaw="2"),
     ]
     told: list[Attempt] = []
     settings = msgspec.structs.replace(
@@ -120,7 +130,9 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
     assert {one.row.start_s: one.use.outcome for one in read_attempts(engine)} == {
         T0: "cut_short",
         T0 + 10: outcome,
-        T0 + 110: "completed",
+        T0 + 110: "cut_short",
+        T0 + 190: "completed",
+        T0 + 1: "cut_short",
     }
     engine.dispose()
     [first] = [one for one in told if one.row.start_s == T0 + 10]
