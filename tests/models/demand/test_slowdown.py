@@ -48,6 +48,7 @@ def test_a_wide_job_loses_more_cpus_than_a_narrow_one_for_the_same_share() -> No
     assert fewest_cpus(jobs(*[20.0] * 200), 20.2, 0.1) == 19
     assert fewest_cpus(jobs(*[20.0] * 200), 20.2, 0.2) == 17
     assert fewest_cpus(jobs(*[2.0] * 200), 2.02, 0.2) == 2.0
+    assert fewest_cpus(jobs(*[2.0] * 200), 2.4, 0.0) == 2.4
 
 
 def test_one_job_alone_teaches_little() -> None:
