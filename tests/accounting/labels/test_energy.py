@@ -301,6 +301,8 @@ def test_the_mean_is_what_every_minute_alone_would_give(zone: str, begin_s: int,
 def test_a_moment_has_the_figure_of_its_hour_and_a_lifetime_the_mean() -> None:
     noon_s = at("2026-06-01T12:10:00+02:00")
     assert hours().mean(noon_s, noon_s) == 12.0
+    half_a_minute_before_s = at("2026-06-01T12:59:30+02:00")
+    assert hours().mean(half_a_minute_before_s, half_a_minute_before_s + 60) == 12.5
     assert hours().mean(1.0, noon_s) == pytest.approx(sum(range(24)) / 24)
     assert hours(None).at(noon_s) in range(24)
 
@@ -343,6 +345,7 @@ def test_a_series_counts_where_it_has_a_row_and_the_day_elsewhere() -> None:
         ("time,gCO2_per_kWh\n1767225600000,100\n", "line 2: `1767225600000` is no time"),
         ("time,gCO2_per_kWh\n1767225600,-1\n", "`-1` is no gCO2 per kWh"),
         ("time,gCO2_per_kWh\n1767225600,nan\n", "`nan` is no gCO2 per kWh"),
+        ("time,gCO2_per_kWh\n1767225600,n/a\n", "line 2: `n/a` is no gCO2 per kWh"),
         ("time,gCO2_per_kWh\n1767225600\n", "line 2: 1 columns"),
         ("time,gCO2_per_kWh\n1767225600,1\n1767225600,2\n", "times must rise"),
         ("time,gCO2_per_kWh\n0001-01-01T00:00:00+23:59,1\n0001-01-01T00:00:00+23:59,1\n", "is no time"),
@@ -353,6 +356,11 @@ def test_a_series_that_cannot_be_read_names_its_line(text: str, said: str) -> No
     with pytest.raises(ConfigError, match=said.replace("`", ".")) as caught:
         parse_carbon_series(text, "grid.csv")
     assert str(caught.value).startswith("grid.csv")
+
+
+def test_an_hour_may_cost_nothing_and_a_line_hold_nothing() -> None:
+    series = parse_carbon_series("time,gCO2_per_kWh\n0,0\n\n3600,7\n\n", "grid.csv")
+    assert series == CarbonSeries((0, 3600), (0.0, 7.0))
 
 
 def test_the_configuration_becomes_a_site(tmp_path: Path) -> None:
