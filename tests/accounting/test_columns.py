@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accounting import columns
@@ -82,6 +82,11 @@ any_text = st.one_of(
     st.builds("{}-{}.{}".format, st.integers(0, 400), clock, digits),
 )  # fmt: skip
 columns_of_text = st.lists(any_text, max_size=40)
+# Whatever is drawn, each of these is read: every unit, and every form of a time.
+EVERY = [
+    *HOSTILE, *(f"{number}{unit}" for number in ("3", "1.5") for unit in "KMGTPE"), "1-02:03:04", "02:03:04.5",
+    "03:04", "cpu=1-02:03:04,energy=3M,fs/disk=3G,gres/gpumem=3G,gres/gpuutil=97,mem=3T",
+]  # fmt: skip
 LONGER = [str(number) for number in range(columns.FEW + 1)]
 
 
@@ -102,11 +107,14 @@ def check(bulk: Callable[[pa.Array], pa.Array], parse: Callable[[str], Any], tex
 
 
 @given(columns_of_text)
+@example(EVERY)
 def test_whole_numbers(texts: list[str | None]) -> None:
     check(columns.whole, whole, texts)
 
 
 @given(columns_of_text, st.sampled_from("MB"))
+@example(EVERY, "M")
+@example(EVERY, "B")
 def test_memory(texts: list[str | None], bare_unit: str) -> None:
     check(
         lambda text: columns.memory_mib(text, bare_unit),
@@ -116,11 +124,13 @@ def test_memory(texts: list[str | None], bare_unit: str) -> None:
 
 
 @given(columns_of_text)
+@example(EVERY)
 def test_durations(texts: list[str | None]) -> None:
     check(columns.duration_s, parse_duration_s, texts)
 
 
 @given(columns_of_text, st.sampled_from([BERLIN, ZoneInfo("UTC"), ZoneInfo("America/St_Johns")]))
+@example(EVERY, BERLIN)
 def test_times(texts: list[str | None], zone: ZoneInfo) -> None:
     check(lambda text: columns.time_s(text, zone), lambda one: parse_time_s(one, zone), texts)
 
@@ -168,6 +178,7 @@ def test_requested_and_allocated_resources(texts: list[str | None]) -> None:
 
 
 @given(columns_of_text)
+@example(EVERY)
 def test_usage(texts: list[str | None]) -> None:
     for column in both_ways(texts):
         read = columns.usage(pa.array(column, pa.string()))
@@ -183,6 +194,7 @@ def test_outcomes(texts: list[str | None]) -> None:
 
 
 @given(columns_of_text)
+@example(EVERY)
 def test_ids(texts: list[str | None]) -> None:
     for column in both_ways(texts):
         read = columns.job_ids(pa.array(column, pa.string()))
