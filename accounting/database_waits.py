@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import URL, Dialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError
 
 CONNECT_WAIT_S = 10
 PYMYSQL = "pymysql"
@@ -25,11 +26,16 @@ def connect_in_time(
 ) -> DBAPIConnection | None:
     """Connect by PyMySQL, with `connect_timeout` for each answer of a server until it has let us in.
 
-    For SQLAlchemy's event `do_connect`; None, which leaves it to SQLAlchemy, for another driver.
+    For SQLAlchemy's event `do_connect`; None, which leaves it to SQLAlchemy, for another driver. ArgumentError where a
+    URL has options that PyMySQL does not know, or that name a file that is not there.
     """
     if dialect.driver != PYMYSQL:
         return None
     to_connect = {**options, "read_timeout": options["connect_timeout"]}
-    session: Any = dialect.connect(*arguments, **to_connect)
+    try:
+        session: Any = dialect.connect(*arguments, **to_connect)
+    # What a server refuses is an error of PyMySQL's own.
+    except (TypeError, ValueError, AttributeError, OSError) as error:
+        raise ArgumentError(f"PyMySQL refuses the options: {error}") from None
     session._read_timeout = options["read_timeout"]  # noqa: SLF001 - it has no name for it once it is connected
     return session  # type: ignore[no-any-return]

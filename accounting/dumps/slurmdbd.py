@@ -120,13 +120,13 @@ def _engine(url: str) -> Engine:
     waits = unless_said(make_url(url), connect_timeout=CONNECT_WAIT_S) | {"read_timeout": ANSWER_WAIT_S}
     try:
         engine = create_engine(url, connect_args=waits)
-    except (SQLAlchemyError, ImportError) as error:
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         raise _unusable(error) from None
     event.listen(engine, "do_connect", connect_in_time)
     return engine
 
 
-def _unusable(error: SQLAlchemyError | ImportError | str) -> SlurmError:
+def _unusable(error: Exception | str) -> SlurmError:
     fix = f"write it as {URL_FORM}"
     if isinstance(error, ImportError) and error.name == PYMYSQL:
         fix = "run `pip install 'slurm-rightsizer[mariadb]'`"

@@ -135,7 +135,7 @@ def _engine(url: str, *, create: bool) -> Engine:
         raise StoreError(
             f"store.url {shown(url)!r} needs a driver ({error}); run `pip install 'slurm-rightsizer[{extra}]'`"
         ) from None
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise _unusable(url, error) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _tune_sqlite)

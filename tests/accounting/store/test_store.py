@@ -196,6 +196,11 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, cr
         ("sqlite:////etc/hostname/store.db", "cannot make"),
         ("sqlite:////tmp/" + "x" * 300, "cannot"),
         ("sqlite:////tmp", "cannot use the store"),
+        ("sqlite:////tmp/store.db?timeout=long", "not usable"),
+        ("mariadb://host/y?connect_timeout=long", "not usable"),
+        ("mariadb://host/y?connect_timeout=0", "PyMySQL refuses the options"),
+        ("mariadb://host/y?conect_timeout=1", "PyMySQL refuses the options"),
+        ("mariadb://host/y?ssl_ca=/nowhere/ca.pem", "PyMySQL refuses the options"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_line(bad: str, said: str) -> None:
