@@ -127,7 +127,6 @@ def _decision_row(decision: Decision) -> Row:
 def read_attempts(
     engine: Engine,
     job_id: int | None = None,
-    submitted_from_s: int | None = None,
     cluster: str | None = None,
     display_id: str | None = None,
 ) -> list[Attempt]:
@@ -135,9 +134,12 @@ def read_attempts(
     table = schema.attempts.c
     same = {table.job_id: job_id, table.cluster: cluster, table.display_id: display_id}
     conditions = [column == value for column, value in same.items() if value is not None]
-    if submitted_from_s is not None:
-        conditions.append(table.submit_s >= submitted_from_s)
     return list(_attempts(engine, conditions))
+
+
+def all_attempts(engine: Engine) -> Iterator[Attempt]:
+    """Yield all attempts in the order of their submission, a batch at a time."""
+    return _attempts(engine, ())
 
 
 def submitted_between(

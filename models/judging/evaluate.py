@@ -17,15 +17,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from accounting.errors import ModelError
-from accounting.records import Attempt
+from accounting.frames import Ints
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
+from models.past.columns import Flags, PastColumns, one_by_one
 from models.past.evidence import PastJob, shows_need
 from models.past.families import Family, family_keys
-from models.past.history import History, past_job, request_of
-from models.training.training import train
+from models.past.history import History
+from models.training.training import train_columns
 
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
 PEER_MARGIN = 1.15
@@ -33,8 +35,8 @@ SECONDS_AN_HOUR = 3600.0
 DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
 
 Sizing = Callable[[JobRequest], JobRequest]
-# Learns from the attempts before the split.
-Strategy = Callable[[Sequence[Attempt]], Sizing]
+# Learns from the attempts that ran and had ended before the split (unix seconds).
+Strategy = Callable[[int], Sizing]
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(
-    attempts: Sequence[Attempt],
+    past: PastColumns,
     settings: ChainSettings,
     recent_jobs: int,
     sizing: Callable[[Predictor], Sizing] | None,
@@ -81,21 +83,20 @@ def evaluate(
     package); None leaves it out. `strategies` are further methods, by name. ModelError where either side of the split
     is empty.
     """
-    split_s = _split(attempts, train_share)
-    before = [attempt for attempt in attempts if attempt.row.end_s < split_s and attempt.ran]
-    later = [attempt for attempt in attempts if attempt.row.submit_s >= split_s]
-    after = to_judge(later)
-    if not before:
+    split_s = _split(past.submit_s, train_share)
+    before, later = past.started & (past.end_s < split_s), past.submit_s >= split_s
+    after = to_judge(past, split_s)
+    if not before.any():
         raise ModelError(
-            f"{len(attempts)} attempts are too few to split by time: none ended before the {len(later)} later ones "
+            f"{len(past)} attempts are too few to split by time: none ended before the {later.sum()} later ones "
             "came; ingest more accounting"
         )
-    if not after:
+    if not len(after):
         raise ModelError(
-            f"none of the {len(later)} attempts after the split ran to its end, so that nothing can be judged; "
+            f"none of the {later.sum()} attempts after the split ran to its end, so that nothing can be judged; "
             "ingest more accounting"
         )
-    trained = train(before, recent_jobs)
+    trained = train_columns(past.part(before), recent_jobs)
     methods: dict[str, Sizing] = {
         USER_REQUEST: lambda request: request,
         PEER: _history_peer(trained.history),
@@ -103,22 +104,21 @@ def evaluate(
     if sizing is not None:
         growth = trained.growth(settings.most_failures)
         methods[OURS] = sizing(Predictor("evaluated", trained.history, growth, settings))
-    methods |= {name: learn(before) for name, learn in (strategies or {}).items()}
-    scores = _scores(judge(after, methods), list(methods))
+    methods |= {name: learn(split_s) for name, learn in (strategies or {}).items()}
+    scores = _scores(judge(one_by_one(past, after), methods), list(methods))
     return Evaluation(
         split_s=split_s,
-        learned_from=len(before),
+        learned_from=int(before.sum()),
         judged=len(after),
-        gpu_sources=tuple(sorted({attempt.use.gpu_source for attempt in after if attempt.use.gpu_source})),
+        gpu_sources=past.metered_by(after),
         scores=tuple(scores),
     )
 
 
-def _split(attempts: Sequence[Attempt], train_share: float) -> int:
-    submits = sorted(attempt.row.submit_s for attempt in attempts)
-    if not submits:
+def _split(submit_s: Ints, train_share: float) -> int:
+    if not len(submit_s):
         raise ModelError("the store holds no attempts; run `rightsizer ingest` first")
-    return submits[min(len(submits) - 1, int(len(submits) * train_share))]
+    return int(np.sort(submit_s)[min(len(submit_s) - 1, int(len(submit_s) * train_share))])
 
 
 def _history_peer(history: History) -> Sizing:
@@ -163,38 +163,39 @@ class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool
 
 
-def to_judge(attempts: Sequence[Attempt]) -> list[Attempt]:
+def to_judge(past: PastColumns, from_s: int) -> Ints:
     """Return the attempts that may tell what a grant would have done: all that ran to their end, and those killed.
 
-    A run that was killed for memory tells what its job needed at least. It is left out where a later run of that job
-    tells it, too (who is queued again after a kill is one job that failed, not two), and where it had all that its user
-    asked for: such a job fails whatever sizes it.
+    They are rows of the past that were submitted from `from_s` (unix seconds) on. A run that was killed for memory
+    tells what its job needed at least. It is left out where a later run of that job tells it, too (who is queued again
+    after a kill is one job that failed, not two), and where it had all that its user asked for: such a job fails
+    whatever sizes it.
     """
-    jobs = [past_job(attempt) for attempt in attempts]
-    last_s: dict[tuple[str, int], int] = {}
-    for attempt, job in zip(attempts, jobs, strict=True):
-        if _memory(job) is not None:
-            last_s[_of(attempt)] = max(attempt.row.start_s, last_s.get(_of(attempt), 0))
-    return [
-        attempt
-        for attempt, job in zip(attempts, jobs, strict=True)
-        if job.complete or (_lacked_memory(job) and attempt.row.start_s == last_s[_of(attempt)])
-    ]
+    later = past.submit_s >= from_s
+    return np.flatnonzero(later & (past.complete | (lacked_memory(past) & _tells_last(past, later))))
 
 
-def _of(attempt: Attempt) -> tuple[str, int]:
-    return attempt.row.cluster, attempt.row.job_id
+def lacked_memory(past: PastColumns) -> Flags:
+    """Return which attempts are known to have needed at least some memory that is less than was asked for."""
+    lacked: Flags = past.mem_at_least & (past.mem_mib < past.asked_mem_mib)
+    return lacked
+
+
+def _tells_last(past: PastColumns, among: Flags) -> Flags:
+    """Return which of some attempts are the last of their job that tells its memory (`_memory`)."""
+    shown = (past.shows_need("memory") | past.mem_at_least) & ~np.isnan(past.mem_mib)
+    rows = np.flatnonzero(among & shown)
+    rows = rows[np.lexsort((past.start_s[rows], past.job_id[rows], past.cluster.codes[rows]))]
+    job = np.stack([past.cluster.codes[rows], past.job_id[rows]])
+    last = np.zeros(len(past), np.bool_)
+    last[rows[:-1][(job[:, 1:] != job[:, :-1]).any(axis=0)]] = True
+    last[rows[-1:]] = True
+    return last
 
 
 def _memory(job: PastJob) -> float | None:
     """Return the peak of a job in MiB, or a bound of its need (`mem_at_least`); None where neither is known."""
     return job.mem_mib if shows_need(job, "memory") or job.mem_at_least else None
-
-
-def _lacked_memory(job: PastJob) -> bool:
-    """Whether a job is known to have needed at least some memory that is less than was asked for."""
-    bound = job.mem_mib if job.mem_at_least else None
-    return bound is not None and job.asked_mem_mib is not None and bound < job.asked_mem_mib
 
 
 def _used(job: PastJob) -> dict[str, float | None]:
@@ -216,14 +217,13 @@ def too_little(asked: float, given: float, used: float, *, bounded: bool) -> boo
     return None if bounded and not exceeded else exceeded and given < asked
 
 
-def judge(attempts: Iterable[Attempt], methods: Mapping[str, Sizing]) -> Iterator[JudgedJob]:
-    """Yield one row for each attempt, method and dimension that was asked for and of which the outcome is known.
+def judge(jobs: Iterable[tuple[JobRequest, PastJob]], methods: Mapping[str, Sizing]) -> Iterator[JudgedJob]:
+    """Yield one row for each job, method and dimension that was asked for and of which the outcome is known.
 
-    `attempts` are those of `to_judge`. The outcome is known where the use is, or where a bound of it is not below the
+    `jobs` are those of `to_judge`. The outcome is known where the use is, or where a bound of it is not below the
     grant: so a method that grants more than a bound has no row of that job, and neither saves nor fails by it.
     """
-    for attempt in attempts:
-        job, request = past_job(attempt), request_of(attempt)
+    for request, job in jobs:
         used = _used(job)
         for method, size in methods.items():
             sized = size(request)
@@ -235,7 +235,7 @@ def judge(attempts: Iterable[Attempt], methods: Mapping[str, Sizing]) -> Iterato
                 failed = too_little(asked, given, amount, bounded=bounded)
                 if failed is None:
                     continue
-                hours = attempt.use.wall_s / SECONDS_AN_HOUR
+                hours = job.wall_s / SECONDS_AN_HOUR
                 scale = hours / 1024 if dimension == "memory" else hours
                 scale *= request.num_tasks if dimension == "cores" else 1
                 yield JudgedJob(

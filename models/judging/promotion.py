@@ -17,12 +17,11 @@ import msgspec
 import numpy as np
 
 from accounting.errors import UnreadModelError
-from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.judging.evaluate import DIMENSIONS, JudgedJob, Sizing, judge, to_judge
-from models.past.columns import PastColumns
+from models.judging.evaluate import DIMENSIONS, JudgedJob, Sizing, judge, lacked_memory, to_judge
+from models.past.columns import PastColumns, one_by_one
 from models.past.families import Family, describe_family
 from models.training.matrix import Flags
 from models.training.quantile import Fit, fit_quantile
@@ -92,13 +91,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     after: Flags
 
 
-# All attempts submitted from a time (unix seconds) on: of a long past, only what is judged is read job by job.
-Later = Callable[[int], Sequence[Attempt]]
-
-
 def gate(
     past: PastColumns,
-    later: Later,
     settings: ChainSettings,
     recent_jobs: int,
     sizing: Callable[[Predictor], Sizing],
@@ -117,9 +111,9 @@ def gate(
         return _undecided(opponent, jobs, part.split_s, _nothing_before(opponent, jobs))
     trained = train_columns(past.part(part.before), recent_jobs, fit)
     rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
-    after = to_judge(later(part.split_s))
+    after = to_judge(past, part.split_s)
     old = sizing(champion.predictor) if champion else _as_asked
-    judged = list(judge(after, {opponent: old, NEW: sizing(rehearsal)}))
+    judged = list(judge(one_by_one(past, after), {opponent: old, NEW: sizing(rehearsal)}))
     return verdict(judged, opponent, settings.most_failures, len(after), part.split_s)
 
 
@@ -138,8 +132,7 @@ def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
     Killed jobs are among them where they had less than their users asked for, as in `to_judge`.
     """
     seen_s = champion.last_end_s if champion else -1
-    killed = past.mem_at_least & (past.mem_mib < past.asked_mem_mib)
-    shown = (past.complete | killed) & (past.submit_s > seen_s)
+    shown = (past.complete | lacked_memory(past)) & (past.submit_s > seen_s)
     submits = np.sort(past.submit_s[shown])
     if not len(submits):
         return Slice(split_s=seen_s + 1, before=np.zeros_like(shown), after=shown)

@@ -1,4 +1,4 @@
-"""Past attempts in columns: all that training needs of them, without a Python object for each. Pure.
+"""Past attempts in columns: all that training and judging need of them, without a Python object for each. Pure.
 
 `history.py` says the same job by job, and is what a service looks things up in; tests hold the two together.
 """
@@ -12,24 +12,28 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
+from accounting.request import JobRequest
 from models.past.evidence import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.past.families import GENERIC_NAMES, Family
 from models.past.history import COMPLETE, Held, HeldByUsers, History
 from models.past.job_names import normal_name
+from models.past.texts import Texts, texts_of
 
 Flags = NDArray[np.bool_]
 
 # What is read of a table of attempts (accounting/frames.py).
 COLUMNS = (
-    "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus", "limit_s",
-    "user", "job_name", "script_signature", "outcome", "peak_mem_mib", "memory_quality", "cores_per_task", "wall_s",
-    "wall_quality", "gpus", "gpu_source", "alloc_cpus", "alloc_gpus", "gpu_mem_mib", "gpu_quality", "input_mib",
+    "cluster", "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus",
+    "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "outcome", "peak_mem_mib",
+    "memory_quality", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus", "alloc_gpus",
+    "gpu_mem_mib", "gpu_quality", "input_mib",
 )  # fmt: skip
+# Of so many attempts at a time there are Python objects, where somebody asks for them one by one.
+OBJECTS_AT_ONCE = 10_000
 
 
 KINDS = ("families", "cohorts", "limits")
@@ -55,8 +59,10 @@ class PastColumns:
     limit. `user` is a place in `users`, `script` one in `scripts`, where 0 is '', `gpu_source` one in `gpu_sources`.
     """
 
+    cluster: Texts
     job_id: Ints
     submit_s: Ints
+    start_s: Ints
     end_s: Ints
     started: Flags
     num_tasks: Ints
@@ -80,6 +86,10 @@ class PastColumns:
     gpu_short: Flags
     user: Ints
     users: Sequence[str]
+    account: Texts
+    partition: Texts
+    qos: Texts
+    job_name: Texts
     input_mib: Floats
     script: Ints
     scripts: Sequence[str]
@@ -97,6 +107,7 @@ class PastColumns:
         some: dict[str, Any] = {
             name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
         }
+        some |= {name: column.part(rows) for name, column in columns.items() if isinstance(column, Texts)}
         some |= {name: tuple(kind.part(rows) for kind in columns[name]) for name in KINDS}
         return replace(self, **some)
 
@@ -130,6 +141,15 @@ class PastColumns:
         }
         return columns[dimension]
 
+    def shows_need(self, dimension: Learned) -> Flags:
+        """Whether what each used is its need (`shows_need` in evidence.py)."""
+        short = {"memory": self.mem_short, "gpu_mem": self.gpu_short}.get(dimension)
+        return self.complete if short is None else self.complete & ~short
+
+    def metered_by(self, rows: Ints | slice = slice(None)) -> tuple[str, ...]:
+        """Return who metered the GPUs of some attempts, or of all."""
+        return tuple(sorted({self.gpu_sources[code] for code in np.unique(self.gpu_source[rows])} - {""}))
+
     def by_end(self) -> Ints:
         """Return the rows that ever started, in the order in which they ended."""
         order = np.lexsort((np.arange(len(self)), self.end_s))
@@ -138,13 +158,16 @@ class PastColumns:
 
 def columns_of(table: pa.Table) -> PastColumns:
     """Return the rows of a table of attempts, of which COLUMNS are read."""
-    outcome, quality = _texts(table["outcome"]), _texts(table["memory_quality"])
-    user, script, gpu_source = (_texts(table[name]) for name in ("user", "script_signature", "gpu_source"))
+    outcome, quality = texts_of(table["outcome"]), texts_of(table["memory_quality"])
+    user, script, gpu_source = (texts_of(table[name]) for name in ("user", "script_signature", "gpu_source"))
+    job_name, start_s = texts_of(table["job_name"]), ints(table["start_s"])
     return PastColumns(
+        cluster=texts_of(table["cluster"]),
         job_id=ints(table["job_id"]),
         submit_s=ints(table["submit_s"]),
+        start_s=start_s,
         end_s=ints(table["end_s"]),
-        started=(ints(table["start_s"]) > 0) & ~_texts(table["wall_quality"]).is_any(("absent",)),
+        started=(start_s > 0) & ~texts_of(table["wall_quality"]).is_any(("absent",)),
         num_tasks=ints(table["num_tasks"]),
         asked_cpus=floats(table["asked_cpus"]),
         asked_mem_mib=floats(table["asked_mem_mib"]),
@@ -163,13 +186,17 @@ def columns_of(table: pa.Table) -> PastColumns:
         given_cpus=floats(table["alloc_cpus"]),
         given_gpus=floats(table["alloc_gpus"]),
         gpu_mem_mib=_finite(table["gpu_mem_mib"]),
-        gpu_short=_texts(table["gpu_quality"]).is_any(("short", "censored")),
+        gpu_short=texts_of(table["gpu_quality"]).is_any(("short", "censored")),
         user=user.codes,
         users=user.words,
+        account=texts_of(table["account"]),
+        partition=texts_of(table["partition"]),
+        qos=texts_of(table["qos"]),
+        job_name=job_name,
         input_mib=_finite(table["input_mib"]),
         script=script.codes,
         scripts=script.words,
-        families=_families(user, _texts(table["job_name"]), script),
+        families=_families(user, job_name, script),
         cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),
         limits=(_limits(floats(table["limit_s"])),),
     )
@@ -204,32 +231,7 @@ def _column(attempts: Sequence[Attempt], name: str) -> pa.Array:
     return pa.array(values, pa.float64() if any(isinstance(value, float) for value in values) else pa.int64())
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """A column of texts: the place of each in `words`, where '' comes first."""
-
-    codes: Ints
-    words: list[str]
-
-    def is_any(self, wanted: Sequence[str]) -> Flags:
-        return np.isin(self.codes, [place for place, word in enumerate(self.words) if word in wanted])
-
-
-def _texts(column: pa.ChunkedArray) -> _Texts:
-    encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
-    encoded = encoded.combine_chunks()
-    words = [_text(word) for word in encoded.dictionary.to_pylist()]
-    places = {word: place for place, word in enumerate(dict.fromkeys(("", *words)))}
-    codes = np.array([places[word] for word in words], np.int64)
-    found = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return _Texts(np.append(codes, 0)[found], list(places))
-
-
-def _text(word: str | bytes | None) -> str:
-    return word.decode(errors="surrogatepass") if isinstance(word, bytes) else word or ""
-
-
-def _families(user: _Texts, job_name: _Texts, script: _Texts) -> tuple[Kind, ...]:
+def _families(user: Texts, job_name: Texts, script: Texts) -> tuple[Kind, ...]:
     """Return the kinds of family_keys: by user, name and script, and by user and name."""
     names = list(dict.fromkeys(map(normal_name, job_name.words)))
     places = {name: place for place, name in enumerate(names)}
@@ -306,12 +308,48 @@ def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Fam
     return [(family, rows) for _, family, rows in sorted(found, key=lambda one: one[0])]
 
 
+def one_by_one(past: PastColumns, rows: Ints) -> Iterator[tuple[JobRequest, PastJob]]:
+    """Yield `request_of` and `past_job` of some attempts; of a few thousand at a time there are objects."""
+    for begin in range(0, len(rows), OBJECTS_AT_ONCE):
+        some = rows[begin : begin + OBJECTS_AT_ONCE]
+        yield from zip(_requests(past, some), _past_jobs(past, some.tolist()), strict=True)
+
+
+def _requests(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
+    columns: dict[str, Sequence[Any]] = {
+        "user": [past.users[code] for code in past.user[rows].tolist()],
+        "account": past.account.at(rows),
+        "partition": past.partition.at(rows),
+        "qos": past.qos.at(rows),
+        "job_name": past.job_name.at(rows),
+        "script_signature": [past.scripts[code] for code in past.script[rows].tolist()],
+        "num_tasks": past.num_tasks[rows].tolist(),
+        "cpus_per_task": _whole(past.cpus_per_task[rows]),
+        "mem_per_node_mib": _whole(past.asked_mem_mib[rows]),
+        "gpus_per_node": _whole(past.asked_gpus[rows]),
+        "wall_s": _whole(past.limit_s[rows]),
+        "input_mib": _known(past.input_mib[rows]),
+    }
+    return (
+        JobRequest(**dict(zip(columns, values, strict=True)))
+        for values in zip(*columns.values(), strict=True)
+    )
+
+
+def _known(values: NDArray[Any]) -> list[Any]:
+    return [None if value != value else value for value in values.tolist()]
+
+
+def _whole(values: Floats) -> list[int | None]:
+    return [None if value is None else int(value) for value in _known(values)]
+
+
 def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
     def each(values: NDArray[Any]) -> list[Any]:
-        return [None if value != value else value for value in values[list(rows)].tolist()]
+        return _known(values[list(rows)])
 
     def whole(values: Floats) -> list[int | None]:
-        return [None if value is None else int(value) for value in each(values)]
+        return _whole(values[list(rows)])
 
     columns = {
         "end_s": each(past.end_s),

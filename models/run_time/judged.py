@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,7 +20,7 @@ class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_types(
-    attempts: Sequence[Attempt],
+    attempts: Iterable[Attempt],
     type_of: TypeOf,
     told: Callable[[float], None] = lambda _: None,
 ) -> tuple[TypeScore, ...]:

@@ -7,7 +7,8 @@ teaches a regression something that never was.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy
 
@@ -41,13 +42,23 @@ def _measured(value: float | None, quality: Quality) -> float:
     return math.nan if value is None or quality not in MEASURED else float(value)
 
 
-def jobs_by_type(attempts: Sequence[Attempt], type_of: TypeOf) -> dict[str, Jobs]:
+class _Ran(NamedTuple):
+    """When a job was submitted (unix seconds), its id, what it used, and how long it ran."""
+
+    submit_s: int
+    job_id: int
+    used: tuple[float, ...]
+    run_s: int
+
+
+def jobs_by_type(attempts: Iterable[Attempt], type_of: TypeOf) -> dict[str, Jobs]:
     """Return the completed jobs of each type in the order of their submission; those without a type are left out."""
-    by_type: dict[str, list[Attempt]] = {}
-    for attempt in sorted(attempts, key=lambda attempt: (attempt.row.submit_s, attempt.row.job_id)):
+    by_type: dict[str, list[_Ran]] = {}
+    for attempt in attempts:
         name = type_of(attempt) if _ran_to_its_end(attempt) else None
         if name is not None:
-            by_type.setdefault(name, []).append(attempt)
+            ran = _Ran(attempt.row.submit_s, attempt.row.job_id, used(attempt), attempt.use.wall_s)
+            by_type.setdefault(name, []).append(ran)
     return {name: _jobs(by_type[name]) for name in sorted(by_type)}
 
 
@@ -55,9 +66,10 @@ def _ran_to_its_end(attempt: Attempt) -> bool:
     return attempt.use.outcome == "completed" and attempt.use.wall_s > 0
 
 
-def _jobs(attempts: Sequence[Attempt]) -> Jobs:
+def _jobs(unordered: Sequence[_Ran]) -> Jobs:
+    jobs = sorted(unordered, key=lambda one: (one.submit_s, one.job_id))
     return Jobs(
         resources=RESOURCES,
-        amounts=numpy.array([used(attempt) for attempt in attempts], dtype=numpy.float64),
-        run_s=numpy.array([attempt.use.wall_s for attempt in attempts], dtype=numpy.float64),
+        amounts=numpy.array([one.used for one in jobs], dtype=numpy.float64),
+        run_s=numpy.array([one.run_s for one in jobs], dtype=numpy.float64),
     )

@@ -11,7 +11,7 @@ without the memory it needs is not slower, it is dead, and no such job is among 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import numpy
@@ -65,7 +65,7 @@ class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learn_types(
-    attempts: Sequence[Attempt],
+    attempts: Iterable[Attempt],
     type_of: TypeOf,
     most_error: float = MOST_ERROR,
     told: Callable[[float], None] = lambda _: None,

@@ -56,16 +56,13 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
     """Return the training rows of each dimension, from the last `recent_jobs` of each family at each submission."""
     needs = {dimension: _needs(past, dimension) for dimension in LEARNED}
     taught = np.logical_or.reduce([~np.isnan(logs) for logs, _ in needs.values()])
-    looks = tuple(Look(past, place, recent_jobs) for place in range(len(past.families)))
-    speaks = _who_speaks(looks, taught)
-    submissions = np.lexsort((np.arange(len(past)), past.submit_s))
-    submissions = submissions[speaks[submissions] != NOBODY]
-    found = _found(past, looks, speaks, submissions)
+    submissions, found = _looked_back(past, taught, recent_jobs)
     habits = _habits(past, submissions, recent_jobs)
     matrices: dict[Learned, Matrix] = {}
     for dimension in LEARNED:
         of_past, highest_log = found.pop(dimension)
-        logs, bounded = (column[submissions] for column in needs[dimension])
+        logs, bounded = needs[dimension]
+        logs, bounded = logs[submissions], bounded[submissions]
         known = (of_past[:, 0] > 0) & ~np.isnan(logs)
         asked = _of_request(past, submissions, dimension, highest_log, habits)
         matrices[dimension] = Matrix(
@@ -80,6 +77,17 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
     return matrices
 
 
+def _looked_back(
+    past: PastColumns, taught: Flags, recent_jobs: int
+) -> tuple[Ints, dict[Learned, tuple[Inputs, Floats]]]:
+    """Return the submissions that have a past to learn from, in their order, and what is found there (`_found`)."""
+    looks = tuple(Look(past, place, recent_jobs) for place in range(len(past.families)))
+    speaks = _who_speaks(looks, taught)
+    submissions = np.lexsort((np.arange(len(past)), past.submit_s))
+    submissions = submissions[speaks[submissions] != NOBODY]
+    return submissions, _found(past, looks, speaks, submissions)
+
+
 def _needs(past: PastColumns, dimension: Learned) -> tuple[Floats, Flags]:
     """Return `need_of` of each job: logarithms, NaN where it teaches nothing, and which are bounds."""
     bounded = {
@@ -88,13 +96,7 @@ def _needs(past: PastColumns, dimension: Learned) -> tuple[Floats, Flags]:
         "wall": past.wall_at_least,
         "gpu_mem": np.zeros(len(past), np.bool_),
     }[dimension]
-    return np.where(_shows_need(past, dimension) | bounded, np.log(past.use(dimension)), np.nan), bounded
-
-
-def _shows_need(past: PastColumns, dimension: Learned) -> Flags:
-    if dimension == "memory":
-        return past.complete & ~past.mem_short
-    return past.complete & ~past.gpu_short if dimension == "gpu_mem" else past.complete
+    return np.where(past.shows_need(dimension) | bounded, np.log(past.use(dimension)), np.nan), bounded
 
 
 def _who_speaks(looks: tuple[Look, ...], taught: Flags) -> Ints:
@@ -143,7 +145,7 @@ def _found(
 
 def _needed(past: PastColumns, dimension: Learned, rows: Ints) -> tuple[Floats, Flags]:
     """Return what jobs are known to have needed, as logarithms (-inf where nothing is), and which tell their need."""
-    use, tells = past.use(dimension)[rows], _shows_need(past, dimension)[rows]
+    use, tells = past.use(dimension)[rows], past.shows_need(dimension)[rows]
     if dimension == "memory":
         killed = past.mem_at_least[rows]
         use, tells = np.where(killed, use * KILLED_BUMP, use), tells | killed

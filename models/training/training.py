@@ -116,7 +116,7 @@ def train_columns(past: PastColumns, recent_jobs: int, fit: Fit = fit_quantile) 
         users=len(np.unique(past.user)),
         first_submit_s=int(past.submit_s.min()),
         last_end_s=int(past.end_s.max()),
-        gpu_sources=tuple(sorted({past.gpu_sources[code] for code in set(past.gpu_source.tolist())} - {""})),
+        gpu_sources=past.metered_by(),
     )
     return Trained(history_of(past, recent_jobs), matrices, fitted, seen)
 

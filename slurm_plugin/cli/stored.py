@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
+from slurm_plugin.freed_memory import give_back_memory
 
 if TYPE_CHECKING:
     from accounting.records import Attempt
@@ -19,14 +21,14 @@ def check_store(config: Config) -> None:
     open_store(store_url(config)).dispose()
 
 
-def stored_attempts(config: Config, submitted_from_s: int | None = None) -> list[Attempt]:
-    """Return all attempts of the configured store, or those submitted from a time (unix seconds) on."""
+def stored_attempts(config: Config) -> Iterator[Attempt]:
+    """Yield all attempts of the configured store in the order of their submission, as they are read."""
     from accounting.store.database import open_store
-    from accounting.store.records import read_attempts
+    from accounting.store.records import all_attempts
 
     engine = open_store(store_url(config))
     try:
-        return read_attempts(engine, submitted_from_s=submitted_from_s)
+        yield from all_attempts(engine)
     finally:
         engine.dispose()
 
@@ -39,6 +41,9 @@ def stored_past(config: Config) -> PastColumns:
 
     engine = open_store(store_url(config))
     try:
-        return columns_of(read_attempt_columns(engine, COLUMNS))
+        past = columns_of(read_attempt_columns(engine, COLUMNS))
     finally:
         engine.dispose()
+    # Freed and kept, what reading took would come on top of what learning takes.
+    give_back_memory()
+    return past

@@ -124,11 +124,11 @@ def evaluate(
     if run_time:
         print_run_times(config, stored_attempts(config), output_format)
         return
-    from models.judging.evaluate import evaluate as evaluate_attempts
+    from models.judging.evaluate import evaluate as evaluate_past
     from slurm_plugin.service.decide import chain_settings_of
 
-    result = evaluate_attempts(
-        stored_attempts(config),
+    result = evaluate_past(
+        stored_past(config),
         chain_settings_of(config),
         config.models.recent_jobs,
         None if strategy == ADAPTIVE else policy_sizing(config),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from accounting.errors import ModelError
 from slurm_plugin.cli.output import note, print_rows, progress_bar
+from slurm_plugin.cli.stored import stored_attempts
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ ADAPTIVE = "adaptive-scaling"
 _SHOWN = 3
 
 
-def print_run_times(config: Config, attempts: Sequence[Attempt], output_format: str) -> None:
+def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: str) -> None:
     """Print how well run times are told, a row for each type of job."""
     from models.run_time.judged import score_types
 
@@ -88,7 +89,7 @@ def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
 
 
 def adaptive_strategy(config: Config) -> Strategy:
-    """Return what learns types of jobs from attempts and then sizes requests by Algorithm 1."""
+    """Return what learns types of jobs from the stored attempts and then sizes requests by Algorithm 1."""
     from models.run_time.adaptive_scaling import Scaling
     from models.run_time.job_types import job_type
     from models.run_time.regression import NotLearned
@@ -101,7 +102,8 @@ def adaptive_strategy(config: Config) -> Strategy:
     def request_type(request: JobRequest) -> str | None:
         return job_type(rules, request.job_name, request.partition, request.account, request.script_signature)
 
-    def strategy(attempts: Sequence[Attempt]) -> Sizing:
+    def strategy(split_s: int) -> Sizing:
+        attempts = (one for one in stored_attempts(config) if one.ran and one.row.end_s < split_s)
         begun_s = time.monotonic()
         with progress_bar("learning run times") as progress:
             found = learn_types(

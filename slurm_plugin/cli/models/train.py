@@ -6,7 +6,7 @@ import importlib.util
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from accounting.errors import ModelError, UnreadModelError
 from slurm_plugin.cli.models.pruning import remove_old
 from slurm_plugin.cli.models.sizing import policy_sizing
 from slurm_plugin.cli.output import config_option, note
-from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
+from slurm_plugin.cli.stored import check_store, stored_past
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 
@@ -81,8 +81,9 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     directory, settings = Path(config.models.directory), chain_settings_of(config)
     with engine_of(config, engine) as fit:
         past = stored_past(config)
-        trained = training.train_columns(past, config.models.recent_jobs, fit)
+        # Before the model itself is there: its rehearsal takes as much memory.
         verdict = None if promote == "always" else judged_by_gate(config, past, fit)
+        trained = training.train_columns(past, config.models.recent_jobs, fit)
     card = card_files(card_of(trained, verdict, settings.most_failures))
     version = training.save(trained, directory, time.time(), card)
     load_predictor(directory / version, settings)  # refuses what the service would refuse
@@ -149,7 +150,6 @@ def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
         return refused_unread(error)
     return gate(
         past,
-        partial(stored_attempts, config),
         settings,
         config.models.recent_jobs,
         policy_sizing(config),

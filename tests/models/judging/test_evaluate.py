@@ -1,5 +1,6 @@
 """What sizing would have saved, in figures worked out by hand."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ from models.judging.evaluate import (
     too_little,
 )
 from models.judging.health import judged_by
+from models.past.columns import columns_of_attempts, one_by_one
+from models.past.evidence import PastJob
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()
@@ -49,6 +52,18 @@ def series(*mem_mib: float, **changes: Any) -> list[Attempt]:
     ]
 
 
+def evaluated(attempts: Sequence[Attempt], *settings: Any, **more: Any) -> Evaluation:
+    return evaluate(columns_of_attempts(attempts), *settings, **more)
+
+
+def to_be_judged(*attempts: Attempt) -> list[Attempt]:
+    return [attempts[row] for row in to_judge(columns_of_attempts(attempts), 0).tolist()]
+
+
+def asked_and_ran(attempts: Sequence[Attempt]) -> Iterator[tuple[JobRequest, PastJob]]:
+    return one_by_one(columns_of_attempts(attempts), np.arange(len(attempts)))
+
+
 def half(_: Predictor) -> Sizing:
     def sizing(request: JobRequest) -> JobRequest:
         return msgspec.structs.replace(request, mem_per_node_mib=2048, cpus_per_task=1, gpus_per_node=2)
@@ -62,7 +77,7 @@ def score(evaluation: Evaluation, dimension: str, method: str) -> Score:
 
 
 def test_the_users_request_saves_and_fails_nothing() -> None:
-    evaluation = evaluate(series(*[1024.0] * 10), SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(series(*[1024.0] * 10), SETTINGS, 50, half, train_share=0.5)
     assert (evaluation.learned_from, evaluation.judged, evaluation.split_s) == (5, 5, T0 + 5 * 7200)
     memory = score(evaluation, "memory", USER_REQUEST)
     assert (memory.requested, memory.granted, memory.used) == (5 * 4.0, 5 * 4.0, 5 * 1.0)
@@ -74,7 +89,7 @@ def test_the_users_request_saves_and_fails_nothing() -> None:
 
 
 def test_the_peer_gives_the_maximum_of_the_past_and_fifteen_per_cent() -> None:
-    evaluation = evaluate(series(500.0, 1000.0, 800.0, 900.0, 700.0), SETTINGS, 50, half, train_share=0.7)
+    evaluation = evaluated(series(500.0, 1000.0, 800.0, 900.0, 700.0), SETTINGS, 50, half, train_share=0.7)
     assert (evaluation.learned_from, evaluation.judged) == (3, 2)
     memory = score(evaluation, "memory", PEER)
     assert memory.granted == pytest.approx(2 * 1150 / 1024)
@@ -84,7 +99,7 @@ def test_the_peer_gives_the_maximum_of_the_past_and_fifteen_per_cent() -> None:
 
 
 def test_a_job_that_got_less_than_it_used_failed_and_ran_again_as_requested() -> None:
-    evaluation = evaluate(series(*[1024.0] * 8, 3000.0, 1024.0), SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(series(*[1024.0] * 8, 3000.0, 1024.0), SETTINGS, 50, half, train_share=0.5)
     memory = score(evaluation, "memory", OURS)
     assert (memory.failed, memory.jobs, memory.resized) == (1, 5, 5)
     assert memory.granted == pytest.approx(4 * 2.0 + 2.0 + 4.0)
@@ -95,7 +110,7 @@ def test_a_job_that_got_less_than_it_used_failed_and_ran_again_as_requested() ->
 
 
 def test_a_figure_above_the_request_is_no_failure_of_the_request() -> None:
-    evaluation = evaluate(series(*[1024.0] * 5, *[9000.0] * 5), SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(series(*[1024.0] * 5, *[9000.0] * 5), SETTINGS, 50, half, train_share=0.5)
     assert score(evaluation, "memory", USER_REQUEST).failed == 0
     assert score(evaluation, "memory", OURS).failed == 5
 
@@ -111,7 +126,7 @@ def test_the_judged_half_cannot_be_seen_in_training() -> None:
 
         return sizing
 
-    evaluate(series(*[100.0] * 6, *[4000.0] * 6), SETTINGS, 50, spy, train_share=0.5)
+    evaluated(series(*[100.0] * 6, *[4000.0] * 6), SETTINGS, 50, spy, train_share=0.5)
     assert len(spied) == 6
     assert max(spied) < 4000
     assert min(spied) >= 100
@@ -121,19 +136,21 @@ def test_jobs_still_running_at_the_split_are_on_neither_side() -> None:
     attempts = series(*[100.0] * 10)
     long = msgspec.structs.replace(attempts[1].row, end_s=T0 + 9 * 7200)
     attempts[1] = msgspec.structs.replace(attempts[1], row=long)
-    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
     assert (evaluation.learned_from, evaluation.judged) == (4, 5)
 
 
 def test_a_job_of_no_family_is_judged_all_the_same() -> None:
-    judged = judge([attempt(job_name="wrap", token=False)], {USER_REQUEST: lambda request: request})
+    judged = judge(
+        asked_and_ran([attempt(job_name="wrap", token=False)]), {USER_REQUEST: lambda request: request}
+    )
     assert {one.family for one in judged} == {()}
 
 
 def test_jobs_whose_need_was_not_seen_are_not_judged() -> None:
     attempts = [*series(*[100.0] * 6), *series(*[100.0] * 10, state="CANCELLED by 1")[6:]]
     attempts.append(series(*[100.0] * 11)[-1])
-    assert evaluate(attempts, SETTINGS, 50, half, train_share=0.5).judged == 2
+    assert evaluated(attempts, SETTINGS, 50, half, train_share=0.5).judged == 2
 
 
 def killed(number: int, bound_mib: float, **changes: Any) -> Attempt:
@@ -145,7 +162,7 @@ def killed(number: int, bound_mib: float, **changes: Any) -> Attempt:
 def test_a_killed_job_fails_whoever_grants_no_more_and_tells_nothing_of_others() -> None:
     attempts = series(*[1024.0] * 10)
     attempts[6], attempts[8] = killed(6, 2048.0), killed(8, 2047.0)
-    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
     assert evaluation.judged == 5
     # It is granted 2048 MiB: no more than the one had, more than the other.
     ours = score(evaluation, "memory", OURS)
@@ -161,7 +178,7 @@ def test_a_killed_job_fails_whoever_grants_no_more_and_tells_nothing_of_others()
 def test_a_job_that_was_killed_with_all_that_it_asked_for_is_not_judged() -> None:
     attempts = series(*[1024.0] * 10)
     attempts[6], attempts[8] = killed(6, 4096.0), killed(8, 5000.0)
-    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
     assert evaluation.judged == 3
     assert score(evaluation, "memory", OURS).failed == 0
 
@@ -174,7 +191,7 @@ def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
             attempts[place].use, peak_mem_mib=seen_mib, memory_quality="censored", outcome="completed"
         )
         attempts[place] = msgspec.structs.replace(attempts[place], use=use)
-    evaluation = evaluate(attempts, SETTINGS, 50, half, train_share=0.5)
+    evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
     ours = score(evaluation, "memory", OURS)
     assert (evaluation.judged, ours.jobs, ours.failed) == (5, 4, 2)
     # All that was asked for was enough for the one that is said to have had more.
@@ -200,14 +217,14 @@ def run_again(first: Attempt, state: str, mem_mib: float) -> Attempt:
 def test_of_a_killed_job_that_ran_again_the_later_run_counts() -> None:
     """One job of its user's failed, not two; and one that fails with all that was asked for fails by nobody."""
     first = killed(3, 2048.0)
-    assert to_judge([first]) == [first]
+    assert to_be_judged(first) == [first]
     whole, killed_again = run_again(first, "COMPLETED", 3000.0), run_again(first, "OUT_OF_MEMORY", 4096.0)
-    assert to_judge([whole, first]) == [whole]
-    assert to_judge([first, killed_again]) == []
+    assert to_be_judged(whole, first) == [whole]
+    assert to_be_judged(first, killed_again) == []
     # A later run that shows nothing says no more than the kill.
-    assert to_judge([first, run_again(first, "CANCELLED by 1", 100.0)]) == [first]
+    assert to_be_judged(first, run_again(first, "CANCELLED by 1", 100.0)) == [first]
     elsewhere = msgspec.structs.replace(whole, row=msgspec.structs.replace(whole.row, cluster="beta"))
-    assert to_judge([first, elsewhere]) == [first, elsewhere]
+    assert to_be_judged(first, elsewhere) == [first, elsewhere]
 
 
 @given(st.integers(1, 99), st.integers(1, 99), st.booleans())
@@ -230,13 +247,13 @@ def test_what_cannot_be_judged_is_said_as_it_is(attempts: list[Attempt], why: st
     unasked = {"asked_mem_mib": None, "asked_cpus": None, "asked_gpus": None}
     unknown = [msgspec.structs.replace(one, **unasked) for one in attempts]
     with pytest.raises(ModelError, match=why):
-        evaluate(unknown, SETTINGS, 10, half)
+        evaluated(unknown, SETTINGS, 10, half)
 
 
 @pytest.mark.parametrize("attempts", [[], series(100.0), series(100.0, 100.0, state="FAILED")])
 def test_too_few_attempts_are_an_error_that_says_so(attempts: list[Attempt]) -> None:
     with pytest.raises(ModelError, match="ingest"):
-        evaluate(attempts, SETTINGS, 50, half)
+        evaluated(attempts, SETTINGS, 50, half)
 
 
 def test_jobs_are_judged_as_they_are_asked_for() -> None:
@@ -246,6 +263,6 @@ def test_jobs_are_judged_as_they_are_asked_for() -> None:
         sized.append(request.mem_per_node_mib)
         return request
 
-    judged = judge(series(1000.0, 2000.0, 3000.0), {USER_REQUEST: whole})
+    judged = judge(asked_and_ran(series(1000.0, 2000.0, 3000.0)), {USER_REQUEST: whole})
     assert next(iter(judged)).dimension == "memory"
     assert len(sized) == 1

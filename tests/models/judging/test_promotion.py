@@ -212,10 +212,7 @@ def champion_of(attempts: list[Attempt]) -> Champion:
 
 
 def gated(attempts: list[Attempt], champion: Champion | None) -> Verdict:
-    def later(from_s: int) -> list[Attempt]:
-        return [one for one in attempts if one.row.submit_s >= from_s]
-
-    return gate(columns_of_attempts(attempts), later, SETTINGS, 50, by_prediction, champion)
+    return gate(columns_of_attempts(attempts), SETTINGS, 50, by_prediction, champion)
 
 
 def test_neither_model_has_seen_what_it_is_judged_on() -> None:
@@ -239,8 +236,9 @@ def test_what_counts_as_to_be_judged_is_what_is_judged() -> None:
         attempt(job_id=number, state=state, req_mem_mib=8000, alloc_mem_mib=had_mib)
         for number, (state, had_mib) in enumerate(ends)
     ]
-    assert [one.row.job_id for one in to_judge(ended)] == [0, 1]
-    assert slice_of(columns_of_attempts(ended), None).after.tolist() == [True, True, False, False]
+    past = columns_of_attempts(ended)
+    assert to_judge(past, 0).tolist() == [0, 1]
+    assert slice_of(past, None).after.tolist() == [True, True, False, False]
 
 
 def test_a_model_that_learned_from_wrong_figures_is_refused() -> None:

@@ -1,5 +1,7 @@
 """What training makes of bounds, and how it calibrates."""
 
+import dataclasses
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -11,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.records import Attempt
+from accounting.store import records
+from accounting.store.batches import read_batches
 from accounting.store.database import open_store
-from accounting.store.records import read_attempt_columns, read_attempts
+from accounting.store.records import read_attempt_columns
 from models.demand.features import FEATURES
 from models.past.columns import COLUMNS, columns_of, columns_of_attempts
 from models.past.evidence import KILLED_BUMP, past_use
@@ -156,32 +160,25 @@ def test_a_job_that_was_killed_teaches_a_bound() -> None:
     assert use.needed == (killed.mem_mib * KILLED_BUMP,)  # type: ignore[operator]
 
 
-def test_columns_of_the_store_are_those_of_its_attempts(tmp_path: Path) -> None:
+def test_columns_of_the_store_are_those_of_its_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come in the order of their submission, whenever they were stored, and however many at a time are read."""
+    monkeypatch.setattr(records, "read_batches", partial(read_batches, rows=7))
     attempts = past(30)
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, attempts)
+    for some in (attempts[1::2][::-1], attempts[::2]):
+        with engine.begin() as connection:
+            write_attempts(connection, some)
     stored = columns_of(read_attempt_columns(engine, COLUMNS))
     engine.dispose()
+    assert len(attempts) > 14
+    np.testing.assert_equal(dataclasses.asdict(stored), dataclasses.asdict(columns_of_attempts(attempts)))
     left, right = training.train_columns(stored, 50), training.train(attempts, 50)
     assert left.seen == right.seen
     assert list(left.history.items()) == list(right.history.items())
     for dimension, matrix in left.matrices.items():
         np.testing.assert_array_equal(matrix.inputs, right.matrices[dimension].inputs)
-
-
-def test_only_the_attempts_of_a_time_on_are_read(tmp_path: Path) -> None:
-    attempts = past(30)
-    engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    with engine.begin() as connection:
-        write_attempts(connection, attempts)
-    from_s = attempts[20].row.submit_s
-    found = read_attempts(engine, submitted_from_s=from_s)
-    assert [one.row.job_id for one in found] == [
-        one.row.job_id for one in attempts if one.row.submit_s >= from_s
-    ]
-    assert 0 < len(found) < len(attempts)
-    engine.dispose()
 
 
 def test_an_empty_store_has_no_columns(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""Past attempts in columns, one by one again: the same requests and jobs as from the attempts themselves."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from accounting.records import Attempt
+from models.past import columns
+from models.past.columns import columns_of_attempts, one_by_one
+from models.past.history import past_job, request_of
+from tests.builders import T0, attempt
+
+
+def told(number: int, **changes: Any) -> Attempt:
+    made = attempt(job_id=number, submit_s=T0 + 1000 * number, mem_mib=100.5 + number, **changes)
+    texts = {"account": f"a{number % 2}", "partition": f"p{number % 3}", "qos": "" if number % 2 else "high"}
+    return msgspec.structs.replace(made, row=msgspec.structs.replace(made.row, **texts))
+
+
+ATTEMPTS = [
+    told(0),
+    told(1, user="zoe", job_name="", req_gpus=2, gpus=1),
+    told(2, user="ann", job_name="fit_α.sh", state="OUT_OF_MEMORY", token=False),
+    msgspec.structs.replace(told(3), asked_cpus=None, asked_mem_mib=None, asked_gpus=None, input_mib=12.5),
+    msgspec.structs.replace(told(4), asked_cpus=7, num_tasks=3, script_signature=""),
+    msgspec.structs.replace(told(5), row=msgspec.structs.replace(told(5).row, limit_s=None, start_s=0)),
+]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_attempts_in_columns_ask_and_use_as_they_did(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(columns, "OBJECTS_AT_ONCE", at_once)
+    past = columns_of_attempts(ATTEMPTS)
+    everything = list(one_by_one(past, np.arange(len(past))))
+    assert everything == [(request_of(one), past_job(one)) for one in ATTEMPTS]
+    some = past.part(np.arange(len(past)) % 2 == 1)
+    assert list(one_by_one(some, np.array([2, 0]))) == [everything[5], everything[1]]
+    assert list(one_by_one(past, np.array([], np.int64))) == []
