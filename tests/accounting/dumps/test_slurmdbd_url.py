@@ -51,6 +51,6 @@ def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
 @pytest.mark.parametrize("option", ["connect_timeout=long", "connect_timeout=0", "conect_timeout=1"])
 def test_options_that_the_driver_refuses_are_one_line(option: str) -> None:
     pytest.importorskip("pymysql")
-    with pytest.raises(SlurmError, match="slurmdbd_url is not usable|PyMySQL refuses the options") as caught:
+    with pytest.raises(SlurmError, match=r"slurmdbd_url is not usable|PyMySQL refuses the options") as caught:
         next(read_database(f"mysql+pymysql://h/y?{option}", "c", 0, 1, 1))
     assert "\n" not in str(caught.value)
