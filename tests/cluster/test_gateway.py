@@ -363,16 +363,21 @@ def test_both_backends_see_the_same(full: Shell) -> None:
     ]
     full.run("scontrol", "update", f"JobId={made[0]}", "Priority=77")
     wait_until(lambda: {made[0], made[1]} <= shown(full).keys())
-    # Slurm's estimates of starts are others a moment later.
+    stopped = next(job.job_id for job in open_queue("scontrol").read().jobs if job.state == "RUNNING")
+    full.run("scontrol", "suspend", str(stopped))
+    # Slurm's estimates of starts are others a moment later; of what is asked for a task pyslurm has no text.
     seen = [
         {
-            job.job_id: msgspec.structs.replace(job, start_s=0.0, end_s=0.0, reason="")
+            job.job_id: msgspec.structs.replace(job, start_s=0.0, end_s=0.0, reason="", tres_per_task="")
             for job in open_queue(name).read().jobs
         }
         for name in ("scontrol", "pyslurm")
     ]
+    full.run("scontrol", "resume", str(stopped))
     assert seen[0] == seen[1]
     assert set(made) <= seen[0].keys()
+    assert seen[1][stopped].suspended
+    assert seen[1][stopped].stopped_s
     full.run("scancel", *map(str, made))
 
 
