@@ -288,9 +288,13 @@ def _tune_postgresql(connection: Any, _record: object) -> None:  # noqa: ANN401 
 
 
 def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
-    """Nothing is cut to fit, names compare exactly, and a backslash escapes, whatever the server's defaults."""
+    """Nothing is cut to fit, names compare exactly, a backslash escapes, and tables have transactions and long keys.
+
+    Whatever the server's defaults.
+    """
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'")
+        cursor.execute("SET SESSION default_storage_engine = InnoDB")
         cursor.execute(f"SET NAMES utf8mb4 COLLATE {COLLATION}")
 
 

@@ -58,10 +58,11 @@ def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) ->
         (servers.POSTGRESQL, "ALTER DATABASE {} SET client_encoding = 'LATIN1'"),
         (servers.POSTGRESQL, "UPDATE pg_database SET encoding = 0 WHERE datname = '{}'"),  # SQL_ASCII
         (servers.MARIADB, "SET GLOBAL sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES'"),
+        (servers.MARIADB, "SET GLOBAL default_storage_engine = Aria"),
     ],
     indirect=["kind"],
 )
-def test_the_defaults_of_a_server_change_no_text(
+def test_the_defaults_of_a_server_change_nothing(
     kind: str, defaults: str, url: str, database_server: Callable[[str], servers.Server]
 ) -> None:
     server = database_server(kind)
@@ -75,7 +76,7 @@ def test_the_defaults_of_a_server_change_no_text(
         store.dispose()
     finally:
         if kind == servers.MARIADB:
-            administer(server, "SET GLOBAL sql_mode = DEFAULT")
+            administer(server, "SET GLOBAL sql_mode = DEFAULT, default_storage_engine = DEFAULT")
 
 
 def administer(server: servers.Server, statement: str) -> None:
