@@ -105,7 +105,7 @@ def test_metrics_that_cannot_be_written_are_an_expected_failure(whole: Installat
 def test_every_alert_is_on_a_metric_that_the_doctor_writes(whole: Installation) -> None:
     expressions = re.findall(r"^ +expr: (.*)$", RULES.read_text(encoding="utf-8"), re.MULTILINE)
     asked = {name for one in expressions for name in re.findall(r"rightsizer_\w+", one)}
-    assert len(expressions) == 6
+    assert len(expressions) == 7
     assert asked <= {name for name, _ in wrote(whole, 0)}
     checks = {check for one in expressions for check in re.findall(r'check!?="(.*?)"', one)}
     assert checks == {"calibration"} <= set(CHECKS)
