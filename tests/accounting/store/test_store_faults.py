@@ -180,10 +180,10 @@ def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
 def test_a_statement_may_be_silent_for_longer_than_a_mariadb_that_is_connected_to(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "CONNECT_WAIT_S", 1)
+    monkeypatch.setattr(database, "CONNECT_WAIT_S", 4)
     engine = open_store(url, create=True)
     with engine.connect() as connection:
-        assert connection.execute(text("SELECT SLEEP(2.5)")).scalar() == 0
+        assert connection.execute(text("SELECT SLEEP(6)")).scalar() == 0
     engine.dispose()
 
 
@@ -194,7 +194,7 @@ def test_a_mariadb_that_hangs_in_the_middle_is_given_up_and_the_next_run_complet
     whole: dict[str, list[tuple[object, ...]]],
     database_server: Callable[[str], servers.Server],
 ) -> None:
-    monkeypatch.setattr(database, "ANSWER_WAIT_S", 1)
+    monkeypatch.setattr(database, "ANSWER_WAIT_S", 6)
     engine = open_store(url, create=True)
     process = database_server(servers.MARIADB).process
     assert process is not None
