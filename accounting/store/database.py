@@ -126,8 +126,6 @@ def _take_turn(connection: Connection, wait_s: float) -> None:
 
 def _engine(url: str, *, create: bool) -> Engine:
     parsed = _parsed(url)
-    if parsed.get_backend_name() == "sqlite" and parsed.database:
-        _prepare_folder(Path(parsed.database), create=create)
     try:
         engine = create_engine(parsed, **_engine_options(parsed))
     except ImportError as error:
@@ -138,6 +136,8 @@ def _engine(url: str, *, create: bool) -> Engine:
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise _unusable(url, error) from None
     if engine.dialect.name == "sqlite":
+        if parsed.database:
+            _prepare_folder(Path(parsed.database), create=create)
         event.listen(engine, "connect", _tune_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     else:
