@@ -56,7 +56,7 @@ class PastColumns:
     """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
 
     `families` are the kinds of family, the narrowest first, `cohorts` those of families.py, `limits` groups by
-    limit. `user` is a place in `users`, `script` one in `scripts`, where 0 is '', `gpu_source` one in `gpu_sources`.
+    limit. A text that is not known is ''.
     """
 
     cluster: Texts
@@ -78,21 +78,18 @@ class PastColumns:
     wall_s: Ints
     wall_at_least: Flags
     gpus: Floats
-    gpu_source: Ints
-    gpu_sources: Sequence[str]
+    gpu_source: Texts
     given_cpus: Floats
     given_gpus: Floats
     gpu_mem_mib: Floats
     gpu_short: Flags
-    user: Ints
-    users: Sequence[str]
+    user: Texts
     account: Texts
     partition: Texts
     qos: Texts
     job_name: Texts
     input_mib: Floats
-    script: Ints
-    scripts: Sequence[str]
+    script: Texts
     families: tuple[Kind, ...]
     cohorts: tuple[Kind, ...]
     limits: tuple[Kind, ...]
@@ -148,7 +145,8 @@ class PastColumns:
 
     def metered_by(self, rows: Ints | slice = slice(None)) -> tuple[str, ...]:
         """Return who metered the GPUs of some attempts, or of all."""
-        return tuple(sorted({self.gpu_sources[code] for code in np.unique(self.gpu_source[rows])} - {""}))
+        codes, words = self.gpu_source.codes[rows], self.gpu_source.words
+        return tuple(sorted({words[code] for code in np.unique(codes)} - {""}))
 
     def by_end(self) -> Ints:
         """Return the rows that ever started, in the order in which they ended."""
@@ -159,8 +157,8 @@ class PastColumns:
 def columns_of(table: pa.Table) -> PastColumns:
     """Return the rows of a table of attempts, of which COLUMNS are read."""
     outcome, quality = texts_of(table["outcome"]), texts_of(table["memory_quality"])
-    user, script, gpu_source = (texts_of(table[name]) for name in ("user", "script_signature", "gpu_source"))
-    job_name, start_s = texts_of(table["job_name"]), ints(table["start_s"])
+    user, job_name, script = (texts_of(table[name]) for name in ("user", "job_name", "script_signature"))
+    start_s = ints(table["start_s"])
     return PastColumns(
         cluster=texts_of(table["cluster"]),
         job_id=ints(table["job_id"]),
@@ -181,21 +179,18 @@ def columns_of(table: pa.Table) -> PastColumns:
         wall_s=ints(table["wall_s"]),
         wall_at_least=outcome.is_any(("timeout",)),
         gpus=floats(table["gpus"]),
-        gpu_source=gpu_source.codes,
-        gpu_sources=gpu_source.words,
+        gpu_source=texts_of(table["gpu_source"]),
         given_cpus=floats(table["alloc_cpus"]),
         given_gpus=floats(table["alloc_gpus"]),
         gpu_mem_mib=_finite(table["gpu_mem_mib"]),
         gpu_short=texts_of(table["gpu_quality"]).is_any(("short", "censored")),
-        user=user.codes,
-        users=user.words,
+        user=user,
         account=texts_of(table["account"]),
         partition=texts_of(table["partition"]),
         qos=texts_of(table["qos"]),
         job_name=job_name,
         input_mib=_finite(table["input_mib"]),
-        script=script.codes,
-        scripts=script.words,
+        script=script,
         families=_families(user, job_name, script),
         cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),
         limits=(_limits(floats(table["limit_s"])),),
@@ -261,11 +256,11 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
     history, by_end = History(recent_jobs), past.by_end()
     for dimension in LEARNED:
         counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
-        history.held[dimension] = _site_held(past.user[counted], _held(past, dimension)[counted])
+        history.held[dimension] = _site_held(past.user.codes[counted], _held(past, dimension)[counted])
     jobs: dict[int, PastJob] = {}
     for family, rows in _groups(past, by_end, recent_jobs):
         fresh = [row for row in rows if row not in jobs]
-        jobs.update(zip(fresh, _past_jobs(past, fresh), strict=True))
+        jobs.update(zip(fresh, _past_jobs(past, np.array(fresh, np.int64)), strict=True))
         history.load(family, [jobs[row] for row in rows])
     history.keep_recent()
     return history
@@ -312,17 +307,17 @@ def one_by_one(past: PastColumns, rows: Ints) -> Iterator[tuple[JobRequest, Past
     """Yield `request_of` and `past_job` of some attempts; of a few thousand at a time there are objects."""
     for begin in range(0, len(rows), OBJECTS_AT_ONCE):
         some = rows[begin : begin + OBJECTS_AT_ONCE]
-        yield from zip(_requests(past, some), _past_jobs(past, some.tolist()), strict=True)
+        yield from zip(_requests(past, some), _past_jobs(past, some), strict=True)
 
 
 def _requests(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
     columns: dict[str, Sequence[Any]] = {
-        "user": [past.users[code] for code in past.user[rows].tolist()],
+        "user": past.user.at(rows),
         "account": past.account.at(rows),
         "partition": past.partition.at(rows),
         "qos": past.qos.at(rows),
         "job_name": past.job_name.at(rows),
-        "script_signature": [past.scripts[code] for code in past.script[rows].tolist()],
+        "script_signature": past.script.at(rows),
         "num_tasks": past.num_tasks[rows].tolist(),
         "cpus_per_task": _whole(past.cpus_per_task[rows]),
         "mem_per_node_mib": _whole(past.asked_mem_mib[rows]),
@@ -344,12 +339,12 @@ def _whole(values: Floats) -> list[int | None]:
     return [None if value is None else int(value) for value in _known(values)]
 
 
-def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
+def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
     def each(values: NDArray[Any]) -> list[Any]:
-        return _known(values[list(rows)])
+        return _known(values[rows])
 
     def whole(values: Floats) -> list[int | None]:
-        return _whole(values[list(rows)])
+        return _whole(values[rows])
 
     columns = {
         "end_s": each(past.end_s),
@@ -365,8 +360,8 @@ def _past_jobs(past: PastColumns, rows: Sequence[int]) -> Iterator[PastJob]:
         "wall_s": each(past.wall_s),
         "wall_at_least": each(past.wall_at_least),
         "gpus": whole(past.gpus),
-        "gpu_source": [past.gpu_sources[code] for code in each(past.gpu_source)],
-        "script": [past.scripts[code] for code in each(past.script)],
+        "gpu_source": past.gpu_source.at(rows),
+        "script": past.script.at(rows),
         "job_id": each(past.job_id),
         "given_cpus": whole(past.given_cpus),
         "given_gpus": whole(past.given_gpus),

@@ -33,13 +33,13 @@ class Look:
 
     def at(self, submissions: Ints) -> None:
         """Look for the comparable jobs of some submissions."""
-        complete, script = self._past.complete[self.ended.rows], self._past.script[self.ended.rows]
+        complete, script = self._past.complete[self.ended.rows], self._past.script.codes[self.ended.rows]
         for part in parts(self.ended, submissions):
             tells = self.comparable.of(part)
             self.seen[part.submissions] = tells.sum(axis=0)
             self.complete[part.submissions] = (tells & complete[part.places]).sum(axis=0)
             ran = np.where(tells, script[part.places], 0)
-            self.stands[part.submissions] = _stands_for(ran, self._past.script[part.submissions])
+            self.stands[part.submissions] = _stands_for(ran, self._past.script.codes[part.submissions])
 
 
 def _stands_for(ran: Ints, wants: Ints) -> Flags:
@@ -70,9 +70,9 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
             targets=(logs - highest_log)[known],
             settled=((of_past[:, 0] >= SETTLED_JOBS) & (of_past[:, 1] >= SETTLED_STREAK))[known],
             bounded=bounded[known],
-            users=past.user[submissions][known],
+            users=past.user.codes[submissions][known],
             submit_s=past.submit_s[submissions][known],
-            names=past.users,
+            names=past.user.words,
         )
     return matrices
 

@@ -113,7 +113,7 @@ def train_columns(past: PastColumns, recent_jobs: int, fit: Fit = fit_quantile) 
     }
     seen = Seen(
         attempts=len(past),
-        users=len(np.unique(past.user)),
+        users=len(np.unique(past.user.codes)),
         first_submit_s=int(past.submit_s.min()),
         last_end_s=int(past.end_s.max()),
         gpu_sources=past.metered_by(),

@@ -203,7 +203,7 @@ def test_rows_of_some_users_need_nobody_elses_jobs() -> None:
         for number in range(300)
     ]
     whole = columns_of_attempts(attempts)
-    halves = [build_matrices(whole.part(whole.user % 2 == half), 50) for half in range(2)]
+    halves = [build_matrices(whole.part(whole.user.codes % 2 == half), 50) for half in range(2)]
     for dimension, matrix in build_matrices(whole, 50).items():
         assert len(matrix) > 200 or dimension == "gpu_mem", "nothing metered their GPUs"
         for half in range(2):
