@@ -174,7 +174,8 @@ def _held(own: Iterable[GpuProcess]) -> Held:
 class Reading:
     """One pass over one GPU or instance that a job holds.
 
-    `process_util_pct` is asked for where several share it; None where NVML does not tell.
+    `process_util_pct` is asked for where several share it; None where NVML does not tell. `nobodys` are the processes
+    on it of no job, such as MPS's server.
     """
 
     gpu: int
@@ -182,6 +183,7 @@ class Reading:
     held: Mapping[JobHere, Held]
     load: Load
     process_util_pct: Mapping[int, float] | None = field(default_factory=dict)
+    nobodys: tuple[int, ...] = ()
 
 
 def samples_of(reading: Reading) -> list[Sample]:
@@ -208,4 +210,7 @@ def _util_pct(reading: Reading, held: Held) -> float | None:
     if reading.load.util_pct is None or by_process is None:
         return None
     # A process that did nothing since the last pass has no sample.
-    return min(100.0, sum(by_process.get(pid, 0.0) for pid in held.pids))
+    own_pct = min(100.0, sum(by_process.get(pid, 0.0) for pid in held.pids))
+    # What MPS's clients do NVML counts as its server's: whose that was nobody knows.
+    is_another_busy = any(by_process.get(pid, 0.0) > 0.0 for pid in reading.nobodys)
+    return None if own_pct == 0.0 and is_another_busy else own_pct

@@ -73,7 +73,7 @@ class Collector:
         self._devices: dict[int, list[Device]] = {}
         self._split: set[int] = set()
         self._faults: dict[str, str] = {}
-        self._told_of_cgroups = False
+        self._told: set[str] = set()
 
     def open(self) -> int:
         """Open NVML and return the number of GPUs; NvmlFault where there is none to be had."""
@@ -83,7 +83,7 @@ class Collector:
     def look_again(self) -> None:
         """Find the GPUs, their MIG instances and the running jobs, as they are now."""
         self._jobs.look_again()
-        self._tell_of_cgroups()
+        self._tell_what_is_not_seen()
         self._devices.clear()
         try:
             count = self._gpus.count() if self._gpus else self.open()
@@ -94,16 +94,29 @@ class Collector:
         else:
             self._fine("NVML")
 
-    def _tell_of_cgroups(self) -> None:
-        """Say once that jobs use GPUs here, and cannot be told from each other."""
-        job_id = self._jobs.outside
-        if self._settings.job_id is None and job_id is not None and not self._told_of_cgroups:
-            self._told_of_cgroups = True
-            self._say(
-                f"a process on a GPU says that it is of job {job_id}, but Slurm has made no cgroup for any job here, "
-                "so nothing is written of it: where ProctrackType is not proctrack/cgroup set it to that, or run "
-                "`rightsizer collect --job` beside each job"
+    def _tell_what_is_not_seen(self) -> None:
+        """Say once what a node service cannot see here, and why."""
+        if self._settings.job_id is not None:
+            return
+        if self._jobs.outside is not None:
+            self._tell_once(
+                "cgroups",
+                f"a process on a GPU says that it is of job {self._jobs.outside}, but Slurm has made no cgroup for any "
+                "job here, so nothing is written of it: where ProctrackType is not proctrack/cgroup set it to that, or "
+                "run `rightsizer collect --job` beside each job",
             )
+        if self._jobs.kept_out:
+            self._tell_once(
+                "environments",
+                "the kernel does not let this user read the environment of jobs' processes, so no GPU is seen that a "
+                "job leaves alone, nor a process outside its cgroup: give it CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, "
+                "as etc/systemd/rightsizer-collect.service does",
+            )
+
+    def _tell_once(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._say(text)
 
     def _find_devices(self, gpu: int) -> None:
         if self._gpus is None:
@@ -140,16 +153,18 @@ class Collector:
             return set()
         processes = self._gpus.processes(device)
         pids = {process.pid for process in processes}
+        jobs = self._jobs.jobs_of(pids)
         held = holders(
             processes,
-            self._jobs.jobs_of(pids),
+            jobs,
             self._jobs.claimants(self._slurm_index(device), device.uuid),
         )
         if held and self._wanted(held):
             unknown = any(one.mem_mib is None for one in held.values())
             load = self._gpus.load(device, memory=unknown)
             util_pct = self._gpus.process_util_pct(device) if len(held) > 1 else {}
-            reading = Reading(device.gpu, device.instance, held, load, util_pct)
+            nobodys = tuple(pid for pid, job in jobs.items() if job is None)
+            reading = Reading(device.gpu, device.instance, held, load, util_pct, nobodys)
             for sample in samples_of(reading):
                 if self._settings.job_id in (None, sample.job.job_id):
                     self._windows.add(sample, now_s)

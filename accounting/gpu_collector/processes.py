@@ -56,6 +56,8 @@ class JobProcesses:
         self._top = ""
         # A job that a process on a GPU names while Slurm has made no cgroup here at all.
         self.outside: int | None = None
+        # Whether the kernel refused to tell of a process of a job: this collector lacks capabilities then.
+        self.kept_out = False
         self._job_of: dict[int, JobHere | None] = {}
         # By the path of a cgroup that does not name its job.
         self._numbers: dict[str, int] = {}
@@ -216,7 +218,8 @@ class JobProcesses:
     def _read(self, pid: int, name: str) -> bytes:
         try:
             return (self._proc / str(pid) / name).read_bytes()
-        except OSError:
+        except OSError as error:
+            self.kept_out |= isinstance(error, PermissionError)
             return b""  # it has ended, or is not ours to read
 
 

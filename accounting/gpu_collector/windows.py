@@ -71,6 +71,9 @@ class Windows:
 def _line(key: tuple[str, int, int, int], window: _Open) -> GpuUse:
     node, job_id, gpu, instance = key
     alone = window.power.count == window.samples
+    util = window.util
+    # Where some passes do not tell, what was seen is a lower bound: none at all is not known then.
+    is_util_known = util.count > 0 and (util.count == window.samples or util.highest > 0.0)
     return GpuUse(
         job_id=job_id,
         node=node,
@@ -80,8 +83,8 @@ def _line(key: tuple[str, int, int, int], window: _Open) -> GpuUse:
         samples=window.samples,
         first_s=window.first_s,
         last_s=window.last_s,
-        util_max_pct=window.util.highest if window.util.count else None,
-        util_mean_pct=window.util.mean,
+        util_max_pct=util.highest if is_util_known else None,
+        util_mean_pct=util.mean if is_util_known else None,
         mem_max_mib=round(window.mem_max_mib, 1),
         power_mean_w=window.power.mean if alone else None,
     )

@@ -123,13 +123,17 @@ def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
 
 
 def _merged(earlier: GpuUse, later: GpuUse) -> GpuUse:
-    highest = [use.util_max_pct for use in (earlier, later) if use.util_max_pct is not None]
+    told = [use.util_max_pct for use in (earlier, later) if use.util_max_pct is not None]
+    highest = max(told, default=0.0)
+    # What is known of a part is a lower bound: no use at all says nothing of the rest.
+    is_known = highest > 0.0 or len(told) > 1
+    mean = _mean((earlier.util_mean_pct, earlier.samples), (later.util_mean_pct, later.samples))
     return msgspec.structs.replace(
         earlier,
         samples=earlier.samples + later.samples,
         last_s=max(earlier.last_s, later.last_s),
-        util_max_pct=max(highest, default=None),
-        util_mean_pct=_mean((earlier.util_mean_pct, earlier.samples), (later.util_mean_pct, later.samples)),
+        util_max_pct=highest if is_known else None,
+        util_mean_pct=mean if is_known else None,
         mem_max_mib=max(earlier.mem_max_mib, later.mem_max_mib),
         power_mean_w=_mean((earlier.power_mean_w, earlier.samples), (later.power_mean_w, later.samples)),
     )

@@ -182,7 +182,7 @@ def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]
         usage.maxima(steps["job"], steps["gpu_util_pct"], count),
         usage.maxima(steps["job"], steps["gpu_mem_mib"], count),
     )
-    known = ~np.isnan(recorded.gpus)
+    known = ~np.isnan(recorded.gpus) | ~np.isnan(recorded.gpu_mem_mib)
     columns: Columns = {
         "gpus": recorded.gpus,
         "gpu_mem_mib": recorded.gpu_mem_mib,

@@ -3,7 +3,9 @@
 Two may have: a meter beside the job (`rightsizer collect`, gpu_use) and Slurm itself (gres/gpuutil and gres/gpumem of
 the steps). The meter wins wherever it saw anything of the attempt, because it tells one GPU from another. Slurm adds up
 a task's GPUs: of several it cannot be said whether one was busy or all a little, so its word counts only where there
-is nothing to tell apart: one GPU, all of them idle, or as much use as only all of them together can have.
+is nothing to tell apart: one busy GPU, all of them idle, or as much use as only all of them together can have. A
+GPU whose memory alone is used says nothing: so it looks under MPS, whose server is seen to do its clients' work, and on
+MIG.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def metered_gpus(gpu_use: Sequence[GpuUse], nodes: int = 1) -> GpuLabel:
 
 def _was_busy(use: GpuUse) -> bool:
     if use.util_max_pct is None:
-        # NVML has no utilisation of a MIG instance: a process that holds its memory is taken as using it.
+        # NVML has none of a MIG instance, nor of MPS's clients: a process that holds memory is taken as using it.
         return use.mem_max_mib > 0.0
     return use.util_max_pct >= BUSY_GPU_PCT
 
@@ -67,11 +69,10 @@ def recorded_gpus(allocated: Floats, util_pct: Floats, mem_mib: Floats) -> Recor
     """Return what Slurm recorded: the GPUs it gave, and the highest figures of any of an attempt's steps."""
     told = (allocated > 0) & ~np.isnan(util_pct)
     busy = util_pct >= BUSY_GPU_PCT
-    idle = told & ~busy & ~(mem_mib > 0)
-    one = told & (allocated == 1)
-    every = told & (np.ceil(util_pct / 100) >= allocated)
+    idle = told & ~busy & (mem_mib == 0)
+    every = told & busy & (np.ceil(util_pct / 100) >= allocated)
     none, nothing = np.full(len(allocated), np.nan), np.zeros(len(allocated))
     return RecordedGpus(
-        gpus=np.select([idle, one, every], [nothing, busy.astype(np.float64), allocated], none),
-        gpu_mem_mib=np.select([idle, one], [nothing, mem_mib], none),
+        gpus=np.select([idle, every], [nothing, allocated], none),
+        gpu_mem_mib=np.select([idle, told & (allocated == 1)], [nothing, mem_mib], none),
     )

@@ -117,8 +117,8 @@ GPU_USE: Mapping[str, Meaning] = {
     "first_s": Meaning("unix s", "the first sample"),
     "last_s": Meaning("unix s", "the last sample"),
     "samples": Meaning("samples", "how many samples it comes from"),
-    "util_max_pct": Meaning("%", "the highest utilisation seen; null where it is not known (MIG)"),
-    "util_mean_pct": Meaning("%", "the mean utilisation; null where it is not known (MIG)"),
+    "util_max_pct": Meaning("%", "the highest utilisation seen; null where it is not known (MIG, MPS)"),
+    "util_mean_pct": Meaning("%", "the mean utilisation; null where it is not known (MIG, MPS)"),
     "mem_max_mib": Meaning("MiB", "the most GPU memory that was seen used"),
     "power_mean_w": Meaning("W", "the mean power of the whole GPU; null where it is shared or not metered"),
 }

@@ -122,6 +122,25 @@ def test_a_window_is_one_line_a_job_and_gpu() -> None:
     assert windows.flush() == []
 
 
+@pytest.mark.parametrize(
+    ("seen_pct", "most", "mean"),
+    [
+        ((0.0, None), None, None),
+        ((None, 0.0, 40.0), 40.0, 20.0),
+        ((0.0, 0.0), 0.0, 0.0),
+        ((None,), None, None),
+    ],
+)
+def test_no_use_in_a_part_of_a_window_says_nothing_of_the_rest(
+    seen_pct: tuple[float | None, ...], most: float | None, mean: float | None
+) -> None:
+    windows = Windows()
+    for util_pct in seen_pct:
+        windows.add(Sample(A, 0, -1, util_pct, 500.0, None), T0)
+    (line,) = windows.flush()
+    assert (line.util_max_pct, line.util_mean_pct) == (most, mean)
+
+
 def test_a_clock_that_is_set_back_turns_no_window_round() -> None:
     windows = Windows()
     for now_s in (T0, T0 - 500, T0 - 499):

@@ -88,6 +88,27 @@ def test_two_jobs_on_one_gpu_get_their_own_share(node: Node) -> None:
     assert (eight.util_max_pct, eight.mem_max_mib, eight.power_mean_w) == (35.0, 2000.0, None)
 
 
+@pytest.mark.parametrize(
+    ("server_pct", "seven_pct", "seven_is", "eight_is"),
+    [(95, 0, None, None), (95, 20, 20.0, None), (0, 0, 0.0, 0.0)],
+)
+def test_what_the_server_of_mps_does_may_be_any_of_its_clients(
+    node: Node, server_pct: int, seven_pct: int, seven_is: float | None, eight_is: float | None
+) -> None:
+    node.job(7, 100)
+    node.job(8, 200)
+    node.process(300)
+    gpu = node.fake.gpus[3]
+    gpu.processes, gpu.util_pct = [(100, 1000), (200, 2000), (300, 66)], 95
+    gpu.process_util_pct = {100: seven_pct, 300: server_pct}
+    seven, eight = node.watch(node.collector())
+    assert [(use.util_max_pct, use.util_mean_pct) for use in (seven, eight)] == [
+        (seven_is, seven_is),
+        (eight_is, eight_is),
+    ]
+    assert (seven.mem_max_mib, eight.mem_max_mib) == (1000.0, 2000.0)
+
+
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
 def test_a_share_that_nvml_does_not_tell_is_not_called_idle(node: Node, error: int) -> None:
     node.job(7, 100)
@@ -316,3 +337,16 @@ def test_a_users_cgroup_that_goes_while_we_look_stops_nothing(
 
     monkeypatch.setattr(os, "scandir", too_late)
     assert [(use.job_id, use.gpu) for use in node.watch(node.collector())] == [(7, 0)]
+
+
+def test_that_it_may_not_read_environments_is_said_once(node: Node) -> None:
+    node.job(7, 100)
+    jobs = node.jobs()
+    collector = node.collector(jobs)
+    node.watch(collector)
+    assert node.said == []
+    jobs.kept_out = True
+    node.watch(collector)
+    node.watch(collector)
+    (said,) = node.said
+    assert "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH" in said

@@ -65,6 +65,13 @@ def test_unknown_utilisation_and_power_stay_unknown() -> None:
     assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (None, None, None)
     (use,) = merge_uses([unknown[0], window(1)])
     assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (1.0, 1.0, 201.0)
+    idle = window(1, util_max_pct=0.0, util_mean_pct=0.0)
+    for pair in (
+        [unknown[0], idle],
+        [msgspec.structs.replace(idle, first_s=T0 - 30, last_s=T0 - 1), unknown[0]],
+    ):
+        (use,) = merge_uses(pair)
+        assert (use.util_max_pct, use.util_mean_pct) == (None, None)
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.integers(1, 7))
@@ -286,7 +293,7 @@ SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_ut
             1,
             [step(gpu_util_pct=0.0, gpu_mem_mib=500.0)],
             [],
-            (0, 500.0, "sampled", "slurm"),
+            (None, 500.0, "sampled", "slurm"),
         ),
         (0, SLURMS, [], (None, None, "absent", "")),
         (None, SLURMS, [], (None, None, "absent", "")),

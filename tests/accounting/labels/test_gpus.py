@@ -69,7 +69,7 @@ def test_gpu_use_of_another_attempt_or_another_clusters_job_does_not_count(other
     ("given", "util_pct", "gpus", "gpu_mem_mib"),
     [
         (1, 80.0, 1, 50.0),
-        (1, 0.0, 0, 50.0),
+        (1, 0.0, None, 50.0),
         (4, 0.0, None, None),
         (4, 80.0, None, None),
         (4, 310.0, 4, None),
@@ -83,6 +83,14 @@ def test_slurms_own_figures_tell_of_one_gpu(
     assert (use.gpus, use.gpu_mem_mib) == (gpus, gpu_mem_mib)
     metered = label_attempt(job_row(alloc_gpus=given), [step(gpu_util_pct=util_pct)], [gpu_use()]).use
     assert (metered.gpus, metered.gpu_source) == (1, "nvml")
+
+
+@pytest.mark.parametrize("mem_mib", [1540.0, None])
+def test_a_gpu_that_slurm_saw_do_nothing_may_have_been_used_through_mps(mem_mib: float | None) -> None:
+    """Its server is seen to do what its clients do: their own figure is 0 (an H100, 24.11)."""
+    use = use_of(step(gpu_util_pct=0.0, gpu_mem_mib=mem_mib), alloc_gpus=1)
+    assert (use.gpus, use.gpu_mem_mib) == (None, mem_mib)
+    assert (use.gpu_source, use.gpu_quality) == (("slurm", "sampled") if mem_mib else ("", "absent"))
 
 
 def test_several_gpus_that_hold_nothing_and_do_nothing_are_known_to_be_idle() -> None:

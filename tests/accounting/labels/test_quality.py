@@ -53,6 +53,7 @@ def test_a_peak_from_nine_tenths_of_the_limit_on_may_be_cache() -> None:
 def test_a_gpu_that_was_busy_did_not_idle_where_its_memory_is_not_known() -> None:
     recorded = recorded_gpus(np.ones(4), np.array([0.9, 1.0, 90.0, 90.0]), np.array([0.0, 0.0, 0.0, np.nan]))
     assert recorded.gpus.tolist() == [0, 1, 1, 1]
+    assert np.isnan(recorded_gpus(np.ones(2), np.array([0.9, 0.9]), np.array([0.1, np.nan])).gpus).all()
 
 
 def test_more_than_one_gpu_alone_can_do_is_the_work_of_both() -> None:
