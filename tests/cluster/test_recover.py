@@ -252,7 +252,7 @@ def token_of(site: Site, name: str) -> Token:
 
 
 def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, cpus_stay: bool
 ) -> None:
     job = site.submit("held", HOLD)
     site.wait_for(lambda: job in site.failed())
@@ -272,7 +272,8 @@ def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile
     finally:
         watcher.send_signal(signal.SIGTERM)
         assert watcher.wait(PATIENCE_S) == 0
-    assert site.runs(job)[str(job)][-1] == AS_ASKED
+    first, *_, last = site.runs(job)[str(job)]
+    assert last == (AS_ASKED._replace(cpus=first.cpus) if cpus_stay else AS_ASKED)
 
 
 def killed_before_the_mark(site: Site) -> "subprocess.Popen[bytes]":
