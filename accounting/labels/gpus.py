@@ -19,7 +19,8 @@ import numpy as np
 from accounting.frames import Floats
 from accounting.records import GpuUse, Quality
 
-# A GPU counts as used from this utilisation on. A context that was opened and never used stays below it.
+# A GPU counts as used from this utilisation on. A context that was opened and never used shows 0 or 1 % (an H100):
+# rather some of those count as used than a GPU as idle of which little was asked.
 BUSY_GPU_PCT = 1.0
 SLURM = "slurm"
 

@@ -55,6 +55,7 @@ def collect(
       rightsizer collect --job $SLURM_JOB_ID --spool /shared/gpu-spool
     """
     from accounting.errors import RightsizerError
+    from accounting.gpu_collector.hardware import has_nvidia_gpu, is_driver_loaded
     from accounting.gpu_collector.loop import Collector, CollectorSettings, run, until_signalled
     from accounting.gpu_collector.nvml import Nvml, NvmlFault
     from accounting.gpu_collector.processes import JobProcesses
@@ -82,12 +83,19 @@ def collect(
             raise RightsizerError(
                 f"the NVIDIA driver and its library differ ({fault.reason}); reload the driver, or restart the node"
             ) from None
-        if not fault.everywhere:
-            raise RightsizerError(
-                f"NVML does not answer on {name} ({fault.reason}); see whether `nvidia-smi` does, as this user"
-            ) from None
-        note(f"no GPU to watch on {name}: {fault.reason}")
-        return
+        if fault.everywhere and (job_id is not None or not has_nvidia_gpu()):
+            note(f"no GPU to watch on {name}: {fault.reason}")
+            return
+        if fault.everywhere and not is_driver_loaded():
+            note(f"{name} has an NVIDIA GPU whose driver is not loaded; waiting for it")
+            while not is_driver_loaded():
+                if stopped(SERVICE_WINDOW_S):
+                    return
+            # systemd lets a process open the devices of those drivers that were there when it started it.
+            raise RightsizerError("the NVIDIA driver has been loaded; start the collector again") from None
+        raise RightsizerError(
+            f"NVML does not answer on {name} ({fault.reason}); see whether `nvidia-smi` does, as this user"
+        ) from None
     if not count:
         note(f"no GPU to watch on {name}: NVML knows none")
         return

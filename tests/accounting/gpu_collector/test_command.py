@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from accounting.errors import RightsizerError
+from accounting.gpu_collector.hardware import has_nvidia_gpu
 from accounting.gpu_collector.nvml import Nvml, NvmlFault
 from bench import nvml_stand_in
 from slurm_plugin.cli.collect import collect
@@ -94,6 +96,8 @@ def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) 
     try:
         Nvml().close()
     except NvmlFault:
+        if has_nvidia_gpu():
+            return
         process = started(tmp_path, dict(os.environ), "--node", "n5")
         assert process.wait(PATIENCE_S) == 0
         (said,) = said_by(tmp_path).splitlines()
@@ -134,9 +138,75 @@ def test_a_driver_that_answers_with_a_fault_is_no_node_without_gpus(
     assert "NVML does not answer on" in str(found.exception)
 
 
+@dataclass
+class Hardware:
+    """What the kernel says on a host of the test's making: a switch of NVIDIA's, a graphics card of somebody else's."""
+
+    pci: Path
+    character_devices: Path
+
+    def plug(self, slot: str, vendor: str, kind: str) -> None:
+        (self.pci / slot).mkdir(parents=True)
+        (self.pci / slot / "vendor").write_text(f"{vendor}\n")
+        (self.pci / slot / "class").write_text(f"{kind}\n")
+
+    def load(self, driver: str) -> None:
+        self.character_devices.write_text(f"Character devices:\n  1 mem\n195 {driver}\n\nBlock devices:\n")
+
+
+@pytest.fixture
+def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hardware:
+    made = Hardware(tmp_path / "pci", tmp_path / "devices")
+    made.plug("0000:00:01.0", "0x10de", "0x068000")
+    made.plug("0000:00:02.0", "0x1002", "0x030000")
+    made.load("nouveau")
+    monkeypatch.setattr("accounting.gpu_collector.hardware.PCI", made.pci)
+    monkeypatch.setattr("accounting.gpu_collector.hardware.CHARACTER_DEVICES", made.character_devices)
+    return made
+
+
 @pytest.mark.parametrize("fault", [pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND])
+@pytest.mark.usefixtures("hardware")
 def test_a_node_without_driver_or_library_ends_well(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     found = collected(node, monkeypatch, fault)
     assert (found.exit_code, found.exception) == (0, None)
+    assert "no GPU to watch" in found.stderr
+
+
+@pytest.mark.parametrize("kind", ["0x030000", "0x030200"])
+@pytest.mark.parametrize("driver", ["nvidia", "nvidia-frontend"])
+def test_the_driver_of_a_gpu_that_the_node_has_is_waited_for(
+    node: Node, hardware: Hardware, monkeypatch: pytest.MonkeyPatch, kind: str, driver: str
+) -> None:
+    """Where nothing loads it at a boot, the first job that wants it does."""
+    hardware.plug("0000:00:06.0", "0x10de", kind)
+    (hardware.pci / "0000:00:07.0").mkdir()  # it was taken out
+    waits: list[float] = []
+
+    def stopped(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) == 3:
+            hardware.load(driver)
+        return False
+
+    monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: stopped)
+    node.fake.driver = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
+    assert "whose driver is not loaded" in found.stderr
+    assert waits == [30.0] * 3
+    assert isinstance(found.exception, RightsizerError)
+    assert "start the collector again" in str(found.exception)
+
+
+def test_told_to_stop_it_waits_no_longer_for_a_driver(
+    node: Node, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hardware.plug("0000:00:06.0", "0x10de", "0x030200")
+    found = collected(node, monkeypatch, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    assert (found.exit_code, found.exception) == (0, None)
+    hardware.load("nvidia")
+    # Its device files are made a moment later.
+    found = collected(node, monkeypatch, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    assert "NVML does not answer on" in str(found.exception)
