@@ -95,9 +95,10 @@ def job_of_cgroup(
         path = line.split(":", 2)[-1]
         below = path.removeprefix(top)
         match = _JOB_PATH.match(below)
-        own = path.removesuffix(below) + match[0] if match else ""
-        number = (int(match["job"]) if match["job"] else number_of(own)) if match else None
-        if match and number:
+        if match is None:
+            continue
+        number = int(match["job"]) if match["job"] else number_of(path.removesuffix(below) + match[0])
+        if number:
             return JobHere(number, match["v1_node"] or match["v2_node"] or node)
     return None
 

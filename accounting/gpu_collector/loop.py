@@ -1,6 +1,7 @@
 """The collector's loop: one pass over all GPUs a tick, one line a job and GPU every window, until it is told to end.
 
-Bounded: no subprocess, no state beyond one window's, and never more than MOST_SHARE of a core, whatever NVML costs.
+Bounded: no subprocess, no state beyond one window's, and beyond one pass a window no more than MOST_SHARE of a core,
+whatever NVML costs.
 One GPU that fails is left out and asked again each window; so is NVML as a whole, as after a driver was restarted.
 """
 
@@ -172,8 +173,7 @@ class Collector:
 
     def _slurm_index(self, device: Device) -> int | None:
         """Return the number that Slurm has for a GPU; None of instances, and behind a GPU whose instances it counts."""
-        is_known = device.instance < 0 and all(device.gpu < gpu for gpu in self._split)
-        return device.gpu if is_known else None
+        return device.gpu if all(device.gpu < gpu for gpu in self._split) else None
 
     def _wanted(self, held: Iterable[JobHere]) -> bool:
         return self._settings.job_id is None or any(job.job_id == self._settings.job_id for job in held)

@@ -11,8 +11,7 @@ A line is a window of one GPU for one job (`rightsizer collect` writes it: the f
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -20,8 +19,9 @@ import msgspec
 from accounting.damage import UNREADABLE, Count
 from accounting.records import GpuUse
 
-# Two attempts of one job id lie at least this far apart: a requeue waits in the queue.
-ATTEMPT_GAP_S = 30
+# Two attempts of one job id lie further apart: what is queued again waits two minutes. No meter pauses for so long: a
+# minute lies between two looks of `rightsizer collect` at most (--every), and the time that one takes.
+ATTEMPT_GAP_S = 90
 # How far a node's clock may be ahead of ours.
 CLOCK_AHEAD_S = 300
 LONGEST_WINDOW_S = 86400
@@ -102,46 +102,47 @@ def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
 
 
 def _within(value: float | None, most: float) -> bool:
-    return value is None or (math.isfinite(value) and 0.0 <= value <= most)
+    return value is None or 0.0 <= value <= most
 
 
 def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
-    """Merge uses that follow one another without a gap, for each cluster, job, node, GPU, instance and source.
-
-    With what the store holds of the same jobs among them, use that was read in several runs becomes one again: it
-    keeps the `first_s` of the earliest, which is its key.
-    """
-    runs: dict[tuple[str, int, str, int, int, str], list[GpuUse]] = {}
-    for use in sorted(uses, key=lambda use: (use.first_s, use.last_s)):
-        key = (use.cluster, use.job_id, use.node, use.gpu, use.instance, use.source)
-        stretches = runs.setdefault(key, [])
-        if stretches and use.first_s - stretches[-1].last_s <= ATTEMPT_GAP_S:
-            stretches[-1] = _merged(stretches[-1], use)
-        else:
-            stretches.append(use)
-    return [use for stretches in runs.values() for use in stretches]
+    """Merge uses that follow one another without a gap, for each cluster, job, node, GPU, instance and source."""
+    stretches: list[list[GpuUse]] = []
+    whose, until_s = None, 0
+    for use in sorted(uses, key=lambda use: (_whose(use), use.first_s, use.last_s)):
+        if _whose(use) != whose or use.first_s - until_s > ATTEMPT_GAP_S:
+            stretches.append([])
+            whose, until_s = _whose(use), use.last_s
+        stretches[-1].append(use)
+        until_s = max(until_s, use.last_s)
+    return [_merged(stretch) for stretch in stretches]
 
 
-def _merged(earlier: GpuUse, later: GpuUse) -> GpuUse:
-    told = [use.util_max_pct for use in (earlier, later) if use.util_max_pct is not None]
+def _whose(use: GpuUse) -> tuple[str, int, str, int, int, str]:
+    return use.cluster, use.job_id, use.node, use.gpu, use.instance, use.source
+
+
+def _merged(stretch: Sequence[GpuUse]) -> GpuUse:
+    told = [use.util_max_pct for use in stretch if use.util_max_pct is not None]
     highest = max(told, default=0.0)
     # What is known of a part is a lower bound: no use at all says nothing of the rest.
-    is_known = highest > 0.0 or len(told) > 1
-    mean = _mean((earlier.util_mean_pct, earlier.samples), (later.util_mean_pct, later.samples))
+    is_known = highest > 0.0 or len(told) == len(stretch)
     return msgspec.structs.replace(
-        earlier,
-        samples=earlier.samples + later.samples,
-        last_s=max(earlier.last_s, later.last_s),
+        stretch[0],
+        samples=sum(use.samples for use in stretch),
+        last_s=max(use.last_s for use in stretch),
         util_max_pct=highest if is_known else None,
-        util_mean_pct=mean if is_known else None,
-        mem_max_mib=max(earlier.mem_max_mib, later.mem_max_mib),
-        power_mean_w=_mean((earlier.power_mean_w, earlier.samples), (later.power_mean_w, later.samples)),
+        util_mean_pct=_mean((use.util_mean_pct, use.samples) for use in stretch) if is_known else None,
+        mem_max_mib=max(use.mem_max_mib for use in stretch),
+        power_mean_w=_mean((use.power_mean_w, use.samples) for use in stretch),
     )
 
 
-def _mean(*weighted: tuple[float | None, int]) -> float | None:
+def _mean(weighted: Iterable[tuple[float | None, int]]) -> float | None:
+    """Return the mean of what is known, by its samples; None where nothing is."""
     known = [(value, samples) for value, samples in weighted if value is not None]
-    weight = sum(samples for _, samples in known)
+    if not known:
+        return None
+    mean = sum(value * samples for value, samples in known) / sum(samples for _, samples in known)
     # Rounding must not lift a mean above the highest of its values.
-    highest = max((value for value, _ in known), default=0.0)
-    return min(highest, sum(value * samples for value, samples in known) / weight) if weight else None
+    return min(mean, max(value for value, _ in known))

@@ -15,6 +15,8 @@ from slurm_plugin.config.file import load_config
 SERVICE_WINDOW_S = 30.0
 # Slurm may end a job's own processes without a word: then no more than this is lost.
 JOB_WINDOW_S = 10.0
+# Readers take what lies further apart for another attempt's (ATTEMPT_GAP_S in accounting/gpu_spool/samples.py).
+MOST_EVERY_S = 60
 
 
 @click.command("collect")
@@ -23,7 +25,7 @@ JOB_WINDOW_S = 10.0
 @click.option(
     "--every",
     "every_s",
-    type=NumberRange(0.1, 60),
+    type=NumberRange(0.1, MOST_EVERY_S),
     default=1.0,
     show_default=True,
     help="Seconds between two looks at the GPUs.",

@@ -15,8 +15,10 @@ from accounting.gpu_collector.attribution import (
     claim_of,
     holders,
     job_of_cgroup,
+    job_of_title,
     samples_of,
     slurm_variables,
+    top_of,
 )
 from accounting.gpu_collector.windows import Windows
 from tests.accounting.gpu_collector.node import A, B
@@ -39,11 +41,24 @@ from tests.builders import T0, gpu_use
         # What a user makes below his own job stays below it.
         ("0::/system.slice/slurmstepd.scope/job_1/step_0/user/slurmstepd.scope/job_2", JobHere(1, "host")),
         ("4:memory:/slurm/uid_1000/job_1/slurm/uid_0/job_2", JobHere(1, "host")),
+        ("0::/system.slice/slurmstepd.scope/job_1/step_0/user/x:/slurmstepd.scope/job_2", JobHere(1, "host")),
         ("", None),
     ],
 )
 def test_a_job_is_read_from_slurms_own_cgroup_alone(text: str, job: JobHere | None) -> None:
     assert job_of_cgroup(text, "host") == job
+
+
+@pytest.mark.parametrize(
+    ("command", "job_id"), [(b"slurmstepd: [7.batch]\0", 7), (b"bash\0slurmstepd: [8.0]", None), (b"", None)]
+)
+def test_a_slurmstepd_is_named_by_its_step_and_nobody_else_is(command: bytes, job_id: int | None) -> None:
+    assert job_of_title(command) == job_id
+
+
+def test_slurm_begins_beside_the_first_process_by_the_word_of_v2() -> None:
+    assert top_of("12:memory:/docker/c0ffee\n0::/docker/c0ffee/init\n") == "/docker/c0ffee"
+    assert top_of("12:memory:/docker/c0ffee\n") == top_of("") == ""
 
 
 @given(st.text(max_size=80))
@@ -56,7 +71,7 @@ def test_no_text_is_too_odd_for_a_cgroup(text: str) -> None:
     ("environ", "claim"),
     [
         (b"SLURM_JOB_GPUS=0,2-3\0CUDA_VISIBLE_DEVICES=0,1,2\0", Claim(frozenset({0, 2, 3}))),
-        (b"SLURM_STEP_GPUS=1\0X=\xff\0", Claim(frozenset({1}))),
+        (b"\xff=\xff\0SLURM_STEP_GPUS=1\0", Claim(frozenset({1}))),
         (
             b"SLURM_JOB_ID=3\0CUDA_VISIBLE_DEVICES=MIG-a,GPU-b,7\0",
             Claim(frozenset(), frozenset({"MIG-a", "GPU-b"})),
@@ -81,8 +96,8 @@ def test_a_gpu_is_claimed_by_slurms_index_or_by_its_uuid() -> None:
 
 def test_processes_decide_whose_a_gpu_is_before_claims_do() -> None:
     jobs = {1: A, 2: A, 3: B, 4: None}
-    here = [GpuProcess(1, 100.0), GpuProcess(2, 50.0), GpuProcess(1, 120.0), GpuProcess(4, 9.0)]
-    assert holders(here, jobs, [B]) == {A: Held((1, 2), 170.0)}
+    here = [GpuProcess(1, 100.0), GpuProcess(2, 50.0), GpuProcess(1, 120.0), GpuProcess(2, None)]
+    assert holders([*here, GpuProcess(4, 9.0)], jobs, [B]) == {A: Held((1, 2), 170.0)}
     assert holders([GpuProcess(3, None)], jobs, []) == {B: Held((3,), None)}
     # allocated, and nothing on it: held and idle
     assert holders([], jobs, [A]) == {A: Held((), 0.0)}
@@ -97,6 +112,9 @@ def test_a_shared_gpu_is_parted_by_process_and_its_power_is_nobodys() -> None:
     load = Load(90.0, 5000.0, 300.0)
     both = samples_of(Reading(2, -1, held, load, {1: 30.0, 2: 80.0}))
     assert both == [Sample(A, 2, -1, 100.0, 100.0, None), Sample(B, 2, -1, 0.0, 5000.0, None)]
+    # an instance's use is not known, whoever shares it
+    parted = samples_of(Reading(2, 3, held, Load(None, 5000.0, None), {1: 30.0}))
+    assert [one.util_pct for one in parted] == [None, None]
     alone = samples_of(Reading(2, -1, {A: Held((1,), 100.0)}, load))
     assert alone == [Sample(A, 2, -1, 90.0, 100.0, 300.0)]
 

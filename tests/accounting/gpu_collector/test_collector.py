@@ -73,7 +73,7 @@ def test_memory_that_nvml_does_not_tell_by_process_is_the_gpus(node: Node) -> No
     (use,) = node.watch(node.collector())
     assert use.mem_max_mib == 4000.0
     gpu.lacks = frozenset({"memory_v2"})
-    (use,) = node.watch(node.collector(), first_s=T0 + 100)[1:]
+    (use,) = node.watch(node.collector(), first_s=T0 + 1000)[1:]
     assert use.mem_max_mib == 4500.0
 
 
@@ -164,7 +164,7 @@ def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: 
     assert [(use.job_id, use.gpu, use.instance) for use in uses] == [(7, 0, -1), (8, 1, 2), (9, 2, -1)]
     node.fake.gpus[2].processes = []
     node.fake.gpus[1].instances = None
-    after = [use for use in node.watch(collector, first_s=T0 + 100) if use.first_s > T0 + 60]
+    after = [use for use in node.watch(collector, first_s=T0 + 1000) if use.first_s > T0 + 60]
     assert [(use.job_id, use.gpu, use.instance) for use in after] == [(7, 0, -1), (8, 2, -1), (9, 3, -1)]
 
 

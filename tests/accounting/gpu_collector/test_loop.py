@@ -1,13 +1,18 @@
 """The collector's loop: windows, the job that it stands beside, and that it grows neither dear nor large."""
 
+import itertools
 import os
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
+
 from accounting.gpu_collector.loop import Collector, CollectorSettings, run
 from accounting.gpu_collector.processes import JobProcesses
 from accounting.gpu_spool.samples import parse_line
+from accounting.labels.gpus import metered_gpus
+from slurm_plugin.cli.collect import MOST_EVERY_S
 from tests.accounting.gpu_collector.node import Node
 from tests.builders import T0
 from tests.spools import read_spool
@@ -22,7 +27,7 @@ class Clock:
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def time(self) -> float:
-        return self.now_s
+        return self.now_s + 0.25
 
     def stopped(self, seconds: float) -> bool:
         self.now_s += seconds
@@ -38,15 +43,28 @@ def drive(collector: Collector, jobs: JobProcesses, settings: CollectorSettings,
 def test_the_loop_writes_a_line_a_window_and_the_rest_at_its_end(node: Node) -> None:
     node.job(7, 100, SLURM_JOB_GPUS="0")
     jobs = node.jobs()
-    drive(node.collector(jobs), jobs, CollectorSettings(), Clock(ends_after_s=75))
+    drive(node.collector(jobs), jobs, CollectorSettings(), Clock(ends_after_s=135))
     lines = [line for file in sorted(node.spool.iterdir()) for line in file.read_bytes().splitlines()]
     told = [parse_line(line)[0] for line in lines]
     assert [use and (use.samples, use.first_s - T0, use.last_s - T0) for use in told] == [
         (30, 0, 29),
         (30, 30, 59),
-        (15, 60, 74),
+        (30, 60, 89),
+        (30, 90, 119),
+        (15, 120, 134),
     ]
+    assert node.fake.calls.count("init") == 1
     assert not node.fake.open
+
+
+def test_however_seldom_it_looks_a_run_is_one_use(node: Node) -> None:
+    """Else each look would be another attempt's, too short to tell anything, and idle in between."""
+    node.job(7, 100, SLURM_JOB_GPUS="0")
+    jobs, settings = node.jobs(), CollectorSettings(every_s=MOST_EVERY_S)
+    drive(node.collector(jobs, settings), jobs, settings, Clock(ends_after_s=1200))
+    (use,) = read_spool(node.spool)[0]
+    assert (use.samples, use.first_s - T0, use.last_s - T0) == (20, 0, 1140)
+    assert metered_gpus([use]).quality == "sampled"
 
 
 def test_beside_a_job_it_watches_that_job_and_ends_with_it(node: Node) -> None:
@@ -101,13 +119,16 @@ def test_whoever_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
     assert not jobs.lives(7)
 
 
-def test_dear_passes_make_it_look_less_often(node: Node) -> None:
-    jobs, clock, spent = node.jobs(), Clock(ends_after_s=100), iter(range(10**6))
-    collector = node.collector(jobs)
-    # Each pass takes a second of CPU time: 50 s of rest for it.
-    stopped = clock.stopped
-    run(collector, jobs, CollectorSettings(), stopped, clock.time, clock.time, lambda: float(next(spent)))
-    assert node.fake.calls.count("compute_v3") <= 5 * 4
+@pytest.mark.parametrize(("pass_s", "passes"), [(0.01, 100), (0.3, 7), (1.0, 4)])
+def test_dear_passes_make_it_look_less_often_but_once_a_window(
+    pass_s: float, passes: int, node: Node
+) -> None:
+    """A pass that takes 0.3 s of CPU time is followed by 15 s of rest."""
+    jobs, clock, spent = node.jobs(), Clock(ends_after_s=100), itertools.count(step=pass_s)
+    run(
+        node.collector(jobs), jobs, CollectorSettings(), clock.stopped, clock.time, clock.time, spent.__next__
+    )
+    assert node.fake.calls.count("compute_v3") == passes * len(node.fake.gpus)
 
 
 def test_it_does_not_grow_however_long_it_runs(node: Node) -> None:

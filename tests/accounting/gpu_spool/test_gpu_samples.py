@@ -54,7 +54,7 @@ def test_instances_nodes_sources_and_pauses_part_uses() -> None:
         window(1, node="n2"),
         window(1, source="other"),
         window(3, job_id=8),
-        window(3),
+        window(5),
     ]
     assert len(merge_uses([window(0), *others])) == 7
 
@@ -63,8 +63,11 @@ def test_unknown_utilisation_and_power_stay_unknown() -> None:
     unknown = [window(n, util_max_pct=None, util_mean_pct=None, power_mean_w=None) for n in range(2)]
     (use,) = merge_uses(unknown)
     assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (None, None, None)
-    (use,) = merge_uses([unknown[0], window(1)])
-    assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (1.0, 1.0, 201.0)
+    # Nor does it weigh, in whatever order it comes.
+    known = [window(1), window(3, samples=10)]
+    for uses in ([unknown[0], *known], [*known, window(2, util_mean_pct=None, power_mean_w=None)]):
+        (use,) = merge_uses(uses)
+        assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (3.0, 1.5, 201.5)
     idle = window(1, util_max_pct=0.0, util_mean_pct=0.0)
     for pair in (
         [unknown[0], idle],
@@ -75,16 +78,16 @@ def test_unknown_utilisation_and_power_stay_unknown() -> None:
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.integers(1, 7))
-def test_what_is_read_in_several_runs_becomes_one_again(numbers: list[int], pieces: int) -> None:
+def test_what_is_merged_in_pieces_is_the_same_as_at_once(numbers: list[int], pieces: int) -> None:
     uses = [window(number) for number in sorted(numbers)]
-    stored: list[GpuUse] = []
+    merged: list[GpuUse] = []
     for begin in range(0, len(uses), pieces):
-        stored = merge_uses([*stored, *uses[begin : begin + pieces]])
+        merged = merge_uses([*merged, *uses[begin : begin + pieces]])
     at_once = merge_uses(uses)
-    assert [(one.first_s, one.last_s, one.samples) for one in stored] == [
+    assert [(one.first_s, one.last_s, one.samples) for one in merged] == [
         (one.first_s, one.last_s, one.samples) for one in at_once
     ]
-    for one, whole in zip(stored, at_once, strict=True):
+    for one, whole in zip(merged, at_once, strict=True):
         assert one.util_mean_pct == pytest.approx(whole.util_mean_pct)
         assert one.power_mean_w == pytest.approx(whole.power_mean_w)
         assert (one.util_max_pct, one.mem_max_mib) == (whole.util_max_pct, whole.mem_max_mib)
@@ -93,28 +96,33 @@ def test_what_is_read_in_several_runs_becomes_one_again(numbers: list[int], piec
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"util_max_pct": 250}, "utilisation"),
+        ({"util_max_pct": 100.5}, "utilisation"),
+        ({"util_mean_pct": 5, "util_max_pct": None}, "utilisation"),
         ({"util_mean_pct": -1, "util_max_pct": 5}, "utilisation"),
         ({"util_mean_pct": 50, "util_max_pct": 5}, "utilisation"),
         ({"power_mean_w": -3.5}, "power"),
-        ({"power_mean_w": 1e6}, "power"),
-        ({"mem_max_mib": 1e12}, "memory"),
+        ({"power_mean_w": 10_000.5}, "power"),
+        ({"mem_max_mib": 2**24 + 1}, "memory"),
         ({"mem_max_mib": -1}, "memory"),
         ({"mem_max_mib": 1e308 * 10}, "null"),
         ({"job_id": 0}, "job id"),
         ({"job_id": -7}, "job id"),
         ({"job_id": 2**63}, "job id"),
         ({"samples": 0}, "samples"),
-        ({"samples": 2_000_000}, "samples"),
+        ({"samples": 20 * 30 + 1}, "samples"),
         ({"gpu": -1}, "GPU"),
+        ({"gpu": 2**31}, "GPU"),
         ({"instance": -2}, "GPU"),
+        ({"instance": 2**31}, "GPU"),
         ({"node": ""}, "node"),
         ({"node": "n" * 192}, "node"),
         ({"source": ""}, "source"),
+        ({"source": "s" * 192}, "source"),
+        ({"cluster": "c" * 192}, "cluster"),
         ({"last_s": T0 - 1}, "time"),
-        ({"first_s": 5, "last_s": 6}, "time"),
-        ({"last_s": T0 + 100_000}, "time"),
-        ({"first_s": NOW_S + 600, "last_s": NOW_S + 610}, "time in the future"),
+        ({"first_s": 946_684_799, "last_s": 946_684_829}, "time"),
+        ({"last_s": T0 + 86_401}, "time"),
+        ({"first_s": NOW_S + 271, "last_s": NOW_S + 301}, "time in the future"),
     ],
 )
 def test_lines_that_cannot_be_true_are_quarantined_with_their_reason(
@@ -127,6 +135,24 @@ def test_lines_that_cannot_be_true_are_quarantined_with_their_reason(
     assert bad.reason.startswith("n1.jsonl: ")
     assert reason in bad.reason
     assert bad.source == "gpu-spool"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"util_max_pct": 100.0, "util_mean_pct": 100.0, "power_mean_w": 10_000.0, "mem_max_mib": 2.0**24},
+        {"util_max_pct": 0.0, "util_mean_pct": 0.0, "power_mean_w": 0.0, "mem_max_mib": 0.0},
+        {"util_max_pct": None, "util_mean_pct": None, "power_mean_w": None},
+        {"job_id": 2**63 - 1, "gpu": 2**31 - 1, "instance": 2**31 - 1, "samples": 20 * 30},
+        {"job_id": 1, "samples": 1, "last_s": T0},
+        {"node": "n" * 191, "source": "s" * 191, "cluster": "c" * 191},
+        {"last_s": T0 + 86_400},
+        {"first_s": 946_684_800, "last_s": 946_684_829},
+        {"first_s": NOW_S + 271, "last_s": NOW_S + 300},
+    ],
+)
+def test_lines_that_may_just_be_true_are_taken(changes: dict[str, object]) -> None:
+    assert parse_line(line(**changes), NOW_S) == (window(0, **changes), "")
 
 
 @pytest.mark.parametrize(
