@@ -144,9 +144,7 @@ class Collector:
             except NvmlFault as fault:
                 self._fault("NVML" if fault.everywhere else f"GPU {gpu}", fault)
                 # Until the next look: a GPU that is gone takes its time to say so.
-                self._devices.pop(gpu, None)
-                if fault.everywhere:
-                    break
+                self._devices.pop(gpu)
         self._jobs.keep(seen)
 
     def _read(self, device: Device, now_s: int) -> set[int]:
@@ -191,7 +189,6 @@ class Collector:
     def _fault(self, what: str, fault: NvmlFault) -> None:
         if fault.everywhere:
             self.close()
-            self._devices.clear()
         if fault.stale:
             raise fault
         if self._faults.get(what) != fault.reason:
@@ -231,7 +228,7 @@ def run(
                     lives = jobs.lives(settings.job_id)
                     if not lives and (lived or elapsed() - begin_s > PATIENCE_S):
                         return
-                    lived = lived or lives
+                    lived = lives
             spent_s = cpu()
             collector.tick(int(clock()))
             pause_s = (cpu() - spent_s) / MOST_SHARE

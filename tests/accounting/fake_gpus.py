@@ -17,7 +17,7 @@ class FakeGpu:
     """One GPU. `processes` are (pid, MiB or None); `broken` is an NVML error that every call of it gives.
 
     `fails` are errors by call, of which `lacks` is the most common. `instances` are by GPU instance, and 100 times
-    the compute instance.
+    the compute instance; None where it is not in that mode.
     """
 
     uuid: str
@@ -84,7 +84,7 @@ class FakePynvml(ModuleType):
         self._check("mig", gpu)
         if gpu.instances is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return [int(bool(gpu.instances))] * 2
+        return [pynvml.NVML_DEVICE_MIG_ENABLE] * 2
 
     def nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu) -> int:  # noqa: N802
         self._check("max", gpu)

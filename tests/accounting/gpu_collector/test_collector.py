@@ -6,6 +6,7 @@ import pynvml
 import pytest
 
 from accounting.gpu_collector.attribution import JobHere
+from accounting.gpu_collector.loop import CollectorSettings
 from accounting.gpu_collector.nvml import NvmlFault
 from accounting.labels.gpus import metered_gpus
 from tests.accounting.fake_gpus import FakeGpu
@@ -81,11 +82,19 @@ def test_two_jobs_on_one_gpu_get_their_own_share(node: Node) -> None:
     node.job(7, 100)
     node.job(8, 200)
     gpu = node.fake.gpus[3]
-    gpu.processes, gpu.util_pct = [(100, 1000), (200, 2000)], 95
+    gpu.processes, gpu.util_pct, gpu.used_mib = [(100, 1000), (200, None)], 95, 5000
     gpu.process_util_pct = {100: 60, 200: 35}
     seven, eight = node.watch(node.collector())
     assert (seven.util_max_pct, seven.mem_max_mib, seven.power_mean_w) == (60.0, 1000.0, None)
-    assert (eight.util_max_pct, eight.mem_max_mib, eight.power_mean_w) == (35.0, 2000.0, None)
+    assert (eight.util_max_pct, eight.mem_max_mib, eight.power_mean_w) == (35.0, 5000.0, None)
+
+
+def test_beside_a_job_only_its_own_share_of_a_gpu_is_written(node: Node) -> None:
+    node.job(7, 100)
+    node.job(8, 200)
+    node.fake.gpus[3].processes = [(100, 1000), (200, 2000)]
+    uses = node.watch(node.collector(settings=CollectorSettings(job_id=7)))
+    assert [(use.job_id, use.mem_max_mib, use.power_mean_w) for use in uses] == [(7, 1000.0, None)]
 
 
 @pytest.mark.parametrize(
@@ -155,17 +164,23 @@ def test_compute_instances_of_one_gpu_instance_are_told_apart(node: Node) -> Non
 def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: Node) -> None:
     # Slurm's 1 and 2 are the instances of GPU 1; 3 is GPU 2, which job 9 has.
     node.job(7, 100, SLURM_JOB_GPUS="0")
-    node.job(8, 200, SLURM_JOB_GPUS="2", CUDA_VISIBLE_DEVICES="MIG-b")
+    node.job(8, 200, SLURM_JOB_GPUS="1", CUDA_VISIBLE_DEVICES="MIG-a")
     node.job(9, 300, SLURM_JOB_GPUS="3")
-    node.fake.gpus[1].instances = {n: FakeGpu(f"MIG-{name}") for n, name in ((1, "a"), (2, "b"))}
+    node.fake.gpus[1].instances = {n: FakeGpu(f"MIG-{name}") for n, name in ((0, "a"), (2, "b"))}
     node.fake.gpus[2].processes = [(300, 10)]
     collector = node.collector()
-    uses = node.watch(collector)
-    assert [(use.job_id, use.gpu, use.instance) for use in uses] == [(7, 0, -1), (8, 1, 2), (9, 2, -1)]
+
+    def seen(first_s: int) -> list[tuple[int, int, int]]:
+        uses = node.watch(collector, first_s=first_s)
+        return [(use.job_id, use.gpu, use.instance) for use in uses if use.first_s >= first_s]
+
+    assert seen(T0) == [(7, 0, -1), (8, 1, 0), (9, 2, -1)]
     node.fake.gpus[2].processes = []
+    # In that mode without an instance it is none of Slurm's, whose 1 is GPU 2 then.
+    node.fake.gpus[1].instances = {}
+    assert seen(T0 + 1000) == [(7, 0, -1)]
     node.fake.gpus[1].instances = None
-    after = [use for use in node.watch(collector, first_s=T0 + 1000) if use.first_s > T0 + 60]
-    assert [(use.job_id, use.gpu, use.instance) for use in after] == [(7, 0, -1), (8, 2, -1), (9, 3, -1)]
+    assert seen(T0 + 2000) == [(7, 0, -1), (8, 1, -1), (9, 3, -1)]
 
 
 def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:
@@ -181,6 +196,42 @@ def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:
     node.fake.gpus[2].broken = None
     node.watch(collector, first_s=T0 + 120)
     assert node.said[1:] == ["GPU 2 answers again"]
+
+
+def test_a_gpu_that_is_lost_meanwhile_is_left_alone_until_the_next_look(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0,1,2,3")
+    collector = node.collector()
+    collector.look_again()
+    for second in range(10):
+        collector.tick(T0 + second)
+        node.fake.gpus[2].broken = pynvml.NVML_ERROR_GPU_IS_LOST
+    collector.flush(T0 + 10)
+    assert {use.gpu: use.samples for use in read_spool(node.spool)[0]} == {0: 10, 1: 10, 2: 1, 3: 10}
+    assert [line.partition(";")[0] for line in node.said] == ["GPU 2 does not answer (GPU is lost)"]
+    assert node.fake.calls.count("compute_v3") == 3 * 10 + 2
+
+
+def test_a_driver_that_goes_meanwhile_is_left_alone_until_the_next_look(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="0,1")
+    collector = node.collector()
+    collector.look_again()
+    for second in range(10):
+        collector.tick(T0 + second)
+        node.fake.driver = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert node.fake.calls.count("compute_v3") == 4 + 1
+    node.fake.driver = None
+    node.fake.gpus[1].fails = {"handle": pynvml.NVML_ERROR_UNINITIALIZED}
+    collector.look_again()
+    assert [line.partition(";")[0] for line in node.said] == [
+        "NVML does not answer (Driver Not Loaded)",
+        "NVML does not answer (Uninitialized)",
+    ]
+    # What it knows no more when it is back is not asked either.
+    node.fake.gpus[1].fails = {}
+    del node.fake.gpus[2:]
+    collector.look_again()
+    collector.tick(T0 + 30)
+    assert node.fake.calls.count("compute_v3") == 4 + 1 + 2
 
 
 def test_a_driver_that_is_restarted_is_asked_again(node: Node) -> None:
@@ -297,6 +348,9 @@ def test_where_slurm_makes_no_cgroups_it_says_once_that_nothing_can_be_told(node
     (said,) = node.said
     assert "job 7" in said
     assert "ProctrackType is not proctrack/cgroup" in said
+    # It tells nothing new to who stands beside a job for that reason.
+    node.watch(node.collector(settings=CollectorSettings(job_id=8)), first_s=T0 + 90)
+    assert len(node.said) == 1
 
 
 def test_an_allocation_that_waits_for_its_first_step_is_asked_again_when_it_has_one(node: Node) -> None:

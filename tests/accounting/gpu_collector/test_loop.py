@@ -57,13 +57,16 @@ def test_the_loop_writes_a_line_a_window_and_the_rest_at_its_end(node: Node) -> 
     assert not node.fake.open
 
 
-def test_however_seldom_it_looks_a_run_is_one_use(node: Node) -> None:
+@pytest.mark.parametrize(("every_s", "samples", "last_s"), [(0.5, 2400, 1199), (MOST_EVERY_S, 20, 1140)])
+def test_however_seldom_it_looks_a_run_is_one_use(
+    every_s: float, samples: int, last_s: int, node: Node
+) -> None:
     """Else each look would be another attempt's, too short to tell anything, and idle in between."""
     node.job(7, 100, SLURM_JOB_GPUS="0")
-    jobs, settings = node.jobs(), CollectorSettings(every_s=MOST_EVERY_S)
+    jobs, settings = node.jobs(), CollectorSettings(every_s=every_s)
     drive(node.collector(jobs, settings), jobs, settings, Clock(ends_after_s=1200))
     (use,) = read_spool(node.spool)[0]
-    assert (use.samples, use.first_s - T0, use.last_s - T0) == (20, 0, 1140)
+    assert (use.samples, use.first_s - T0, use.last_s - T0) == (samples, 0, last_s)
     assert metered_gpus([use]).quality == "sampled"
 
 
