@@ -44,12 +44,12 @@ def as_stored(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows of Python's own values as columns."""
+    """Return rows of Python's own values as columns, counts as large as they are."""
     listed = list(rows)
     names = [name for name in table.c.keys() if not listed or name in listed[0]]  # noqa: SIM118
     return pa.table(
         {
-            name: pa.array([_encodable(row[name]) for row in listed], type=_arrow_type(table.columns[name]))
+            name: pa.array([_encodable(row[name]) for row in listed], type=_widest_type(table.columns[name]))
             for name in names
         }
     )
@@ -72,6 +72,10 @@ def _arrow_type(column: Column[Any]) -> pa.DataType:
     return pa.float64() if isinstance(kind, Double) else pa.string()
 
 
+def _widest_type(column: Column[Any]) -> pa.DataType:
+    return pa.int64() if isinstance(column.type, Integer) else _arrow_type(column)
+
+
 def _encodable(value: object) -> object:
     """Return a value with the halves of surrogate pairs replaced, which are no text in any encoding."""
     if not isinstance(value, str) or value.isascii():
@@ -92,7 +96,7 @@ def _stored(column: Column[Any], values: pa.ChunkedArray) -> pa.ChunkedArray:
         return _finite(values)
     if isinstance(column.type, String):
         values = _without_nul(values)
-        return _indexable(values) if column.type is NAME or column.type == NAME else values
+        return _indexable(values) if column.type is NAME else values
     return values
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from accounting.ingest.ingesting import ingest
-from accounting.store.records import Counts, read_attempts
+from accounting.store.records import Counts, read_attempts, read_gpu_use
 from tests.accounting.ingest.recorded import NOW_S, settings_of
-from tests.builders import T0, FakeSacct, job_line, step_line
+from tests.builders import T0, FakeSacct, gpu_use, job_line, step_line
 from tests.spools import read_spool
 
 
@@ -62,6 +62,19 @@ def test_gpu_samples_that_come_late_are_told_to_the_attempt_in_the_store(
     again = ingest(store, settings, NOW_S, since_s=T0)
     assert again.attempts == Counts(same=2)
     assert read_attempts(store) == [late, other]
+
+
+def test_more_samples_than_a_column_holds_end_no_ingest(store: Engine, tmp_path: Path) -> None:
+    """Who may write to the spool may tell of them, line by line: of one window as often as he likes."""
+    fake = FakeSacct(tmp_path / "slurm", [job_line(7)])
+    settings = settings_of(fake, tmp_path)
+    settings.gpu_spool.mkdir()
+    window = gpu_use(job_id=7, first_s=NOW_S - 86_400, last_s=NOW_S, samples=20 * 86_401)
+    (settings.gpu_spool / "n1.jsonl").write_bytes((msgspec.json.encode(window) + b"\n") * 1300)
+    assert ingest(store, settings, NOW_S).gpu_use == Counts(new=1)
+    with store.connect() as connection:
+        [[use]] = read_gpu_use(connection, [7]).values()
+    assert use == msgspec.structs.replace(window, samples=2**31 - 1)
 
 
 def test_bad_lines_of_the_gpu_spool_are_quarantined_and_a_torn_one_waits(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from sqlalchemy import Engine, func, select
 
@@ -100,12 +99,10 @@ def test_what_is_counted_is_what_was_done(store: Engine) -> None:
 
 
 def test_a_count_beyond_its_column_is_the_most_that_it_holds(store: Engine) -> None:
-    counts = pa.array([None, 7, 2**31 - 1, 2**31, 3_600_000_000], pa.int64())
-    rows = from_rows(schema.gpu_use, [use(f"n{number}") for number in range(5)])
-    many = rows.set_column(rows.column_names.index("samples"), "samples", pc.fill_null(counts, 0))
-    with writing(store) as connection:
-        assert upsert(connection, schema.gpu_use, many) == Counts(new=5)
-        assert upsert(connection, schema.gpu_use, many) == Counts(same=5)
+    counts = (0, 7, 2**31 - 1, 2**31, 3_600_000_000)
+    many = [use(f"n{number}", samples) for number, samples in enumerate(counts)]
+    assert written(store, many) == Counts(new=5)
+    assert written(store, many) == Counts(same=5)
     assert [row["samples"] for row in held(store)] == [0, 7, 2**31 - 1, 2**31 - 1, 2**31 - 1]
 
 
