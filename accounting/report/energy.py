@@ -16,10 +16,10 @@ NAMES = ("energy_kwh", "carbon_kg", "wasted_kwh", "estimated_kwh")
 def energy_columns(
     batch: pa.Table, gpu_use: Mapping[int, Sequence[GpuUse]], site: EnergySite
 ) -> dict[str, pa.Array]:
-    """Return what each attempt cost, by the names of NAMES; `gpu_use` is by job id."""
+    """Return what each attempt of a batch, which has some, cost, by the names of NAMES; `gpu_use` is by job id."""
     costs = [_costs(row, gpu_use.get(row["job_id"], ()), site) for row in batch.to_pylist()]
-    columns = zip(*costs, strict=True) if costs else ([] for _ in NAMES)
-    return {name: pa.array(column, pa.float64()) for name, column in zip(NAMES, columns, strict=True)}
+    columns = zip(NAMES, zip(*costs, strict=True), strict=True)
+    return {name: pa.array(column, pa.float64()) for name, column in columns}
 
 
 def _costs(row: dict[str, Any], uses: Sequence[GpuUse], site: EnergySite) -> tuple[float, ...]:

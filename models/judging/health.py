@@ -114,8 +114,6 @@ def _weeks(matrix: Matrix, most_failures: float) -> tuple[WeekCalibration, ...]:
     The earlier share of those is fitted, and the rest calibrates, as in training. Where they are too few for a share of
     failures up to `most_failures`, the next larger that they suffice for is counted; none where they do for none.
     """
-    if not len(matrix.submit_s):
-        return ()
     start, weights = watched_from(matrix.submit_s), weights_of(matrix)
     rows = fitted_rows(matrix.part(slice(start)))
     taken = drawn(rows)

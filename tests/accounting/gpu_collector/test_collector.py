@@ -349,7 +349,9 @@ def test_where_slurm_makes_no_cgroups_it_says_once_that_nothing_can_be_told(node
     assert "job 7" in said
     assert "ProctrackType is not proctrack/cgroup" in said
     # It tells nothing new to who stands beside a job for that reason.
-    node.watch(node.collector(settings=CollectorSettings(job_id=8)), first_s=T0 + 90)
+    beside = node.collector(settings=CollectorSettings(job_id=8))
+    for window in range(3, 5):
+        node.watch(beside, first_s=T0 + 30 * window)
     assert len(node.said) == 1
 
 

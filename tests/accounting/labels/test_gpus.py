@@ -13,10 +13,11 @@ def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
     uses = [
         gpu_use(node="n1", gpu=0),
         gpu_use(node="n1", gpu=1, util_max_pct=0.5),
+        gpu_use(node="n1", gpu=2, util_max_pct=1.0),
         gpu_use(node="n2", gpu=0),
         gpu_use(node="n2", gpu=0, source="other"),
     ]
-    assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (2, "nvml+other")
+    assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (3, "nvml+other")
 
 
 def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
@@ -28,6 +29,7 @@ def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
     assert (use.gpus, use.gpu_quality) == (4, "sampled")
     once = label_attempt(row, [step()], [gpu_use(samples=1)]).use
     assert (once.gpus, once.gpu_quality) == (1, "short")
+    assert label_attempt(job_row(), [step()], [gpu_use(samples=2)]).use.gpu_quality == "sampled"
     ended_early = gpu_use(node="n2", samples=1)
     assert label_attempt(row, [step()], [*one, ended_early]).use.gpu_quality == "sampled"
 
@@ -69,6 +71,8 @@ def test_gpu_use_of_another_attempt_or_another_clusters_job_does_not_count(other
     ("given", "util_pct", "gpus", "gpu_mem_mib"),
     [
         (1, 80.0, 1, 50.0),
+        (1, 1.0, 1, 50.0),
+        (1, 0.5, None, 50.0),
         (1, 0.0, None, 50.0),
         (4, 0.0, None, None),
         (4, 80.0, None, None),

@@ -233,15 +233,22 @@ def test_energy_is_that_of_accounting_energy(store: Engine) -> None:
         for job_id, row in ((4, attempts[3].row), (5, attempts[4].row))
     ]
     uses.append(gpu_use(job_id=4, gpu=1, first_s=T0 - 900, last_s=T0 - 800, power_mean_w=900.0))
-    fill(store, attempts)
+    # What never started costs nothing, nor what a job of this number did in another cluster.
+    fill(store, [*attempts, measured(6, start_s=-1)])
+    here = attempts[3].row
+    elsewhere = gpu_use(
+        job_id=4, gpu=2, first_s=here.start_s, last_s=here.end_s, cluster="beta", power_mean_w=900.0
+    )
     with store.begin() as connection:
-        write_gpu_use(connection, uses)
+        write_gpu_use(connection, [*uses, elsewhere])
     costs = [energy_of(one, [use for use in uses if use.job_id == one.row.job_id], site) for one in attempts]
     [row] = rows_of(store, view_families(grouped(store, site=site), RULE))
     assert row["energy_kwh"] == pytest.approx(sum(cost.energy_j for cost in costs) / 3.6e6, abs=1e-4)
     assert row["carbon_kg"] == pytest.approx(sum(cost.carbon_kg for cost in costs), abs=1e-4)
     wasted = sum(cost.wasted_j for cost in costs) / sum(cost.energy_j for cost in costs)
     assert row["energy_wasted_pct"] == pytest.approx(100 * wasted, abs=0.06)
+    estimated = sum(cost.estimated_j for cost in costs) / sum(cost.energy_j for cost in costs)
+    assert row["energy_estimated_pct"] == pytest.approx(100 * estimated, abs=0.06)
     assert "energy_kwh" not in families(store)["alice", "fit"]
 
 

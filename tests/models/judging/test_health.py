@@ -126,6 +126,29 @@ def test_the_next_larger_share_is_counted_where_jobs_before_are_too_few_for_one(
     assert [week.word for week in jumped] == ["drifted"]
 
 
+def test_where_jobs_before_are_too_few_for_any_share_no_week_is_counted() -> None:
+    matrix = site(1, 110)
+    assert fit_growth(matrix).known.offset(0.05) is not None
+    assert weeks_on(matrix, 0.05) == ()
+
+
+def test_jobs_of_families_that_have_not_settled_are_not_counted() -> None:
+    matrix = site(1, 4000, jumps_from_day=23)
+    settled = matrix.targets < JUMP / 2
+    found = health_on(msgspec.structs.replace(matrix, settled=settled))
+    kept = int(settled[3200:].sum())
+    assert kept < 700
+    assert (sum(week.rows or 0 for week in found.weeks), found.calibrated_on) == (kept, kept)
+    assert 0 < max(one.jobs for one in found.calibration) <= kept / 2 + 1
+    assert "drifted" not in {week.word for week in found.weeks}
+
+
+def test_bounds_tell_of_no_feature_what_it_is_worth() -> None:
+    matrix = site(1, 4000)
+    found = health_on(msgspec.structs.replace(matrix, bounded=numpy.arange(4000) >= 3200))
+    assert (found.importance, found.calibration, found.weeks) == ((), (), ())
+
+
 def test_the_last_fifth_is_counted_but_no_more_than_some_weeks() -> None:
     assert watched_from(T0 + numpy.arange(100) * 3600) == 80
     years = T0 + numpy.arange(100) * WEEK_S

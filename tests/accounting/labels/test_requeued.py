@@ -1,0 +1,76 @@
+"""Which attempts that were queued again had run out of time, by the journal of recovery."""
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from accounting.decisions.token import format_token, mark_recovery
+from accounting.journal.recoveries import Recovered
+from accounting.labels.requeued import out_of_time
+from accounting.request import Grant
+from tests.builders import T0, decision
+
+TOKEN = format_token(decision(id="d1", applied=True, grant=Grant(cpus_per_task=2)))
+RECOVERED = Recovered(
+    job_id=7, restarts=0, what="requeued", time_s=T0, cause="timeout", user="ann", decision_id="d1"
+)
+
+
+def flagged(recovered: list[Recovered], **changes: Any) -> bool:
+    """Whether an attempt of ten minutes, its limit, ran out of time, given what was recovered of its job."""
+    row = {
+        "job_id": 7,
+        "state": "REQUEUED",
+        "end_s": T0,
+        "elapsed_s": 600,
+        "limit_s": 600,
+        "admin_comment": TOKEN,
+        **changes,
+    }
+    jobs = pa.Table.from_pylist([{**row, "state": "COMPLETED"}, row])
+    ended, found = out_of_time(jobs, {7: recovered}).tolist()
+    assert not ended
+    return bool(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ran_out"),
+    [
+        ({}, True),
+        ({"job_id": 8}, False),
+        # Not of ours, or queued again by us already: this time it was somebody else.
+        ({"admin_comment": ""}, False),
+        ({"admin_comment": mark_recovery(TOKEN, "timeout", 0)}, False),
+        # A limit is a whole minute, which EndTime may be within; it may have none.
+        ({"elapsed_s": 541}, True),
+        ({"elapsed_s": 540}, False),
+        ({"limit_s": None}, True),
+    ],
+)
+def test_an_attempt_of_ours_that_ran_for_its_time_ran_out_of_it(
+    changes: dict[str, Any], ran_out: bool
+) -> None:
+    assert flagged([RECOVERED], **changes) is ran_out
+
+
+@pytest.mark.parametrize(
+    ("changes", "ran_out"),
+    [
+        ({"cause": "killed"}, False),
+        ({"decision_id": "d2"}, False),
+        ({"time_s": T0 + 600.0}, True),
+        ({"time_s": T0 + 601.0}, False),
+        ({"time_s": T0 - 601.0}, False),
+    ],
+)
+def test_that_is_said_by_the_recovery_of_this_very_run(changes: dict[str, Any], ran_out: bool) -> None:
+    one = msgspec.structs.replace(RECOVERED, **changes)
+    assert flagged([one]) is ran_out
+    # A job may have failed by us more than once.
+    assert flagged([one, RECOVERED]) is flagged([RECOVERED, one]) is True
+
+
+def test_without_a_word_of_recovery_none_ran_out_of_time() -> None:
+    assert not flagged([])
