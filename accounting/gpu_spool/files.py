@@ -46,7 +46,7 @@ class SpoolPart(msgspec.Struct):
     """What one spool file held beyond where it was read to before: at most PART_BYTES of it.
 
     `file` is what it goes by among all journals, `read_bytes` how far it is read now; '' and 0 of what is told of
-    several files. `finished`: all of it is read, and nobody writes to it any more: it can be removed.
+    several files.
     """
 
     file: str
@@ -54,7 +54,6 @@ class SpoolPart(msgspec.Struct):
     read_bytes: int
     uses: list[GpuUse]
     quarantined: list[Quarantined]
-    finished: bool = False
 
 
 class Owners(msgspec.Struct, frozen=True):
@@ -72,26 +71,17 @@ class Line(NamedTuple):
     reason: str
 
 
-def ourselves() -> Owners:
-    """Return owners of whom root and this process's user count, and nobody else."""
-    return Owners(frozenset({0, os.geteuid()}), lambda _uid, uses: [False] * len(uses))
-
-
 def read_spool_on(
-    folder: Path,
-    offsets: Mapping[str, int],
-    now_s: int | None = None,
-    cluster: str = "",
-    owners: Owners | None = None,
+    folder: Path, offsets: Mapping[str, int], now_s: int, cluster: str, owners: Owners
 ) -> Iterator[SpoolPart]:
     """Yield what is new in the spool, in parts of bounded size, given how far each file was read (`SpoolPart.file`).
 
     A last line without its newline is still being written and waits for the next time; in a finished file it is
-    quarantined. What is written meanwhile waits too. `now_s` says what lies in the future; None checks no times against
-    a clock. `cluster` is whose nodes write here: it stands in uses that name none. Files that cannot be read, and lines
-    of users that are not of their jobs, are told at the end, each kind once for each owner.
+    quarantined. What is written meanwhile waits too. `now_s` says what lies in the future. `cluster` is whose nodes
+    write here: it stands in uses that name none. Files that cannot be read, and lines of users that are not of their
+    jobs, are told at the end, each kind once for each owner.
     """
-    reading = _Reading(now_s, cluster, owners or ourselves(), others_may_write(folder))
+    reading = _Reading(now_s, cluster, owners, others_may_write(folder))
     for file in sorted(folder.glob(PATTERN)):
         yield from reading.read_on(file, offsets.get(spool_key(file.name), 0))
     if reading.refused:
@@ -117,8 +107,7 @@ def spool_key(file_name: str) -> str:
 def spool_offsets(folder: Path, marks: Mapping[str, Mark], known: Known | None = None) -> dict[str, int]:
     """Return how far the spool's files were read, in bytes, by what they go by (`known`: journal_marks.read_to)."""
     named = ((spool_key(file.name), file) for file in folder.glob(PATTERN))
-    found = {name: read_to(name, file, marks, known) for name, file in named}
-    return {name: read_bytes for name, read_bytes in found.items() if read_bytes}
+    return {name: read_to(name, file, marks, known) for name, file in named}
 
 
 def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list[Path]:
@@ -138,7 +127,7 @@ def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list
 class _Reading:
     """One pass over the spool: what users may still have read of their files, and what was refused."""
 
-    def __init__(self, now_s: int | None, cluster: str, owners: Owners, is_open: bool) -> None:
+    def __init__(self, now_s: int, cluster: str, owners: Owners, is_open: bool) -> None:
         self._now_s, self._cluster, self._owners, self._is_open = now_s, cluster, owners, is_open
         self._left_bytes: dict[int, int] = {}
         self.refused: dict[tuple[int, str], Quarantined] = {}
@@ -163,7 +152,7 @@ class _Reading:
         until = known.st_size if is_trusted else min(known.st_size, offset + self._share(known.st_uid))
         old = _is_older(known.st_mtime, FINISHED_AFTER_S, self._now_s)
         spool.seek(offset)
-        while offset < until and (block := spool.read(min(PART_BYTES, until - offset))):
+        while block := spool.read(min(PART_BYTES, until - offset)):
             ends = old and offset + len(block) >= known.st_size
             complete, newline, rest = block.rpartition(b"\n")
             if ends or (len(block) == PART_BYTES and not newline):
@@ -172,8 +161,8 @@ class _Reading:
             if not complete and not newline:
                 return
             read_bytes = offset + len(block) - len(rest)
-            part = SpoolPart(spool_key(file.name), file, read_bytes, [], [], ends)
-            lines = [_line(text, self._now_s) for text in complete.split(b"\n")]
+            part = SpoolPart(spool_key(file.name), file, read_bytes, [], [])
+            lines = [Line(text, *parse_line(text, self._now_s)) for text in complete.split(b"\n")]
             if is_trusted:
                 self._take(part, lines)
             else:
@@ -204,7 +193,7 @@ class _Reading:
         """Take a user's lines of his own jobs, up to the first of a job that is not known yet."""
         uid = known.st_uid
         uses = [of_cluster(line.use, self._cluster) for line in lines if line.use is not None]
-        verdicts = list(self._owners.verdicts(uid, uses))
+        verdicts = self._owners.verdicts(uid, uses)
         if _is_older(known.st_mtime, WAITS_S, self._now_s):
             verdicts = [bool(verdict) for verdict in verdicts]
         decided = list(takewhile(lambda verdict: verdict is not None, verdicts))
@@ -216,7 +205,6 @@ class _Reading:
             self._refuse(uid, "lines of jobs that are not known as its owner's", part.path)
         if passed < len(lines):
             part.read_bytes = offset + sum(len(line.text) + 1 for line in lines[:passed])
-            part.finished = False
 
     def _refuse(self, uid: int, reason: str, file: Path) -> None:
         """Tell of what was not taken, by owner and reason: the first file is named, however many there are."""
@@ -226,18 +214,14 @@ class _Reading:
             self.refused.setdefault((uid, reason), kind)
 
 
-def _line(text: bytes, now_s: int | None) -> Line:
-    return Line(text, *(parse_line(text, now_s) if text else (None, "")))
-
-
 def _until_use(lines: Sequence[Line], count: int) -> int:
     """Return how many lines come before the use after so many uses; all where there is none."""
     places = [place for place, line in enumerate(lines) if line.use is not None]
     return places[count] if count < len(places) else len(lines)
 
 
-def _is_older(written_s: float, age_s: int, now_s: int | None) -> bool:
-    return now_s is not None and written_s < now_s - age_s
+def _is_older(written_s: float, age_s: int, now_s: int) -> bool:
+    return written_s < now_s - age_s
 
 
 def _owner_of(file: Path) -> int:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from accounting.gpu_spool import files as gpu_spool
 from accounting.gpu_spool import samples as gpu_samples
-from accounting.gpu_spool.files import FINISHED_AFTER_S, finished_files, read_spool_on, spool_key
+from accounting.gpu_spool.files import FINISHED_AFTER_S, finished_files, others_may_write, spool_key
 from accounting.gpu_spool.samples import merge_uses, parse_line
 from accounting.records import GpuUse
 from tests.builders import T0, Step, gpu_use, job_row, label_attempt, step
-from tests.spools import read_spool
+from tests.spools import read_on, read_spool
 
 NOW_S = T0 + 10 * 86400
 
@@ -57,6 +57,13 @@ def test_instances_nodes_sources_and_pauses_part_uses() -> None:
         window(5),
     ]
     assert len(merge_uses([window(0), *others])) == 7
+
+
+def test_a_use_that_names_no_cluster_is_of_the_one_whose_nodes_write_here(tmp_path: Path) -> None:
+    (tmp_path / "n1.jsonl").write_bytes(line() + line(cluster="beta"))
+    for cluster, clusters in (("alpha", {"alpha", "beta"}), ("", {"", "beta"})):
+        (part,) = read_on(tmp_path, {}, NOW_S, cluster)
+        assert {use.cluster for use in part.uses} == clusters
 
 
 def test_unknown_utilisation_and_power_stay_unknown() -> None:
@@ -129,7 +136,7 @@ def test_lines_that_cannot_be_true_are_quarantined_with_their_reason(
     tmp_path: Path, changes: dict[str, object], reason: str
 ) -> None:
     (tmp_path / "n1.jsonl").write_bytes(line(**changes) + line())
-    (part,) = read_spool_on(tmp_path, {}, NOW_S)
+    (part,) = read_on(tmp_path, {}, NOW_S)
     assert part.uses == [window()]
     (bad,) = part.quarantined
     assert bad.reason.startswith("n1.jsonl: ")
@@ -197,40 +204,42 @@ def test_each_line_is_read_once_and_a_torn_one_waits(tmp_path: Path) -> None:
     file = tmp_path / "n1.jsonl"
     offsets: dict[str, int] = {}
 
-    def read_on() -> list[int]:
+    def read_again() -> list[int]:
         samples = []
-        for part in read_spool_on(tmp_path, offsets, NOW_S):
+        for part in read_on(tmp_path, offsets, NOW_S):
             offsets[part.file] = part.read_bytes
             samples += [use.samples for use in part.uses]
             assert part.quarantined == []
         return samples
 
-    first, second = line(), line(first_s=T0 + 30, last_s=T0 + 59)
+    first, second = line() + b"\n", line(first_s=T0 + 30, last_s=T0 + 59)
     file.write_bytes(first + second[:50])
-    assert read_on() == [30]
+    assert read_again() == [30]
     assert offsets == {"gpu-spool/n1.jsonl": len(first)}
-    assert read_on() == []
+    assert read_again() == []
     with file.open("ab") as spool:
         spool.write(second[50:])
-    assert read_on() == [30]
-    assert read_on() == []
+    assert read_again() == [30]
+    assert read_again() == []
     # Another file under its name is read from its beginning.
     file.write_bytes(first)
-    assert read_on() == [30]
+    assert read_again() == [30]
 
 
-def test_a_large_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("age_s", [0, FINISHED_AFTER_S + 1])
+def test_a_large_file_is_read_in_parts(age_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_spool, "PART_BYTES", 1000)
     lines = [line(first_s=T0 + 30 * n, last_s=T0 + 30 * n + 29) for n in range(100)]
     (tmp_path / "n1.jsonl").write_bytes(b"".join(lines) + b"x" * 2500 + b"\n" + lines[0])
-    parts = list(read_spool_on(tmp_path, {}, NOW_S))
+    os.utime(tmp_path / "n1.jsonl", (NOW_S - age_s, NOW_S - age_s))
+    parts = list(read_on(tmp_path, {}, NOW_S))
     assert len(parts) > 20
     assert sum(use.samples for part in parts for use in part.uses) == 30 * 101
     assert sum(len(part.quarantined) for part in parts) >= 1
     assert parts[-1].read_bytes == (tmp_path / "n1.jsonl").stat().st_size
     # Stopped anywhere and read on, nothing is missing and nothing double.
     offsets = {parts[7].file: parts[7].read_bytes}
-    rest = [use.samples for part in read_spool_on(tmp_path, offsets, NOW_S) for use in part.uses]
+    rest = [use.samples for part in read_on(tmp_path, offsets, NOW_S) for use in part.uses]
     assert sum(rest) + sum(use.samples for part in parts[:8] for use in part.uses) == 30 * 101
 
 
@@ -245,24 +254,46 @@ def test_files_that_are_read_and_written_no_more_can_go(tmp_path: Path) -> None:
         os.utime(file, (long_ago_s, long_ago_s))
     os.utime(young, (NOW_S, NOW_S))
     assert finished_files(tmp_path, {}, NOW_S) == []
-    parts = {part.file: part for part in read_spool_on(tmp_path, {}, NOW_S)}
+    parts = {part.file: part for part in read_on(tmp_path, {}, NOW_S)}
     offsets = {key: part.read_bytes for key, part in parts.items()}
     assert finished_files(tmp_path, offsets, NOW_S) == [old, torn]
-    assert {key.partition("/")[2] for key, part in parts.items() if part.finished} == {
-        "old.jsonl",
-        "torn.jsonl",
-    }
     assert len(parts[spool_key("torn.jsonl")].quarantined) == 1
+    assert parts[spool_key("old.jsonl")].quarantined == []
+    # An empty one tells nothing more, and what is no file is not a collector's.
+    (tmp_path / "empty.jsonl").touch()
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    for name in ("empty", "fifo"):
+        os.utime(tmp_path / f"{name}.jsonl", (long_ago_s, long_ago_s))
+    assert finished_files(tmp_path, {}, NOW_S) == [tmp_path / "empty.jsonl"]
+
+
+def test_of_a_line_that_makes_no_sense_its_beginning_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "n1.jsonl").write_bytes(b"x" * 20_000 + b"\n")
+    (part,) = read_on(tmp_path, {}, NOW_S)
+    assert [len(item.line) for item in part.quarantined] == [10_000]
+
+
+@pytest.mark.parametrize(("mode", "is_open"), [(0o755, False), (0o775, True), (0o757, True)])
+def test_a_folder_of_users_is_one_that_others_may_write_to(mode: int, is_open: bool, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    assert not others_may_write(spool)
+    spool.mkdir()
+    (spool / "n1.jsonl").write_bytes(line())
+    # Elsewhere another name of a file is nobody's trick.
+    os.link(spool / "n1.jsonl", tmp_path / "kept")
+    spool.chmod(mode)
+    assert others_may_write(spool) is is_open
+    assert [len(part.uses) for part in read_on(spool, {}, NOW_S)] == [0 if is_open else 1]
 
 
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "n0.jsonl").mkdir()
     (tmp_path / "n1.jsonl").write_bytes(line())
-    read, told = read_spool_on(tmp_path, {})
+    read, told = read_on(tmp_path, {}, NOW_S)
     assert [use.job_id for use in read.uses] == [7]
     reasons = [item.reason for item in told.quarantined]
     assert reasons == [f"'n0.jsonl' of uid {os.getuid()}: it cannot be read: not a regular file"]
-    assert list(read_spool_on(tmp_path / "nothing", {})) == []
+    assert list(read_on(tmp_path / "nothing", {}, NOW_S)) == []
 
 
 def test_a_file_that_goes_away_meanwhile_is_no_failure(
@@ -270,7 +301,7 @@ def test_a_file_that_goes_away_meanwhile_is_no_failure(
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(line())
     (tmp_path / "b.jsonl").write_bytes(line())
-    parts = read_spool_on(tmp_path, {}, NOW_S)
+    parts = read_on(tmp_path, {}, NOW_S)
     assert next(parts).file == "gpu-spool/a.jsonl"
     (tmp_path / "b.jsonl").unlink()
     assert list(parts) == []
@@ -281,7 +312,8 @@ def test_a_file_that_goes_away_meanwhile_is_no_failure(
 
 def test_the_key_of_a_long_name_fits_every_store() -> None:
     assert spool_key("n1.jsonl") == "gpu-spool/n1.jsonl"
-    assert len(spool_key("n" * 250 + ".jsonl")) <= 191
+    for letter in ("n", "\udcff"):  # which stands for a byte that is no text
+        assert len(spool_key(letter * 250 + ".jsonl")) <= 191
 
 
 SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_util_pct=10.0)]

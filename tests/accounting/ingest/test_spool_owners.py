@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from accounting.gpu_spool import files as gpu_spool
 from accounting.gpu_spool.files import WAITS_S, Owners, read_spool_on
-from accounting.gpu_spool.owners import SLACK_S, is_his
+from accounting.gpu_spool.owners import SLACK_S, is_his, owners_of
 from accounting.ingest.ingesting import ingest
 from accounting.ingest.retry import retry
 from accounting.ingest.run import Run
@@ -139,9 +139,43 @@ def test_of_one_user_a_bounded_part_is_read_in_a_run(tmp_path: Path, monkeypatch
         asked.append(owner)
         return [True]
 
-    parts = list(read_spool_on(tmp_path, {}, NOW_S, owners=Owners(frozenset({0}), his)))
+    parts = list(read_spool_on(tmp_path, {}, NOW_S, "", Owners(frozenset({0}), his)))
     assert 2 <= len(parts) <= 3
     assert set(asked) == {uid}
+
+
+@needs_root
+def test_of_one_users_large_files_no_more_is_read_and_of_the_sites_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_spool, "PART_BYTES", 5000)
+    monkeypatch.setattr(gpu_spool, "USER_BYTES", 3 * gpu_spool.BLOCK_BYTES)
+    large = sample(7, START_S) * 500
+    for name, owner in (("a", USER), ("b", USER), ("z", "root")):
+        put(tmp_path, f"{name}.jsonl", owner, large)
+    owners = Owners(frozenset({0}), lambda _uid, uses: [True] * len(uses))
+    read = {part.path.stem: part.read_bytes for part in read_spool_on(tmp_path, {}, NOW_S, "", owners)}
+    assert read.pop("z") == len(large)
+    assert 3 * gpu_spool.BLOCK_BYTES - 200 < sum(read.values()) <= 3 * gpu_spool.BLOCK_BYTES
+
+
+@needs_root
+def test_behind_a_line_that_waits_nothing_of_its_file_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_spool, "PART_BYTES", 1000)
+    text = [sample(job_id, START_S) for job_id in (*[7] * 20, 8, *[7] * 20)]
+    file = put(tmp_path, "a.jsonl", USER, "".join(text))
+    known = {7}
+    owners = Owners(frozenset({0}), lambda _uid, uses: [use.job_id in known or None for use in uses])
+    offsets: dict[str, int] = {}
+    for samples, read_bytes in ((20, len("".join(text[:20]))), (0, None), (21, file.stat().st_size)):
+        parts = list(read_spool_on(tmp_path, offsets, NOW_S, "", owners))
+        assert sum(use.samples for part in parts for use in part.uses) == samples
+        offsets.update({part.file: part.read_bytes for part in parts})
+        assert read_bytes in (None, *offsets.values())
+        if not samples:
+            known.add(8)
 
 
 @needs_root
@@ -151,11 +185,11 @@ def test_lines_wait_for_their_job_and_not_for_ever(tmp_path: Path) -> None:
     )
     os.utime(file, (NOW_S, NOW_S))
     owners = Owners(frozenset({0}), lambda _uid, uses: [True if use.job_id == 7 else None for use in uses])
-    (part,) = read_spool_on(tmp_path, {}, NOW_S, owners=owners)
-    assert ([use.job_id for use in part.uses], part.finished) == ([7], False)
+    (part,) = read_spool_on(tmp_path, {}, NOW_S, "", owners)
+    assert [use.job_id for use in part.uses] == [7]
     assert part.read_bytes == len(sample(7, START_S)) + 1
-    assert list(read_spool_on(tmp_path, {part.file: part.read_bytes}, NOW_S, owners=owners)) == []
-    late, told = read_spool_on(tmp_path, {part.file: part.read_bytes}, NOW_S + WAITS_S + 1, owners=owners)
+    assert list(read_spool_on(tmp_path, {part.file: part.read_bytes}, NOW_S, "", owners)) == []
+    late, told = read_spool_on(tmp_path, {part.file: part.read_bytes}, NOW_S + WAITS_S + 1, "", owners)
     assert ([use.job_id for use in late.uses], late.read_bytes) == ([7], file.stat().st_size)
     assert len(told.quarantined) == 1
 
@@ -169,7 +203,7 @@ def test_what_is_written_meanwhile_waits(tmp_path: Path) -> None:
             opened.write(sample(7, START_S))
         return [True]
 
-    (part,) = read_spool_on(tmp_path, {}, NOW_S, owners=Owners(frozenset({0}), grows))
+    (part,) = read_spool_on(tmp_path, {}, NOW_S, "", Owners(frozenset({0}), grows))
     assert part.read_bytes < file.stat().st_size
 
 
@@ -192,5 +226,14 @@ def test_whose_a_use_is_says_who_ran_under_its_number_then(runs: list[Ran], verd
     assert is_his(use, runs, "ann") is verdict
 
 
-def test_an_owner_that_nobody_can_name_is_known_as_such() -> None:
-    assert nobody() > 0
+@pytest.mark.parametrize(("uid", "user"), [(nobody(), "nobody"), (2**31 - 7, "")])
+def test_an_owner_that_nobody_can_name_has_no_jobs(
+    uid: int, user: str, store: Engine, tmp_path: Path
+) -> None:
+    """Not even those of `nobody`, whom a file server makes of root, or of which sacct names no user."""
+    settings = settings_of(FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=user)]), tmp_path)
+    ingest(store, settings, NOW_S)
+    use = gpu_use(job_id=7, first_s=START_S, last_s=START_S)
+    assert is_his(use, [Ran("alpha", user, START_S, START_S)], user)
+    assert uid > 0
+    assert owners_of(store, [], lambda name: name).verdicts(uid, [use]) == [False]
