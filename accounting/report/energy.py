@@ -48,6 +48,6 @@ def _attempt(row: dict[str, Any]) -> Attempt:
         use=Use(
             outcome=row["outcome"], peak_mem_mib=row["peak_mem_mib"], memory_quality=row["memory_quality"],
             cores=row["cores"], cores_per_task=None, wall_s=row["wall_s"], gpus=row["gpus"],
-            energy_j=row["energy_j"], energy_quality=row["energy_quality"],
+            energy_j=row["energy_j"],
         ),
     )  # fmt: skip

@@ -18,7 +18,7 @@ USAGE_COLUMNS = (
 
 
 # What energy and carbon are worked out from besides.
-ENERGY_COLUMNS = ("cluster", "job_id", "end_s", "nodes", "energy_j", "energy_quality")
+ENERGY_COLUMNS = ("cluster", "job_id", "end_s", "nodes", "energy_j")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):

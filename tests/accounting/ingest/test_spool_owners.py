@@ -114,9 +114,8 @@ def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Pat
     # Only then: Debian lets not even root write to a user's file in such a folder (fs.protected_regular).
     spool.chmod(0o1777)
     put(spool, "z.jsonl", "root", busy(7))
-    spool.chmod(
-        0o1777
-    )  # last: there not even root opens a file of somebody else's that might be made thereby
+    # Last: there not even root opens somebody else's file with O_CREAT (fs.protected_regular).
+    spool.chmod(0o1777)
     ingest(store, settings, NOW_S)
     assert gpus_of(store) == {7: 1}
     uid = pwd.getpwnam(USER).pw_uid
