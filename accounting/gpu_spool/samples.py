@@ -19,8 +19,9 @@ import msgspec
 from accounting.damage import UNREADABLE, Count
 from accounting.records import GpuUse
 
-# Two attempts of one job id lie further apart: what is queued again waits two minutes. No meter pauses for so long: a
-# minute lies between two looks of `rightsizer collect` at most (--every), and the time that one takes.
+# Two attempts of one job id lie further apart: what is queued again waits two minutes. (Told to start at once, what one
+# GPU did for both counts for each: more than either used, never less.) No meter pauses for so long: a minute lies
+# between two looks of `rightsizer collect` at most (--every), and the time that one takes.
 ATTEMPT_GAP_S = 90
 # How far a node's clock may be ahead of ours.
 CLOCK_AHEAD_S = 300
