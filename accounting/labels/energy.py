@@ -25,6 +25,7 @@ import msgspec
 from numpy import float64
 from numpy.typing import NDArray
 
+from accounting.gpu_spool.samples import merge_uses
 from accounting.labels.carbon import CarbonIntensity
 from accounting.records import Attempt, GpuUse
 
@@ -180,7 +181,7 @@ def _memory(attempt: Attempt, wall_s: float, site: EnergySite) -> _Part:
 
 def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: EnergySite) -> _Part:
     metered: dict[tuple[str, int, int], list[GpuUse]] = {}
-    for use in gpu_use:
+    for use in merge_uses(gpu_use):
         metered.setdefault((use.node, use.gpu, use.instance), []).append(use)
     parts = [_one_gpu(attempt, uses, wall_s, site) for uses in metered.values()]
     unmetered = max(0, (attempt.row.alloc_gpus or 0) - len(metered))

@@ -106,6 +106,20 @@ def test_two_meters_on_one_gpu_count_once_and_what_lies_outside_not_at_all() -> 
     assert energy_of(one, seen, site()).energy_j == pytest.approx(250 * 100)
 
 
+def test_what_was_ingested_in_pieces_counts_as_what_was_seen_at_once() -> None:
+    """Of a collector that looks once a minute each line is a moment, and none of it is idle in between."""
+    one = used(attempt(elapsed_s=3600, alloc_gpus=1, end_s=T0 + 3610), wall_s=3600)
+    whole = gpu_use(first_s=T0 + 10, last_s=T0 + 3610, power_mean_w=250.0, util_mean_pct=100.0)
+    moments = [
+        msgspec.structs.replace(whole, first_s=at, last_s=at, samples=1)
+        for at in range(T0 + 10, T0 + 3611, 60)
+    ]
+    expected = energy_of(one, [whole], site())
+    assert energy_of(one, moments, site()) == expected
+    # Nor does what was read once more count twice.
+    assert energy_of(one, [whole, *moments[30:]], site()) == expected
+
+
 def test_a_gpu_of_another_attempt_of_the_job_is_none_that_idled() -> None:
     """As `rightsizer explain` hands over what it finds of a job's number: it had been queued again."""
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
