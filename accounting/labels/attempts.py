@@ -192,7 +192,9 @@ def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]
     for row in _rows_of(jobs["job_id"], gpu_use):
         metered = _during(jobs, row, gpu_use)
         if metered:
-            label = metered_gpus(metered, jobs["nodes"][row].as_py())
+            label = metered_gpus(
+                metered, *(jobs[name][row].as_py() for name in ("nodes", "start_s", "end_s"))
+            )
             columns["gpus"][row], columns["gpu_mem_mib"][row] = label.gpus, label.gpu_mem_mib
             columns["gpu_quality"][row], columns["gpu_source"][row] = label.quality, label.source
     return columns

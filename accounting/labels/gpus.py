@@ -10,6 +10,7 @@ MIG.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,11 +18,14 @@ import msgspec
 import numpy as np
 
 from accounting.frames import Floats
+from accounting.gpu_spool.samples import merge_uses
 from accounting.records import GpuUse, Quality
 
 # A GPU counts as used from this utilisation on. A context that was opened and never used shows 0 or 1 % (an H100):
 # rather some of those count as used than a GPU as idle of which little was asked.
 BUSY_GPU_PCT = 1.0
+# So much of a run may have passed unseen: a meter finds a job at its next look, and may have been started again.
+MISSED_S, MISSED_SHARE = 90, 0.2
 SLURM = "slurm"
 
 
@@ -42,21 +46,33 @@ class RecordedGpus:
     gpu_mem_mib: Floats
 
 
-def metered_gpus(gpu_use: Sequence[GpuUse], nodes: int = 1) -> GpuLabel:
+def metered_gpus(gpu_use: Sequence[GpuUse], nodes: int, start_s: int, end_s: int) -> GpuLabel:
     """Return what meters saw during an attempt on so many nodes; they must have seen something.
 
-    Of nodes that nobody watched it is not known whether their GPUs were busy: what was seen is a lower bound then.
+    Of nodes that nobody watched, or not for all of its time (unix seconds), it is not known whether their GPUs were
+    busy: what was seen is a lower bound then.
     """
-    # A GPU comes more than once where its meter paused, or where two meters watch it.
-    busy = {(use.node, use.gpu, use.instance) for use in gpu_use if _was_busy(use)}
-    seen_often = any(use.samples > 1 for use in gpu_use)
-    on_all = len({use.node for use in gpu_use}) >= nodes
+    # What was ingested piece by piece is one again. A GPU comes more than once where its meter paused, or two watch it.
+    uses = merge_uses(gpu_use)
+    busy = {(use.node, use.gpu, use.instance) for use in uses if _was_busy(use)}
+    seen_often = any(use.samples > 1 for use in uses)
+    on_all = len(_watched(uses, start_s, end_s)) >= nodes
     return GpuLabel(
         gpus=len(busy),
-        gpu_mem_mib=max(use.mem_max_mib for use in gpu_use),
+        gpu_mem_mib=max(use.mem_max_mib for use in uses),
         quality="short" if not seen_often else "sampled" if on_all else "censored",
-        source="+".join(sorted({use.source for use in gpu_use})),
+        source="+".join(sorted({use.source for use in uses})),
     )
+
+
+def _watched(uses: Sequence[GpuUse], start_s: int, end_s: int) -> set[str]:
+    """Return the nodes that a meter watched all the time, but for what it may miss; the best of their GPUs tells."""
+    seen_s = Counter[tuple[str, int, int, str]]()
+    for use in uses:
+        within_s = min(use.last_s, end_s) - max(use.first_s, start_s)
+        seen_s[use.node, use.gpu, use.instance, use.source] += within_s
+    enough_s = end_s - start_s - max(MISSED_S, MISSED_SHARE * (end_s - start_s))
+    return {node for (node, *_), of_gpu_s in seen_s.items() if of_gpu_s >= enough_s}
 
 
 def _was_busy(use: GpuUse) -> bool:

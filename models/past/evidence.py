@@ -48,7 +48,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
     `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
     `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
-    `gpu_short` says that its GPUs were looked at too seldom, or on too few nodes, to show more than bounds.
+    `gpu_short` says that its GPUs were looked at too seldom, too briefly or on too few nodes to show more than bounds.
     `input_mib` is the size of the files that its script named as input.
     """
 

@@ -28,7 +28,7 @@ now=$(date +%s)
 gpu=0
 while [ "$gpu" -lt "$held" ]; do
     if [ "$gpu" -ge "$busy" ]; then util_pct=0 mem_mib=0; fi
-    for time_s in "$now" $((now + 1)); do  # a GPU that is looked at once shows too little
+    for time_s in "$now" $((now + 1)); do  # once shows too little, and so does this of a job of some minutes
         printf '{"job_id":"%s","node":"%s","time_s":%s,"gpu":%s,"util_pct":%s,"mem_mib":%s,"source":"simulated"}\\n' \\
             "$job_id" "$node" "$time_s" "$gpu" "$util_pct" "$mem_mib"
     done

@@ -158,7 +158,7 @@ def test_compute_instances_of_one_gpu_instance_are_told_apart(node: Node) -> Non
         (1, 3, 3.0, 30),
         (1, 103, 103.0, 30),
     ]
-    assert metered_gpus(uses).gpus == 2
+    assert metered_gpus(uses, 1, T0, T0 + 30).gpus == 2
 
 
 def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: Node) -> None:

@@ -67,7 +67,7 @@ def test_however_seldom_it_looks_a_run_is_one_use(
     drive(node.collector(jobs, settings), jobs, settings, Clock(ends_after_s=1200))
     (use,) = read_spool(node.spool)[0]
     assert (use.samples, use.first_s - T0, use.last_s - T0) == (samples, 0, last_s)
-    assert metered_gpus([use]).quality == "sampled"
+    assert metered_gpus([use], 1, T0, T0 + 1200).quality == "sampled"
 
 
 def test_beside_a_job_it_watches_that_job_and_ends_with_it(node: Node) -> None:

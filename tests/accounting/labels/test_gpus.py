@@ -13,11 +13,11 @@ def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
     uses = [
         gpu_use(node="n1", gpu=0),
         gpu_use(node="n1", gpu=1, util_max_pct=0.5),
-        gpu_use(node="n1", gpu=2, util_max_pct=1.0),
         gpu_use(node="n2", gpu=0),
         gpu_use(node="n2", gpu=0, source="other"),
     ]
-    assert (metered_gpus(uses).gpus, metered_gpus(uses).source) == (3, "nvml+other")
+    label = metered_gpus(uses, 2, T0 + 10, T0 + 110)
+    assert (label.gpus, label.source) == (2, "nvml+other")
 
 
 def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
@@ -29,9 +29,46 @@ def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
     assert (use.gpus, use.gpu_quality) == (4, "sampled")
     once = label_attempt(row, [step()], [gpu_use(samples=1)]).use
     assert (once.gpus, once.gpu_quality) == (1, "short")
-    assert label_attempt(job_row(), [step()], [gpu_use(samples=2)]).use.gpu_quality == "sampled"
     ended_early = gpu_use(node="n2", samples=1)
     assert label_attempt(row, [step()], [*one, ended_early]).use.gpu_quality == "sampled"
+
+
+@pytest.mark.parametrize(
+    ("seen", "quality"),
+    [
+        ([(60, 35_970)], "sampled"),
+        # A meter that came when they had run for hours, or went long before their end, or was away meanwhile.
+        ([(35_400, 36_000)], "censored"),
+        ([(60, 25_000)], "censored"),
+        ([(60, 10_000), (21_000, 36_000)], "censored"),
+        ([(60, 10_000), (13_000, 36_000)], "sampled"),
+        ([(7_201, 36_000)], "censored"),
+        ([(7_200, 36_000)], "sampled"),
+        # A use may begin before the attempt, and end after it: then that is another attempt's.
+        ([(-9_000, 20_000)], "censored"),
+        ([(20_000, 90_000)], "censored"),
+        # Looked at once a minute, and ingested line by line.
+        ([(at, at) for at in range(30, 36_000, 60)], "sampled"),
+    ],
+)
+def test_what_was_seen_for_a_part_of_a_run_alone_is_a_lower_bound(
+    seen: list[tuple[int, int]], quality: str
+) -> None:
+    row = job_row(alloc_gpus=4, start_s=T0, end_s=T0 + 36_000, elapsed_s=36_000, nodes=1)
+    uses = [
+        gpu_use(gpu=gpu, first_s=T0 + first_s, last_s=T0 + last_s, samples=1 if first_s == last_s else 9)
+        for gpu in range(2)
+        for first_s, last_s in seen
+    ]
+    use = label_attempt(row, [step()], uses).use
+    assert (use.gpus, use.gpu_quality) == (2, quality)
+
+
+@pytest.mark.parametrize(("missed_s", "quality"), [(90, "sampled"), (91, "censored")])
+def test_the_beginning_of_a_short_run_may_be_missed(missed_s: int, quality: str) -> None:
+    row = job_row(start_s=T0, end_s=T0 + 200, elapsed_s=200)
+    late = gpu_use(first_s=T0 + missed_s, last_s=T0 + 200)
+    assert label_attempt(row, [step()], [late]).use.gpu_quality == quality
 
 
 def test_an_instance_was_busy_where_its_memory_was_used() -> None:
@@ -40,7 +77,7 @@ def test_an_instance_was_busy_where_its_memory_was_used() -> None:
         gpu_use(instance=2, util_max_pct=None, mem_max_mib=0.5),
         gpu_use(instance=3, util_max_pct=None, mem_max_mib=0.0),
     ]
-    assert metered_gpus(uses).gpus == 2
+    assert metered_gpus(uses, 2, T0 + 10, T0 + 110).gpus == 2
 
 
 def test_gpu_memory_is_the_most_of_any_one() -> None:
@@ -49,7 +86,7 @@ def test_gpu_memory_is_the_most_of_any_one() -> None:
         gpu_use(gpu=1, mem_max_mib=900.0),
         gpu_use(gpu=2, mem_max_mib=5.0),
     ]
-    assert metered_gpus(uses).gpu_mem_mib == 900.0
+    assert metered_gpus(uses, 2, T0 + 10, T0 + 110).gpu_mem_mib == 900.0
 
 
 @pytest.mark.parametrize(

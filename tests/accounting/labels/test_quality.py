@@ -5,7 +5,7 @@ import pytest
 
 from accounting.labels.gpus import metered_gpus, recorded_gpus
 from accounting.labels.quality import counts_cache, knows_peak, loses_tasks, memory_quality, seen_once
-from tests.builders import gpu_use
+from tests.builders import T0, gpu_use
 
 LINUX, V1, V2 = (
     "jobacct_gather/linux cgroup/v2",
@@ -64,9 +64,9 @@ def test_more_than_one_gpu_alone_can_do_is_the_work_of_both() -> None:
 
 @pytest.mark.parametrize(("samples", "quality"), [(1, "short"), (2, "sampled")])
 def test_two_looks_at_a_gpu_are_enough(samples: int, quality: str) -> None:
-    assert metered_gpus([gpu_use(samples=samples)]).quality == quality
+    assert metered_gpus([gpu_use(samples=samples)], 1, T0 + 10, T0 + 110).quality == quality
 
 
 @pytest.mark.parametrize(("util_pct", "gpus"), [(0.9, 0), (1.0, 1)])
 def test_a_gpu_is_busy_from_one_per_cent_on(util_pct: float, gpus: int) -> None:
-    assert metered_gpus([gpu_use(util_max_pct=util_pct)]).gpus == gpus
+    assert metered_gpus([gpu_use(util_max_pct=util_pct)], 1, T0 + 10, T0 + 110).gpus == gpus
