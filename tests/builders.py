@@ -325,7 +325,8 @@ def printed(columns: Sequence[str], rows: Iterable[SacctRow], delimiter: str = D
 
 
 _FAKE_SACCT = """#!/usr/bin/python3 -IS
-# Prints the recorded jobs that ran in the window asked for; fails at the call whose number is in `fail_at`.
+# Prints the recorded jobs that ran in the window asked for, with the steps that ran in it, as slurmdbd tells them.
+# Fails at the call whose number is in `fail_at`.
 import json, os, sys
 folder = os.path.dirname(os.path.abspath(sys.argv[0]))
 given = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
@@ -345,10 +346,11 @@ if "starttime" in given and "--noheader" not in sys.argv and "--allocations" not
         sys.exit("sacct: error: slurmdbd: Connection refused")
 keep, lines = False, [] if "--noheader" in sys.argv else [columns]
 for row in rows["rows"]:
+    is_told = row["Start"] <= str(end) and row["End"] >= str(begin)
     if "." not in row["JobIDRaw"]:
-        wanted = given.get("jobs") in (None, row["JobID"], row["JobIDRaw"])
-        keep = row["Start"] <= str(end) and row["End"] >= str(begin) and wanted
-    if keep and not ("--allocations" in sys.argv and "." in row["JobIDRaw"]):
+        wanted = "jobs" not in given or {row["JobID"], row["JobIDRaw"]} & set(given["jobs"].split(","))
+        keep = is_told and wanted
+    if keep and is_told and not ("--allocations" in sys.argv and "." in row["JobIDRaw"]):
         lines.append([row[name] for name in columns])
 text = "".join(given.get("delimiter", "|").join(line) + "\\n" for line in lines)
 sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))

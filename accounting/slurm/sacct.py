@@ -25,6 +25,7 @@ FIGURES = (
     "ElapsedRaw", "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU",
     "TRESUsageInMax", "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
 )  # fmt: skip
+END = FIGURES.index("End")
 KEY = FIGURES[:2]  # what tells attempts apart: a requeue is submitted anew
 TEXTS = ("JobName", "Comment", "AdminComment")
 # Releases of the last six years know all of these; without the others labels are poorer.
@@ -41,6 +42,8 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What sacct printed about a window: lines with their headings. The columns of `figures` may lack some of FIGURES.
 
+    Of a job that began before `since_s`, where the window begins, steps that had ended by then are left out of
+    `figures`; `whole` asks for jobs (by their display ids) with all of their steps, as `figures` has them.
     `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed,
     `one_id` for one column of a job and its steps, `texts_again` for all texts of the window once more, with the
     delimiter that they have then; without these nobody asks.
@@ -49,6 +52,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     figures: bytes
     texts: bytes
     texts_delimiter: str = DELIMITER
+    since_s: int = 0
+    whole: Callable[[Sequence[str]], bytes] | None = None
     one_text: Callable[[str, str], bytes]
     texts_again: Callable[[], tuple[bytes, str]] | None = None
     one_id: Callable[[str, str], bytes] | None = None
@@ -61,7 +66,8 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
     asked for.
     """
     window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
-    return _query(command, window, window, fields)
+    answer = _query(command, window, window, fields)
+    return msgspec.structs.replace(answer, since_s=since_s)
 
 
 def query_job(command: str, job: str) -> Answer:
@@ -82,20 +88,28 @@ def _query(
 ) -> Answer:
     """Ask for the jobs that options name; for one of them, afterwards, within `window` (nothing: whenever it was)."""
     columns = [name for name in FIGURES if fields is None or name in fields]
-    common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert", *which)
+    common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert")
 
     def all_texts() -> tuple[bytes, str]:
         delimiter = f"|{secrets.token_hex(8)}|"
         asked = (f"--delimiter={delimiter}", f"--format={','.join((*KEY, *TEXTS))}")
-        printed = _run(*common, "--allocations", *asked, wait_s=wait_s)
+        printed = _run(*common, *which, "--allocations", *asked, wait_s=wait_s)
         _check(command, printed, (*KEY, *TEXTS), delimiter)
         return printed, delimiter
+
+    def all_figures(*these: str) -> bytes:
+        asked = (f"--delimiter={DELIMITER}", f"--format={','.join(columns)}")
+        printed = _run(*common, *these, *asked, wait_s=wait_s)
+        _check(command, printed, columns, DELIMITER)
+        return printed
+
+    def whole(display_ids: Sequence[str]) -> bytes:
+        return all_figures(f"--jobs={','.join(display_ids)}")
 
     # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
     # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
     texts, delimiter = all_texts()
-    figures = _run(*common, f"--delimiter={DELIMITER}", f"--format={','.join(columns)}", wait_s=wait_s)
-    _check(command, figures, columns, DELIMITER)
+    figures = all_figures(*which)
 
     def one_id(display_id: str, column: str, *more: str) -> bytes:
         own = ("--noheader", f"--jobs={display_id}", f"--format={column}", *more)
@@ -108,6 +122,7 @@ def _query(
         figures=figures,
         texts=texts,
         texts_delimiter=delimiter,
+        whole=whole,
         one_text=one_text,
         texts_again=all_texts,
         one_id=one_id,

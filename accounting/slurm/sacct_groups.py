@@ -6,13 +6,13 @@ Pure but for what it asks again: texts of jobs that came between the two answers
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from accounting.errors import SlurmError
 from accounting.records import Quarantined
-from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from accounting.slurm.sacct import DELIMITER, END, FIGURES, KEY, TEXTS, Answer
 from accounting.slurm.texts import Key, Row, are_plain, split_rows, text_alone
 from accounting.units import whole
 
@@ -23,6 +23,9 @@ CUT = DELIMITER.encode()
 FEW, MOST_ASKED = 5, 1_000
 # Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
 SETTLED_S = 10
+# Linux takes no longer word of a command than 128 KiB.
+JOBS_AT_ONCE = 4_000
+_RUN = tuple(FIGURES.index(name) for name in (*KEY, "Start", "End"))
 # Raised whenever labels change, so that what is read again is labelled anew.
 DIGEST_KEY = b"labels-4"
 
@@ -94,8 +97,49 @@ def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
         last = CUT.join(parted[-1][: len(KEY)]) if parted else None
     if answer.one_id is not None:
         refuse_cut(lines, keys, last, answer.one_id, until_s)
-    for group in lines.groups:
-        group.digest = digest_of(group)
+
+
+def add_earlier_steps(lines: Lines, answer: Answer) -> None:
+    """Give each group that began before the window, and has ended, the steps that had ended before the window too.
+
+    About a window slurmdbd tells those steps alone that ran in it, and a job's TotalCPU is then the sum of these.
+    Raises SlurmError where a job that is asked for by itself lacks what the window told of it.
+    """
+    if answer.whole is None:
+        return
+    cut = [group for group in lines.groups if _began_before(group, answer.since_s)]
+    for begin in range(0, len(cut), JOBS_AT_ONCE):
+        asked = cut[begin : begin + JOBS_AT_ONCE]
+        printed = answer.whole(sorted({shown(asked_as(group)) for group in asked}))
+        heading, *rows = printed.removesuffix(b"\n").split(b"\n")
+        found = {_run_of(group): group.lines for group in split_groups(rows, heading.count(CUT) + 1).groups}
+        for group in asked:
+            whole = found.get(_run_of(group), [])
+            if not {*_ids(group.lines)} <= {*_ids(whole)}:
+                raise _cut_off(group.display_id, "a part of job")
+            group.lines = whole
+
+
+def ends_later(group: Group, until_s: int) -> bool:
+    """Whether an attempt is known to have ended after a time."""
+    end_s = group.lines[0].split(CUT, END + 1)[END]
+    return end_s.isdigit() and int(end_s) > until_s
+
+
+def _began_before(group: Group, since_s: int) -> bool:
+    """Whether an attempt that has ended ran before a time."""
+    start_s, end_s = (group.lines[0].split(CUT)[place] for place in _RUN[2:])
+    return start_s.isdigit() and end_s.isdigit() and int(start_s) < since_s
+
+
+def _run_of(group: Group) -> Key:
+    """Return what tells an attempt apart, even from one with the same key: its key, its start and its end."""
+    columns = group.lines[0].split(CUT)
+    return CUT.join(columns[place] for place in _RUN)
+
+
+def _ids(rows: Sequence[bytes]) -> Iterator[bytes]:
+    return (row[: row.find(CUT)] for row in rows)
 
 
 def _by_key(rows: Sequence[Row]) -> dict[Key, deque[Row]]:
@@ -180,13 +224,13 @@ def _cut_off(job_id: bytes, what: str) -> SlurmError:
 
 def _has_settled(group: Group, until_s: int) -> bool:
     """Whether an attempt ended so long ago that no step of it can still be on its way to slurmdbd."""
-    end_s = group.lines[0].split(CUT)[FIGURES.index("End")]
+    end_s = group.lines[0].split(CUT)[END]
     return b"_[" not in group.display_id and end_s.isdigit() and int(end_s) <= until_s - SETTLED_S
 
 
 def _may_have_ended(group: Group) -> bool:
     """Whether to ask for its texts: what has not ended is read again anyway."""
-    return group.lines[0].split(CUT)[FIGURES.index("End")].isdigit()
+    return group.lines[0].split(CUT)[END].isdigit()
 
 
 def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:

@@ -22,7 +22,17 @@ from accounting.frames import JOBS, STEPS, Ints, Records, by_value, flagged, int
 from accounting.labels.usage import Flags
 from accounting.records import Quarantined
 from accounting.slurm.sacct import DELIMITER, FIGURES, Answer
-from accounting.slurm.sacct_groups import SETTLED_S, SOURCE, Group, add_texts, shown, split_groups
+from accounting.slurm.sacct_groups import (
+    SETTLED_S,
+    SOURCE,
+    Group,
+    add_earlier_steps,
+    add_texts,
+    digest_of,
+    ends_later,
+    shown,
+    split_groups,
+)
 from accounting.states import NO_PARTITION, RESIZED, UNKNOWN_STATE, WENT_ON, is_known, is_resized
 
 # Attempts in one Records: what a few hundred megabytes hold.
@@ -56,15 +66,20 @@ def read_answer(
     with no_collection():
         lines = split_groups(rows, len(names))
         add_texts(lines, answer, until_s)
+        # What waited or ran when the window ended may be most of what was told, and is told once more.
+        lines.groups = [group for group in lines.groups if not ends_later(group, until_s)]
+        add_earlier_steps(lines, answer)
+        for group in lines.groups:
+            group.digest = digest_of(group)
     seen = np.empty(0, dtype=np.int64) if known is None else known
     settled_s = max(until_s, asked_s) - SETTLED_S
     fresh = [group for group, old in zip(lines.groups, _is_known(lines.groups, seen), strict=True) if not old]
     yield replace(
-        _records(fresh[:most_jobs], names, until_s, settled_s, metering, tuple(lines.quarantined)),
+        _records(fresh[:most_jobs], names, settled_s, metering, tuple(lines.quarantined)),
         known=len(lines.groups) - len(fresh),
     )
     for begin in range(most_jobs, len(fresh), most_jobs):
-        yield _records(fresh[begin : begin + most_jobs], names, until_s, settled_s, metering)
+        yield _records(fresh[begin : begin + most_jobs], names, settled_s, metering)
 
 
 @contextmanager
@@ -88,7 +103,6 @@ def _is_known(groups: Sequence[Group], known: Ints) -> list[bool]:
 def _records(
     groups: Sequence[Group],
     names: Sequence[str],
-    until_s: int,
     settled_s: int,
     metering: Metering,
     quarantined: tuple[Quarantined, ...] = (),
@@ -98,7 +112,7 @@ def _records(
     is_job = np.diff(np.array(job_of, dtype=np.int64), prepend=-1) > 0
     jobs = _jobs(table.filter(pa.array(is_job)), groups, metering)
     steps = _steps(table.filter(pa.array(~is_job)), np.array(job_of, dtype=np.int64)[~is_job])
-    return taken(jobs, steps, until_s, settled_s, quarantined, groups)
+    return taken(jobs, steps, settled_s, quarantined, groups)
 
 
 def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
@@ -187,7 +201,6 @@ def _steps(table: pa.Table, job: Ints) -> pa.Table:
 def taken(
     jobs: pa.Table,
     steps: pa.Table,
-    until_s: int,
     settled_s: int,
     quarantined: tuple[Quarantined, ...],
     groups: Sequence[Group],
@@ -204,7 +217,6 @@ def taken(
     in_order = pc.greater_equal(jobs["end_s"], jobs["start_s"]).to_numpy()
     rest = identified & ended & in_order & went_on(jobs, steps)
     settled = ints(jobs["end_s"]) <= settled_s
-    later = pc.greater(jobs["end_s"], until_s).to_numpy()
     odd = [(reason, identified & ~ended & flags) for reason, flags in _odd_ends(jobs, settled_s)]
     refused = [
         Quarantined(line=shown(b"\n".join(groups[int(row)].lines)), reason=reason, source=SOURCE)
@@ -216,7 +228,7 @@ def taken(
         )
         for row in np.flatnonzero(flags)
     ]
-    kept_jobs, kept_steps = flagged(jobs, steps, identified & ended & in_order & ~rest & ~later)
+    kept_jobs, kept_steps = flagged(jobs, steps, identified & ended & in_order & ~rest)
     return Records(
         jobs=kept_jobs,
         steps=kept_steps,

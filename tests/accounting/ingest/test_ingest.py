@@ -7,6 +7,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import Engine
 
@@ -21,7 +22,17 @@ from accounting.store.database import open_store
 from accounting.store.quarantine import list_quarantine
 from accounting.store.records import Counts, read_attempts
 from tests.accounting.ingest.recorded import NOW_S, content, recorded, settings_of
-from tests.builders import DAY_S, T0, FakeSacct, answer_of, decision, executable, job_line, step_line
+from tests.builders import (
+    DAY_S,
+    T0,
+    FakeSacct,
+    SacctRow,
+    answer_of,
+    decision,
+    executable,
+    job_line,
+    step_line,
+)
 from tests.conftest import PATIENCE_S, Site
 
 # How often ingest is killed in the middle; $RIGHTSIZER_KILLS for more.
@@ -53,6 +64,49 @@ def test_a_run_goes_on_where_the_last_one_stopped_less_the_overlap(store: Engine
     report = ingest(store, settings, NOW_S + 500)
     assert fake.calls() == [(NOW_S - 3600, NOW_S + 500)]
     assert report.attempts.new == 0
+
+
+def worked_in_turn(end_s: int) -> list[SacctRow]:
+    """Two jobs of three hours whose first steps needed most; the second, of salloc, has no batch step."""
+    start_s, large = end_s - 10_800, {"MaxRSS": str(5 * 1024**3)}
+    usage = dict.fromkeys(("TRESUsageInMax", "TRESUsageInTot"), f"cpu=02:00:00,mem={5 * 1024**3}")
+    return [
+        job_line(1, start_s, 10_800, JobID="900_1"),
+        step_line(1, "batch", start_s, 10_800),
+        step_line(1, "0", start_s, 3600, **large, **usage),
+        step_line(1, "1", start_s + 7200, 3600),
+        job_line(2, start_s, 10_800, Submit=str(start_s)),
+        step_line(2, "0", start_s, 3600, **large, **usage),
+        step_line(2, "1", start_s + 7200, 3600),
+    ]
+
+
+def test_steps_that_ended_before_the_window_of_their_job_count(store: Engine, tmp_path: Path) -> None:
+    # slurmdbd tells the steps alone that ran in the window: seen on 22.05, and so written in all releases to 26.05.
+    fake = FakeSacct(tmp_path / "slurm", worked_in_turn(NOW_S - 60))
+    settings = settings_of(fake, tmp_path)
+    first = ingest(store, settings, NOW_S)
+    whole = content(store)
+    assert (first.attempts, first.steps, first.quarantined) == (Counts(new=2), Counts(new=5), 0)
+    assert {one.use.peak_mem_mib for one in read_attempts(store)} >= {5 * 1024 + 200.0}
+    # As each round of `ingest --watch` does, and each run within the overlap.
+    for back_s in (120, 3600, 5000, 9000):
+        again = ingest(store, settings, NOW_S, since_s=NOW_S - back_s)
+        assert (again.attempts, again.quarantined) == (Counts(same=2), 0)
+    assert content(store) == whole
+
+
+def test_a_job_whose_earlier_steps_are_not_told_waits_for_the_next_run(store: Engine, tmp_path: Path) -> None:
+    fake = FakeSacct(tmp_path / "whole", worked_in_turn(NOW_S - 60))
+    cut = executable(
+        tmp_path / "sacct",
+        f'#!/bin/sh\ncase "$*" in *--jobs=2,900_1*) {fake.command} "$@" | head -n 4;; *) {fake.command} "$@";; esac\n',
+    )
+    settings = settings_of(fake, tmp_path)
+    with pytest.raises(SlurmError, match="a part of job 900_1 missing"):
+        ingest(store, msgspec.structs.replace(settings, sacct=str(cut)), NOW_S, since_s=NOW_S - 120)
+    assert read_attempts(store) == []
+    assert ingest(store, settings, NOW_S, since_s=NOW_S - 120).steps.new == 5
 
 
 def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path: Path) -> None:

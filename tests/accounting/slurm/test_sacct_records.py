@@ -101,6 +101,13 @@ def test_what_was_over_just_now_may_still_be_written_whole(changes: dict[str, An
     assert (len(records.quarantined), records.unfinished) == (1, 0)
 
 
+def test_what_ended_after_the_window_is_left_to_its_own() -> None:
+    answer = answer_of([job_line(7), job_line(8, State="NO_SUCH_STATE", start_s=T0 + 20), step_line(8)])
+    [records] = read_answer(answer, T0 + 110, METERING, asked_s=T0 + 1000)
+    assert records.jobs["job_id"].to_pylist() == [7]
+    assert (records.quarantined, records.unfinished) == ((), 0)
+
+
 def step_1_of(job_id: int) -> SacctRow:
     return step_line(job_id, "1", start_s=T0 + 110, seconds=50)
 

@@ -18,12 +18,15 @@ from typing import Any
 
 import pytest
 
-from accounting.ingest.ingesting import ingest
-from accounting.ingest.run import IngestSettings
+from accounting.ingest.ingesting import ingest, ingest_window, source_of
+from accounting.ingest.run import IngestSettings, Run
 from accounting.store import schema
 from accounting.store.database import open_store
+from slurm_plugin.cli.ingest.settings import settings_of
+from slurm_plugin.config.file import load_config
 from tests.cluster.accounting import cutting_sacct, workload
 from tests.cluster.accounting.site import Ingested, Site, started_site
+from tests.cluster.conftest import commands_on
 from tests.cluster.matrix.prefixes import SYSTEM, releases, why_missing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -67,12 +70,13 @@ def ready(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> It
         for number in range(JOBS):
             site.submit(f"job-{number}", "--mem=50", script="srun true; srun true")
         site.submit("odd", "--mem=50", b"--job-name=odd\nname", script="srun true")
+        site.submit("in-turn", "--mem=50", script="srun true; sleep 5; srun true")
         workload.wait_ended(site)
         time.sleep(SETTLES_S)
         assert site.ingest("undisturbed").status == 0
         ready = Ready(site, ())
         whole = ready.stored("undisturbed")
-        assert [len(rows) for rows in whole] == [JOBS + 1, 3 * JOBS + 2]
+        assert [len(rows) for rows in whole] == [JOBS + 2, 3 * JOBS + 2 + 3]
         yield Ready(site, whole)
 
 
@@ -152,6 +156,18 @@ def cut_off(site: Site, store: str, call: str, where: str, status: str) -> Inges
     )
     site.configuration(store, sacct="sacct")
     return ingested
+
+
+def test_steps_that_ended_before_the_window_count(ready: Ready) -> None:
+    engine = open_store(ready.site.url("seconds"), create=True)
+    ends_s = {one.row.end_s for one in ready.site.attempts("undisturbed")}
+    with commands_on(ready.site.sandbox):
+        settings, now_s = settings_of(load_config(str(ready.site.configuration("seconds")))), int(time.time())
+        run, source = Run(settings, now_s), source_of(settings, now_s)
+        for end_s in sorted(ends_s):
+            ingest_window(engine, run, source(end_s - 1, end_s), end_s - 1, end_s)
+    engine.dispose()
+    assert ready.stored("seconds") == ready.whole
 
 
 def test_a_clock_that_was_ahead_loses_nothing(ready: Ready) -> None:
