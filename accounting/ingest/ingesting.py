@@ -127,7 +127,7 @@ def sacct_source(settings: IngestSettings, now_s: int) -> Source:
 def fetched_answer(answer: Answer, until_s: int, metering: Metering, asked_s: int = 0) -> Fetched:
     """Return what sacct answered about a window that ends at `until_s`; `asked_s` is when, if that was later."""
     return Fetched(
-        size_bytes=ended_bytes(answer.figures),
+        size_bytes=ended_bytes(answer.figures, until_s),
         records=lambda known: read_answer(answer, until_s, metering, known, asked_s=asked_s),
     )
 

@@ -13,6 +13,7 @@ import re
 import secrets
 import subprocess
 from collections.abc import Callable, Sequence
+from io import BytesIO
 
 import msgspec
 
@@ -34,8 +35,7 @@ NEEDED = frozenset(FIGURES) - {"TRESUsageOutTot", "ConsumedEnergyRaw"} | frozens
 ANSWER_WAIT_S = 600
 # About one job: sacct itself waits for 45 s for a slurmdbd that hangs, and for a database that does without end.
 PERSON_WAITS_S = 15
-# How an end that has not come is printed; a start before it, too, but then they share a delimiter.
-_NO_END = f"{DELIMITER}Unknown{DELIMITER}".encode()
+_CUT = DELIMITER.encode()
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 
 
@@ -129,13 +129,19 @@ def _query(
     )
 
 
-def ended_bytes(figures: bytes) -> int:
-    """Return about how much of the figures tells of what has ended.
+def ended_bytes(figures: bytes, until_s: int) -> int:
+    """Return how much of the figures tells of what had ended by a time.
 
-    What waits or runs is in the answer about any window until now: shorter windows would only have it told more often.
+    What waited or ran then is in the answer about any window in which it did, whenever it has ended since: shorter
+    windows would only have it told more often.
     """
-    lines, unended = figures.count(b"\n"), figures.count(_NO_END)
-    return len(figures) * max(0, lines - unended) // max(1, lines)
+    ended, has_ended = 0, False
+    for line in BytesIO(figures):
+        columns = line.split(_CUT, END + 1)
+        if b"." not in columns[0]:  # steps go with their job, which comes before them
+            has_ended = len(columns) > END and columns[END].isdigit() and int(columns[END]) <= until_s
+        ended += has_ended * len(line)
+    return ended
 
 
 def known_fields(command: str, wait_s: float | None = None) -> frozenset[str]:

@@ -13,6 +13,8 @@ DAY_S, HOUR_S = 86400, 3600
 # Windows are made so long that as much of sacct's answer, which is held in memory, is of what has ended: some 12,000
 # jobs with their steps. What they are read into takes ten times as much.
 WINDOW_BYTES = 8 * 1024**2
+# More than this of one answer is not read: after quiet days a window may hold a whole campaign.
+MOST_BYTES = 4 * WINDOW_BYTES
 # The first is so long: nothing is known yet of how many jobs it holds.
 FIRST_S, SHORTEST_S = 2 * HOUR_S, 60
 # An answer that does not come in time costs minutes: after it much less is asked for.
@@ -51,14 +53,19 @@ def through_windows(
 ) -> None:
     """Ask about the time from `begin_s` until `until_s` (unix seconds), and hand each answer on to `take`.
 
-    What does not come in time is asked for in shorter windows, also where `take` had begun with it; LateAnswerError
-    where the shortest does not come either. Before each window `stopped` is asked whether to leave what is left.
+    What does not come in time is asked for in shorter windows, also where `take` had begun with it, and so is what is
+    too much at once; LateAnswerError where the shortest does not come either. Before each window `stopped` is asked
+    whether to leave what is left.
     """
     pace, longest_s = pace or Pace(), DAY_S
     while begin_s < until_s and not stopped():
         end_s = min(begin_s + pace.span_s, until_s)
         try:
             fetched = source(begin_s, end_s)
+            if fetched.size_bytes > MOST_BYTES and end_s - begin_s > SHORTEST_S:
+                pace.span_s = max(SHORTEST_S, (end_s - begin_s) * WINDOW_BYTES // fetched.size_bytes)
+                del fetched  # not to be held beside the next answer
+                continue
             take(fetched, begin_s, end_s)
         except LateAnswerError:
             if end_s - begin_s <= SHORTEST_S:

@@ -3,15 +3,25 @@
 import itertools
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.ingest.ingesting import starts_at
 from accounting.ingest.run import IngestSettings
-from accounting.slurm.sacct import DELIMITER, ended_bytes
-from accounting.slurm.windows import FIRST_S, WINDOW_BYTES, Fetched, Pace, next_span_s, through_windows
+from accounting.slurm.sacct import FIGURES, ended_bytes
+from accounting.slurm.windows import (
+    FIRST_S,
+    HOUR_S,
+    MOST_BYTES,
+    WINDOW_BYTES,
+    Fetched,
+    Pace,
+    next_span_s,
+    through_windows,
+)
 from tests.accounting.ingest.recorded import NOW_S
-from tests.builders import DAY_S
+from tests.builders import DAY_S, printed, sacct_row
 
 
 def windows_of(
@@ -78,13 +88,61 @@ def test_who_goes_on_keeps_to_what_answers_have_told() -> None:
     assert asked_s[:3] == [FIRST_S, FIRST_S // 2, FIRST_S // 4]
 
 
-def test_what_waits_or_runs_makes_no_window_shorter() -> None:
-    def line(*ends: str) -> bytes:
-        return DELIMITER.join(("4711", *ends, "x" * 200)).encode() + b"\n"
+def line(job: str, start: str, end: str) -> bytes:
+    """A row of sacct's figures."""
+    row = sacct_row({"JobIDRaw": job, "Start": start, "End": end}, {})
+    return printed(FIGURES, [row]).split(b"\n")[1] + b"\n"
 
-    waits, runs, ended = line("Unknown", "Unknown"), line("17", "Unknown"), line("17", "18")
-    assert ended_bytes(ended * 5) == len(ended) * 5
-    assert ended_bytes(waits * 5_000 + runs * 5_000) == 0
-    mixed = ended_bytes(ended * 100 + waits * 300)
-    assert 0.9 * len(ended) * 100 < mixed < 1.1 * len(ended) * 100
-    assert ended_bytes(b"") == 0
+
+def test_what_waited_or_ran_when_a_window_ended_makes_none_shorter() -> None:
+    waits, runs, ended = line("1", "Unknown", "Unknown"), line("2", "17", "Unknown"), line("3", "17", "18")
+    its_step, longer, step_of_longer = line("3.0", "17", "18"), line("4", "17", "90"), line("4.0", "17", "18")
+    assert ended_bytes(b"", 50) == 0
+    assert ended_bytes(printed(FIGURES, []), 50) == 0
+    assert ended_bytes(ended * 5 + its_step, 50) == len(ended * 5 + its_step)
+    assert ended_bytes(waits + runs + longer + step_of_longer, 50) == 0
+    assert ended_bytes(longer + step_of_longer, 90) == len(longer + step_of_longer)
+
+
+def test_what_is_too_much_at_once_is_asked_for_in_shorter_windows_and_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A campaign of an hour, a job a second, after days of nothing."""
+    campaign = [line(str(job), "17", str(NOW_S - 2 * DAY_S + job)) for job in range(HOUR_S)]
+    monkeypatch.setattr("accounting.slurm.windows.WINDOW_BYTES", len(b"".join(campaign)) // 20)
+    monkeypatch.setattr("accounting.slurm.windows.MOST_BYTES", len(b"".join(campaign)) // 5)
+    asked, taken = list[int](), list[tuple[int, int]]()
+
+    def source(begin_s: int, end_s: int) -> Fetched:
+        ended = (max(0, one - NOW_S + 2 * DAY_S) for one in (begin_s, end_s))
+        asked.append(begin_s)
+        told = b"".join(campaign[slice(*ended)])
+        return Fetched(size_bytes=ended_bytes(told, end_s), records=lambda _known: ())
+
+    def take(fetched: Fetched, begin_s: int, end_s: int) -> None:
+        assert fetched.size_bytes <= len(b"".join(campaign)) // 5
+        taken.append((begin_s, end_s))
+
+    through_windows(source, NOW_S - 10 * DAY_S, NOW_S, take)
+    assert taken[0][0] == NOW_S - 10 * DAY_S
+    assert taken[-1][1] == NOW_S
+    assert all(one[1] == next_one[0] for one, next_one in itertools.pairwise(taken))
+    assert len(taken) < len(asked) < 80
+
+
+def test_a_minute_is_read_however_much_it_holds() -> None:
+    assert windows_of(NOW_S - 100, NOW_S, NOW_S - 60, answer_bytes=10 * MOST_BYTES) == [(NOW_S - 60, NOW_S)]
+
+
+def test_a_long_queue_that_has_drained_since_is_read_in_few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its jobs is in the answer about any window between its submission and its end."""
+    queue = [line(str(job), "17", str(NOW_S - 2 * DAY_S + 60 * job)) for job in range(2 * DAY_S // 60)]
+    monkeypatch.setattr("accounting.slurm.windows.WINDOW_BYTES", len(b"".join(queue)) // 4)
+    windows: list[tuple[int, int]] = []
+
+    def source(begin_s: int, end_s: int) -> Fetched:
+        told = b"".join(queue[max(0, begin_s - NOW_S + 2 * DAY_S) // 60 :])
+        return Fetched(size_bytes=ended_bytes(told, end_s), records=lambda _known: ())
+
+    through_windows(source, NOW_S - 2 * DAY_S, NOW_S, lambda _, *window: windows.append(window))
+    assert len(windows) < 15
