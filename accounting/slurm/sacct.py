@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What sacct printed about a window: lines with their headings. The columns of `figures` may lack some of FIGURES.
 
     Of a job that began before `since_s`, where the window begins, steps that had ended by then are left out of
-    `figures`; `whole` asks for jobs (by their display ids) with all of their steps, as `figures` has them.
+    `figures`; `whole` asks for jobs (by their ids) with all of their steps, as `figures` has them.
     `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed,
     `one_id` for one column of a job and its steps, `texts_again` for all texts of the window once more, with the
     delimiter that they have then; without these nobody asks.
@@ -103,8 +103,8 @@ def _query(
         _check(command, printed, columns, DELIMITER)
         return printed
 
-    def whole(display_ids: Sequence[str]) -> bytes:
-        return all_figures(f"--jobs={','.join(display_ids)}")
+    def whole(job_ids: Sequence[str]) -> bytes:
+        return all_figures(f"--jobs={','.join(job_ids)}")
 
     # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
     # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.

@@ -75,7 +75,7 @@ def worked_in_turn(end_s: int) -> list[SacctRow]:
         step_line(1, "batch", start_s, 10_800),
         step_line(1, "0", start_s, 3600, **large, **usage),
         step_line(1, "1", start_s + 7200, 3600),
-        job_line(2, start_s, 10_800, Submit=str(start_s)),
+        job_line(2, start_s, 10_800, JobID="2_7", Submit=str(start_s)),
         step_line(2, "0", start_s, 3600, **large, **usage),
         step_line(2, "1", start_s + 7200, 3600),
     ]
@@ -96,11 +96,30 @@ def test_steps_that_ended_before_the_window_of_their_job_count(store: Engine, tm
     assert content(store) == whole
 
 
+def test_jobs_are_asked_for_by_few_numbers_at_once(store: Engine, tmp_path: Path) -> None:
+    """MariaDB takes minutes for a thousand tasks by the id of their array, which also is the number of one of them."""
+    rows = [job_line(900 + task, NOW_S - 500, JobID=f"900_{task}") for task in range(300)]
+    fake = FakeSacct(tmp_path / "whole", rows)
+    spy = executable(
+        tmp_path / "sacct", f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexec {fake.command} "$@"\n'
+    )
+    settings = msgspec.structs.replace(settings_of(fake, tmp_path), sacct=str(spy))
+    assert ingest(store, settings, NOW_S, since_s=NOW_S - 450).attempts == Counts(new=300)
+    calls = [
+        line.split("--jobs=")[1]
+        for line in (tmp_path / "asked").read_text().splitlines()
+        if "--jobs=" in line
+    ]
+    asked = [call.split(" ")[0].split(",") for call in calls if "MaxRSS" in call]
+    assert [len(ids) for ids in asked] == [250, 50]
+    assert {*asked[0], *asked[1]} == {"900_0", *(str(number) for number in range(901, 1200))}
+
+
 def test_a_job_whose_earlier_steps_are_not_told_waits_for_the_next_run(store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "whole", worked_in_turn(NOW_S - 60))
     cut = executable(
         tmp_path / "sacct",
-        f'#!/bin/sh\ncase "$*" in *--jobs=2,900_1*) {fake.command} "$@" | head -n 4;; *) {fake.command} "$@";; esac\n',
+        f'#!/bin/sh\ncase "$*" in *--jobs=1,2_7*) {fake.command} "$@" | head -n 4;; *) {fake.command} "$@";; esac\n',
     )
     settings = settings_of(fake, tmp_path)
     with pytest.raises(SlurmError, match="a part of job 900_1 missing"):
