@@ -70,6 +70,35 @@ def test_an_environment_of_others_that_a_link_names_is_left_alone(checkout: Path
     assert len(environments_made(checkout)) == 1
 
 
+# Stand in for Debian's tools on a host without the packages: munge and slurmd bring services, a library does not.
+FAKE_DEBIAN = {
+    "id": "echo 0",
+    "dpkg-query": "exit 1",
+    "apt-get": """[ "$2" = update ] || for name in munge slurmd; do touch "$UNITS/$name.service"; done""",
+    "systemctl": """echo "$@" >>"$NOTES\"""",
+}
+
+
+def test_services_that_came_with_packages_start_by_no_boot(checkout: Path) -> None:
+    root, units, notes = (checkout.parent / name for name in ("host", "host/usr/lib/systemd/system", "notes"))
+    for folder in ("bin", "usr/sbin", "usr/lib/systemd/system", "etc/systemd/system"):
+        (root / folder).mkdir(parents=True)
+    # The host runs a Slurm of its own.
+    (root / "etc/systemd/system/slurmd.service").touch()
+    for name, does in FAKE_DEBIAN.items():
+        (root / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
+        (root / "bin" / name).chmod(0o755)
+    (checkout / "tools/debian-packages.txt").write_text("libfaketime\nmunge\nslurmd\n")
+    script = (ROOT / "tools/setup").read_text()
+    for folder in ("/etc", "/usr"):
+        script = script.replace(f"{folder} ", f"{root}{folder} ").replace(f"{folder}/", f"{root}{folder}/")
+    (checkout / "tools/setup").write_text(script)
+    path = f"{root}/bin{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "UNITS": str(units), "NOTES": str(notes)}
+    subprocess.run([checkout / "tools/setup", "packages"], env=environment, check=True, capture_output=True)
+    assert notes.read_text() == "--quiet disable munge\n"
+
+
 def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -> None:
     for release in ("24.11", "26.05"):
         (tmp_path / ".cache/slurm-rightsizer/releases" / release).mkdir(parents=True)
