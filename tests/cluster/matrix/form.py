@@ -19,8 +19,9 @@ class Form:
     `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many the past jobs of its family
     had, and `used_mib` what they used. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts
     of a heterogeneous job). `srun` is whether its script starts a step, `script` stands for another one than the usual.
-    One that is `alone` runs before the others: slurmctld 22.05 takes the first node's CPUs for those of every node
-    (`_pick_step_nodes` in step_mgr.c), and refuses the step where a busy first node took fewer tasks than the second.
+    One that is `alone` runs before the others, while all nodes are free: slurmctld 22.05 takes the first node's CPUs
+    for those of every node (`_pick_step_nodes` in step_mgr.c), and refuses the step where a busy first node took fewer
+    tasks than the second.
     """
 
     name: str

@@ -60,7 +60,8 @@ FORMS = (
     form("limit-gpus-bring-memory", "-p withgpus -c 4 --gpus=4", cpu=2),
     # It gets all CPUs of its node, whatever it asks: nothing of it is for others to use.
     form("limit-exclusive-partition", "-p whole -c 8 --mem=8000", srun=False),
-    form("limit-one-of-them-exclusive", "-p main,whole -c 8 --mem=8000"),
+    # It and its twin in the same one of the two: the first, which has room for them while nothing else runs.
+    form("limit-one-of-them-exclusive", "-p main,whole -c 8 --mem=8000", alone=True),
     form("limit-array", "--array=1-2 -c 8 --mem=16000", cpu=2, mem=256, jobs=2),
     form("limit-srun", "-c 4 --mem=16000", command="srun", cpu=4, mem=256),
     form("limit-whole-node", "--mem=0 -c 4", srun=False),
