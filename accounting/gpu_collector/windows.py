@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.gpu_collector.attribution import Sample
+from accounting.gpu_spool.samples import is_use_known
 from accounting.records import GpuUse
 
 SOURCE = "nvml"
@@ -72,8 +73,7 @@ def _line(key: tuple[str, int, int, int], window: _Open) -> GpuUse:
     node, job_id, gpu, instance = key
     alone = window.power.count == window.samples
     util = window.util
-    # Where some passes do not tell, what was seen is a lower bound: none at all is not known then.
-    is_util_known = util.count > 0 and (util.count == window.samples or util.highest > 0.0)
+    is_util_known = is_use_known(util.highest, util.count, window.samples)
     return GpuUse(
         job_id=job_id,
         node=node,

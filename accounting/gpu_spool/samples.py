@@ -123,11 +123,18 @@ def _whose(use: GpuUse) -> tuple[str, int, str, int, int, str]:
     return use.cluster, use.job_id, use.node, use.gpu, use.instance, use.source
 
 
+def is_use_known(highest_pct: float, told: int, of: int) -> bool:
+    """Whether so many looks that told it, with this as the highest of their utilisations, say what all of them would.
+
+    What is known of a part is a lower bound: no use at all says nothing of the rest.
+    """
+    return highest_pct > 0.0 or told == of
+
+
 def _merged(stretch: Sequence[GpuUse]) -> GpuUse:
     told = [use.util_max_pct for use in stretch if use.util_max_pct is not None]
     highest = max(told, default=0.0)
-    # What is known of a part is a lower bound: no use at all says nothing of the rest.
-    is_known = highest > 0.0 or len(told) == len(stretch)
+    is_known = is_use_known(highest, len(told), len(stretch))
     return msgspec.structs.replace(
         stretch[0],
         samples=sum(use.samples for use in stretch),

@@ -25,7 +25,8 @@ FEW, MOST_ASKED = 5, 1_000
 SETTLED_S = 10
 # MariaDB plans a longer list of ids anew: 250 take it a tenth of a second, 1,000 tasks of a large array minutes (seen).
 JOBS_AT_ONCE = 250
-_RUN = tuple(FIGURES.index(name) for name in (*KEY, "Start", "End"))
+START = FIGURES.index("Start")
+_RUN = (*map(FIGURES.index, KEY), START, END)
 # Raised whenever labels change, so that what is read again is labelled anew.
 DIGEST_KEY = b"labels-5"
 
@@ -122,14 +123,20 @@ def add_earlier_steps(lines: Lines, answer: Answer) -> None:
 
 def ends_later(group: Group, until_s: int) -> bool:
     """Whether an attempt is known to have ended after a time."""
-    end_s = group.lines[0].split(CUT, END + 1)[END]
-    return end_s.isdigit() and int(end_s) > until_s
+    end_s = _time(group, END)
+    return end_s is not None and end_s > until_s
 
 
 def _began_before(group: Group, since_s: int) -> bool:
     """Whether an attempt that has ended ran before a time."""
-    start_s, end_s = (group.lines[0].split(CUT)[place] for place in _RUN[2:])
-    return start_s.isdigit() and end_s.isdigit() and int(start_s) < since_s
+    start_s = _time(group, START)
+    return start_s is not None and start_s < since_s and _has_ended(group)
+
+
+def _time(group: Group, place: int) -> int | None:
+    """Return one of the times of an attempt, by its place among FIGURES; None where it has not come."""
+    told = group.lines[0].split(CUT, place + 1)[place]
+    return int(told) if told.isdigit() else None
 
 
 def _own_id(group: Group) -> bytes:
@@ -165,7 +172,7 @@ def _texts_again(answer: Answer) -> list[Row]:
 
 def _give_texts(lines: Lines, rows: Sequence[Row], answer: Answer) -> None:
     found = _by_key(rows)
-    if sum(group.key not in found and _may_have_ended(group) for group in lines.groups) > FEW:
+    if sum(group.key not in found and _has_ended(group) for group in lines.groups) > FEW:
         # Many came between the two calls, such as the tasks of an array that was cancelled.
         found = _by_key(_texts_again(answer)) | found
     missing = sum(group.key not in found for group in lines.groups)
@@ -179,7 +186,7 @@ def _give_texts(lines: Lines, rows: Sequence[Row], answer: Answer) -> None:
     for group in lines.groups:
         if found.get(group.key):
             group.texts = found[group.key].popleft()
-        elif _may_have_ended(group):
+        elif _has_ended(group):
             # It came after the texts had been asked for.
             asked += 1
             alone = asked <= MOST_ASKED
@@ -230,13 +237,13 @@ def _cut_off(job_id: bytes, what: str) -> SlurmError:
 
 def _has_settled(group: Group, until_s: int) -> bool:
     """Whether an attempt ended so long ago that no step of it can still be on its way to slurmdbd."""
-    end_s = group.lines[0].split(CUT)[END]
-    return b"_[" not in group.display_id and end_s.isdigit() and int(end_s) <= until_s - SETTLED_S
+    end_s = _time(group, END)
+    return b"_[" not in group.display_id and end_s is not None and end_s <= until_s - SETTLED_S
 
 
-def _may_have_ended(group: Group) -> bool:
-    """Whether to ask for its texts: what has not ended is read again anyway."""
-    return group.lines[0].split(CUT)[END].isdigit()
+def _has_ended(group: Group) -> bool:
+    """Whether an attempt has ended: what has not is read again anyway, and need not be asked for."""
+    return _time(group, END) is not None
 
 
 def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:

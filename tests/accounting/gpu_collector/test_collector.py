@@ -1,4 +1,4 @@
-"""What the collector sees of jobs and GPUs, and what it does when a GPU, a driver or a process goes."""
+"""What the collector sees of jobs and GPUs, and what it does when a process goes."""
 
 import os
 
@@ -7,7 +7,6 @@ import pytest
 
 from accounting.gpu_collector.attribution import JobHere
 from accounting.gpu_collector.loop import CollectorSettings
-from accounting.gpu_collector.nvml import NvmlFault
 from accounting.labels.gpus import metered_gpus
 from tests.accounting.fake_gpus import FakeGpu
 from tests.accounting.gpu_collector.node import A, Node
@@ -181,85 +180,6 @@ def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: 
     assert seen(T0 + 1000) == [(7, 0, -1)]
     node.fake.gpus[1].instances = None
     assert seen(T0 + 2000) == [(7, 0, -1), (8, 1, -1), (9, 3, -1)]
-
-
-def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:
-    node.job(7, 100, SLURM_JOB_GPUS="0,1,2,3")
-    collector = node.collector()
-    node.watch(collector)
-    node.fake.gpus[2].broken = pynvml.NVML_ERROR_GPU_IS_LOST
-    for window in range(1, 4):
-        uses = node.watch(collector, first_s=T0 + 30 * window)
-    assert {use.gpu: use.samples for use in uses} == {0: 120, 1: 120, 2: 30, 3: 120}
-    assert len(node.said) == 1
-    assert node.said[0].startswith("GPU 2 does not answer (GPU is lost)")
-    node.fake.gpus[2].broken = None
-    node.watch(collector, first_s=T0 + 120)
-    assert node.said[1:] == ["GPU 2 answers again"]
-
-
-def test_a_gpu_that_is_lost_meanwhile_is_left_alone_until_the_next_look(node: Node) -> None:
-    node.job(7, 100, SLURM_JOB_GPUS="0,1,2,3")
-    collector = node.collector()
-    collector.look_again()
-    for second in range(10):
-        collector.tick(T0 + second)
-        node.fake.gpus[2].broken = pynvml.NVML_ERROR_GPU_IS_LOST
-    collector.flush(T0 + 10)
-    assert {use.gpu: use.samples for use in read_spool(node.spool)[0]} == {0: 10, 1: 10, 2: 1, 3: 10}
-    assert [line.partition(";")[0] for line in node.said] == ["GPU 2 does not answer (GPU is lost)"]
-    assert node.fake.calls.count("compute_v3") == 3 * 10 + 2
-
-
-def test_a_driver_that_goes_meanwhile_is_left_alone_until_the_next_look(node: Node) -> None:
-    node.job(7, 100, SLURM_JOB_GPUS="0,1")
-    collector = node.collector()
-    collector.look_again()
-    for second in range(10):
-        collector.tick(T0 + second)
-        node.fake.driver = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert node.fake.calls.count("compute_v3") == 4 + 1
-    node.fake.driver = None
-    node.fake.gpus[1].fails = {"handle": pynvml.NVML_ERROR_UNINITIALIZED}
-    collector.look_again()
-    assert [line.partition(";")[0] for line in node.said] == [
-        "NVML does not answer (Driver Not Loaded)",
-        "NVML does not answer (Uninitialized)",
-    ]
-    # What it knows no more when it is back is not asked either.
-    node.fake.gpus[1].fails = {}
-    del node.fake.gpus[2:]
-    collector.look_again()
-    collector.tick(T0 + 30)
-    assert node.fake.calls.count("compute_v3") == 4 + 1 + 2
-
-
-def test_a_driver_that_is_restarted_is_asked_again(node: Node) -> None:
-    node.job(7, 100, SLURM_JOB_GPUS="0")
-    collector = node.collector()
-    node.watch(collector)
-    node.fake.driver = pynvml.NVML_ERROR_UNINITIALIZED
-    node.watch(collector, first_s=T0 + 30)
-    node.fake.driver = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    node.watch(collector, first_s=T0 + 60)
-    node.watch(collector, first_s=T0 + 90)
-    node.fake.driver, node.fake.open = None, False
-    (before, after) = node.watch(collector, first_s=T0 + 120)
-    assert (before.samples, after.samples, after.first_s) == (30, 30, T0 + 120)
-    assert [line.partition(";")[0] for line in node.said] == [
-        "NVML does not answer (Uninitialized)",
-        "NVML does not answer (Driver Not Loaded)",
-        "NVML answers again",
-    ]
-
-
-def test_a_driver_that_was_replaced_needs_a_new_process(node: Node) -> None:
-    collector = node.collector()
-    node.watch(collector)
-    node.fake.driver = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-    with pytest.raises(NvmlFault, match="mismatch") as caught:
-        collector.tick(T0)
-    assert caught.value.stale
 
 
 def test_older_drivers_without_the_newest_calls_do_as_well(node: Node) -> None:
