@@ -6,7 +6,7 @@ fields of JobRow in accounting/records.py, in their units; null is None there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -165,8 +165,13 @@ def attempt_of(row: Mapping[str, Any]) -> Attempt:
 
 def job_row_of(jobs: pa.Table, row: int) -> JobRow:
     """Return one row of JOBS."""
-    [fields] = jobs.slice(row, 1).to_pylist()
-    return _part(JobRow, fields)
+    [found] = job_rows(jobs.slice(row, 1))
+    return found
+
+
+def job_rows(jobs: pa.Table) -> Iterator[JobRow]:
+    """Yield the rows of JOBS."""
+    return (_part(JobRow, fields) for fields in jobs.to_pylist())
 
 
 def _part(kind: type[Part], row: Mapping[str, Any]) -> Part:

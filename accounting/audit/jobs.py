@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import msgspec
+import pyarrow as pa
 from sqlalchemy import Connection, select
 
 from accounting.audit.agreement import Disagreement, disagreements
 from accounting.decisions.token import find_token
-from accounting.frames import Records, job_row_of
+from accounting.frames import job_rows
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Key
 from accounting.slurm.windows import Fetched, Source, through_windows
 from accounting.store.audit import read_recoveries_of
 from accounting.store.records import read_decisions
 from accounting.store.schema import attempts, portions
+
+# A window may hold a whole campaign: of so many attempts at once tokens and decisions are held beside Slurm's rows.
+ATTEMPTS_AT_ONCE = 2_000
 
 
 class Compared(msgspec.Struct, kw_only=True):
@@ -48,8 +51,10 @@ def compare_jobs(
 
     def take(fetched: Fetched, _begin_s: int, end_s: int) -> None:
         for records in fetched.records(None):
-            hidden = records if hide is None else replace(records, jobs=hide.table(records.jobs))
-            compare(connection, hidden, compared, seen, journalled_from_s)
+            for at in range(0, len(records.jobs), ATTEMPTS_AT_ONCE):
+                part = records.jobs.slice(at, ATTEMPTS_AT_ONCE)
+                jobs = part if hide is None else hide.table(part)
+                compare(connection, jobs, compared, seen, journalled_from_s)
         # Only what ended just then comes with the next window, too.
         for key in [key for key, ended_s in seen.items() if ended_s < end_s]:
             del seen[key]
@@ -61,14 +66,13 @@ def compare_jobs(
 
 def compare(
     connection: Connection,
-    records: Records,
+    jobs: pa.Table,
     compared: Compared,
     seen: dict[Key, int],
     journalled_from_s: float | None,
 ) -> None:
-    """Compare one part of a window, and add what comes of it; `seen` are attempts compared before, and their ends."""
-    rows = [job_row_of(records.jobs, at) for at in range(len(records.jobs))]
-    rows = [row for row in rows if row.key not in seen]
+    """Compare a part of a window (JOBS), and add what comes of it; `seen` are attempts before it, and their ends."""
+    rows = [row for row in job_rows(jobs) if row.key not in seen]
     seen |= {row.key: row.end_s for row in rows}
     job_ids = sorted({row.job_id for row in rows})
     comments = dict(stored_comments(connection, job_ids))
