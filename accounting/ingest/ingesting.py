@@ -12,16 +12,19 @@ from sqlalchemy import Engine
 
 from accounting.dumps.slurmdbd import read_database
 from accounting.frames import Records
+from accounting.ingest.label_marks import OUTDATED, outdated_until_s, still_outdated_s
 from accounting.ingest.run import IngestReport, IngestSettings, Run
 from accounting.ingest.spools import ingest_spools, ingest_users_gpu_use
 from accounting.ingest.window_marks import read_before_s
 from accounting.slurm.sacct import Answer, ended_bytes, known_fields, query_sacct
+from accounting.slurm.sacct_groups import LABELS
 from accounting.slurm.sacct_records import Metering, read_answer
 from accounting.slurm.windows import DAY_S, Fetched, Pace, Source, through_windows
 from accounting.store import schema
 from accounting.store.bulk import known_digests
 from accounting.store.database import writing
 from accounting.store.records import (
+    earliest_end_s,
     latest_end_s,
     windows_read,
     write_rows,
@@ -54,6 +57,10 @@ def ingest(
         # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
         is_ahead = until_s is not None and until_s > now_s
         read_s = latest_end_s(connection, now_s, settings.cluster) if is_ahead else until_s
+        labelled_s, outdated_s = (
+            windows_read(connection, source).get(settings.cluster) for source in (LABELS, OUTDATED)
+        )
+    outdated_s = outdated_until_s(until_s, labelled_s, outdated_s)
     begin_s = starts_at(read_s, now_s, settings, since_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
@@ -63,9 +70,16 @@ def ingest(
         ingest_window(engine, run, fetched, window_s, end_s)
         if not leaves_gap:
             until = max(end_s, marked_s)
-            mark = {"source": SACCT, "cluster": settings.cluster, "read_until_s": until}
+            marks_s = {SACCT: until, LABELS: until}
             with writing(engine) as connection:
-                write_rows(connection, schema.windows, [mark])
+                if outdated_s is not None:
+                    first_s = earliest_end_s(connection)
+                    marks_s[OUTDATED] = still_outdated_s(min(outdated_s, now_s), begin_s, end_s, first_s)
+                rows = [
+                    {"source": source, "cluster": settings.cluster, "read_until_s": mark_s}
+                    for source, mark_s in marks_s.items()
+                ]
+                write_rows(connection, schema.windows, rows)
         progress((end_s - begin_s) / (now_s - begin_s))
 
     through_windows(fetch, begin_s, now_s, take, stopped, pace)

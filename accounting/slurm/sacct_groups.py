@@ -27,8 +27,8 @@ SETTLED_S = 10
 JOBS_AT_ONCE = 250
 START = FIGURES.index("Start")
 _RUN = (*map(FIGURES.index, KEY), START, END)
-# Raised whenever labels change, so that what is read again is labelled anew.
-DIGEST_KEY = b"labels-5"
+# Raised whenever labels change: what is read again is labelled anew (and see ingest/label_marks.py).
+LABELS = "labels-5"
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ def _names(group: Group) -> set[bytes]:
 def digest_of(group: Group) -> int:
     """Return the digest of a record as a signed number of 64 bits."""
     record = b"\n".join((*group.lines, group.text))
-    return int.from_bytes(blake2b(record, digest_size=8, key=DIGEST_KEY).digest(), "big", signed=True)
+    return int.from_bytes(blake2b(record, digest_size=8, key=LABELS.encode()).digest(), "big", signed=True)
 
 
 def end_of(line: str) -> int | None:

@@ -36,6 +36,7 @@ CHECKS: dict[str, Callable[[Seen], Judged]] = {
     "store": store_checks.store,
     "ingest": store_checks.ingest,
     "newest-job": store_checks.newest_job,
+    "labels": store_checks.labels,
     "retention": disk_checks.retention,
     "journal": store_checks.journal,
     "journal-chain": audit_checks.journal_chain,

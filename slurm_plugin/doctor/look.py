@@ -133,9 +133,11 @@ def _training(directory: Path) -> TrainingSeen:
 def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
     """Return what the store has of a cluster, '' of any, and of the journals that lie here."""
     from accounting.ingest.ingesting import SACCT
+    from accounting.ingest.label_marks import OUTDATED, outdated_until_s
     from accounting.journal.advice import CYCLES
     from accounting.journal.files import PATTERN
     from accounting.journal.marks import offsets_of
+    from accounting.slurm.sacct_groups import LABELS
     from accounting.store.database import open_store
     from accounting.store.records import earliest_end_s, latest_end_s, read_marks, windows_read
 
@@ -143,14 +145,17 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
     journals = (*Path(config.service.journal).glob(PATTERN), *Path(config.advisor.directory).glob(CYCLES))
     try:
         with engine.connect() as connection:
-            windows = windows_read(connection, SACCT)
-            own = windows.get(cluster, windows.get("")) if cluster else max(windows.values(), default=None)
+            read_s, labelled_s, outdated_s = (
+                windows.get(cluster, windows.get("")) if cluster else max(windows.values(), default=None)
+                for windows in (windows_read(connection, source) for source in (SACCT, LABELS, OUTDATED))
+            )
             return StoreSeen(
-                read_until_s=own,
+                read_until_s=read_s,
                 newest_end_s=latest_end_s(connection, int(now_s), cluster),
                 journal_offsets=offsets_of(journals, read_marks(connection)),
                 oldest_end_s=earliest_end_s(connection),
                 keep_days=config.store.keep_days,
+                outdated_until_s=outdated_until_s(read_s, labelled_s, outdated_s),
             )
     finally:
         engine.dispose()

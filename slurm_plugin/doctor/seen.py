@@ -84,7 +84,8 @@ class TrainingSeen(msgspec.Struct, frozen=True, kw_only=True):
 class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The store: until when accounting was read, when its newest job ended, how far journal files were read, in bytes.
 
-    None is before the first. Its oldest job should have ended no more than `keep_days` ago; 0 is for ever.
+    None is before the first. Its oldest job should have ended no more than `keep_days` ago; 0 is for ever. Labels of
+    what ended before `outdated_until_s` may be an earlier release's.
     """
 
     read_until_s: int | None
@@ -92,6 +93,7 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     journal_offsets: Mapping[str, int]
     oldest_end_s: int | None = None
     keep_days: int = 0
+    outdated_until_s: int | None = None
 
 
 class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from slurm_plugin.doctor.finding import DAY_S, HOUR_S, Judged, by_age, closed_to, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 
@@ -39,6 +41,22 @@ def newest_job(seen: Seen) -> Judged:
     fix = "if jobs did end since, see what `sacct -a -X` says as the service's user, then `rightsizer ingest`"
     return by_age(
         "the newest job in the store ended", seen.now_s - seen.store.newest_end_s, NEWEST_JOB_AGE_S, fix
+    )
+
+
+def labels(seen: Seen) -> Judged:
+    """Whether labels are by the rules of this release: what is stored stays as it is until it is read again."""
+    if isinstance(seen.store, Complaint):
+        return unseen(seen.store)
+    oldest_s, until_s = seen.store.oldest_end_s, seen.store.outdated_until_s
+    if oldest_s is None or until_s is None or oldest_s >= until_s:
+        return "ok", "all are by the rules of this release", ""
+    since = datetime.fromtimestamp(oldest_s).astimezone()
+    until = datetime.fromtimestamp(until_s).astimezone()
+    return (
+        "warning",
+        f"of jobs that ended before {until:%Y-%m-%d %H:%M} they may be by the rules of an earlier release",
+        f"run `rightsizer ingest --since {since:%Y-%m-%d}` once, at a quiet hour: it reads all of them again",
     )
 
 

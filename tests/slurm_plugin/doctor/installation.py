@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.ingest.ingesting import SACCT
+from accounting.slurm.sacct_groups import LABELS
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import write_rows
@@ -77,8 +78,8 @@ class Installation:
         engine, now_s = open_store(self.site.config.store.url, create=True), int(time.time())
         with engine.begin() as connection:
             if read_ago_s is not None:
-                mark = {"source": SACCT, "cluster": "", "read_until_s": int(now_s - read_ago_s)}
-                write_rows(connection, schema.windows, [mark])
+                mark = {"cluster": "", "read_until_s": int(now_s - read_ago_s)}
+                write_rows(connection, schema.windows, [{"source": name, **mark} for name in (SACCT, LABELS)])
             if ended_ago_s is not None:
                 start_s = int(now_s - ended_ago_s) - 100
                 write_attempts(connection, [attempt(submit_s=start_s - 10, start_s=start_s, elapsed_s=100)])

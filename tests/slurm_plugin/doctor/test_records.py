@@ -2,12 +2,15 @@
 
 import os
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from accounting.ingest.ingesting import SACCT
+from accounting.ingest.label_marks import OUTDATED
 from accounting.key_file import make_key, read_key
+from accounting.slurm.sacct_groups import LABELS
 from accounting.store import schema
 from accounting.store.database import open_store
 from accounting.store.records import write_mark, write_rows
@@ -59,13 +62,28 @@ def test_a_store_that_is_behind(
     whole.expect(check, state, said)
 
 
+def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(whole: Installation) -> None:
+    whole.expect("labels", "ok", "by the rules of this release")
+    engine, now_s = open_store(whole.site.config.store.url), int(time.time())
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM windows WHERE source = ?", (LABELS,))
+    day = datetime.fromtimestamp(now_s - 600).astimezone().strftime("%Y-%m-%d")
+    whole.expect("labels", "warning", "rules of an earlier release", f"--since {day}")
+    with engine.begin() as connection:
+        for source, read_s in ((LABELS, now_s), (OUTDATED, now_s - 700)):  # before the one job ended
+            mark = {"source": source, "cluster": "", "read_until_s": read_s}
+            write_rows(connection, schema.windows, [mark])
+    engine.dispose()
+    whole.expect("labels", "ok", "by the rules of this release")
+
+
 def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installation) -> None:
     """As `rightsizer ingest` writes it, whatever the case."""
     whole.store(read_ago_s=None, ended_ago_s=None)
     engine, now_s = open_store(whole.site.config.store.url), int(time.time())
     with engine.begin() as connection:
-        mark = {"source": SACCT, "cluster": "alpha", "read_until_s": now_s - 60}
-        write_rows(connection, schema.windows, [mark])
+        mark = {"cluster": "alpha", "read_until_s": now_s - 60}
+        write_rows(connection, schema.windows, [{"source": name, **mark} for name in (SACCT, LABELS)])
         ended = attempt(cluster="alpha", submit_s=now_s - 700, start_s=now_s - 700, elapsed_s=100)
         write_attempts(connection, [ended])
     engine.dispose()
