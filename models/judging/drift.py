@@ -1,10 +1,11 @@
 """How far the latest jobs differ from those before, and how well the growth models still cover them. Pure.
 
-The figure for a feature is the population stability index over tenths of the earlier values. So few jobs move it by
-chance alone: what chance gives, (bins - 1)·(1/n + 1/m), stands beside it and is taken off before it is put in words
-(Yurdakul and Naranjo 2020). Calibration is counted by week, on jobs that neither the trees nor the offset they are
-counted against were made from, and in the weights by which that offset was made. A few jobs place an offset no better
-than a few can: what that alone brings about is no drift.
+The figure for a feature is the population stability index over tenths of the earlier values; in a week a user weighs as
+much as in training at most. So few jobs move it by chance alone: what chance gives, (bins - 1)·(1/n + 1/m), stands
+beside it and is taken off before it is put in words (Yurdakul and Naranjo 2020). So does what weeks differ by anyhow:
+jobs come in campaigns, and no week is a sample of all. Calibration is counted by week, on jobs that neither the trees
+nor the offset they are counted against were made from, and in the weights by which that offset was made. A few jobs
+place an offset no better than a few can, and a campaign tells as much as one: what that alone brings about is no drift.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from accounting.frames import Floats, Ints
 from models.chance import at_least_above
 from models.demand.features import OF_AGE
+from models.training.weights import row_weights
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
 SHIFTED, DRIFTED = 0.1, 0.25
@@ -28,12 +30,15 @@ WEEK_S = 7 * 86400
 BINS = 10
 # With fewer rows on either side a tenth holds too few.
 LEAST_ROWS = 100
-# The latest share, where what is known spans less than two weeks.
-LATEST_SHARE = 0.2
+# The latest are those of the last week, or of this share of a shorter past, and so many periods before are told apart.
+LATEST_SHARE, MOST_PERIODS = 0.2, 12
 
 
 class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
-    """One feature: its index, what chance gives it, on how many rows before and latest, in a word."""
+    """One feature: its index, on how many rows before and latest, in a word.
+
+    `by_chance` is what it may be without any drift: by so few rows, and by as much more as any week before differed.
+    """
 
     feature: str
     psi: float
@@ -46,8 +51,8 @@ class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
 class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """One week of jobs from `from_s` on: how many used more than the model allowed, where `nominal` of them may.
 
-    `jobs` is how many equal ones say as much as the week's `rows`, which weigh by whose they are; `exceeded` is how
-    many of those. `rows` is None in cards of earlier releases, which counted every row as one.
+    `jobs` is how many independent ones say as much as the week's `rows`, which weigh by whose they are; `exceeded` is
+    how many of those. `rows` is None in cards of earlier releases, which counted every row as one.
     """
 
     from_s: int
@@ -63,39 +68,59 @@ class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
         return self.exceeded / self.jobs - self.nominal
 
 
-def latest_from(submit_s: Ints) -> int:
-    """Return from when on jobs are the latest: the last week, or the last fifth where all is less than two weeks."""
-    ordered = numpy.sort(submit_s)
-    if ordered[-1] - ordered[0] >= 2 * WEEK_S:
-        return int(ordered[-1]) - WEEK_S
-    return int(ordered[min(len(ordered) - 1, int(len(ordered) * (1 - LATEST_SHARE)))])
+def periods_back(submit_s: Ints) -> Ints:
+    """Return how many periods each job (unix seconds) lies before the latest ones, which are of period 0.
+
+    A period is a week, or a fifth of a shorter past. What is older than those that are compared is one more.
+    """
+    last_s = int(submit_s.max())
+    period_s = min(WEEK_S, max(1, int((last_s - submit_s.min()) * LATEST_SHARE)))
+    back: Ints = numpy.minimum((last_s - submit_s) // period_s, MOST_PERIODS + 1)
+    return back
 
 
 def feature_drift(
-    names: Sequence[str], inputs: NDArray[numpy.floating], submit_s: Ints
+    names: Sequence[str], inputs: NDArray[numpy.floating], submit_s: Ints, users: Ints | None = None
 ) -> tuple[FeatureDrift, ...]:
-    """Compare the latest rows with those before, feature by feature, the most drifted first; rows may hold NaN."""
+    """Compare the latest rows with those before, feature by feature, the most drifted first; rows may hold NaN.
+
+    `users` says by a number whose row each is; without it all weigh the same.
+    """
     if not len(submit_s):
         return ()
-    is_latest = submit_s >= latest_from(submit_s)
-    columns = (inputs[:, column].astype(numpy.float64) for column in range(len(names)))
+    back = periods_back(submit_s)
+    weights = numpy.ones(len(back)) if users is None or not len(users) else weights_by(back, users)
     found = (
-        _drift_of(name, column[~is_latest], column[is_latest])
-        for name, column in zip(names, columns, strict=True)
+        _drift_of(name, inputs[:, column].astype(numpy.float64), weights, back)
+        for column, name in enumerate(names)
     )
     return tuple(sorted(found, key=lambda one: (one.word == "too few to tell", one.by_chance - one.psi)))
 
 
-def _drift_of(name: str, before: Floats, latest: Floats) -> FeatureDrift:
-    psi, bins = stability(before, latest)
-    few = min(len(before), len(latest))
-    by_chance = (bins - 1) * (1 / len(before) + 1 / len(latest)) if few else 0.0
+def weights_by(back: Ints, users: Ints) -> Floats:
+    """Return the weight of each row among those of its period: one user's campaign is no drift of all."""
+    weights = numpy.empty(len(back))
+    for period in numpy.unique(back).tolist():
+        weights[back == period] = row_weights(users[back == period])
+    return weights
+
+
+def _drift_of(name: str, column: Floats, weights: Floats, back: Ints) -> FeatureDrift:
+    is_before = back > 0
+    edges = edges_of(column[is_before], weights[is_before])
+    latest, *compared, older = tallies(column, weights, back, edges)
+    before = numpy.sum(compared, axis=0) + older
+    psi, chance = index_of(before, latest)
+    usual = (index_of(numpy.maximum(before - one, 0), one) for one in compared)
+    rows = int(is_before.sum())
+    few = min(rows, len(back) - rows)
+    by_chance = chance + max((index - by_lot for index, by_lot in usual), default=0.0)
     return FeatureDrift(
         feature=name,
         psi=psi,
         by_chance=by_chance,
-        before=len(before),
-        latest=len(latest),
+        before=rows,
+        latest=len(back) - rows,
         word="too few to tell" if few < LEAST_ROWS else in_words(psi - by_chance),
     )
 
@@ -107,22 +132,39 @@ def in_words(psi: float) -> Word:
     return "shifted" if psi < DRIFTED else "drifted"
 
 
-def stability(before: Floats, latest: Floats) -> tuple[float, int]:
-    """Return the population stability index and the number of bins that hold anything; 0 where a side is empty.
+def edges_of(values: Floats, weights: Floats) -> Floats:
+    """Return the values, of those that are known, at which tenths of the weight end."""
+    is_known = ~numpy.isnan(values)
+    known, heavy = values[is_known], weights[is_known]
+    if not len(known):
+        return known
+    order = numpy.argsort(known)
+    reached = numpy.cumsum(heavy[order])
+    tenths = numpy.searchsorted(reached, reached[-1] * numpy.linspace(0, 1, BINS + 1)[1:-1])
+    return numpy.unique(known[order][tenths])
+
+
+def tallies(values: Floats, weights: Floats, back: Ints, edges: Floats) -> Floats:
+    """Return the weight in each bin, by period: the latest first, and what is older than MOST_PERIODS last.
 
     NaN is a bin of its own. A value that many rows share is one too, so that constants and counts need no care.
     """
-    if not len(before) or not len(latest):
-        return 0.0, 1
-    known = before[~numpy.isnan(before)]
-    edges = numpy.unique(numpy.quantile(known, numpy.linspace(0, 1, BINS + 1)[1:-1])) if len(known) else known
-    codes = 2 * len(edges) + 2
-    first, second = (numpy.bincount(_codes(side, edges), minlength=codes) for side in (before, latest))
-    held = (first + second) > 0
+    bins = 2 * len(edges) + 2
+    place = back * bins + _codes(values, edges)
+    tallied = numpy.bincount(place, weights, minlength=(MOST_PERIODS + 2) * bins)
+    return tallied.astype(numpy.float64, copy=False).reshape(-1, bins)
+
+
+def index_of(before: Floats, latest: Floats) -> tuple[float, float]:
+    """Return the population stability index of weights in bins, and what chance alone gives it; 0 for an empty side."""
+    held = (before + latest) > 0
+    if not before.any() or not latest.any():
+        return 0.0, 0.0
     bins = int(held.sum())
     # Half a row in every bin: an empty one is rare, not impossible.
-    shares = [(side[held] + 0.5) / (side.sum() + 0.5 * bins) for side in (first, second)]
-    return float(((shares[1] - shares[0]) * numpy.log(shares[1] / shares[0])).sum()), bins
+    first, second = ((side[held] + 0.5) / (side.sum() + 0.5 * bins) for side in (before, latest))
+    chance = (bins - 1) * (1 / before.sum() + 1 / latest.sum())
+    return float(((second - first) * numpy.log(second / first)).sum()), float(chance)
 
 
 def _codes(values: Floats, edges: Floats) -> Ints:
@@ -136,37 +178,59 @@ def equal_jobs(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
 
 
+def independent_jobs(exceeded: NDArray[numpy.bool_], weights: Floats, users: Ints) -> float:
+    """Return how many independent jobs tell the share that exceeded as well as these do; 0 for none.
+
+    Jobs that a user runs in one campaign exceed together, or do not: by how much users' shares differ the variance is
+    told (the sandwich of Liang and Zeger 1986, with a user's jobs as a cluster). Where all are alike, or one user's,
+    nothing tells it, and weights alone count. `users` says by a number whose job each is.
+    """
+    equal = equal_jobs(weights)
+    numbers, owners = numpy.unique(users, return_inverse=True)
+    share = float(weights[exceeded].sum() / weights.sum()) if equal else 0.0
+    if len(numbers) == 1 or not 0 < share < 1:
+        return equal
+    apart = numpy.bincount(owners, weights * (exceeded - share))
+    variance = float((apart**2).sum()) / float(weights.sum()) ** 2
+    return min(equal, share * (1 - share) / variance)
+
+
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs are counted against: an offset that the share `nominal` may exceed, made from so many equal jobs."""
+    """What jobs are counted against: an offset that the share `nominal` may exceed, made from so many jobs.
+
+    They are counted as independent ones of one weight.
+    """
 
     nominal: float
     made_from: float
 
 
 def calibration_by_week(
-    exceeded: NDArray[numpy.bool_], submit_s: Ints, weights: Floats, allowed: Allowance
+    exceeded: NDArray[numpy.bool_], submit_s: Ints, weights: Floats, users: Ints, allowed: Allowance
 ) -> tuple[WeekCalibration, ...]:
     """Count by week the jobs that used more than an offset allowed: a flag, a time (unix seconds), a weight for each.
 
-    They are jobs that the offset was not made from.
+    They are jobs that the offset was not made from. `users` says by a number whose job each is.
     """
     if not len(submit_s):
         return ()
     first = int(submit_s.min())
     weeks, week = numpy.unique((submit_s - first) // WEEK_S, return_inverse=True)
     return tuple(
-        _week(first + number * WEEK_S, exceeded[week == place], weights[week == place], allowed)
+        _week(first + number * WEEK_S, exceeded[is_in], weights[is_in], users[is_in], allowed)
         for place, number in enumerate(weeks.tolist())
+        for is_in in [week == place]
     )
 
 
 def _week(
-    from_s: int, exceeded: NDArray[numpy.bool_], weights: Floats, allowed: Allowance
+    from_s: int, exceeded: NDArray[numpy.bool_], weights: Floats, users: Ints, allowed: Allowance
 ) -> WeekCalibration:
-    equal = equal_jobs(weights)
-    jobs, failed = round(equal), round(equal * float(weights[exceeded].sum() / weights.sum()))
+    independent = independent_jobs(exceeded, weights, users)
+    jobs = max(1, round(independent))
+    failed = round(jobs * float(weights[exceeded].sum() / weights.sum()))
     chance = at_least_above(failed, jobs, allowed.nominal, allowed.made_from)
-    word: Word = "too few to tell" if jobs < LEAST_ROWS else "stable"
+    word: Word = "too few to tell" if equal_jobs(weights) < LEAST_ROWS else "stable"
     if chance < SHIFTED_CHANCE:
         word = "drifted" if chance < DRIFTED_CHANCE else "shifted"
     return WeekCalibration(

@@ -23,6 +23,7 @@ from models.judging.drift import (
     calibration_by_week,
     equal_jobs,
     feature_drift,
+    independent_jobs,
 )
 from models.past.evidence import Learned
 from models.run_time.importance import Importance, permutation_importances
@@ -53,12 +54,16 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Excesses(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much settled jobs exceeded what trees say (a logarithm, or a bound of it), their weights and times."""
+    """By how much settled jobs exceeded what trees say (a logarithm, or a bound of it), and their weights and times.
+
+    `users` says by a number whose job each is; where that is not known each is somebody else's.
+    """
 
     excess: Floats
     bounded: Flags
     weights: Floats
     submit_s: Ints
+    users: Ints
 
 
 class GrowthHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +84,7 @@ class GrowthHealth(msgspec.Struct, frozen=True, kw_only=True):
 def drift_of(trained: Trained) -> dict[Learned, tuple[FeatureDrift, ...]]:
     """Return the drift of every dimension's features, over all rows."""
     return {
-        dimension: feature_drift(FEATURES, matrix.inputs, matrix.submit_s)
+        dimension: feature_drift(FEATURES, matrix.inputs, matrix.submit_s, matrix.users)
         for dimension, matrix in trained.matrices.items()
     }
 
@@ -123,10 +128,13 @@ def _weeks(matrix: Matrix, most_failures: float) -> tuple[WeekCalibration, ...]:
     offset = _nearest(offsets_of(before.excess, before.bounded, before.weights), most_failures)
     if offset is None:
         return ()
-    made_from, _ = judged_by(before.excess, before.bounded, offset.log_growth)
+    judged, exceeded = judged_by(before.excess, before.bounded, offset.log_growth)
+    made_from = independent_jobs(exceeded[judged], before.weights[judged], before.users[judged])
+    allowed = Allowance(nominal=offset.failures, made_from=made_from)
     judged, exceeded = judged_by(latest.excess, latest.bounded, offset.log_growth)
-    allowed = Allowance(nominal=offset.failures, made_from=equal_jobs(before.weights[made_from]))
-    return calibration_by_week(exceeded[judged], latest.submit_s[judged], latest.weights[judged], allowed)
+    return calibration_by_week(
+        exceeded[judged], latest.submit_s[judged], latest.weights[judged], latest.users[judged], allowed
+    )
 
 
 def watched_from(submit_s: Ints) -> int:
@@ -150,6 +158,7 @@ def _excesses(booster: xgboost.Booster, rows: Matrix, weights: Floats) -> Excess
         bounded=settled.bounded,
         weights=weights[rows.settled],
         submit_s=settled.submit_s,
+        users=settled.users if len(settled.users) else np.arange(len(settled)),
     )
 
 

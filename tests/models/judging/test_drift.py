@@ -2,17 +2,22 @@
 
 import math
 import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from accounting.frames import Ints
 from models.demand.features import FEATURES, OF_AGE
 from models.judging.drift import (
     LEAST_ROWS,
+    MOST_PERIODS,
     SHIFTED,
     WEEK_S,
     Allowance,
@@ -21,12 +26,15 @@ from models.judging.drift import (
     Word,
     alarming,
     calibration_by_week,
+    edges_of,
     feature_drift,
     in_words,
-    latest_from,
-    stability,
+    independent_jobs,
+    index_of,
+    periods_back,
+    tallies,
 )
-from tests.builders import T0
+from tests.builders import DAY_S, T0
 
 FLOATS = st.lists(
     st.one_of(st.floats(-1e6, 1e6), st.just(math.nan), st.sampled_from([0.0, 1.0])), max_size=60
@@ -35,24 +43,39 @@ FLOATS = st.lists(
 
 @given(FLOATS, FLOATS)
 def test_an_index_is_finite_and_never_negative(before: list[float], latest: list[float]) -> None:
-    psi, bins = stability(numpy.array(before, dtype=float), numpy.array(latest, dtype=float))
+    psi, chance = stability(before, latest)
     assert 0 <= psi < math.inf
-    assert bins >= 1
+    assert 0 <= chance < math.inf
 
 
 @given(FLOATS.filter(bool))
 def test_the_same_values_have_not_drifted(values: list[float]) -> None:
-    column = numpy.array(values)
-    assert stability(column, column)[0] == 0
+    assert stability(values, values)[0] == 0
 
 
 def test_the_index_is_that_of_its_definition() -> None:
-    before, latest = numpy.array([0.0] * 800 + [1.0] * 200), numpy.array([0.0] * 200 + [1.0] * 800)
     shares = [((800.5 / 1001), (200.5 / 1001)), ((200.5 / 1001), (800.5 / 1001))]
     by_hand = sum((second - first) * math.log(second / first) for first, second in zip(*shares, strict=True))
-    psi, bins = stability(before, latest)
-    assert bins == 2
+    psi, chance = stability([0.0] * 800 + [1.0] * 200, [0.0] * 200 + [1.0] * 800)
     assert psi == pytest.approx(by_hand)
+    assert chance == pytest.approx(1 / 1000 + 1 / 1000)  # of two bins
+
+
+def stability(before: list[float], latest: list[float]) -> tuple[float, float]:
+    """The index of rows of one weight, and what chance gives."""
+    values, weights = numpy.array([*latest, *before]), numpy.ones(len(latest) + len(before))
+    back = numpy.array([0] * len(latest) + [1] * len(before), dtype=numpy.int64)
+    edges = edges_of(values[back > 0], weights[back > 0])
+    newest, old = tallies(values, weights, back, edges)[:2]
+    return index_of(old, newest)
+
+
+def test_tenths_are_of_the_weight() -> None:
+    values = numpy.arange(19.0)
+    assert list(edges_of(values, numpy.ones(19))) == [1, 3, 5, 7, 9, 11, 13, 15, 17]
+    # The lower half weighs less than one row of the upper.
+    weights = numpy.where(values < 9, 0.1, 1.0)
+    assert list(edges_of(values, weights)) == [9, 10, 11, 12, 13, 14, 15, 16, 17]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +99,7 @@ def test_what_chance_gives_so_few_rows_is_no_drift() -> None:
 
 def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
     draw, submit_s = random.Random(5), weeks(3000)
-    latest = latest_from(submit_s)
+    latest = submit_s[-1] - WEEK_S + 1
     rows = [
         [draw.gauss(0, 1), draw.gauss(0, 1) + (at_s >= latest), math.nan if at_s >= latest else 1.0, 7.0]
         for at_s in submit_s
@@ -124,9 +147,90 @@ def test_few_rows_are_too_few_to_tell() -> None:
     assert (alone.word, alone.psi) == ("too few to tell", 0)
 
 
-def test_a_short_past_is_split_at_its_last_fifth() -> None:
-    assert latest_from(T0 + numpy.arange(100)) == T0 + 80
-    assert latest_from(numpy.array([T0, T0 + 3 * WEEK_S])) == T0 + 2 * WEEK_S
+def test_periods_are_weeks_or_fifths_of_a_short_past() -> None:
+    assert list(numpy.bincount(periods_back(T0 + numpy.arange(101)))) == [20, 20, 20, 20, 20, 1]
+    ten_weeks = periods_back(T0 + numpy.arange(10 * 7) * DAY_S)
+    assert list(numpy.bincount(ten_weeks)) == [7] * 10
+    years = periods_back(T0 + numpy.arange(730) * DAY_S)
+    assert list(numpy.bincount(years)) == [7] * (MOST_PERIODS + 1) + [730 - 7 * (MOST_PERIODS + 1)]
+    assert list(periods_back(numpy.array([T0]))) == [0]
+
+
+def campaigns(seed: int, users: int, asked_more: float = 0.0) -> tuple[NDArray[numpy.float64], Ints, Ints]:
+    """Twenty weeks of users who come in two of five, ask as they always do, and run twenty jobs or a thousand.
+
+    In the last week all ask for more. Returns what they ask (a logarithm), times and users.
+    """
+    draw = numpy.random.default_rng(seed)
+    usual = draw.normal(8, 1, users)
+    asked, submit_s, owners = list[float](), list[int](), list[int]()
+    for week in range(20):
+        for user in numpy.flatnonzero(draw.random(users) < 0.4).tolist():
+            jobs = int(draw.lognormal(3, 1.5)) + 1
+            begin_s = T0 + week * WEEK_S + int(draw.integers(0, WEEK_S - 20_000))
+            asked += [usual[user] + asked_more * (week == 19)] * jobs
+            submit_s += range(begin_s, begin_s + jobs)
+            owners += [user] * jobs
+    order = numpy.argsort(submit_s, kind="stable")
+    return numpy.array(asked)[order][:, None], numpy.array(submit_s)[order], numpy.array(owners)[order]
+
+
+@pytest.mark.parametrize("users", [20, 60, 300])
+def test_campaigns_are_no_drift(users: int) -> None:
+    words = Counter(feature_drift(["asked"], *campaigns(seed, users))[0].word for seed in range(20))
+    assert words["drifted"] <= 1, "all but a few, where users and what they ask are the same as ever"
+
+
+def test_what_all_users_change_is_found_among_campaigns() -> None:
+    for users, least in ((60, 16), (300, 20)):
+        found = [feature_drift(["asked"], *campaigns(seed, users, 1.5))[0].word for seed in range(20)]
+        assert found.count("drifted") >= least
+
+
+def test_what_one_user_changes_is_no_drift_of_all() -> None:
+    draw = numpy.random.default_rng(3)
+    jobs = 20_000
+    submit_s, users = weeks(jobs), draw.integers(0, 200, jobs)
+    asked = draw.normal(8, 1, jobs)
+    # A tenth of a week's users ask for what nobody did; one user does so in as many jobs as all others have.
+    is_last = submit_s > submit_s[-1] - WEEK_S
+    one = numpy.where(is_last & (numpy.arange(jobs) % 2 == 0), 200, users)
+    moved = numpy.where(one == 200, 12.0, asked)[:, None]
+    assert feature_drift(["asked"], moved, submit_s)[0].word == "drifted"
+    assert feature_drift(["asked"], moved, submit_s, one)[0].word == "stable"
+
+
+@pytest.mark.parametrize(
+    ("exceeded", "users", "independent"),
+    [
+        # Each of a hundred users has one in ten: users tell no less than jobs do.
+        (lambda job: job % 10 == 0, lambda job: job // 10, 1000),
+        # Ten users have all of theirs, and ninety none: a user's ten jobs tell what one would.
+        (lambda job: job < 100, lambda job: job // 10, 100),
+        (lambda job: job % 10 == 0, lambda job: job, 1000),
+        (lambda job: job % 10 == 0, lambda job: 0 * job, 1000),
+        (lambda job: job < 0, lambda job: job // 10, 1000),
+        (lambda job: job >= 0, lambda job: job // 10, 1000),
+    ],
+    ids=["even", "by user", "alone", "one user", "none", "all"],
+)
+def test_how_many_independent_jobs_tell_as_much(
+    exceeded: Callable[[Ints], Any], users: Callable[[Ints], Ints], independent: int
+) -> None:
+    job = numpy.arange(1000)
+    assert round(independent_jobs(exceeded(job), numpy.ones(1000), users(job))) == independent
+    assert independent_jobs(numpy.zeros(0, numpy.bool_), numpy.zeros(0), job[:0]) == 0
+
+
+def test_one_campaign_that_grew_is_no_drift_and_many_are() -> None:
+    job = numpy.arange(1000)
+    submit_s, equal, users = T0 + job, numpy.ones(1000), job // 20
+    allowed = Allowance(nominal=0.01, made_from=2000)
+    (one,) = calibration_by_week(users == 7, submit_s, equal, users, allowed)
+    assert (one.rows, one.word) == (1000, "stable")
+    assert calibration_by_week(users == 7, submit_s, equal, job, allowed)[0].word == "shifted"
+    (many,) = calibration_by_week(users % 5 == 0, submit_s, equal, users, allowed)
+    assert many.word == "drifted"
 
 
 def test_each_week_is_counted_and_a_bad_one_found() -> None:
@@ -135,7 +239,7 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
     number = numpy.arange(len(submit_s))
     exceeded = numpy.where(submit_s >= bad, number % 10 == 0, number % 200 == 0)
     allowed, equal = Allowance(nominal=0.01, made_from=500), numpy.full(len(submit_s), 0.7)
-    found = calibration_by_week(exceeded, submit_s, equal, allowed)
+    found = calibration_by_week(exceeded, submit_s, equal, number, allowed)
     assert [(week.jobs, week.exceeded, week.word) for week in found] == [
         (500, 3, "stable"),
         (500, 2, "stable"),
@@ -143,8 +247,8 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
         (500, 50, "drifted"),
     ]
     assert found[3].error == pytest.approx(0.09)
-    assert calibration_by_week(exceeded[:0], submit_s[:0], equal[:0], allowed) == ()
-    (few,) = calibration_by_week(exceeded[1:6], submit_s[1:6], equal[1:6], allowed)
+    assert calibration_by_week(exceeded[:0], submit_s[:0], equal[:0], number[:0], allowed) == ()
+    (few,) = calibration_by_week(exceeded[1:6], submit_s[1:6], equal[1:6], number[1:6], allowed)
     assert few.word == "too few to tell"
 
 
@@ -154,13 +258,13 @@ def test_a_week_is_counted_in_the_weights_of_its_rows() -> None:
     weights, submit_s = numpy.where(light, 0.1, 1.0), T0 + numpy.arange(1000)
     exceeded = light & (numpy.arange(1000) % 20 == 1)
     allowed = Allowance(nominal=0.01, made_from=400)
-    (week,) = calibration_by_week(exceeded, submit_s, weights, allowed)
+    (week,) = calibration_by_week(exceeded, submit_s, weights, numpy.arange(1000), allowed)
     assert (week.rows, week.jobs, week.exceeded, week.word) == (1000, 599, 5, "stable")
-    (equal,) = calibration_by_week(exceeded, submit_s, numpy.ones(1000), allowed)
+    (equal,) = calibration_by_week(exceeded, submit_s, numpy.ones(1000), numpy.arange(1000), allowed)
     assert (equal.rows, equal.jobs, equal.exceeded, equal.word) == (1000, 1000, 50, "drifted")
     # Four heavy rows say little, however many light ones are beside them.
     alone = numpy.where(numpy.arange(1000) < 4, 1.0, 0.001)
-    (few,) = calibration_by_week(numpy.zeros(1000, numpy.bool_), submit_s, alone, allowed)
+    (few,) = calibration_by_week(numpy.zeros(1000, numpy.bool_), submit_s, alone, numpy.arange(1000), allowed)
     assert (few.jobs, few.word) == (6, "too few to tell")
 
 
