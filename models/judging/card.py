@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from models.judging.drift import FeatureDrift, WeekCalibration
-from models.judging.evaluate import DIMENSIONS
 from models.judging.health import GrowthHealth, drift_of, health_of
+from models.judging.outcomes import DIMENSIONS
 from models.judging.promotion import NEW, Comparison, Verdict
 from models.past.evidence import Learned
 from models.training.quantile import SEED

@@ -168,8 +168,11 @@ def _nearest(offsets: Sequence[Offset], most_failures: float) -> Offset | None:
     return allowed[-1] if allowed else next(iter(offsets), None)
 
 
-def judged_by(excess: Floats, bounded: Flags, offset: float) -> tuple[Flags, Flags]:
-    """Return which jobs tell whether they exceeded an offset, and which did; a bound below it tells nothing."""
+def judged_by(excess: Floats, bounded: Flags, offset: float | Floats) -> tuple[Flags, Flags]:
+    """Return which jobs tell whether they exceeded an offset, and which did; a bound below it tells nothing.
+
+    So it is of a use and of what is granted, too (outcomes.py).
+    """
     exceeded: Flags = np.where(bounded, excess >= offset, excess > offset)
     return ~bounded | exceeded, exceeded
 

@@ -6,12 +6,12 @@ site's policy. What is promoted then learns from everything. Before the first mo
 opponent, on the latest fifth of all jobs. docs/decisions/0023 says why.
 
 A job that was killed for memory with less than its user asked for is judged, too: whoever grants no more than it had
-fails it (evaluate.py). Else the jobs that the current model fails would be those that it is not judged on.
+fails it (outcomes.py). Else the jobs that the current model fails would be those that it is not judged on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import numpy as np
@@ -20,8 +20,20 @@ from accounting.errors import UnreadModelError
 from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.judging.evaluate import DIMENSIONS, JudgedJob, Sizing, judge, lacked_memory, to_judge
-from models.past.columns import PastColumns, one_by_one
+from models.judging.outcomes import (
+    DIMENSIONS,
+    LargeFamilies,
+    Outcome,
+    Sizing,
+    Tally,
+    by_family,
+    judge,
+    lacked_memory,
+    large_families,
+    to_judge,
+    whole,
+)
+from models.past.columns import PastColumns
 from models.past.families import Family, describe_family
 from models.training.matrix import Flags
 from models.training.quantile import Fit, fit_quantile
@@ -34,6 +46,8 @@ FIRST_JUDGED_SHARE = 0.2
 UNLIKELY = 0.05
 # Saved shares that differ by less than this are equal: one of all jobs, and one of a family.
 EQUAL_SAVED, EQUAL_FAMILY_SAVED = 0.01, 0.10
+# By dimension and method.
+Tallies = dict[tuple[str, str], Tally]
 NEW, CURRENT, USERS = "new model", "current model", "users' requests"
 
 
@@ -44,32 +58,19 @@ class Champion(msgspec.Struct, frozen=True):
     last_end_s: int
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What a method did to the jobs of which that is known, in one dimension; amounts in the unit of DIMENSIONS.
-
-    Second runs are included. Jobs that show a bound below what they would have got are left out of all of it: under
-    a method that grants less there may be more `jobs`. The share saved is of what these `requested`, the share failed
-    of those of them that were `resized`.
-    """
-
-    jobs: int
-    resized: int
-    failed: int
-    requested: float
-    granted: float
-
-    @property
-    def saved_share(self) -> float:
-        """Of what was requested; below 0 it cost more."""
-        return 1 - self.granted / self.requested if self.requested else 0.0
-
-
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Both models on one dimension."""
 
     dimension: str
     old: Tally
     new: Tally
+
+
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
+    """What the methods did to all judged jobs, and to those of each large family."""
+
+    all_jobs: Tallies = msgspec.field(default_factory=dict)
+    families: dict[Family, Tallies] = msgspec.field(default_factory=dict)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,15 +107,21 @@ def gate(
     part, opponent = slice_of(past, champion), CURRENT if champion else USERS
     jobs = int(part.after.sum())
     if not jobs or (champion and jobs < LEAST_JUDGED):
-        return verdict((), opponent, settings.most_failures, jobs, part.split_s)
+        return verdict(Sums(), opponent, settings.most_failures, jobs, part.split_s)
     if not part.before.any():
         return _undecided(opponent, jobs, part.split_s, _nothing_before(opponent, jobs))
-    trained = train_columns(past.part(part.before), recent_jobs, fit)
-    rehearsal = Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
+    rehearsal = _rehearsal(past.part(part.before), settings, recent_jobs, fit)
     after = to_judge(past, part.split_s)
     old = sizing(champion.predictor) if champion else _as_asked
-    judged = list(judge(one_by_one(past, after), {opponent: old, NEW: sizing(rehearsal)}))
-    return verdict(judged, opponent, settings.most_failures, len(after), part.split_s)
+    outcomes = judge(past, after, {opponent: old, NEW: sizing(rehearsal)})
+    sums = added_up(outcomes, large_families(past, after, LEAST_JUDGED))
+    return verdict(sums, opponent, settings.most_failures, len(after), part.split_s)
+
+
+def _rehearsal(past: PastColumns, settings: ChainSettings, recent_jobs: int, fit: Fit) -> Predictor:
+    """Return the model that a past makes, without the rows that it was fitted to."""
+    trained = train_columns(past, recent_jobs, fit)
+    return Predictor("rehearsal", trained.history, trained.growth(settings.most_failures), settings)
 
 
 def refused_unread(error: UnreadModelError) -> Verdict:
@@ -145,19 +152,28 @@ def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
     )
 
 
-def verdict(
-    judged: Sequence[JudgedJob], opponent: str, most_failures: float, jobs: int, split_s: int
-) -> Verdict:
+def added_up(outcomes: Iterable[Outcome], families: LargeFamilies) -> Sums:
+    """Add up what became of judged jobs, of all and of large families."""
+    sums = Sums(families={family: {} for family in families.names})
+    for outcome in outcomes:
+        key = (outcome.dimension, outcome.method)
+        sums.all_jobs[key] = whole(outcome)
+        for tallies, tally in zip(sums.families.values(), by_family(outcome, families), strict=True):
+            tallies[key] = tally
+    return sums
+
+
+def verdict(sums: Sums, opponent: str, most_failures: float, jobs: int, split_s: int) -> Verdict:
     """Compare NEW with `opponent` on judged jobs; where there are too few, a current model stays.
 
     `jobs` is how many attempts there were to judge, `split_s` since when they were submitted (unix seconds).
     """
-    comparisons = _compared(judged, opponent)
+    comparisons = _compared(sums.all_jobs, opponent)
     if not comparisons or (opponent != USERS and jobs < LEAST_JUDGED):
         return _undecided(opponent, jobs, split_s, _too_little_known(opponent, jobs))
     against = [
         *(said for one in comparisons for said in _against(one, most_failures, UNLIKELY, EQUAL_SAVED)),
-        *_families_against(judged, opponent, most_failures),
+        *_families_against(sums.families, opponent, most_failures),
     ]
     return Verdict(
         passed=not against,
@@ -225,12 +241,8 @@ def _against(one: Comparison, most_failures: float, unlikely: float, equal_saved
     return said
 
 
-def _families_against(judged: Sequence[JudgedJob], opponent: str, most_failures: float) -> list[str]:
-    by_family: dict[Family, list[JudgedJob]] = {}
-    for job in judged:
-        if job.family:
-            by_family.setdefault(job.family, []).append(job)
-    known = {family: _compared(jobs, opponent, LEAST_JUDGED) for family, jobs in by_family.items()}
+def _families_against(families: Mapping[Family, Tallies], opponent: str, most_failures: float) -> list[str]:
+    known = {family: _compared(tallies, opponent, LEAST_JUDGED) for family, tallies in families.items()}
     count = sum(map(len, known.values()))
     return [
         f"{describe_family(family)}: {said}"
@@ -240,28 +252,14 @@ def _families_against(judged: Sequence[JudgedJob], opponent: str, most_failures:
     ]
 
 
-def _compared(judged: Sequence[JudgedJob], opponent: str, least: int = 1) -> tuple[Comparison, ...]:
-    def of(dimension: str, method: str) -> Tally:
-        return tally(job for job in judged if (job.dimension, job.method) == (dimension, method))
-
+def _compared(tallies: Tallies, opponent: str, least: int = 1) -> tuple[Comparison, ...]:
     comparisons = (
-        Comparison(dimension=dimension, old=of(dimension, opponent), new=of(dimension, NEW))
+        Comparison(dimension=dimension, old=tallies[dimension, opponent], new=tallies[dimension, NEW])
         for dimension in DIMENSIONS
+        if (dimension, NEW) in tallies
     )
     # Who has more rows may be the one that fails killed jobs, and the other has few or none.
     return tuple(one for one in comparisons if max(one.old.jobs, one.new.jobs) >= least)
-
-
-def tally(judged: Iterable[JudgedJob]) -> Tally:
-    """Add up judged jobs of one dimension and method."""
-    jobs = list(judged)
-    return Tally(
-        jobs=len(jobs),
-        resized=sum(job.resized for job in jobs),
-        failed=sum(job.failed for job in jobs),
-        requested=sum(job.requested for job in jobs),
-        granted=sum(job.granted for job in jobs),
-    )
 
 
 def _as_asked(request: JobRequest) -> JobRequest:

@@ -260,7 +260,7 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
     jobs: dict[int, PastJob] = {}
     for family, rows in _groups(past, by_end, recent_jobs):
         fresh = [row for row in rows if row not in jobs]
-        jobs.update(zip(fresh, _past_jobs(past, np.array(fresh, np.int64)), strict=True))
+        jobs.update(zip(fresh, past_jobs(past, np.array(fresh, np.int64)), strict=True))
         history.load(family, [jobs[row] for row in rows])
     history.keep_recent()
     return history
@@ -303,11 +303,10 @@ def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Fam
     return [(family, rows) for _, family, rows in sorted(found, key=lambda one: one[0])]
 
 
-def one_by_one(past: PastColumns, rows: Ints) -> Iterator[tuple[JobRequest, PastJob]]:
-    """Yield `request_of` and `past_job` of some attempts; of a few thousand at a time there are objects."""
+def requests_in(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
+    """Yield `request_of` of some attempts; of a few thousand at a time there are objects."""
     for begin in range(0, len(rows), OBJECTS_AT_ONCE):
-        some = rows[begin : begin + OBJECTS_AT_ONCE]
-        yield from zip(_requests(past, some), _past_jobs(past, some), strict=True)
+        yield from _requests(past, rows[begin : begin + OBJECTS_AT_ONCE])
 
 
 def _requests(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
@@ -339,7 +338,9 @@ def _whole(values: Floats) -> list[int | None]:
     return [None if value is None else int(value) for value in _known(values)]
 
 
-def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
+def past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
+    """Yield `past_job` of some attempts."""
+
     def each(values: NDArray[Any]) -> list[Any]:
         return _known(values[rows])
 

@@ -16,7 +16,8 @@ from slurm_plugin.config.settings import Config
 if TYPE_CHECKING:
     from accounting.records import Attempt
     from accounting.request import JobRequest
-    from models.judging.evaluate import Sizing, Strategy
+    from models.judging.evaluate import Strategy
+    from models.judging.outcomes import Sizing
     from models.run_time.job_types import TypeRule
     from models.run_time.judged import TypeScore
     from models.run_time.regression import NotLearned

@@ -12,8 +12,8 @@ from slurm_plugin.config.settings import Config
 if TYPE_CHECKING:
     from accounting.request import JobRequest
     from models.demand.prediction import Predictor
-    from models.judging.evaluate import Sizing
     from models.judging.online import Granted
+    from models.judging.outcomes import Sizing
     from slurm_plugin.policy.sizing import Limits
 
 

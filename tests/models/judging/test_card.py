@@ -13,7 +13,8 @@ from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings
 from models.judging.card import Card, card_files, card_of, markdown
 from models.judging.health import Calibrated, GrowthHealth, calibration_of, pinball
-from models.judging.promotion import CURRENT, Comparison, Tally, Verdict
+from models.judging.outcomes import Tally
+from models.judging.promotion import CURRENT, Comparison, Verdict
 from models.past.evidence import LEARNED
 from models.past.history import request_of
 from models.training import training

@@ -1,13 +1,10 @@
 """What sizing would have saved, in figures worked out by hand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from accounting.errors import ModelError
 from accounting.records import Attempt
@@ -19,15 +16,10 @@ from models.judging.evaluate import (
     USER_REQUEST,
     Evaluation,
     Score,
-    Sizing,
     evaluate,
-    judge,
-    to_judge,
-    too_little,
 )
-from models.judging.health import judged_by
-from models.past.columns import columns_of_attempts, one_by_one
-from models.past.evidence import PastJob
+from models.judging.outcomes import Sizing
+from models.past.columns import columns_of_attempts
 from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()
@@ -54,14 +46,6 @@ def series(*mem_mib: float, **changes: Any) -> list[Attempt]:
 
 def evaluated(attempts: Sequence[Attempt], *settings: Any, **more: Any) -> Evaluation:
     return evaluate(columns_of_attempts(attempts), *settings, **more)
-
-
-def to_be_judged(*attempts: Attempt) -> list[Attempt]:
-    return [attempts[row] for row in to_judge(columns_of_attempts(attempts), 0).tolist()]
-
-
-def asked_and_ran(attempts: Sequence[Attempt]) -> Iterator[tuple[JobRequest, PastJob]]:
-    return one_by_one(columns_of_attempts(attempts), np.arange(len(attempts)))
 
 
 def half(_: Predictor) -> Sizing:
@@ -140,13 +124,6 @@ def test_jobs_still_running_at_the_split_are_on_neither_side() -> None:
     assert (evaluation.learned_from, evaluation.judged) == (4, 5)
 
 
-def test_a_job_of_no_family_is_judged_all_the_same() -> None:
-    judged = judge(
-        asked_and_ran([attempt(job_name="wrap", token=False)]), {USER_REQUEST: lambda request: request}
-    )
-    assert {one.family for one in judged} == {()}
-
-
 def test_jobs_whose_need_was_not_seen_are_not_judged() -> None:
     attempts = [*series(*[100.0] * 6), *series(*[100.0] * 10, state="CANCELLED by 1")[6:]]
     attempts.append(series(*[100.0] * 11)[-1])
@@ -200,41 +177,6 @@ def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
     assert score(evaluation, "cores", OURS).jobs == 5
 
 
-def run_again(first: Attempt, state: str, mem_mib: float) -> Attempt:
-    """The run of a killed job after that one, with all that was asked for."""
-    return attempt(
-        job_id=first.row.job_id,
-        submit_s=first.row.submit_s + 3700,
-        start_s=first.row.submit_s + 3700,
-        elapsed_s=3600,
-        state=state,
-        req_mem_mib=4096,
-        alloc_mem_mib=4096,
-        mem_mib=mem_mib,
-    )
-
-
-def test_of_a_killed_job_that_ran_again_the_later_run_counts() -> None:
-    """One job of its user's failed, not two; and one that fails with all that was asked for fails by nobody."""
-    first = killed(3, 2048.0)
-    assert to_be_judged(first) == [first]
-    whole, killed_again = run_again(first, "COMPLETED", 3000.0), run_again(first, "OUT_OF_MEMORY", 4096.0)
-    assert to_be_judged(whole, first) == [whole]
-    assert to_be_judged(first, killed_again) == []
-    # A later run that shows nothing says no more than the kill.
-    assert to_be_judged(first, run_again(first, "CANCELLED by 1", 100.0)) == [first]
-    elsewhere = msgspec.structs.replace(whole, row=msgspec.structs.replace(whole.row, cluster="beta"))
-    assert to_be_judged(first, elsewhere) == [first, elsewhere]
-
-
-@given(st.integers(1, 99), st.integers(1, 99), st.booleans())
-def test_a_grant_is_judged_by_the_rule_of_calibration(given_mib: int, used_mib: int, bounded: bool) -> None:
-    """The excess of a job over a model, against an offset, is its use against what it would be granted."""
-    judged, exceeded = judged_by(np.array([float(used_mib)]), np.array([bounded]), float(given_mib))
-    found = too_little(100.0, float(given_mib), float(used_mib), bounded=bounded)
-    assert found == (bool(exceeded[0]) if judged[0] else None)
-
-
 @pytest.mark.parametrize(
     ("attempts", "why"),
     [
@@ -254,15 +196,3 @@ def test_what_cannot_be_judged_is_said_as_it_is(attempts: list[Attempt], why: st
 def test_too_few_attempts_are_an_error_that_says_so(attempts: list[Attempt]) -> None:
     with pytest.raises(ModelError, match="ingest"):
         evaluated(attempts, SETTINGS, 50, half)
-
-
-def test_jobs_are_judged_as_they_are_asked_for() -> None:
-    sized: list[int | None] = []
-
-    def whole(request: JobRequest) -> JobRequest:
-        sized.append(request.mem_per_node_mib)
-        return request
-
-    judged = judge(asked_and_ran(series(1000.0, 2000.0, 3000.0)), {USER_REQUEST: whole})
-    assert next(iter(judged)).dimension == "memory"
-    assert len(sized) == 1

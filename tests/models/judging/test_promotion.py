@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.judging.evaluate import JudgedJob, Sizing, to_judge
+from models.judging.outcomes import LargeFamilies, Outcome, Sizing, Tally, to_judge
 from models.judging.promotion import (
     CURRENT,
     LEAST_JUDGED,
@@ -24,8 +25,9 @@ from models.judging.promotion import (
     USERS,
     Champion,
     Comparison,
-    Tally,
+    Sums,
     Verdict,
+    added_up,
     fails_more,
     gate,
     refused_unread,
@@ -81,24 +83,43 @@ def test_failures_are_weighed_by_the_jobs_that_were_cut(old: Tally, new: Tally, 
     assert fails_more(old, new, SHARE, 0.05) is worse
 
 
-def judged(method: str, jobs: int, granted: float, failed: int = 0, name: str = "fit") -> list[JudgedJob]:
-    return [
-        JudgedJob(
-            family=("user+name", "alice", name),
-            dimension="memory",
-            method=method,
-            resized=granted < 1,
-            requested=1.0,
-            granted=granted + (number < failed),
-            used=0.1,
-            failed=number < failed,
-        )
-        for number in range(jobs)
-    ]
+class Job(NamedTuple):
+    """A judged job of a family of that name, which asked for 1 GiB·h of memory."""
+
+    method: str
+    name: str
+    granted: float
+    failed: bool
 
 
-def said(old: list[JudgedJob], new: list[JudgedJob], opponent: str = CURRENT) -> Verdict:
-    return verdict([*old, *new], opponent, SHARE, len(new), T0)
+def judged(method: str, jobs: int, granted: float, failed: int = 0, name: str = "fit") -> list[Job]:
+    return [Job(method, name, granted, number < failed) for number in range(jobs)]
+
+
+def said(old: list[Job], new: list[Job], opponent: str = CURRENT) -> Verdict:
+    names = list(dict.fromkeys(job.name for job in (*old, *new)))
+    places = np.array([names.index(job.name) for job in (*old, *new)], np.int64)
+    families = LargeFamilies([("user+name", "alice", name) for name in names], places)
+    outcomes = (outcome_of(old, 0, opponent), outcome_of(new, len(old), NEW))
+    return verdict(added_up(outcomes, families), opponent, SHARE, len(new), T0)
+
+
+def outcome_of(jobs: list[Job], first: int, method: str) -> Outcome:
+    assert {job.method for job in jobs} <= {method}
+    granted, failed = (
+        np.array([job.granted for job in jobs]),
+        np.array([job.failed for job in jobs], np.bool_),
+    )
+    return Outcome(
+        dimension="memory",
+        method=method,
+        places=first + np.arange(len(jobs)),
+        resized=granted < 1,
+        failed=failed,
+        requested=np.ones(len(jobs)),
+        granted=granted + failed,
+        used=np.full(len(jobs), 0.1),
+    )
 
 
 def test_the_same_is_no_worse() -> None:
@@ -151,10 +172,10 @@ def test_too_few_jobs_leave_the_current_model() -> None:
 
 def test_jobs_of_which_no_use_is_known_are_not_called_too_few() -> None:
     """A dump without lines of steps has thousands of jobs, and none to judge by."""
-    first = verdict([], USERS, 0.0, 1657, T0)
+    first = verdict(Sums(), USERS, 0.0, 1657, T0)
     assert first.passed
     assert first.reasons[0].startswith("of 1657 jobs to judge on no use is known")
-    later = verdict([], CURRENT, 0.0, 1657, T0)
+    later = verdict(Sums(), CURRENT, 0.0, 1657, T0)
     assert not later.passed
     assert "and the current model stays" in later.reasons[0]
     assert "needed" not in later.reasons[0]

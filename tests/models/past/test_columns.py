@@ -8,7 +8,7 @@ import pytest
 
 from accounting.records import Attempt
 from models.past import columns
-from models.past.columns import columns_of_attempts, one_by_one
+from models.past.columns import columns_of_attempts, past_jobs, requests_in
 from models.past.history import past_job, request_of
 from tests.builders import T0, attempt
 
@@ -33,8 +33,10 @@ ATTEMPTS = [
 def test_attempts_in_columns_ask_and_use_as_they_did(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(columns, "OBJECTS_AT_ONCE", at_once)
     past = columns_of_attempts(ATTEMPTS)
-    everything = list(one_by_one(past, np.arange(len(past))))
-    assert everything == [(request_of(one), past_job(one)) for one in ATTEMPTS]
-    some = past.part(np.arange(len(past)) % 2 == 1)
-    assert list(one_by_one(some, np.array([2, 0]))) == [everything[5], everything[1]]
-    assert list(one_by_one(past, np.array([], np.int64))) == []
+    every = np.arange(len(past))
+    assert list(requests_in(past, every)) == [request_of(one) for one in ATTEMPTS]
+    assert list(past_jobs(past, every)) == [past_job(one) for one in ATTEMPTS]
+    odd, chosen = past.part(every % 2 == 1), np.array([2, 0])
+    assert list(requests_in(odd, chosen)) == [request_of(ATTEMPTS[5]), request_of(ATTEMPTS[1])]
+    assert list(past_jobs(odd, chosen)) == [past_job(ATTEMPTS[5]), past_job(ATTEMPTS[1])]
+    assert list(requests_in(past, np.array([], np.int64))) == []

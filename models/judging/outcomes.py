@@ -1,0 +1,234 @@
+"""What became of past jobs under ways to size them: of each whether it would have failed, and what it would have held.
+
+All in columns: of a large site they are a million jobs. A failed job counts whole, and is run again with what its user
+asked for.
+
+A peak of memory may be a bound: the job was killed for memory, or Slurm counted only part of it. What would have got no
+more than that would have failed. What would have got more says nothing, and is no job that counts: neither in the share
+that failed nor in what was saved. So two methods may count different jobs, each those of which it is known what became
+of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from accounting.frames import Floats, Ints
+from accounting.request import JobRequest
+from models.judging.health import judged_by
+from models.past.columns import Flags, PastColumns, requests_in
+from models.past.families import Family
+
+SECONDS_AN_HOUR = 3600.0
+DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
+NO_FAMILY = -1
+
+Sizing = Callable[[JobRequest], JobRequest]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of jobs in one dimension under one method: one row for each of which it is known.
+
+    `places` says which of the judged jobs they are. Amounts are in the unit of DIMENSIONS; `granted` holds the second
+    run of a job that failed; `used` may be a bound where it did.
+    """
+
+    dimension: str
+    method: str
+    places: Ints
+    resized: Flags
+    failed: Flags
+    requested: Floats
+    granted: Floats
+    used: Floats
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What a method did to the jobs of which that is known, in one dimension; amounts in the unit of DIMENSIONS.
+
+    Second runs are included. Jobs that show a bound below what they would have got are left out of all of it: under
+    a method that grants less there may be more `jobs`. The share saved is of what these `requested`, the share failed
+    of those of them that were `resized`.
+    """
+
+    jobs: int
+    resized: int
+    failed: int
+    requested: float
+    granted: float
+
+    @property
+    def saved_share(self) -> float:
+        """Of what was requested; below 0 it cost more."""
+        return 1 - self.granted / self.requested if self.requested else 0.0
+
+
+class LargeFamilies(msgspec.Struct, frozen=True):
+    """Families of many judged jobs, and for each judged job the place of its own in `names`; NO_FAMILY for none."""
+
+    names: Sequence[Family]
+    places: Ints
+
+
+def to_judge(past: PastColumns, from_s: int) -> Ints:
+    """Return the attempts that may tell what a grant would have done: all that ran to their end, and those killed.
+
+    They are rows of the past that were submitted from `from_s` (unix seconds) on. A run that was killed for memory
+    tells what its job needed at least. It is left out where a later run of that job tells it, too (who is queued again
+    after a kill is one job that failed, not two), and where it had all that its user asked for: such a job fails
+    whatever sizes it.
+    """
+    later = past.submit_s >= from_s
+    return np.flatnonzero(later & (past.complete | (lacked_memory(past) & _tells_last(past, later))))
+
+
+def lacked_memory(past: PastColumns) -> Flags:
+    """Return which attempts are known to have needed at least some memory that is less than was asked for."""
+    lacked: Flags = past.mem_at_least & (past.mem_mib < past.asked_mem_mib)
+    return lacked
+
+
+def _tells_last(past: PastColumns, among: Flags) -> Flags:
+    """Return which of some attempts are the last of their job that tells its memory (`_used`)."""
+    rows = np.flatnonzero(among & ~np.isnan(_used(past)["memory"]))
+    rows = rows[np.lexsort((past.start_s[rows], past.job_id[rows], past.cluster.codes[rows]))]
+    job = np.stack([past.cluster.codes[rows], past.job_id[rows]])
+    last = np.zeros(len(past), np.bool_)
+    last[rows[:-1][(job[:, 1:] != job[:, :-1]).any(axis=0)]] = True
+    last[rows[-1:]] = True
+    return last
+
+
+def _used(past: PastColumns) -> dict[str, Floats]:
+    """Return what each used of DIMENSIONS, in the unit of requests; NaN where it is not known.
+
+    Of memory it may be a bound of its need (`mem_at_least`); of one that was cut short it is nothing but that.
+    """
+    shown = past.shows_need("memory") | past.mem_at_least
+    return {
+        "memory": np.where(shown, past.mem_mib, np.nan),
+        "cores": np.where(past.complete, past.cores_per_task, np.nan),
+        "gpus": np.where(past.complete, past.gpus, np.nan),
+    }
+
+
+def judge(past: PastColumns, rows: Ints, methods: Mapping[str, Sizing]) -> Iterator[Outcome]:
+    """Yield what became of some jobs in each dimension under each method, in the order of DIMENSIONS.
+
+    `rows` are those of `to_judge`. A job has a row where it asked for the dimension and its outcome is known: where its
+    use is, or where a bound of it is not below the grant. So a method that grants more than a bound has no row of that
+    job, and neither saves nor fails by it. Who gets all that he asked for does not fail by us, and a use above the
+    request is a measuring error.
+    """
+    used = _used(past)
+    asked = {"memory": past.asked_mem_mib, "cores": past.cpus_per_task, "gpus": past.asked_gpus}
+    hours = past.wall_s[rows] / SECONDS_AN_HOUR
+    scales = {"memory": hours / 1024, "cores": hours * past.num_tasks[rows], "gpus": hours}
+    given = {method: _given(past, rows, size) for method, size in methods.items()}
+    for (place, dimension), method in itertools.product(enumerate(DIMENSIONS), methods):
+        yield _outcome(
+            dimension,
+            method,
+            asked[dimension][rows],
+            given[method][:, place],
+            used[dimension][rows],
+            past.mem_at_least[rows] & (dimension == "memory"),
+            scales[dimension],
+        )
+
+
+def _given(past: PastColumns, rows: Ints, size: Sizing) -> Floats:
+    """Return what a method gives jobs of DIMENSIONS (jobs × dimensions); NaN where it gives nothing fixed."""
+    amounts = (_amounts(size(request)) for request in requests_in(past, rows))
+    return np.fromiter(amounts, np.dtype((np.float64, len(DIMENSIONS))), len(rows))
+
+
+def _amounts(request: JobRequest) -> tuple[float, ...]:
+    amounts = (request.mem_mib, request.cpus_per_task, request.gpus_per_node)
+    return tuple(math.nan if amount is None else amount for amount in amounts)
+
+
+def _outcome(
+    dimension: str,
+    method: str,
+    asked: Floats,
+    given: Floats,
+    used: Floats,
+    bounded: Flags,
+    scale: Floats,
+) -> Outcome:
+    """Return what became of jobs; amounts are in the unit of requests, and times `scale` in that of DIMENSIONS."""
+    tells, exceeded = judged_by(used, bounded, given)
+    places = np.flatnonzero(tells & ~np.isnan(asked) & ~np.isnan(given) & ~np.isnan(used))
+    asked, given, used, scale = asked[places], given[places], used[places], scale[places]
+    resized = given < asked
+    failed = exceeded[places] & resized
+    return Outcome(
+        dimension=dimension,
+        method=method,
+        places=places,
+        resized=resized,
+        failed=failed,
+        requested=asked * scale,
+        granted=np.where(failed, given + asked, given) * scale,
+        used=used * scale,
+    )
+
+
+def whole(outcome: Outcome) -> Tally:
+    """Add up all jobs."""
+    return _tallies(outcome, np.zeros(len(outcome.places), np.int64), 1)[0]
+
+
+def by_family(outcome: Outcome, families: LargeFamilies) -> list[Tally]:
+    """Add up the jobs of each of some families."""
+    return _tallies(outcome, families.places[outcome.places], len(families.names))
+
+
+def _tallies(outcome: Outcome, group: Ints, groups: int) -> list[Tally]:
+    """Add up the jobs of each group; those of NO_FAMILY are in none."""
+    inside = group >= 0
+
+    def counted(flags: Flags) -> list[int]:
+        counts: list[int] = np.bincount(group[inside & flags], minlength=groups).tolist()
+        return counts
+
+    def added(amounts: Floats) -> list[float]:
+        sums: list[float] = np.bincount(group[inside], amounts[inside], groups).tolist()
+        return sums
+
+    columns = (
+        counted(inside),
+        counted(outcome.resized),
+        counted(outcome.failed),
+        added(outcome.requested),
+        added(outcome.granted),
+    )
+    return [
+        Tally(jobs=jobs, resized=resized, failed=failed, requested=requested, granted=granted)
+        for jobs, resized, failed, requested, granted in zip(*columns, strict=True)
+    ]
+
+
+def large_families(past: PastColumns, rows: Ints, least: int) -> LargeFamilies:
+    """Return the families of at least so many of some jobs, those first whose first job comes first.
+
+    A job counts under the widest family that it belongs to.
+    """
+    names: list[Family] = []
+    codes = np.full(len(rows), NO_FAMILY)
+    for kind in reversed(past.families):
+        own = kind.codes[rows]
+        codes = np.where((codes == NO_FAMILY) & (own >= 0), own + len(names), codes)
+        names += kind.names
+    found, first, place, jobs = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    large = np.flatnonzero((found != NO_FAMILY) & (jobs >= least))
+    large = large[np.argsort(first[large])]
+    places = np.full(len(found), NO_FAMILY)
+    places[large] = np.arange(len(large))
+    return LargeFamilies([names[code] for code in found[large].tolist()], places[place])

@@ -1,0 +1,251 @@
+"""What became of jobs, in columns: the same as job by job, and who is judged at all."""
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+
+from accounting.records import Attempt
+from accounting.request import JobRequest
+from models.judging.outcomes import (
+    NO_FAMILY,
+    Outcome,
+    Sizing,
+    by_family,
+    judge,
+    large_families,
+    to_judge,
+    whole,
+)
+from models.past import columns
+from models.past.columns import PastColumns, columns_of_attempts, past_jobs, requests_in
+from models.past.evidence import PastJob, shows_need
+from models.past.families import Family, family_keys
+from tests.builders import T0, attempt
+
+
+def killed(bound_mib: float, **changes: Any) -> Attempt:
+    """A job of an hour that asked 4096 MiB and was killed for memory with all that it had."""
+    return attempt(
+        **{
+            "submit_s": T0,
+            "start_s": T0,
+            "elapsed_s": 3600,
+            "state": "OUT_OF_MEMORY",
+            "req_mem_mib": 4096,
+            "alloc_mem_mib": int(bound_mib),
+            "mem_mib": bound_mib,
+            **changes,
+        }
+    )
+
+
+def run_again(first: Attempt, state: str, mem_mib: float) -> Attempt:
+    """The run of a killed job after that one, with all that was asked for."""
+    return attempt(
+        job_id=first.row.job_id,
+        submit_s=first.row.submit_s + 3700,
+        start_s=first.row.submit_s + 3700,
+        elapsed_s=3600,
+        state=state,
+        req_mem_mib=4096,
+        alloc_mem_mib=4096,
+        mem_mib=mem_mib,
+    )
+
+
+def to_be_judged(*attempts: Attempt) -> list[Attempt]:
+    return [attempts[row] for row in to_judge(columns_of_attempts(attempts), 0).tolist()]
+
+
+def test_of_a_killed_job_that_ran_again_the_later_run_counts() -> None:
+    """One job of its user's failed, not two; and one that fails with all that was asked for fails by nobody."""
+    first = killed(2048.0)
+    assert to_be_judged(first) == [first]
+    again, killed_again = run_again(first, "COMPLETED", 3000.0), run_again(first, "OUT_OF_MEMORY", 4096.0)
+    assert to_be_judged(again, first) == [again]
+    assert to_be_judged(first, killed_again) == []
+    # A later run that shows nothing says no more than the kill.
+    assert to_be_judged(first, run_again(first, "CANCELLED by 1", 100.0)) == [first]
+    elsewhere = msgspec.structs.replace(again, row=msgspec.structs.replace(again.row, cluster="beta"))
+    assert to_be_judged(first, elsewhere) == [first, elsewhere]
+
+
+class Row(NamedTuple):
+    """One job in one dimension under one method; `family` is the widest that it belongs to, empty for none."""
+
+    family: Family
+    resized: bool
+    failed: bool
+    requested: float
+    granted: float
+    used: float
+
+
+Rows = dict[tuple[str, str], list[Row]]
+
+
+def one_by_one(past: PastColumns, rows: np.ndarray, methods: Mapping[str, Sizing]) -> Rows:
+    """What became of jobs, said job by job."""
+    found: Rows = {}
+    for request, job in zip(requests_in(past, rows), past_jobs(past, rows), strict=True):
+        for method, size in methods.items():
+            for dimension, row in outcomes_of(request, size(request), job):
+                found.setdefault((dimension, method), []).append(row)
+    return found
+
+
+def outcomes_of(request: JobRequest, sized: JobRequest, job: PastJob) -> Iterator[tuple[str, Row]]:
+    hours = job.wall_s / 3600
+    memory = job.mem_mib if shows_need(job, "memory") or job.mem_at_least else None
+    for dimension, asked, given, used, scale in (
+        ("memory", request.mem_mib, sized.mem_mib, memory, hours / 1024),
+        (
+            "cores",
+            request.cpus_per_task,
+            sized.cpus_per_task,
+            job.cores_per_task if job.complete else None,
+            hours * request.num_tasks,
+        ),
+        ("gpus", request.gpus_per_node, sized.gpus_per_node, job.gpus if job.complete else None, hours),
+    ):
+        if asked is None or given is None or used is None:
+            continue
+        bounded = dimension == "memory" and job.mem_at_least
+        exceeded = used >= given if bounded else used > given
+        if bounded and not exceeded:
+            continue
+        failed = exceeded and given < asked
+        held = given + asked if failed else given
+        family = (family_keys(request) or ((),))[-1]
+        yield dimension, Row(family, given < asked, failed, asked * scale, held * scale, used * scale)
+
+
+def mixed_past(count: int) -> PastColumns:
+    """Jobs of families large and small and of none, killed ones, such that ran again, and such that ask nothing."""
+    draw, made = random.Random(3), list[Attempt]()
+    for number in range(count):
+        changes: dict[str, Any] = {
+            "job_id": number,
+            "submit_s": T0 + 10 * number,
+            "start_s": T0 + 10 * number + draw.randrange(5),
+            "elapsed_s": draw.randint(60, 6000),
+            "job_name": draw.choice(["fit", "fit", "wrap", "wrap", "sim", f"rare{chr(97 + number % 26)}x"]),
+            "token": draw.random() < 0.7,
+            "req_mem_mib": 4096,
+            "req_gpus": draw.choice([None, 4]),
+        }
+        if draw.random() < 0.2:
+            made.append(killed(draw.choice([1000.0, 2048.0, 2049.0, 4096.0, 5000.0]), **changes))
+            if draw.random() < 0.5:
+                made.append(run_again(made[-1], draw.choice(["COMPLETED", "OUT_OF_MEMORY"]), 3000.5))
+            continue
+        state = draw.choice(["COMPLETED", "COMPLETED", "COMPLETED", "TIMEOUT", "FAILED"])
+        uses: dict[str, Any] = {
+            "mem_mib": draw.uniform(10, 5000),
+            "cores": draw.uniform(0.1, 9),
+            "gpus": draw.choice([None, 1, 3]),
+        }
+        one = attempt(state=state, **changes, **uses)
+        unasked = {draw.choice(["asked_mem_mib", "asked_cpus"]): None} if draw.random() < 0.1 else {}
+        # Of some only part of their memory was counted.
+        part = {"memory_quality": "censored"} if draw.random() < 0.1 else {}
+        use = msgspec.structs.replace(one.use, **part)
+        made.append(msgspec.structs.replace(one, use=use, num_tasks=draw.choice([1, 3]), **unasked))
+    return columns_of_attempts(made)
+
+
+def as_asked(request: JobRequest) -> JobRequest:
+    return request
+
+
+def half(request: JobRequest) -> JobRequest:
+    """Half of the memory, one core, two GPUs; of what asks nothing, nothing fixed."""
+    asks = (request.mem_per_node_mib, request.cpus_per_task, request.gpus_per_node)
+    memory, cores, gpus = (
+        None if asked is None else less for asked, less in zip(asks, (2048, 1, 2), strict=True)
+    )
+    return msgspec.structs.replace(request, mem_per_node_mib=memory, cpus_per_task=cores, gpus_per_node=gpus)
+
+
+METHODS: dict[str, Sizing] = {"as asked": as_asked, "half": half}
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 10_000])
+def test_columns_say_what_is_said_job_by_job(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(columns, "OBJECTS_AT_ONCE", at_once)
+    past = mixed_past(500)
+    rows = to_judge(past, T0 + 700)
+    expected, found = one_by_one(past, rows, METHODS), list(judge(past, rows, METHODS))
+    assert [(one.dimension, one.method) for one in found] == [
+        (dimension, method) for dimension in ("memory", "cores", "gpus") for method in METHODS
+    ]
+    assert {(one.dimension, one.method) for one in found if len(one.places)} == set(expected)
+    assert any(row.failed for row in expected["memory", "half"])
+    assert len(expected["memory", "as asked"]) < len(expected["memory", "half"])
+    for one in found:
+        of_all = expected[one.dimension, one.method]
+        columns_of_rows = zip(one.resized, one.failed, one.requested, one.granted, one.used, strict=True)
+        assert [tuple(row[1:]) for row in of_all] == list(columns_of_rows)
+
+
+def sums_of(rows: list[Row]) -> tuple[int, int, int, float, float]:
+    """What a tally says, added up one after the other."""
+    requested = granted = 0.0
+    for row in rows:
+        requested += row.requested
+        granted += row.granted
+    resized, failed = sum(row.resized for row in rows), sum(row.failed for row in rows)
+    return len(rows), resized, failed, requested, granted
+
+
+def test_tallies_add_up_all_jobs_and_those_of_each_large_family() -> None:
+    past = mixed_past(500)
+    rows = to_judge(past, 0)
+    expected = one_by_one(past, rows, METHODS)
+    families = large_families(past, rows, 50)
+    widest = [(family_keys(request) or ((),))[-1] for request in requests_in(past, rows)]
+    counts = {family: widest.count(family) for family in dict.fromkeys(widest) if family}
+    assert list(families.names) == [family for family, jobs in counts.items() if jobs >= 50]
+    assert {family[0] for family in families.names} == {"user+name", "user+name+script"}
+    assert len(families.names) < len(counts)
+    assert [families.names[place] if place != NO_FAMILY else () for place in families.places] == [
+        family if family in families.names else () for family in widest
+    ]
+    for one in judge(past, rows, METHODS):
+        of_all = expected[one.dimension, one.method]
+        assert msgspec.structs.astuple(whole(one)) == sums_of(of_all)
+        for family, tally in zip(families.names, by_family(one, families), strict=True):
+            assert msgspec.structs.astuple(tally) == sums_of([row for row in of_all if row.family == family])
+
+
+def test_a_family_is_large_from_its_last_job_on() -> None:
+    """A job at the end of what is judged counts as any other."""
+    past = columns_of_attempts([attempt(job_id=number, submit_s=T0 + number) for number in range(50)])
+    every = np.arange(50)
+    assert len(large_families(past, every, 50).names) == 1
+    assert len(large_families(past, every[:-1], 50).names) == 0
+    assert set(large_families(past, every[:-1], 50).places) == {NO_FAMILY}
+
+
+def test_of_no_jobs_there_are_no_rows_and_no_families() -> None:
+    past = mixed_past(20)
+    nobody = np.array([], np.int64)
+    families = large_families(past, nobody, 1)
+    assert (len(families.names), len(families.places)) == (0, 0)
+    found: list[Outcome] = list(judge(past, nobody, METHODS))
+    assert len(found) == 6
+    for one in found:
+        assert (whole(one).jobs, whole(one).requested, whole(one).saved_share) == (0, 0.0, 0.0)
+        assert by_family(one, families) == []
+
+
+def test_a_job_of_no_family_is_judged_all_the_same() -> None:
+    past = columns_of_attempts([attempt(job_name="wrap", token=False)])
+    every = np.arange(1)
+    families = large_families(past, every, 1)
+    assert (list(families.names), families.places.tolist()) == ([], [NO_FAMILY])
+    assert [whole(one).jobs for one in judge(past, every, METHODS)] == [1, 1, 1, 1, 0, 0]
