@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -19,6 +19,7 @@ from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.cli.stored import check_store, stored_past
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
+from slurm_plugin.freed_memory import give_back_memory
 
 if TYPE_CHECKING:
     import xgboost
@@ -72,34 +73,53 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     """
     config = load_config(config_file)
     check_store(config)
-    from models.judging.card import card_files, card_of
-    from models.training import training
     from models.versions import registry
     from models.versions.artefact import load_predictor
     from slurm_plugin.service.decide import chain_settings_of
 
-    directory, settings = Path(config.models.directory), chain_settings_of(config)
-    with engine_of(config, engine) as fit:
-        past = stored_past(config)
-        # Before the model itself is there: its rehearsal takes as much memory.
-        verdict = None if promote == "always" else judged_by_gate(config, past, fit)
-        trained = training.train_columns(past, config.models.recent_jobs, fit)
-    card = card_files(card_of(trained, verdict, settings.most_failures))
-    version = training.save(trained, directory, time.time(), card)
-    load_predictor(directory / version, settings)  # refuses what the service would refuse
-    _tell(trained)
+    directory = Path(config.models.directory)
+    made = _make(config, engine, judged=promote != "always")
+    version, verdict = made.version, made.verdict
+    # What it was made from is gone by now, since this takes as much again.
+    load_predictor(directory / version, chain_settings_of(config))  # refuses what the service would refuse
     promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
     if promoted:
         registry.promote(directory, version, "always" if promote == "always" else "gate")
     if verdict is not None:
         for reason in verdict.reasons:
             note(f"gate: {reason}")
-    note(f"learned from {trained.seen.attempts} attempts; " + _outcome(version, promoted, verdict))
+    note(f"learned from {made.attempts} attempts; " + _outcome(version, promoted, verdict))
     try:
         remove_old(config)
     except ModelError as error:  # the new one is there all the same
         note(f"old models stay: {error}")
     click.echo(version)
+
+
+class _Made(NamedTuple):
+    """A model that lies in the registry, the gate's verdict where it was asked, and how many attempts taught it."""
+
+    version: str
+    verdict: Verdict | None
+    attempts: int
+
+
+def _make(config: Config, engine: str, *, judged: bool) -> _Made:
+    """Train on the store, ask the gate where it is to be `judged`, and write the model into the registry."""
+    from models.judging.card import card_files, card_of
+    from models.training import training
+    from slurm_plugin.service.decide import chain_settings_of
+
+    with engine_of(config, engine) as fit:
+        past = stored_past(config)
+        # Before the model itself is there: its rehearsal takes as much memory.
+        verdict = judged_by_gate(config, past, fit) if judged else None
+        give_back_memory()
+        trained = training.train_columns(past, config.models.recent_jobs, fit)
+    card = card_files(card_of(trained, verdict, chain_settings_of(config).most_failures))
+    version = training.save(trained, Path(config.models.directory), time.time(), card)
+    _tell(trained)
+    return _Made(version, verdict, trained.seen.attempts)
 
 
 @contextmanager
