@@ -37,7 +37,7 @@ LATEST_SHARE, MOST_PERIODS = 0.2, 12
 class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
     """One feature: its index, on how many rows before and latest, in a word.
 
-    `by_chance` is what it may be without any drift: by so few rows, and by as much more as any week before differed.
+    `by_chance` is what it may be without any drift: by so few rows, and by as much more as a week before differed.
     """
 
     feature: str
@@ -111,7 +111,8 @@ def _drift_of(name: str, column: Floats, weights: Floats, back: Ints) -> Feature
     latest, *compared, older = tallies(column, weights, back, edges)
     before = numpy.sum(compared, axis=0) + older
     psi, chance = index_of(before, latest)
-    usual = (index_of(numpy.maximum(before - one, 0), one) for one in compared)
+    # What began in the period just before is still to be told.
+    usual = (index_of(numpy.maximum(before - one, 0), one) for one in compared[1:])
     rows = int(is_before.sum())
     few = min(rows, len(back) - rows)
     by_chance = chance + max((index - by_lot for index, by_lot in usual), default=0.0)

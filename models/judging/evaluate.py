@@ -1,7 +1,7 @@
 """What sizing would have saved, and whom it would have failed: past jobs, split by time.
 
 A model is trained on what had ended before the split and sizes what was submitted after it, as it would have in
-production; nothing is split at random, since that lets a job learn from its own future.
+production: it hears of each job that ends. Nothing is split at random, since that lets a job learn from its own future.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from accounting.errors import ModelError
 from accounting.frames import Ints
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
-from models.judging.outcomes import DIMENSIONS, Outcome, Sizing, judge, to_judge, whole
-from models.past.columns import PastColumns
+from models.judging.outcomes import DIMENSIONS, Follow, Outcome, Sizing, judge, to_judge, whole
+from models.past.columns import PastColumns, history_of
 from models.past.history import History
 from models.training.training import train_columns
 
@@ -86,15 +86,19 @@ def evaluate(
             "ingest more accounting"
         )
     trained = train_columns(past.part(before), recent_jobs)
+    unknown = np.flatnonzero(past.started & (past.end_s >= split_s))
+    peers = history_of(past.part(before), recent_jobs)
     methods: dict[str, Sizing] = {
         USER_REQUEST: lambda request: request,
-        PEER: _history_peer(trained.history),
+        PEER: _history_peer(peers),
     }
+    follow = {PEER: Follow(unknown, peers.join)}
     if sizing is not None:
         growth = trained.growth(settings.most_failures)
-        methods[OURS] = sizing(Predictor("evaluated", trained.history, growth, settings))
+        predictor = Predictor("evaluated", trained.history, growth, settings)
+        methods[OURS], follow[OURS] = sizing(predictor), Follow(unknown, predictor.join)
     methods |= {name: learn(split_s) for name, learn in (strategies or {}).items()}
-    scores = _scores(judge(past, after, methods))
+    scores = _scores(judge(past, after, methods, follow))
     return Evaluation(
         split_s=split_s,
         learned_from=int(before.sum()),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,7 +22,8 @@ import numpy as np
 from accounting.frames import Floats, Ints
 from accounting.request import JobRequest
 from models.judging.health import judged_by
-from models.past.columns import Flags, PastColumns, requests_in
+from models.past.columns import Flags, PastColumns, past_jobs, requests_in
+from models.past.evidence import PastJob
 from models.past.families import Family
 
 SECONDS_AN_HOUR = 3600.0
@@ -29,6 +31,13 @@ DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
 NO_FAMILY = -1
 
 Sizing = Callable[[JobRequest], JobRequest]
+
+
+class Follow(NamedTuple):
+    """What a method learns as jobs end: the attempts that it does not know yet, by row, and how one joins it."""
+
+    rows: Ints
+    join: Callable[[JobRequest, PastJob], object]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,9 +126,12 @@ def _used(past: PastColumns) -> dict[str, Floats]:
     }
 
 
-def judge(past: PastColumns, rows: Ints, methods: Mapping[str, Sizing]) -> Iterator[Outcome]:
+def judge(
+    past: PastColumns, rows: Ints, methods: Mapping[str, Sizing], follow: Mapping[str, Follow] | None = None
+) -> Iterator[Outcome]:
     """Yield what became of some jobs in each dimension under each method, in the order of DIMENSIONS.
 
+    Jobs are sized in the order of their submission; `follow` says, by method, what it learns on the way.
     `rows` are those of `to_judge`. A job has a row where it asked for the dimension and its outcome is known: where its
     use is, or where a bound of it is not below the grant. So a method that grants more than a bound has no row of that
     job, and neither saves nor fails by it. Who gets all that he asked for does not fail by us, and a use above the
@@ -129,7 +141,7 @@ def judge(past: PastColumns, rows: Ints, methods: Mapping[str, Sizing]) -> Itera
     asked = {"memory": past.asked_mem_mib, "cores": past.cpus_per_task, "gpus": past.asked_gpus}
     hours = past.wall_s[rows] / SECONDS_AN_HOUR
     scales = {"memory": hours / 1024, "cores": hours * past.num_tasks[rows], "gpus": hours}
-    given = {method: _given(past, rows, size) for method, size in methods.items()}
+    given = {method: _given(past, rows, size, (follow or {}).get(method)) for method, size in methods.items()}
     for (place, dimension), method in itertools.product(enumerate(DIMENSIONS), methods):
         yield _outcome(
             dimension,
@@ -142,10 +154,31 @@ def judge(past: PastColumns, rows: Ints, methods: Mapping[str, Sizing]) -> Itera
         )
 
 
-def _given(past: PastColumns, rows: Ints, size: Sizing) -> Floats:
+def _given(past: PastColumns, rows: Ints, size: Sizing, follow: Follow | None) -> Floats:
     """Return what a method gives jobs of DIMENSIONS (jobs × dimensions); NaN where it gives nothing fixed."""
-    amounts = (_amounts(size(request)) for request in requests_in(past, rows))
-    return np.fromiter(amounts, np.dtype((np.float64, len(DIMENSIONS))), len(rows))
+    order = np.argsort(past.submit_s[rows], kind="stable")
+    amounts = (_amounts(size(request)) for request in as_they_came(past, rows[order], follow))
+    given = np.empty((len(rows), len(DIMENSIONS)))
+    given[order] = np.fromiter(amounts, np.dtype((np.float64, len(DIMENSIONS))), len(rows))
+    return given
+
+
+def as_they_came(past: PastColumns, rows: Ints, follow: Follow | None) -> Iterator[JobRequest]:
+    """Yield the requests of jobs, which are in the order of their submission; before each, what had ended joins.
+
+    As in a service that is told of each job that ends. What ends in the very second of a submission is not known to it.
+    """
+    requests = requests_in(past, rows)
+    if follow is None:
+        yield from requests
+        return
+    ended = follow.rows[np.argsort(past.end_s[follow.rows], kind="stable")]
+    finished = zip(requests_in(past, ended), past_jobs(past, ended), strict=True)
+    known = np.searchsorted(past.end_s[ended], past.submit_s[rows], "left")
+    for request, fresh in zip(requests, np.diff(known, prepend=0).tolist(), strict=True):
+        for job in itertools.islice(finished, fresh):
+            follow.join(*job)
+        yield request
 
 
 def _amounts(request: JobRequest) -> tuple[float, ...]:

@@ -2,7 +2,8 @@
 
 Neither has seen the jobs it is judged on. The current model is judged as it is, on jobs submitted after all it learned
 from; a rehearsal of the new one learns what had ended before the later half of those, and both size that half by the
-site's policy. What is promoted then learns from everything. Before the first model, what users ask for is the
+site's policy. On the way both hear of each job that ends, as the service does: a family whose need has grown fails by
+neither again and again. What is promoted then learns from everything. Before the first model, what users ask for is the
 opponent, on the latest fifth of all jobs. docs/decisions/0023 says why.
 
 A job that was killed for memory with less than its user asked for is judged, too: whoever grants no more than it had
@@ -22,6 +23,7 @@ from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
 from models.judging.outcomes import (
     DIMENSIONS,
+    Follow,
     LargeFamilies,
     Outcome,
     Sizing,
@@ -102,6 +104,8 @@ def gate(
 ) -> Verdict:
     """Rehearse the new model and judge it against the champion, or against users' requests where there is none.
 
+    Both hear of each job that ends, as in the service. The champion's predictor is of no use afterwards: it has heard
+    of them.
     The rehearsal is fitted by the engine that fits the new model.
     """
     part, opponent = slice_of(past, champion), CURRENT if champion else USERS
@@ -113,7 +117,11 @@ def gate(
     rehearsal = _rehearsal(past.part(part.before), settings, recent_jobs, fit)
     after = to_judge(past, part.split_s)
     old = sizing(champion.predictor) if champion else _as_asked
-    outcomes = judge(past, after, {opponent: old, NEW: sizing(rehearsal)})
+    follow = {NEW: Follow(np.flatnonzero(past.started & (past.end_s >= part.split_s)), rehearsal.join)}
+    if champion:
+        since = past.started & (past.end_s > champion.last_end_s)
+        follow[CURRENT] = Follow(np.flatnonzero(since), champion.predictor.join)
+    outcomes = judge(past, after, {opponent: old, NEW: sizing(rehearsal)}, follow)
     sums = added_up(outcomes, large_families(past, after, LEAST_JUDGED))
     return verdict(sums, opponent, settings.most_failures, len(after), part.split_s)
 

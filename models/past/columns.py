@@ -339,8 +339,12 @@ def _whole(values: Floats) -> list[int | None]:
 
 
 def past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
-    """Yield `past_job` of some attempts."""
+    """Yield `past_job` of some attempts; of a few thousand at a time there are objects."""
+    for begin in range(0, len(rows), OBJECTS_AT_ONCE):
+        yield from _past_jobs(past, rows[begin : begin + OBJECTS_AT_ONCE])
 
+
+def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
     def each(values: NDArray[Any]) -> list[Any]:
         return _known(values[rows])
 

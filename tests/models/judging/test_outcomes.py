@@ -3,17 +3,22 @@
 import random
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.judging.outcomes import (
     NO_FAMILY,
+    Follow,
     Outcome,
     Sizing,
+    as_they_came,
     by_family,
     judge,
     large_families,
@@ -101,7 +106,7 @@ def one_by_one(past: PastColumns, rows: np.ndarray, methods: Mapping[str, Sizing
 def outcomes_of(request: JobRequest, sized: JobRequest, job: PastJob) -> Iterator[tuple[str, Row]]:
     hours = job.wall_s / 3600
     memory = job.mem_mib if shows_need(job, "memory") or job.mem_at_least else None
-    for dimension, asked, given, used, scale in (
+    for dimension, asked, granted, used, scale in (
         ("memory", request.mem_mib, sized.mem_mib, memory, hours / 1024),
         (
             "cores",
@@ -112,16 +117,16 @@ def outcomes_of(request: JobRequest, sized: JobRequest, job: PastJob) -> Iterato
         ),
         ("gpus", request.gpus_per_node, sized.gpus_per_node, job.gpus if job.complete else None, hours),
     ):
-        if asked is None or given is None or used is None:
+        if asked is None or granted is None or used is None:
             continue
         bounded = dimension == "memory" and job.mem_at_least
-        exceeded = used >= given if bounded else used > given
+        exceeded = used >= granted if bounded else used > granted
         if bounded and not exceeded:
             continue
-        failed = exceeded and given < asked
-        held = given + asked if failed else given
+        failed = exceeded and granted < asked
+        held = granted + asked if failed else granted
         family = (family_keys(request) or ((),))[-1]
-        yield dimension, Row(family, given < asked, failed, asked * scale, held * scale, used * scale)
+        yield dimension, Row(family, granted < asked, failed, asked * scale, held * scale, used * scale)
 
 
 def mixed_past(count: int) -> PastColumns:
@@ -249,3 +254,56 @@ def test_a_job_of_no_family_is_judged_all_the_same() -> None:
     families = large_families(past, every, 1)
     assert (list(families.names), families.places.tolist()) == ([], [NO_FAMILY])
     assert [whole(one).jobs for one in judge(past, every, METHODS)] == [1, 1, 1, 1, 0, 0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.booleans()), min_size=1, max_size=30),
+    st.integers(1, 5),
+)
+def test_before_each_job_all_have_joined_that_ended_before_it(
+    jobs: list[tuple[int, int, bool]], at_once: int
+) -> None:
+    past = columns_of_attempts(
+        [
+            attempt(
+                job_id=number,
+                submit_s=T0 + submit_s,
+                start_s=T0 + submit_s,
+                elapsed_s=elapsed_s,
+                account=f"{number}",
+            )
+            for number, (submit_s, elapsed_s, _) in enumerate(jobs)
+        ]
+    )
+    unseen = np.flatnonzero([is_unseen for *_, is_unseen in jobs])
+    order = np.argsort(past.submit_s, kind="stable")
+    joined: list[int] = []
+    with patch.object(columns, "OBJECTS_AT_ONCE", at_once):
+        follow = Follow(unseen, lambda request, _job: joined.append(int(request.account)))
+        for row, request in zip(order.tolist(), as_they_came(past, order, follow), strict=True):
+            assert request.account == str(row)
+            assert set(joined) == {one for one in unseen.tolist() if past.end_s[one] < past.submit_s[row]}
+    assert joined == sorted(joined, key=lambda one: past.end_s[one])
+    assert len(joined) == len(set(joined))
+
+
+def test_each_method_learns_for_itself_and_rows_keep_their_places() -> None:
+    """The later job comes first in the rows: it is sized last, by what ended before it."""
+    first = attempt(job_id=1, submit_s=T0, start_s=T0, elapsed_s=100, req_mem_mib=4096, mem_mib=500.0)
+    second = attempt(
+        job_id=2, submit_s=T0 + 200, start_s=T0 + 200, elapsed_s=100, req_mem_mib=4096, mem_mib=500.0
+    )
+    past, highest = columns_of_attempts([second, first]), [0.0]
+
+    def learned(request: JobRequest) -> JobRequest:
+        return msgspec.structs.replace(request, mem_per_node_mib=int(highest[0]) + 1)
+
+    def join(_request: JobRequest, job: PastJob) -> None:
+        highest.append(highest.pop() + (job.mem_mib or 0.0))
+
+    follow = {"learned": Follow(np.arange(2), join)}
+    found = list(judge(past, np.arange(2), {"as asked": as_asked, "learned": learned}, follow))
+    memory = {one.method: one for one in found if one.dimension == "memory"}
+    assert memory["learned"].failed.tolist() == [False, True]
+    assert memory["as asked"].failed.tolist() == [False, False]
+    assert memory["learned"].places.tolist() == [0, 1]
