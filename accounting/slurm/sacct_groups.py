@@ -6,7 +6,7 @@ Pure but for what it asks again: texts of jobs that came between the two answers
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -218,14 +218,31 @@ def refuse_cut(
     last = lines.groups[-1] if lines.groups else None
     if last is not None and _has_settled(last, until_s):
         own = last.key[: last.key.find(CUT) + 1]
-        count = sum(len(group.lines) for group in lines.groups if group.key.startswith(own))
-        if count < len(printed(last.display_id, "JobIDRaw")):
+        attempts = [group for group in lines.groups if group.key.startswith(own)]
+        known = {shown(group.key) for group in attempts}
+        if sum(len(group.lines) for group in attempts) < _lines_of(
+            known, printed(last.display_id, ",".join(KEY))
+        ):
             raise _cut_off(last.display_id, "steps of job")
     if last_text is not None and last_text not in keys:
         job_id, _, submit = last_text.partition(CUT)
         # It may have left the window meanwhile, when its begin time was put off.
         if submit.decode(errors="replace") in printed(job_id, "Submit"):
             raise _cut_off(job_id, "job")
+
+
+def _lines_of(attempts: Collection[str], printed: Sequence[str]) -> int:
+    """Count the lines of the attempts with these keys, their steps' too.
+
+    By its number sacct tells all attempts of a job that end after the window begins: also one that was queued again
+    and waits, or that began after the window.
+    """
+    count, is_one = 0, False
+    for line in printed:
+        if "." not in line.partition("|")[0]:
+            is_one = line.replace("|", DELIMITER) in attempts
+        count += is_one
+    return count
 
 
 def _cut_off(job_id: bytes, what: str) -> SlurmError:

@@ -206,14 +206,21 @@ def test_a_line_that_does_not_fit_is_quarantined_and_the_rest_is_read(changes: d
     assert all(item.reason and item.source == "sacct" for item in records.quarantined)
 
 
-def ended_long_ago(rows: list[SacctRow], figures: list[SacctRow]) -> list[Records]:
-    """What is read where `rows` is what Slurm has, and only `figures` came through."""
+def columns_of(rows: list[SacctRow], columns: str) -> bytes:
+    """Print as `sacct --noheader --parsable2 --format=` does."""
+    return "".join("|".join(row[name] for name in columns.split(",")) + "\n" for row in rows).encode()
+
+
+def ended_long_ago(
+    rows: list[SacctRow], figures: list[SacctRow], told: list[SacctRow] | None = None
+) -> list[Records]:
+    """What is read where `rows` is what Slurm has, `told` (None: all) of the window, and `figures` came through."""
 
     def one_id(display_id: str, column: str) -> bytes:
-        own = [row for row in rows if row["JobIDRaw"].partition(".")[0] == display_id]
-        return "".join(f"{row[column]}\n" for row in own).encode()
+        return columns_of([row for row in rows if row["JobIDRaw"].partition(".")[0] == display_id], column)
 
-    answer = msgspec.structs.replace(answer_of(rows), figures=printed(FIGURES, figures), one_id=one_id)
+    answer = answer_of(rows if told is None else told)
+    answer = msgspec.structs.replace(answer, figures=printed(FIGURES, figures), one_id=one_id)
     return list(read_answer(answer, UNTIL_S, METERING))
 
 
@@ -221,6 +228,22 @@ def test_steps_of_a_job_are_not_those_of_one_whose_number_begins_alike() -> None
     rows = [job_line(80), step_line(80), job_line(8), step_line(8)]
     with pytest.raises(SlurmError, match="steps of job 8 missing"):
         ended_long_ago(rows, rows[:3])
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [job_line(8, Submit=str(T0 + 200), State="PENDING", Start="Unknown", End="Unknown")],
+        [job_line(8, Submit=str(T0 + 200), start_s=UNTIL_S + 500), step_line(8, start_s=UNTIL_S + 500)],
+    ],
+)
+def test_an_attempt_that_the_window_does_not_tell_is_not_missing(later: list[SacctRow]) -> None:
+    """By its number sacct tells those too that wait or began after it; of the one in it every step is asked for."""
+    window = [job_line(7), step_line(7), job_line(8, State="REQUEUED"), step_line(8)]
+    [records] = ended_long_ago([*window, *later], window, told=window)
+    assert records.jobs["job_id"].to_pylist() == [7, 8]
+    with pytest.raises(SlurmError, match="steps of job 8 missing"):
+        ended_long_ago([*window, *later], window[:3], told=window)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +259,7 @@ def test_a_job_that_left_the_window_between_the_answers_is_not_missing() -> None
     stayed = [job_line(7), step_line(7)]
 
     def one_id(display_id: str, column: str) -> bytes:
-        own = stayed if display_id == "7" else [job_line(8, start_s=UNTIL_S + 500)]
-        return "".join(f"{row[column]}\n" for row in own).encode()
+        return columns_of(stayed if display_id == "7" else [job_line(8, start_s=UNTIL_S + 500)], column)
 
     answer = msgspec.structs.replace(answer_of([*stayed, job_line(8)]), figures=printed(FIGURES, stayed))
     [records] = read_answer(msgspec.structs.replace(answer, one_id=one_id), UNTIL_S, METERING)
