@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
 from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
-from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue, Written
-from slurm_plugin.slurm.resizing import Update, is_split, resource_words
+from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue, Written
+from slurm_plugin.slurm.resizing import Update, is_raised, is_split, resource_words
 from slurm_plugin.slurm.targets import target_of
 
 Look = Callable[[int], "Failed | None"]
@@ -62,6 +62,7 @@ def requeue(
     """Carry it out, or what is left of it; SlurmError where slurmctld does not answer."""
     job_id = wanted.change.job_id
     waits_until_s = time.monotonic() + _PATIENCE_S
+    written = False
     for _ in range(_MOST_STEPS):
         run = look(job_id)
         while run is not None and run.job.state == ENDING and time.monotonic() < waits_until_s:
@@ -72,10 +73,11 @@ def requeue(
             run = look(job_id)
         if run is None:
             return Written(job_id=job_id, problem=GONE)
-        words = next_words(run, wanted)
+        words = next_words(run, wanted, written=written)
         if isinstance(words, str):
             return Written(job_id=job_id, problem=words)
         complaint = update(words)
+        written = written or (not complaint and words[0] == _as_user(run.job))
         if complaint and not _is_carried_out(look(job_id), wanted, words):
             return Written(job_id=job_id, problem=complaint)
     return Written(job_id=job_id, problem="not kept")
@@ -92,8 +94,11 @@ def unsettled_s(run: Failed, now_s: float) -> float:
     return min(SETTLED_S, max(0.0, run.job.end_s + SETTLED_S - now_s))
 
 
-def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
-    """Return what to tell scontrol next; '' where all is done, else why nothing may be done."""
+def next_words(run: Failed, wanted: Requeue, *, written: bool = False) -> Sequence[str] | str:
+    """Return what to tell scontrol next; '' where all is done, else why nothing may be done.
+
+    `written` says that its resources were given back just now, so that what it has is what slurmctld made of them.
+    """
     job, change, target = run.job, wanted.change, target_of(run.job)
     marked = job.admin_comment == change.admin_comment
     if not marked and job.admin_comment != wanted.before:
@@ -105,9 +110,9 @@ def next_words(run: Failed, wanted: Requeue) -> Sequence[str] | str:
     if run.restarts != wanted.restarts + 1:
         return RESTARTED
     if is_held_again(job):
-        return _next_of_held(run, wanted, target, marked=marked)
+        return _next_of_held(run, wanted, target, marked=marked, written=written)
     # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
-    return "" if marked and not _words_back(run, change) else CHANGED
+    return "" if marked and not _words_back(run, change, written=True) else CHANGED
 
 
 def _is_carried_out(run: Failed | None, wanted: Requeue, words: Sequence[str]) -> bool:
@@ -118,21 +123,27 @@ def _is_carried_out(run: Failed | None, wanted: Requeue, words: Sequence[str]) -
     return run is not None and next_words(run, wanted) != words
 
 
-def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool) -> Sequence[str]:
+def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool, written: bool) -> Sequence[str]:
     job, change = run.job, wanted.change
     if not marked:
         place = (f"SiteFactor={wanted.site_factor}",) if wanted.site_factor else ()
         return ("update", f"JobId={target}", f"AdminComment={change.admin_comment}", *place)
-    words = _words_back(run, change)
+    words = _words_back(run, change, written=written)
     if words:
         # Slurm makes a job that is queued again wait for two minutes.
-        return (f"--uid={job.uid}", "update", f"JobId={target}", *words, "StartTime=now")
+        return (_as_user(job), "update", f"JobId={target}", *words, "StartTime=now")
     return ("release", target)
 
 
-def _words_back(run: Failed, change: GiveBack) -> list[str]:
+def _as_user(job: QueuedJob) -> str:
+    """Return the word by which scontrol speaks in the name of a job's user; only resources are written so."""
+    return f"--uid={job.uid}"
+
+
+def _words_back(run: Failed, change: GiveBack, *, written: bool) -> list[str]:
     """Return the fields that are not yet what they are to be; they are written at once, so that all are or none."""
-    split = is_split(run.job, change.mem_per_cpu_mib, change.cpus_per_task)
+    share = (run.job, change.mem_per_cpu_mib, change.cpus_per_task)
+    split = is_split(*share) or (written and is_raised(*share))
     words, gpus = [] if split else resource_words(run.job, change), gpu_words(run.gpu_fields, change)
     # CPUs and GPUs of a task stand in one field: what says both holds.
     fields = {word.partition("=")[0] for word in gpus}

@@ -120,6 +120,19 @@ def is_split(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | N
     return job.mem_per_cpu_mib == -(-mem_per_cpu_mib // times)
 
 
+def is_raised(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | None) -> bool:
+    """Whether a job has what 24.05.2 to 24.11.0 make of such a share: more CPUs, but none for its tasks.
+
+    Of one task the least on a node is raised, of several the job's CPUs. What its user asked with `--mincpus` looks the
+    same, so this only tells something of a job that the share has just been written to.
+    """
+    if not mem_per_cpu_mib or not cpus_per_task or job.cpus_per_task != cpus_per_task:
+        return False
+    least = job.min_cpus_per_node if job.num_tasks == 1 else 0
+    times, rest = divmod(max(least, job.cpus // max(1, job.num_tasks)), cpus_per_task)
+    return times > 1 and not rest and job.mem_per_cpu_mib == -(-mem_per_cpu_mib // times)
+
+
 def has(job: QueuedJob, change: Resize) -> bool:
     """Tell whether a job is what a change wants it to be; one that started with it may have been given more CPUs."""
     if is_split(job, change.mem_per_cpu_mib, change.cpus_per_task):

@@ -48,6 +48,7 @@ def why(site: Site, job: int) -> str:
     return site.shell.run_both("rightsizer", "explain", str(job), "--format", "json")[1]
 
 
+@pytest.mark.usefixtures("cpus_follow")
 def test_who_comes_back_waits_for_the_limits_that_what_was_asked_would_have_met(site: Site) -> None:
     jobs = {name: site.submit("hold", HOLD, f"--account={name}") for name in LIMITS}
     watcher = None

@@ -53,9 +53,10 @@ def cells(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Cell]]:
 def test_all_that_was_asked_is_allocated_again(
     cells: Mapping[str, Cell], form: Form, cpus_stay: bool
 ) -> None:
+    ours, twin = cells[form.name].ours, cells[form.name].twin
+    assert "PENDING" not in ours.states, "it was queued again, and stays held"
     if cpus_stay and "cpu" in form.cut:
         pytest.skip(CPUS_STAY)
-    ours, twin = cells[form.name].ours, cells[form.name].twin
     assert twin.completed, twin.said + twin.output
     assert ours.completed, ours.said + ours.output
     assert ours.allocations == twin.allocations

@@ -4,7 +4,9 @@ And which of them are queued again, and when.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -90,6 +92,27 @@ def test_a_job_that_has_just_ended_is_left_alone_for_a_moment(captured: Captured
     assert unsettled_s(captured.failed("held"), 0.0) == 0.0
 
 
+def held_again(**fields: Any) -> Failed:
+    """A job of `-c 2` that asks for memory per CPU, queued again and marked; its resources are still to come."""
+    own = {"cpus_per_task": 2, "mem_per_node_mib": None, "mem_per_cpu_mib": 128, "admin_comment": "mark"}
+    held = waiting(7, **{"held": True, "reason": HELD_AGAIN, "restarts": 1, **own, **fields})
+    return Failed(job=held, requeues=True, exit_codes=("0:0",))
+
+
+def share_back(run: Failed) -> Requeue:
+    """What gives it `-c 2 --mem-per-cpu=4000` back."""
+    change = GiveBack(
+        job_id=7,
+        uid=run.job.uid,
+        num_tasks=run.job.num_tasks,
+        reason="x",
+        cpus_per_task=2,
+        mem_per_cpu_mib=4000,
+        admin_comment="mark",
+    )
+    return Requeue(change=change, before="", restarts=0)
+
+
 @pytest.mark.parametrize(
     ("cpus_per_task", "mem_per_cpu_mib", "is_back"),
     [(2, 128, False), (2, 4000, True), (4, 2000, True), (4, 1000, False)],
@@ -98,29 +121,51 @@ def test_what_slurm_splits_for_its_limit_per_cpu_is_given_back(
     cpus_per_task: int, mem_per_cpu_mib: int, is_back: bool
 ) -> None:
     """`-c 2 --mem-per-cpu=4000` where MaxMemPerCPU is 2000: slurmctld makes four CPUs of 2000 MiB of it, each time."""
-    change = GiveBack(
-        job_id=7,
-        uid=1000,
-        num_tasks=1,
-        reason="x",
-        cpus_per_task=2,
-        mem_per_cpu_mib=4000,
-        admin_comment="mark",
-    )
-    held = waiting(
-        7,
-        held=True,
-        reason=HELD_AGAIN,
-        cpus_per_task=cpus_per_task,
-        mem_per_node_mib=None,
-        mem_per_cpu_mib=mem_per_cpu_mib,
-        admin_comment="mark",
-        restarts=1,
-    )
-    run = Failed(job=held, requeues=True, exit_codes=("0:0",))
-    words = next_words(run, Requeue(change=change, before="", restarts=0))
+    run = held_again(cpus_per_task=cpus_per_task, mem_per_cpu_mib=mem_per_cpu_mib)
+    words = next_words(run, share_back(run))
     assert (words == ("release", "7")) == is_back
     assert is_back or "MinMemoryCPU=4000" in words
+
+
+@pytest.mark.parametrize(
+    ("tasks", "became", "is_back"),
+    [
+        (1, {"min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, True),
+        (2, {"cpus": 8, "min_cpus_per_node": 2, "mem_per_cpu_mib": 2000}, True),
+        (2, {"cpus": 8, "min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, True),
+        # What was not kept is not let go.
+        (1, {"min_cpus_per_node": 4}, False),
+        (1, {"min_cpus_per_node": 2, "mem_per_cpu_mib": 2000}, False),
+        (2, {"cpus": 4, "min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, False),
+        (2, {"cpus": 6, "min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, False),
+    ],
+)
+def test_what_24_05_makes_of_a_share_above_the_limit_per_cpu_is_let_go(
+    tasks: int, became: dict[str, int], is_back: bool
+) -> None:
+    """It raises the CPUs of the job, or the least on a node, and leaves those of a task (24.05.2 to 24.11.0)."""
+    gate = Controller(held_again(num_tasks=tasks))
+    wanted = share_back(held_again(num_tasks=tasks))
+    told: list[str] = []
+
+    def update(words: Sequence[str]) -> str:
+        told.append(words[0])
+        if words[0] == "release":
+            gate.run = held_again(**{**became, "num_tasks": tasks, "held": False, "reason": "None"})
+        else:
+            gate.run = held_again(**became, num_tasks=tasks)
+        return ""
+
+    problem = requeuing.requeue(wanted, gate.failed, update).problem
+    assert problem == ("" if is_back else "not kept")
+    assert not is_back or told == [f"--uid={wanted.change.uid}", "release"]
+    assert is_back or "release" not in told
+
+
+def test_what_looks_like_such_a_share_is_written_before_it_is_believed() -> None:
+    """`--mincpus=4 -c 2 --mem-per-cpu=4000`, cut to 2000, looks like one that slurmctld has raised."""
+    run = held_again(min_cpus_per_node=4, mem_per_cpu_mib=2000)
+    assert "MinMemoryCPU=4000" in next_words(run, share_back(run))
 
 
 @pytest.mark.parametrize(
