@@ -51,6 +51,18 @@ REASONS = (
     Reason(
         "job_requeued_in_held_state", "it was queued again and is held; `scontrol release` lets it go", _HELD
     ),
+    # From 25.05 on; before, such a job ran with what it was given.
+    Reason(
+        "user?env?retrieval?failed*",
+        "its node could not read its user's environment, as `--export=NONE` and `--get-user-env` want: has he a shell "
+        "there? It was queued again and is held; `scontrol release` lets it try once more",
+        _HELD,
+    ),
+    Reason(
+        "*requeued?held",
+        "Slurm could not start it, queued it again and holds it; `scontrol release` lets it try once more",
+        _HELD,
+    ),
     Reason(
         "JobArrayTaskLimit",
         "as many tasks of its array run as the array allows at a time (the %N of --array)",

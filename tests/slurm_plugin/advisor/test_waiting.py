@@ -33,6 +33,8 @@ def changed(**values: Any) -> QueuedJob:
         ("None", "Slurm has not looked at it yet; 3 other jobs come first (None)"),
         ("Resources", "it is next, and waits until enough is free (Resources)"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "a node that it needs is down, drained or reserved"),
+        ("user_env_retrieval_failed_requeued_held", "its node could not read its user's environment"),
+        ("launch failed requeued held", "Slurm could not start it, queued it again and holds it"),
         ("QOSMaxCpuPerUserLimit", "its user has as much as the QOS allows at a time"),
         ("QOSMaxGRESPerUser", "its user has as much as the QOS allows at a time"),
         (
@@ -89,6 +91,9 @@ def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
         ("MaxCpuPerAccount", "a limit of its QOS holds it"),
         ("AssociationJobLimit", "a limit of its account holds it"),
         ("JobHoldMaxRequeue", "it is held"),
+        ("user_env_retrieval_failed_requeued_held", "it is held"),
+        ("user env retrieval failed requeued held", "it is held"),
+        ("launch_failed_requeued_held", "it is held"),
         ("InvalidQOS", "Slurm says that it cannot run as it asks"),
         ("DeadLine", "its deadline has passed"),
         (
