@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +44,8 @@ def memory_enforcement(
     missing = _missing_in_v2(cgroup_root, proc) if unified else _missing_in_v1(cgroup_root)
     if missing:
         return off(missing)
-    probe = f"rightsizer-probe-{os.getpid()}"
+    # One process may start several sandboxes at once.
+    probe = f"rightsizer-probe-{secrets.token_hex(4)}"
     tops = [cgroup_root / name for name in V1_CONTROLLERS]
     if unified:
         tops = [] if systemd.is_dir() else [cgroup_root]

@@ -1,5 +1,6 @@
 """Whether memory can be limited here, by which version of cgroups, and else why not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,26 @@ def test_cgroup_v2_limits_memory_where_slurms_plugin_takes_it(
         (True, "cgroup/v2") if reason == "cgroup v2 in" else (False, "cgroup/v1")
     )
     assert list(root.iterdir()) == [root / "cgroup.controllers"]
+
+
+def test_two_that_look_at_once_both_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes that one process starts side by side: the second looks while the first one's group is there."""
+    root, proc, run = (tmp_path / name for name in ("cgroup", "proc", "run"))
+    for folder in (root, proc / "self", proc / "1"):
+        folder.mkdir(parents=True)
+    (root / "cgroup.controllers").write_text(ALL)
+    for process in ("self", "1"):
+        (proc / process / "cgroup").write_text("0::/\n")
+    looks, found = Path.iterdir, list[bool]()
+
+    def looks_meanwhile(group: Path) -> Iterator[Path]:
+        monkeypatch.setattr(Path, "iterdir", looks)
+        found.append(memory_enforcement(0, root, proc, run).memory)
+        return looks(group)
+
+    monkeypatch.setattr(Path, "iterdir", looks_meanwhile)
+    found.append(memory_enforcement(0, root, proc, run).memory)
+    assert found == [True, True]
 
 
 def test_enforcement_needs_the_limit_files(tmp_path: Path) -> None:
