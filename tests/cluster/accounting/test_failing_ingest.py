@@ -25,7 +25,7 @@ from accounting.store.database import open_store
 from slurm_plugin.cli.ingest.settings import settings_of
 from slurm_plugin.config.file import load_config
 from tests.cluster.accounting import cutting_sacct, workload
-from tests.cluster.accounting.site import Ingested, Site, started_site
+from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
 from tests.cluster.conftest import commands_on
 from tests.cluster.matrix.prefixes import SYSTEM, releases, why_missing
 
@@ -216,3 +216,19 @@ def test_two_at_the_same_time_make_what_one_makes(ready: Ready) -> None:
     assert site.ingest("together").found_new == 0
     with closing(sqlite3.connect(site.folder / "together.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_the_last_job_may_have_been_queued_again_and_wait(ready: Ready) -> None:
+    """Of this job sacct tells, by its number, also what waits; about the window it does not."""
+    site = ready.site
+    job = site.submit("again", "--mem=50", script="sleep 600")
+    try:
+        wait_until("the job runs", lambda: site.states().get(str(job)) == "RUNNING")
+        site.run("scontrol", "requeuehold", str(job))
+        wait_until("it waits again", lambda: site.states().get(str(job)) == "PENDING")
+        time.sleep(SETTLES_S)
+        found = site.ingest("again")
+    finally:
+        site.run("scancel", str(job))
+    assert found.status == 0, found.said
+    assert [one.use.outcome for one in site.attempts("again") if one.row.job_id == job] == ["cut_short"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,13 +75,15 @@ def submit_steps(site: Site) -> None:
     site.submit("in-turn", here, "--mem=200", script=f"srun {site.worker(one)}; srun {site.worker(other)}")
     alone = "srun --ntasks=1 --mem=120 --overlap"
     one, other = site.worker("meet:2", one), site.worker("meet:2", other)
-    site.submit("at-once", here, "--mem=300", "--ntasks=2", script=f"{alone} {one} & {alone} {other} & wait")
+    # Batch scripts of 25.05 and 25.11.0 run with SIGCHLD blocked: dash's `wait` never ends then, bash's does.
+    both = f"bash -c {shlex.quote(f'{alone} {one} & {alone} {other} & wait')}"
+    site.submit("at-once", here, "--mem=300", "--ntasks=2", script=both)
     site.submit(
         "at-once-in-turn",
         here,
         "--mem=300",
         "--ntasks=2",
-        script=f"{alone} {one} & {alone} {other} & wait; sleep 1; srun -n1 {site.worker('90:' + SEEN_S)}",
+        script=f"{both}; sleep 1; srun -n1 {site.worker('90:' + SEEN_S)}",
     )
     site.submit("in-batch", here, "--mem=200", script=site.worker("30:" + SEEN_S, "70:" + SEEN_S))
     site.submit("sub-second", here, "--mem=50")
