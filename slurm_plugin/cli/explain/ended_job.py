@@ -208,7 +208,8 @@ def _rows(attempt: Attempt, decision: Decision | None) -> list[dict[str, object]
             "why": reasons.get(held.dimension, ""),
         }
         for held in _held(attempt)
-        if held.asked is not None
+        # A whole node brings GPUs too that were not asked for.
+        if held.asked is not None or held.given
     ]
 
 

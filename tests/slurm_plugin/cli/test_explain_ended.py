@@ -74,6 +74,21 @@ def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> N
     assert_one_line(run("explain", "4711+3"), 1, r"knows no job 4711\+3")
 
 
+def test_what_was_given_but_not_asked_for_is_told_too(run: Run, site: Site) -> None:
+    """As Slurm gives `--exclusive` all of a node."""
+    engine = open_store(site.config.store.url, create=True)
+    fill(engine, [measured(7, cluster="alpha", asked_gpus=None, alloc_gpus=8)], with_steps=False)
+    fill(engine, [measured(8, cluster="alpha", asked_gpus=None, alloc_gpus=0)], with_steps=False)
+    engine.dispose()
+
+    def told(job: str) -> list[tuple[int | None, int]]:
+        rows = json.loads(run("explain", job, "--format", "json").out)
+        return [(row["asked"], row["allocated"]) for row in rows if row["resource"] == "GPUs"]
+
+    assert told("7") == [(None, 8)]
+    assert told("8") == []
+
+
 def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: Site) -> None:
     task = measured(4750, cluster="alpha", display_id="4711_3")
     engine = open_store(site.config.store.url, create=True)
