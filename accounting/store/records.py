@@ -315,6 +315,9 @@ def earliest_end_s(connection: Connection) -> int | None:
 def latest_end_s(connection: Connection, now_s: int, cluster: str = "") -> int | None:
     """Return when the attempt that ended last, but not after `now_s`, ended: a cluster's, or any's; None for none."""
     column = schema.attempts.c
-    query = select(func.max(column.end_s)).where(column.end_s <= now_s)
-    latest = connection.execute(query.where(column.cluster == cluster) if cluster else query).scalar()
+    query = select(column.end_s).where(column.end_s <= now_s).order_by(column.end_s.desc()).limit(1)
+    if cluster:
+        # From the last end on: by its key, of which it is the first part, all of a cluster's attempts are read.
+        query = query.where(column.cluster.concat("") == cluster)
+    latest = connection.execute(query).scalar()
     return None if latest is None else int(latest)

@@ -22,6 +22,7 @@ from accounting.store.database import check_url, hold_little, open_store
 from accounting.store.quarantine import MOST_CHARS, digest_of, take_quarantined
 from accounting.store.records import (
     Counts,
+    latest_end_s,
     read_attempts,
     read_decision,
     read_gpu_use,
@@ -50,6 +51,21 @@ def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) ->
     again = open_store(url)
     assert read_attempts(again) == attempts
     again.dispose()
+
+
+def test_the_last_end_is_of_a_cluster_or_of_any_and_not_after_now(store: Engine) -> None:
+    ran = [("alpha", 1, T0), ("alpha", 2, T0 + 500), ("alpha", 3, T0 + 9000), ("beta", 4, T0 + 700)]
+    ended = [
+        attempt(cluster=cluster, job_id=job_id, start_s=start_s, elapsed_s=100)
+        for cluster, job_id, start_s in ran
+    ]
+    with store.begin() as connection:
+        assert latest_end_s(connection, T0) is None
+        write_attempts(connection, ended)
+        assert latest_end_s(connection, T0 + 800) == T0 + 800
+        assert latest_end_s(connection, T0 + 799) == T0 + 600
+        assert latest_end_s(connection, T0 + 800, "alpha") == T0 + 600
+        assert latest_end_s(connection, T0 + 800, "gamma") is None
 
 
 @pytest.mark.parametrize(
