@@ -78,9 +78,10 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
+    # What only one step needs is gone before the next, which takes as much again: the past, and what was fitted to.
     made = _make(config, engine, judged=promote != "always")
+    give_back_memory()
     version, verdict = made.version, made.verdict
-    # What it was made from is gone by now, since this takes as much again.
     load_predictor(directory / version, chain_settings_of(config))  # refuses what the service would refuse
     promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
     if promoted:
@@ -111,15 +112,23 @@ def _make(config: Config, engine: str, *, judged: bool) -> _Made:
     from slurm_plugin.service.decide import chain_settings_of
 
     with engine_of(config, engine) as fit:
-        past = stored_past(config)
-        # Before the model itself is there: its rehearsal takes as much memory.
-        verdict = judged_by_gate(config, past, fit) if judged else None
-        give_back_memory()
-        trained = training.train_columns(past, config.models.recent_jobs, fit)
+        trained, verdict = _learn(config, fit, judged=judged)
+    give_back_memory()
     card = card_files(card_of(trained, verdict, chain_settings_of(config).most_failures))
     version = training.save(trained, Path(config.models.directory), time.time(), card)
     _tell(trained)
     return _Made(version, verdict, trained.seen.attempts)
+
+
+def _learn(config: Config, fit: Fit, *, judged: bool) -> tuple[Trained, Verdict | None]:
+    """Return what the store's past teaches, and the gate's verdict where it is to be `judged`."""
+    from models.training.training import train_columns
+
+    past = stored_past(config)
+    # Before the model itself is there: its rehearsal takes as much memory.
+    verdict = judged_by_gate(config, past, fit) if judged else None
+    give_back_memory()
+    return train_columns(past, config.models.recent_jobs, fit), verdict
 
 
 @contextmanager
