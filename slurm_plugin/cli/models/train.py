@@ -78,7 +78,7 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
-    # What only one step needs is gone before the next, which takes as much again: the past, and what was fitted to.
+    # What one step alone needs is gone before the next, which takes as much: the past, then the rows that were fitted.
     made = _make(config, engine, judged=promote != "always")
     give_back_memory()
     version, verdict = made.version, made.verdict
