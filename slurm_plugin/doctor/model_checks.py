@@ -10,6 +10,8 @@ from slurm_plugin.doctor.seen import Complaint, Seen, TrainingSeen
 
 # Two weeks of nightly trainings that failed or were refused.
 MODEL_AGE_S = 14 * DAY_S
+# Reasons against a model: of a large site's families there may be hundreds.
+SHOWN = 3
 LOOK_AT_DRIFT = "compare `rightsizer evaluate --drift`, and see who submits what is new"
 
 
@@ -37,7 +39,8 @@ def gate(seen: Seen) -> Judged:
         return "ok", f"not asked of the newest model, {newest.version}", ""
     if verdict.passed:
         return "ok", f"passed the newest model, {newest.version}", ""
-    refused = f"refused the newest model, {newest.version}: {'; '.join(verdict.reasons)}"
+    more = f" and {len(verdict.reasons) - SHOWN} more" if len(verdict.reasons) > SHOWN else ""
+    refused = f"refused the newest model, {newest.version}: {'; '.join(verdict.reasons[:SHOWN])}{more}"
     if newest.made_current_by:
         return "ok", f"{refused}; made current all the same by {newest.made_current_by}", ""
     return (

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # The modules of the extra `dask`.
 DASK = ("cryptography", "dask", "dask_jobqueue", "distributed")
+# Of a large site's families hundreds may speak against a model.
+MOST_TOLD = 10
 
 
 @click.command("train")
@@ -87,8 +89,10 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     if promoted:
         registry.promote(directory, version, "always" if promote == "always" else "gate")
     if verdict is not None:
-        for reason in verdict.reasons:
+        for reason in verdict.reasons[:MOST_TOLD]:
             note(f"gate: {reason}")
+        if more := len(verdict.reasons[MOST_TOLD:]):
+            note(f"gate: {more} reasons more; `rightsizer models {version}` has them all")
     note(f"learned from {made.attempts} attempts; " + _outcome(version, promoted, verdict))
     try:
         remove_old(config)

@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
+import string
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from accounting.decisions.token import find_token
 from accounting.records import Attempt
 from models.versions import artefact, registry
 from models.versions.artefact import read_manifest, sealed
+from slurm_plugin.cli.models.train import MOST_TOLD
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import T0, attempt, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site
@@ -162,6 +165,28 @@ def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site
         time.sleep(1.5)
     assert {model for _, model in answers} == {old}
     assert gates(run) == {old: ("", "passed"), worse: ("yes", "refused")}
+
+
+def test_of_many_reasons_the_first_are_told_and_the_card_has_all(run: Run, site: Site) -> None:
+    def of_all(first: int) -> list[Attempt]:
+        named = enumerate(string.ascii_lowercase[:12])
+        return [
+            replace(one, row=replace(one.row, job_name=f"fit-{letter}"))
+            for place, letter in named
+            for one in uneven(first + 110 * place, 110)
+        ]
+
+    store(site, of_all(0))
+    run("train")
+    store(site, of_all(12 * 110))
+    site.configure(models={"recent_jobs": 2})
+    ran = run("train")
+    told = [line for line in ran.err.splitlines() if line.startswith("gate: ")]
+    more = re.fullmatch(r"gate: (\d+) reasons more; `rightsizer models \S+` has them all", told[-1])
+    assert more is not None, told
+    card = run("models", ran.out.strip()).out
+    assert len(told) == MOST_TOLD + 1
+    assert len(re.findall(r"^- (?:jobs of|memory|cores)", card, re.MULTILINE)) == MOST_TOLD + int(more[1])
 
 
 def test_the_card_of_a_refused_model_says_why(run: Run, site: Site) -> None:

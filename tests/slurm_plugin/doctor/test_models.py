@@ -41,6 +41,12 @@ def test_a_refused_training_is_a_warning(whole: Installation) -> None:
     whole.expect("gate", "ok", r"made current all the same by .* \(by hand\)")
 
 
+def test_of_many_reasons_the_first_are_told(whole: Installation) -> None:
+    many = tuple(f"jobs of u{number}: memory: fails" for number in range(12))
+    whole.train(verdict=msgspec.structs.replace(REFUSED, reasons=many), ago_s=30, promote=False)
+    whole.expect("gate", "warning", "jobs of u2: memory: fails and 9 more$", "rightsizer models")
+
+
 def test_a_gate_that_was_not_asked_is_said(whole: Installation) -> None:
     version = whole.train(verdict=None, ago_s=30)
     whole.expect("gate", "ok", f"not asked of the newest model, {version}")
