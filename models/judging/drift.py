@@ -52,7 +52,7 @@ class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """One week of jobs from `from_s` on: how many used more than the model allowed, where `nominal` of them may.
 
     `jobs` is how many independent ones say as much as the week's `rows`, which weigh by whose they are; `exceeded` is
-    how many of those. `rows` is None in cards of earlier releases, which counted every row as one.
+    how many of those, rounded: `share` is of the rows. That and `rows` are None in cards of earlier releases.
     """
 
     from_s: int
@@ -61,11 +61,12 @@ class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
     nominal: float
     word: Word
     rows: int | None = None
+    share: float | None = None
 
     @property
-    def error(self) -> float:
-        """The share that exceeded, less the nominal one."""
-        return self.exceeded / self.jobs - self.nominal
+    def observed(self) -> float:
+        """The share that exceeded, by weight."""
+        return self.exceeded / self.jobs if self.share is None else self.share
 
 
 def periods_back(submit_s: Ints) -> Ints:
@@ -228,14 +229,20 @@ def _week(
     from_s: int, exceeded: NDArray[numpy.bool_], weights: Floats, users: Ints, allowed: Allowance
 ) -> WeekCalibration:
     independent = independent_jobs(exceeded, weights, users)
-    jobs = max(1, round(independent))
-    failed = round(jobs * float(weights[exceeded].sum() / weights.sum()))
+    jobs, share = max(1, round(independent)), float(weights[exceeded].sum() / weights.sum())
+    failed = round(jobs * share)
     chance = at_least_above(failed, jobs, allowed.nominal, allowed.made_from)
     word: Word = "too few to tell" if equal_jobs(weights) < LEAST_ROWS else "stable"
     if chance < SHIFTED_CHANCE:
         word = "drifted" if chance < DRIFTED_CHANCE else "shifted"
     return WeekCalibration(
-        from_s=from_s, jobs=jobs, exceeded=failed, nominal=allowed.nominal, word=word, rows=len(exceeded)
+        from_s=from_s,
+        jobs=jobs,
+        exceeded=failed,
+        nominal=allowed.nominal,
+        word=word,
+        rows=len(exceeded),
+        share=share,
     )
 
 

@@ -89,7 +89,7 @@ def _figures(seen: Seen) -> Iterator[Sample]:
                 yield DRIFT, dimension, index
         for growth in seen.training.card.growth:
             if week := last_week(growth.weeks):
-                yield BEYOND, growth.dimension, week.exceeded / week.jobs
+                yield BEYOND, growth.dimension, week.observed
                 yield ALLOWED, growth.dimension, week.nominal
     if not isinstance(seen.store, Complaint):
         yield from _ages(INGEST_LAG, seen.store.read_until_s, seen.now_s)

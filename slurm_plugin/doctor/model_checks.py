@@ -74,7 +74,7 @@ def calibration(seen: Seen) -> Judged:
         return unseen(seen.training)
     last = {one.dimension: week for one in seen.training.card.growth if (week := last_week(one.weeks))}
     shown = [
-        f"{dimension} {week.exceeded / week.jobs:.1%} of {week.jobs} (at most {week.nominal:.1%})"
+        f"{dimension} {week.observed:.1%} of {week.jobs} (at most {week.nominal:.1%})"
         for dimension, week in last.items()
     ]
     what = (

@@ -71,7 +71,7 @@ def week_row(dimension: str, week: WeekCalibration) -> dict[str, object]:
     return {
         "resource": dimension,
         "what": f"week from {time.strftime('%Y-%m-%d', time.gmtime(week.from_s))}",
-        "figure": round(week.exceeded / week.jobs, 4),
+        "figure": round(week.observed, 4),
         "expected": week.nominal,
         "jobs": week.jobs,
         "in a word": week.word,

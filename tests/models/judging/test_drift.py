@@ -228,6 +228,9 @@ def test_one_campaign_that_grew_is_no_drift_and_many_are() -> None:
     allowed = Allowance(nominal=0.01, made_from=2000)
     (one,) = calibration_by_week(users == 7, submit_s, equal, users, allowed)
     assert (one.rows, one.word) == (1000, "stable")
+    # Of the 51 jobs that tell as much, 1.02 exceeded.
+    assert (one.jobs, one.exceeded) == (50, 1)
+    assert one.observed == pytest.approx(0.02)
     assert calibration_by_week(users == 7, submit_s, equal, job, allowed)[0].word == "shifted"
     (many,) = calibration_by_week(users % 5 == 0, submit_s, equal, users, allowed)
     assert many.word == "drifted"
@@ -246,7 +249,7 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
         (500, 3, "stable"),
         (500, 50, "drifted"),
     ]
-    assert found[3].error == pytest.approx(0.09)
+    assert found[3].observed == pytest.approx(0.1)
     assert calibration_by_week(exceeded[:0], submit_s[:0], equal[:0], number[:0], allowed) == ()
     (few,) = calibration_by_week(exceeded[1:6], submit_s[1:6], equal[1:6], number[1:6], allowed)
     assert few.word == "too few to tell"
@@ -271,4 +274,4 @@ def test_a_week_is_counted_in_the_weights_of_its_rows() -> None:
 def test_a_week_of_an_earlier_releases_card_is_read() -> None:
     told = b'{"from_s":1700000000,"jobs":300,"exceeded":9,"nominal":0.01,"word":"shifted"}'
     week = msgspec.json.decode(told, type=WeekCalibration)
-    assert (week.jobs, week.exceeded, week.rows) == (300, 9, None)
+    assert (week.jobs, week.exceeded, week.rows, week.observed) == (300, 9, None, 0.03)
