@@ -1,38 +1,25 @@
-"""The promotion gate: who is judged on what, and what refuses a new model."""
+"""The promotion gate on jobs that ended: who is judged on what, and hears of what."""
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from accounting.errors import UnreadModelError
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
-from models.judging.outcomes import LargeFamilies, Outcome, Sizing, Tally, to_judge
+from models.judging.outcomes import Sizing, to_judge
 from models.judging.promotion import (
     CURRENT,
-    LEAST_JUDGED,
-    NEW,
-    USERS,
     Champion,
     Comparison,
-    Sums,
     Verdict,
-    added_up,
-    fails_more,
     gate,
     refused_unread,
     slice_of,
-    verdict,
 )
 from models.past.columns import columns_of_attempts
 from models.past.history import request_of
@@ -41,144 +28,6 @@ from tests.builders import T0, attempt
 
 SETTINGS = ChainSettings()
 SHARE = SETTINGS.most_failures
-
-
-@given(st.integers(0, 60), st.integers(0, 60), st.sampled_from([0.01, 0.2, 0.5, 0.9]))
-def test_the_tail_is_that_of_the_binomial_distribution(failed: int, jobs: int, share: float) -> None:
-    exact = Fraction(share)
-    tail = sum(math.comb(jobs, k) * exact**k * (1 - exact) ** (jobs - k) for k in range(failed, jobs + 1))
-    assert at_least(failed, jobs, share) == pytest.approx(float(tail), abs=1e-9)
-
-
-@given(st.integers(1, 3000), st.floats(0, 1))
-def test_more_failures_are_never_more_likely(jobs: int, share: float) -> None:
-    chances = [at_least(failed, jobs, share) for failed in range(min(jobs, 40) + 1)]
-    assert chances[0] == 1
-    assert all(0 <= more <= less + 1e-9 for less, more in pairwise(chances))
-
-
-def tally(resized: int, failed: int, jobs: int = 1000, granted: float = 50.0) -> Tally:
-    return Tally(jobs=jobs, resized=resized, failed=failed, requested=100.0, granted=granted)
-
-
-@given(st.integers(0, 900), st.integers(0, 900), st.integers(0, 900), st.floats(0.001, 0.1))
-def test_who_fails_no_more_jobs_is_never_worse(resized: int, failed: int, fewer: int, share: float) -> None:
-    old, new = tally(900, failed), tally(max(resized, min(fewer, failed)), min(fewer, failed))
-    assert not fails_more(old, new, share, 0.05)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "worse"),
-    [
-        (tally(1000, 0), tally(1000, 3), False),  # chance
-        (tally(1000, 0), tally(1000, 6), True),
-        (tally(100, 2), tally(900, 9), False),  # more cut, none of them more often
-        (tally(100, 0), tally(900, 30), True),  # above what the site bears
-        (tally(1000, 20), tally(1000, 19), False),
-        (tally(0, 0), tally(1000, 12), False),  # users' requests: what the site bears is the bound
-        (tally(0, 0), tally(1000, 20), True),
-    ],
-)
-def test_failures_are_weighed_by_the_jobs_that_were_cut(old: Tally, new: Tally, worse: bool) -> None:
-    assert fails_more(old, new, SHARE, 0.05) is worse
-
-
-class Job(NamedTuple):
-    """A judged job of a family of that name, which asked for 1 GiB·h of memory."""
-
-    method: str
-    name: str
-    granted: float
-    failed: bool
-
-
-def judged(method: str, jobs: int, granted: float, failed: int = 0, name: str = "fit") -> list[Job]:
-    return [Job(method, name, granted, number < failed) for number in range(jobs)]
-
-
-def said(old: list[Job], new: list[Job], opponent: str = CURRENT) -> Verdict:
-    names = list(dict.fromkeys(job.name for job in (*old, *new)))
-    places = np.array([names.index(job.name) for job in (*old, *new)], np.int64)
-    families = LargeFamilies([("user+name", "alice", name) for name in names], places)
-    outcomes = (outcome_of(old, 0, opponent), outcome_of(new, len(old), NEW))
-    return verdict(added_up(outcomes, families), opponent, SHARE, len(new), T0)
-
-
-def outcome_of(jobs: list[Job], first: int, method: str) -> Outcome:
-    assert {job.method for job in jobs} <= {method}
-    granted, failed = (
-        np.array([job.granted for job in jobs]),
-        np.array([job.failed for job in jobs], np.bool_),
-    )
-    return Outcome(
-        dimension="memory",
-        method=method,
-        places=first + np.arange(len(jobs)),
-        resized=granted < 1,
-        failed=failed,
-        requested=np.ones(len(jobs)),
-        granted=granted + failed,
-        used=np.full(len(jobs), 0.1),
-    )
-
-
-def test_the_same_is_no_worse() -> None:
-    found = said(judged(CURRENT, 100, 0.5), judged(NEW, 100, 0.5))
-    assert (found.passed, found.judged, found.reasons) == (
-        True,
-        100,
-        ("no worse than current model in anything that was judged",),
-    )
-    assert found.comparisons[0].new.saved_share == 0.5
-
-
-def test_less_saved_is_refused_beyond_one_per_cent() -> None:
-    assert said(judged(CURRENT, 100, 0.500), judged(NEW, 100, 0.509)).passed
-    found = said(judged(CURRENT, 100, 0.50), judged(NEW, 100, 0.52))
-    assert not found.passed
-    assert found.reasons == ("memory: saves 48.0% of what was asked for, against 50.0%",)
-
-
-def test_more_failures_are_refused() -> None:
-    found = said(judged(CURRENT, 500, 0.5, 0), judged(NEW, 500, 0.4, 12))
-    assert "memory: fails 12 of 500 resized jobs, against 0 of 500" in found.reasons
-
-
-def test_a_family_made_worse_refuses_what_is_better_on_the_whole() -> None:
-    old = [*judged(CURRENT, 2000, 0.5), *judged(CURRENT, 60, 0.3, name="sim")]
-    better = judged(NEW, 2000, 0.4)
-    found = said(old, [*better, *judged(NEW, 60, 0.45, name="sim")])
-    assert found.reasons == (
-        "jobs of alice named sim: memory: saves 55.0% of what was asked for, against 70.0%",
-    )
-    failing = said(old, [*better, *judged(NEW, 60, 0.2, failed=9, name="sim")])
-    assert "jobs of alice named sim: memory: fails 9 of 60 resized jobs, against 0 of 60" in failing.reasons
-    few = said([*old[:2000], *old[2000:2040]], [*better, *judged(NEW, 40, 0.45, name="sim")])
-    assert few.passed, "a family of fewer than fifty is too few to tell"
-
-
-def test_a_first_model_is_measured_against_the_users() -> None:
-    assert said(judged(USERS, 100, 1.0), judged(NEW, 100, 0.5), USERS).passed
-    assert not said(judged(USERS, 100, 1.0), judged(NEW, 100, 0.5, failed=9), USERS).passed
-    assert said([], [], USERS).passed
-
-
-def test_too_few_jobs_leave_the_current_model() -> None:
-    few = LEAST_JUDGED - 1
-    found = said(judged(CURRENT, few, 0.9), judged(NEW, few, 0.1))
-    assert not found.passed
-    assert found.reasons[0].startswith(f"{few} jobs to judge on are too few, 50 are needed")
-
-
-def test_jobs_of_which_no_use_is_known_are_not_called_too_few() -> None:
-    """A dump without lines of steps has thousands of jobs, and none to judge by."""
-    first = verdict(Sums(), USERS, 0.0, 1657, T0)
-    assert first.passed
-    assert first.reasons[0].startswith("of 1657 jobs to judge on no use is known")
-    later = verdict(Sums(), CURRENT, 0.0, 1657, T0)
-    assert not later.passed
-    assert "and the current model stays" in later.reasons[0]
-    assert "needed" not in later.reasons[0]
 
 
 def series(*mem_mib: float, start: int = 0) -> list[Attempt]:
