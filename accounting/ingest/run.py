@@ -15,7 +15,7 @@ from accounting.decisions import originals
 from accounting.decisions.by_clients import ClientDecision, carried_out
 from accounting.decisions.decision import Decision
 from accounting.frames import Records, attempts_in, job_row_of
-from accounting.ingest.completing import completed, each_once
+from accounting.ingest.completing import completed, each_once, remembered
 from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
 from accounting.labels.requeued import out_of_time, queued_again
@@ -25,7 +25,7 @@ from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import DAY_S
 from accounting.store.audit import read_recoveries_of
 from accounting.store.bulk import upsert_attempts
-from accounting.store.recorded import read_records
+from accounting.store.recorded import jobs_with_other_steps, read_records
 from accounting.store.records import (
     Counts,
     known_attempts,
@@ -99,8 +99,10 @@ class Run:
         self.report = IngestReport()
 
     def write(self, connection: Connection, records: Records) -> None:
-        """Label records and write them in place of what is stored of the same attempts."""
-        self._write(connection, self._hidden(records))
+        """Label Slurm's records and write them in place of what is stored of the same attempts, but for lost steps."""
+        told = self._hidden(records)
+        forgotten = jobs_with_other_steps(connection, told)
+        self._write(connection, remembered(told, read_records(connection, forgotten)) if forgotten else told)
 
     def complete(self, connection: Connection, records: Records) -> None:
         """Label records with what is stored of the same attempts, and write them: nothing that is known goes."""

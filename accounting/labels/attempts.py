@@ -250,8 +250,10 @@ def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
     """Return the steps' columns as arrays, and what is read off their names and states.
 
     Between the begin and the end of a step lies also what its job was suspended, which Slurm leaves out of the job's
-    elapsed time: no step ran for longer than that.
+    elapsed time: no step ran for longer than that. They come in an order of their own, whoever told them: the last bit
+    of a sum depends on it.
     """
+    steps = steps.sort_by([("job", "ascending"), ("step_id", "ascending")])
     whole = {name: ints(steps[name]) for name in ("job", "start_s", "end_s", "tasks", "nodes")}
     amounts = {
         name: floats(steps[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import Connection, or_, select
 
 from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S
@@ -37,6 +38,31 @@ def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
             own.append({**row, "job": job})
     own.sort(key=lambda step: step["job"])  # type: ignore[arg-type, return-value]
     return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(own, STEPS))
+
+
+def jobs_with_other_steps(connection: Connection, records: Records) -> list[int]:
+    """Return the jobs of these records of which the store has steps, of the same attempts, that the records lack."""
+    own, of_job = steps.c, records.steps["job"]
+    keys = {name: records.jobs[name] for name in ("cluster", "job_id", "submit_s", "start_s")}
+    attempts_told = set(zip(*(column.to_pylist() for column in keys.values()), strict=True))
+    told = set(
+        zip(
+            *(column.take(of_job).to_pylist() for column in keys.values()),
+            records.steps["step_id"].to_pylist(),
+            strict=True,
+        )
+    )
+    found = set[int]()
+    for chunk in portions(keys["job_id"].to_pylist()):
+        query = select(own.cluster, own.job_id, own.submit_s, own.attempt_start_s, own.step_id).where(
+            own.cluster.in_(pc.unique(keys["cluster"]).to_pylist()), own.job_id.in_(chunk)
+        )
+        found.update(
+            key[1]
+            for key in map(tuple, connection.execute(query))
+            if key not in told and key[:4] in attempts_told
+        )
+    return sorted(found)
 
 
 def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[int]:

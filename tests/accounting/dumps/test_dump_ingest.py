@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +143,16 @@ def live(store: Engine, tmp_path: Path, **settings: Any) -> None:
     ingest(store, asked, NOW_S)
 
 
-def as_dump(attempt: Attempt, columns: tuple[str, ...] = COLUMNS) -> str:
-    """What a dump tells of a stored attempt: nothing of how it was measured."""
+def as_dump(
+    attempt: Attempt, columns: tuple[str, ...] = COLUMNS, steps: Sequence[dict[str, str]] = ()
+) -> str:
+    """What a dump with these steps tells of a stored attempt: nothing of how it was measured."""
     row = attempt.row
     told = job(
         JobIDRaw=str(row.job_id), JobID=row.display_id, Cluster=row.cluster, User=row.user, Submit=str(row.submit_s),
         Start=str(row.start_s), End=str(row.end_s), ElapsedRaw=str(row.elapsed_s), AdminComment=row.admin_comment,
     )  # fmt: skip
-    return text([told], columns)
+    return text([told, *steps], columns)
 
 
 @ON_SQLITE
@@ -176,6 +178,25 @@ def test_live_sacct_replaces_what_a_dump_told(store: Engine, tmp_path: Path) -> 
     live(other, tmp_path)
     assert read_attempts(other) == attempts
     other.dispose()
+
+
+@ON_SQLITE
+def test_a_dump_brings_steps_that_slurm_has_purged_since(store: Engine, tmp_path: Path) -> None:
+    rows = [job_line(1, T0 + DAY_S), step_line(1, "0", T0 + DAY_S)]
+    told = FakeSacct(tmp_path / "slurm", rows[:1])
+    ingest(store, settings_of(told, tmp_path), NOW_S)
+    [purged] = read_attempts(store)
+    assert purged.use.peak_mem_mib is None
+    steps = [{name: rows[1].get(name, "") for name in COLUMNS}]
+    written = as_dump(purged, steps=steps).replace("|align|", "|another|")
+    assert dump(store, tmp_path / "dump.psv", written).ingested.attempts == Counts(changed=1)
+    FakeSacct(tmp_path / "slurm", rows)
+    whole = open_store(f"sqlite:///{tmp_path}/whole.db", create=True)
+    ingest(whole, settings_of(told, tmp_path), NOW_S)
+    [attempt], [expected] = read_attempts(store), read_attempts(whole)
+    assert attempt == expected
+    assert dump(store, tmp_path / "dump.psv", written).ingested.attempts == Counts(same=1)
+    whole.dispose()
 
 
 def aside(store: Engine) -> list[str]:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -51,6 +52,13 @@ def test_concurrent_steps_do() -> None:
 def test_the_sum_over_tasks_counts_where_it_is_larger_than_the_largest_task() -> None:
     assert use_of(step(tasks=4, mem_max_task_mib=100.0, mem_total_mib=400.0)).peak_mem_mib == 400
     assert use_of(step(mem_max_task_mib=100.0, mem_total_mib=None)).peak_mem_mib == 100
+
+
+def test_the_order_in_which_steps_are_told_changes_no_digit() -> None:
+    steps = [
+        srun(number, 0, 9, 300, cpu_s=0.1 * (number + 1), read_mib=0.7 / (number + 1)) for number in range(4)
+    ]
+    assert len({msgspec.json.encode(use_of(*told)) for told in itertools.permutations(steps)}) == 1
 
 
 def test_a_step_without_an_end_still_counts_itself() -> None:

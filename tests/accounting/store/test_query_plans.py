@@ -14,7 +14,7 @@ from accounting.audit.jobs import stored_comments
 from accounting.store.audit import read_links, read_recoveries_of, stored_origin
 from accounting.store.bulk import known_digests, upsert_attempts
 from accounting.store.database import open_store, writing
-from accounting.store.recorded import read_records
+from accounting.store.recorded import jobs_with_other_steps, read_records
 from accounting.store.records import (
     earliest_end_s,
     known_attempts,
@@ -40,6 +40,9 @@ READERS: dict[str, Callable[[Connection], object]] = {
     "links": lambda connection: list(read_links(connection, "decisions", 10, ["a"])),
     "origin": lambda connection: stored_origin(connection, "a"),
     "records": lambda connection: read_records(connection, [1, 2]),
+    "steps that are not told": lambda connection: jobs_with_other_steps(
+        connection, read_records(connection, [1])
+    ),
     "recoveries": lambda connection: read_recoveries_of(connection, [1, 2]),
     "runs": lambda connection: read_runs(connection, [1, 2]),
     "use of GPUs": lambda connection: read_gpu_use(connection, [1, 2]),

@@ -122,7 +122,7 @@ class Site:
         return dict(line.split(" ", 1) for line in lines)
 
     def database(self, query: str) -> list[dict[str, Any]]:
-        """Return rows of slurmdbd's own database; `{jobs}` and `{steps}` in the query are tables."""
+        """Run a statement on slurmdbd's own database, return its rows; `{jobs}` and `{steps}` in it are tables."""
         layout, ports = self.sandbox.layout, self.sandbox.manifest.ports
         connection = pymysql.connect(
             host=LOOPBACK,
@@ -137,6 +137,7 @@ class Site:
             for table in ("job", "step"):
                 query = query.replace(f"{{{table}s}}", f"`sandbox-{layout.tag}_{table}_table`")
             cursor.execute(query)
+            connection.commit()
             return list(cursor.fetchall())
 
     @functools.cached_property

@@ -1,6 +1,7 @@
 """Ingest on a real Slurm that fails meanwhile: nothing is counted by halves, and the next run completes it.
 
-slurmdbd is away, sacct's output is cut off anywhere, the clock goes back, two ingests run at the same time.
+slurmdbd is away, or has purged steps, sacct's output is cut off anywhere, the clock goes back, two ingests run at the
+same time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 
 from accounting.ingest.ingesting import ingest, ingest_window, source_of
 from accounting.ingest.run import IngestSettings, Run
+from accounting.records import Attempt
 from accounting.store import schema
 from accounting.store.database import open_store
 from slurm_plugin.cli.ingest.settings import settings_of
@@ -232,3 +234,35 @@ def test_the_last_job_may_have_been_queued_again_and_wait(ready: Ready) -> None:
         site.run("scancel", str(job))
     assert found.status == 0, found.said
     assert [one.use.outcome for one in site.attempts("again") if one.row.job_id == job] == ["cut_short"]
+
+
+@contextmanager
+def steps_purged(site: Site) -> Iterator[None]:
+    """Let slurmdbd have no steps, as PurgeStepAfter leaves it: it deletes rows whatever becomes of their job."""
+    site.database("CREATE TABLE purged AS SELECT * FROM {steps}")
+    try:
+        site.database("DELETE FROM {steps}")
+        yield
+    finally:
+        site.database("INSERT INTO {steps} SELECT * FROM purged")
+        site.database("DROP TABLE purged")
+
+
+def known_of(site: Site, store: str) -> tuple[list[Attempt], list[str]]:
+    """Return all attempts and steps of a store, in an order of their own."""
+    attempts = sorted(site.attempts(store), key=lambda one: one.row.key)
+    return attempts, sorted(map(repr, site.rows(schema.steps, store)))
+
+
+def test_steps_that_slurmdbd_has_purged_stay(ready: Ready) -> None:
+    site = ready.site
+    assert site.ingest("purged").status == 0
+    before = known_of(site, "purged")
+    with steps_purged(site):
+        assert "." not in site.run("sacct", "--allusers", "--noheader", "--format=JobID").strip()
+        assert site.ingest("purged").status == 0
+        assert site.ingest("after").status == 0
+    assert known_of(site, "purged") == before
+    # What is read first then is not taken for jobs that needed nothing.
+    after = [one for one in site.attempts("after") if one.use.outcome == "completed"]
+    assert {(one.use.peak_mem_mib, one.use.cores) for one in after} == {(None, None)}
