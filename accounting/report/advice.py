@@ -8,6 +8,7 @@ gres/gpumem and gres/gpuutil came with 23.02, memory.current (with the page cach
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -23,6 +24,7 @@ ENOUGH = 100
 
 GATHER = "JobAcctGatherType=jobacct_gather/cgroup"
 FREQUENCY = "JobAcctGatherFrequency=task=10"
+COMPLETE = "rightsizer ingest --from-file"
 GPU_TRES = "AccountingStorageTRES=gres/gpu,gres/gpumem,gres/gpuutil"
 
 # File, line and reason of what it has to say about a segment.
@@ -57,6 +59,9 @@ def latest(segments: Iterable[Segment]) -> list[Segment]:
 
 
 def _advice(segment: Segment) -> Iterator[Advice]:
+    if segment.since is not None:
+        yield Advice(cluster=segment.cluster, file="run", line=COMPLETE, reason=_purged(segment))
+        segment = segment.since
     rules: tuple[Rule, ...] = (
         _nothing_gathered, _too_short, _page_cache, _not_enforced, _no_memory_asked, _no_gpus, _no_energy, _no_comments
     )  # fmt: skip
@@ -79,6 +84,16 @@ def _joined(lines: Iterable[Advice]) -> list[Advice]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
+
+
+def _purged(segment: Segment) -> str:
+    share = _percent(segment.purged / segment.attempts)
+    since = f"{datetime.fromtimestamp(segment.since_s).astimezone():%Y-%m-%d}"
+    return (
+        f"{share} of the attempts, those that ended before {since}, had lost their steps to slurmdbd's PurgeStepAfter "
+        "before they were read, and what was measured is in the steps: dumps of sacct from before then bring it back. "
+        "What was ingested in time stays"
+    )
 
 
 def _no_steps(segment: Segment) -> Iterator[tuple[str, str, str]]:

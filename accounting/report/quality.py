@@ -37,7 +37,8 @@ class Segment(msgspec.Struct, kw_only=True):
     `above_memory` used more memory than they held, `without_memory` neither asked for memory nor held any, `commented`
     have a comment. `gpus_added_up` held several GPUs whose use Slurm recorded as one figure, which says nothing of how
     many were busy; they are among the `absent` ones. `last_s` is when the last of them ended. `with_steps` says whether
-    the cluster has any steps in the store: Slurm records one for every job, and what was measured is in them.
+    the cluster has any steps in the store: Slurm records one for every job, and what was measured is in them. `purged`
+    had lost theirs before they were read; `since` are those that ended from `since_s` on (unix seconds), which had not.
     """
 
     cluster: str
@@ -51,6 +52,9 @@ class Segment(msgspec.Struct, kw_only=True):
     commented: int = 0
     gpus_added_up: int = 0
     with_steps: bool = True
+    purged: int = 0
+    since_s: int = 0
+    since: Segment | None = None
     counts: Counts = {}
 
     def of(self, dimension: Labelled) -> int:

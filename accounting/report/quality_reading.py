@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pyarrow as pa
 from sqlalchemy import ColumnElement, Engine, Select, and_, case, exists, func, or_, select
 
+from accounting.report.advice import MANY
 from accounting.report.quality import QUALITY_COLUMNS, Segment, segments_of
 from accounting.report.reading import Progress, counted_batches, silent
 from accounting.report.selection import Selection
 from accounting.store.schema import attempts, steps
 
+# slurmdbd purges by when steps began: of those that ended before the first that it left, a long job may have one.
+MOSTLY = 0.95
 # A figure for memory above what was allocated by more than this is no rounding, nor steps that peaked in turn.
 ABOVE_LIMIT = 1.05
 
@@ -21,6 +25,14 @@ _FLAGS = ("above", "without", "commented")
 
 def read_segments(engine: Engine, selection: Selection, progress: Progress = silent) -> list[Segment]:
     """Return how the selected attempts are labelled, those first that were measured last."""
+    found = _counted(engine, selection, progress)
+    for segment in found:
+        if segment.share("memory", "absent") >= MANY:
+            _tell_purged(engine, segment, selection)
+    return found
+
+
+def _counted(engine: Engine, selection: Selection, progress: Progress = silent) -> list[Segment]:
     batches = counted_batches(engine, quality_query(selection), progress)
     found = segments_of(row for batch in batches for row in _added(batch))
     with engine.connect() as connection:
@@ -30,6 +42,30 @@ def read_segments(engine: Engine, selection: Selection, progress: Progress = sil
                 counted = select(func.count()).select_from(attempts).where(*added_up(segment, selection))
                 segment.gpus_added_up = int(connection.execute(counted).scalar_one())
     return found
+
+
+def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None:
+    """Write into a segment how many of its attempts had lost their steps when they were read, and what is left.
+
+    slurmdbd purges the oldest. Of those the store has no CPU time, which every step has, up to a day from which on it
+    has. Other figures tell less: memory of who was killed is known without steps, use of GPUs by another meter.
+    """
+    column = attempts.c
+    own = (*selection.conditions(), *_of(segment), column.start_s > 0, column.wall_quality != "absent")
+    with engine.connect() as connection:
+        query = select(func.min(column.end_s)).where(*own, column.cores.is_not(None))
+        first_s = connection.execute(query).scalar_one()
+        if first_s is None:
+            return
+        earlier = func.coalesce(func.sum(_flag(column.end_s < first_s)), 0)
+        counted = select(earlier, func.count()).where(*own, column.cores_quality == "absent")
+        before, whole = map(int, connection.execute(counted).one())
+    if before < MANY * segment.attempts or before < MOSTLY * whole:
+        return
+    later = msgspec.structs.replace(selection, since_s=first_s)
+    left = {(one.cluster, one.release, one.gather): one for one in _counted(engine, later)}
+    segment.purged, segment.since_s = before, first_s
+    segment.since = left[segment.cluster, segment.release, segment.gather]
 
 
 def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
@@ -78,12 +114,19 @@ def added_up(segment: Segment, selection: Selection) -> tuple[ColumnElement[bool
     )
     return (
         *selection.conditions(),
-        column.cluster == segment.cluster,
-        column.slurm_release == segment.release,
-        column.gather == segment.gather,
+        *_of(segment),
         column.alloc_gpus > 1,
         column.gpu_quality == "absent",
         recorded,
+    )
+
+
+def _of(segment: Segment) -> tuple[ColumnElement[bool], ...]:
+    column = attempts.c
+    return (
+        column.cluster == segment.cluster,
+        column.slurm_release == segment.release,
+        column.gather == segment.gather,
     )
 
 

@@ -1,5 +1,6 @@
 """The quality report and its advice, on stores that were made to have one fault each."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -209,6 +210,42 @@ def test_attempts_without_steps_tell_nothing_about_the_configuration(store: Engi
     assert "dump without -X" in one.reason
     fill(store, [good(200, cluster="beta")])
     assert [one.cluster for one in advised(store)] == ["alpha"]
+
+
+BARE: dict[str, Any] = {**NO_MEMORY, "cores": None, "cores_quality": "absent", "io_quality": "absent"}
+COMPLETE = ("run", "rightsizer ingest --from-file")
+
+
+def purged_until(last: int) -> list[Attempt]:
+    """400 attempts, of which the first had no step any more, and a few of those were killed for memory."""
+    killed = {"peak_mem_mib": 8192.0, "memory_quality": "censored"}
+    return [
+        *(good(n, **{**BARE, **(killed if n % 50 == 0 else {})}) for n in range(1, last + 1)),
+        *(good(n) for n in range(last + 1, 401)),
+    ]
+
+
+def test_steps_that_slurm_had_purged_are_no_fault_of_its_configuration(store: Engine) -> None:
+    attempts = purged_until(240)
+    fill(store, attempts[240:])
+    fill(store, attempts[:240], with_steps=False)
+    [one] = advised(store)
+    assert (one.file, one.line) == COMPLETE
+    first = attempts[240].row.end_s
+    day = f"{datetime.fromtimestamp(first).astimezone():%Y-%m-%d}"
+    assert one.reason.startswith(f"60 % of the attempts, those that ended before {day}, had lost their steps")
+    # What was measured since is judged by itself.
+    fill(store, [good(n, **{**NO_MEMORY, "memory_quality": "short"}) for n in range(401, 451)])
+    assert lines_of(store) == [COMPLETE, FREQUENCY]
+
+
+@ON_SQLITE
+def test_jobs_that_are_measured_here_and_there_are_not_called_purged(store: Engine) -> None:
+    mixed = [one for one in purged_until(0) if one.row.job_id % 2]
+    fill(store, [*mixed, *(good(n, **BARE) for n in range(2, 401, 2))])
+    assert COMPLETE not in lines_of(store)
+    [segment] = read_segments(store, Selection())
+    assert (segment.purged, segment.since) == (0, None)
 
 
 def test_one_line_is_given_once_with_all_its_reasons(store: Engine) -> None:
