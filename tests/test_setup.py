@@ -111,19 +111,19 @@ def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Stands in for pytest: the tests on Slurm are interrupted once the others run, who note that they could clean up.
+# Stands in for pytest: tests on Slurm are interrupted once the two other parts run, who note that they could clean up.
 FAKE_PYTEST = f"""\
 #!{sys.executable}
-import pathlib, sys, time
+import os, pathlib, sys, time
 if "tests/cluster" in sys.argv:
-    while not pathlib.Path("begun").exists():
+    while len(list(pathlib.Path().glob("begun-*"))) < 2:
         time.sleep(0.02)
     sys.exit(2)
 try:
-    pathlib.Path("begun").touch()
+    pathlib.Path(f"begun-{{os.getpid()}}").touch()
     time.sleep(600)
 except KeyboardInterrupt:
-    pathlib.Path("cleaned").touch()
+    pathlib.Path(f"cleaned-{{os.getpid()}}").touch()
 """
 
 
@@ -135,4 +135,32 @@ def test_interrupted_tests_end_what_they_have_started(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tools/test", tmp_path / "tools/test")
     done = subprocess.run([tmp_path / "tools/test"], capture_output=True, check=False, timeout=300)
     assert done.returncode == 2
-    assert (tmp_path / "cleaned").exists()
+    assert len(list(tmp_path.glob("cleaned-*"))) == 2
+
+
+# Stands in for pytest: says what it is to run, and fails where it is told to.
+TOLD_PYTEST = f"""\
+#!{sys.executable}
+import pathlib, sys
+print(*sys.argv[3:])
+sys.exit(pathlib.Path("fails").read_text() in sys.argv)
+"""
+
+
+@pytest.mark.parametrize(
+    "fails", ["tests/cluster", "tests/cluster/accounting", "--ignore=tests/cluster", "none"]
+)
+def test_every_test_is_in_one_part_and_a_failure_in_any_is_one(fails: str, tmp_path: Path) -> None:
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(TOLD_PYTEST)
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    (tmp_path / "fails").write_text(fails)
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/test", tmp_path / "tools/test")
+    done = subprocess.run([tmp_path / "tools/test"], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == (fails != "none")
+    rest, others, part = (set(line.split()) for line in done.stdout.splitlines())
+    named = {word for word in part if word.startswith("tests/cluster/")}
+    assert all((ROOT / name).exists() for name in named)
+    assert {f"--ignore={name}" for name in named} == {word for word in rest if word.startswith("--ignore")}
+    assert ("tests/cluster" in rest, "--ignore=tests/cluster" in others) == (True, True)
