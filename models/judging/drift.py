@@ -246,14 +246,18 @@ def _week(
     )
 
 
+def counted(features: Iterable[FeatureDrift], weeks: Sequence[WeekCalibration]) -> tuple[FeatureDrift, ...]:
+    """Return those features of one resource whose drift says that somebody should look.
+
+    One of OF_AGE drifts by the age of families alone; it counts only where the calibration has moved as well.
+    """
+    moved = any(week.word in ("shifted", "drifted") for week in weeks)
+    return tuple(one for one in features if moved or one.feature not in OF_AGE)
+
+
 def alarming(
     features: Iterable[FeatureDrift], weeks: Sequence[WeekCalibration]
 ) -> tuple[FeatureDrift | WeekCalibration, ...]:
-    """Return what of one resource has drifted so that somebody should look.
-
-    A feature of OF_AGE does so by the age of families alone; it counts only where the calibration has moved as well.
-    """
-    moved = any(week.word in ("shifted", "drifted") for week in weeks)
-    counted = (one for one in features if moved or one.feature not in OF_AGE)
-    both: list[FeatureDrift | WeekCalibration] = [*counted, *weeks]
+    """Return what of one resource has drifted so that somebody should look."""
+    both: list[FeatureDrift | WeekCalibration] = [*counted(features, weeks), *weeks]
     return tuple(one for one in both if one.word == "drifted")

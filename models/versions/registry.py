@@ -50,8 +50,19 @@ def current_folder(directory: Path) -> Path:
             "`sbatch --test-only SCRIPT` say what a job would get"
         )
     if version is None:
-        raise ModelError(f"there is no model in {directory}; run `rightsizer train` first")
+        raise ModelError(why_none_is_current(directory))
     return directory / version
+
+
+def why_none_is_current(directory: Path) -> str:
+    """Return why no model answers, and what to do: there is none, or none of those that there are was promoted."""
+    there = versions(directory)
+    if not there:
+        return f"there is no model in {directory}; run `rightsizer train` first"
+    return (
+        f"none of the models in {directory} was promoted, so that jobs keep what they ask for; read what "
+        f"`rightsizer models {there[-1]}` says of the newest, and train again once more jobs have ended, or promote it"
+    )
 
 
 def is_closed(directory: Path) -> bool:

@@ -127,7 +127,12 @@ def _training(directory: Path) -> TrainingSeen:
     is_current = bool(held) and held[-1].version == there[-1]
     by = held[-1].by if is_current else None
     made_current_by = f"{by.who} ({by.why})" if by else "a changed link" if is_current else ""
-    return TrainingSeen(version=there[-1], card=card, made_current_by=made_current_by)
+    return TrainingSeen(
+        version=there[-1],
+        card=card,
+        made_current_by=made_current_by,
+        is_another_current=bool(held) and not is_current,
+    )
 
 
 def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:

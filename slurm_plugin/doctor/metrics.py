@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from slurm_plugin.doctor.finding import Finding, State
-from slurm_plugin.doctor.model_checks import largest_drift, last_week
+from slurm_plugin.doctor.model_checks import counted_drift, largest_drift, last_week
 from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes, unread_cycles
 from slurm_plugin.policy.braked import Level
 
@@ -84,7 +84,7 @@ def _figures(seen: Seen) -> Iterator[Sample]:
         yield MODEL_AGE, "", seen.now_s - seen.model.created_s
         yield from ((APART, dimension, len(users)) for dimension, users in seen.model.apart.items())
     if not isinstance(seen.training, Complaint):
-        for dimension, found in seen.training.card.drift.items():
+        for dimension, found in counted_drift(seen.training.card):
             if (index := largest_drift(found)) is not None:
                 yield DRIFT, dimension, index
         for growth in seen.training.card.growth:

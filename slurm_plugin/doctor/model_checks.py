@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from models.judging.drift import FeatureDrift, WeekCalibration
+from models.judging.drift import FeatureDrift, WeekCalibration, counted
 from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, span, unseen
-from slurm_plugin.doctor.seen import Complaint, Seen, TrainingSeen
+from slurm_plugin.doctor.seen import CardPart, Complaint, Seen, TrainingSeen
 
 # Two weeks of nightly trainings that failed or were refused.
 MODEL_AGE_S = 14 * DAY_S
@@ -43,22 +43,20 @@ def gate(seen: Seen) -> Judged:
     refused = f"refused the newest model, {newest.version}: {'; '.join(verdict.reasons[:SHOWN])}{more}"
     if newest.made_current_by:
         return "ok", f"{refused}; made current all the same by {newest.made_current_by}", ""
-    return (
-        "warning",
-        refused,
-        f"read `rightsizer models {newest.version}`; the model before goes on answering",
+    meanwhile = (
+        "the model before goes on answering" if newest.is_another_current else "no model answers meanwhile"
     )
+    return "warning", refused, f"read `rightsizer models {newest.version}`; {meanwhile}"
 
 
 def drift(seen: Seen) -> Judged:
-    """How far the features of the latest jobs had drifted at the newest training.
+    """How far the features of the latest jobs had drifted at the newest training, as `evaluate --drift` counts them.
 
-    No more than a warning: a family's past moves as it grows older, and what is new may be told as well as what is
-    known. Whether it is, calibration says.
+    No more than a warning: what is new may be told as well as what is known. Whether it is, calibration says.
     """
     if isinstance(seen.training, Complaint):
         return unseen(seen.training)
-    found = [(dimension, one) for dimension, many in seen.training.card.drift.items() for one in many]
+    found = [(dimension, one) for dimension, many in counted_drift(seen.training.card) for one in many]
     shown = [
         f"{dimension}: {one.feature} {one.psi - one.by_chance:.2f}"
         for dimension, one in found
@@ -98,6 +96,13 @@ def last_week(weeks: Iterable[WeekCalibration]) -> WeekCalibration | None:
     return max(
         (one for one in weeks if one.word != "too few to tell"), key=lambda one: one.from_s, default=None
     )
+
+
+def counted_drift(card: CardPart) -> Iterator[tuple[str, tuple[FeatureDrift, ...]]]:
+    """Hand out each dimension with those of its features whose drift counts."""
+    weeks = {one.dimension: one.weeks for one in card.growth}
+    for dimension, found in card.drift.items():
+        yield dimension, counted(found, weeks.get(dimension, ()))
 
 
 def largest_drift(found: Iterable[FeatureDrift]) -> float | None:

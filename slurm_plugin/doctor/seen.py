@@ -74,11 +74,15 @@ class CardPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest training: its version, and its card. `made_current_by` is "" where it is not the current model."""
+    """The newest training: its version, and its card. `made_current_by` is "" where it is not the current model.
+
+    `is_another_current` is whether then another one is.
+    """
 
     version: str
     card: CardPart
     made_current_by: str
+    is_another_current: bool
 
 
 class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,10 +35,23 @@ def test_an_old_model_is_a_warning(whole: Installation) -> None:
 def test_a_refused_training_is_a_warning(whole: Installation) -> None:
     version = whole.train(verdict=REFUSED, ago_s=30, promote=False)
     whole.expect(
-        "gate", "warning", f"refused .*{version}: memory: fails 9 of 60", f"rightsizer models {version}"
+        "gate",
+        "warning",
+        f"refused .*{version}: memory: fails 9 of 60",
+        f"rightsizer models {version}.*; the model before goes on answering$",
     )
     registry.promote(whole.site.models, version)
     whole.expect("gate", "ok", r"made current all the same by .* \(by hand\)")
+
+
+def test_where_none_was_promoted_it_says_what_to_do(whole: Installation) -> None:
+    shutil.rmtree(whole.site.models)
+    version = whole.train(verdict=REFUSED, ago_s=30, promote=False)
+    rows, _ = whole.found()
+    assert rows["model"]["state"] == "problem"
+    assert rows["model"]["saw"].startswith("none of the models in ")
+    assert f"`rightsizer models {version}`" in rows["model"]["fix"]
+    assert rows["gate"]["fix"].endswith("; no model answers meanwhile")
 
 
 def test_of_many_reasons_the_first_are_told(whole: Installation) -> None:
@@ -66,6 +79,14 @@ def test_drift_is_what_the_newest_card_says(whole: Installation, word: Word, sta
     whole.expect("drift", state, said)
     if state != "unknown":
         whole.expect("drift", state, f"at the training of {version}, jobs until")
+
+
+def test_what_drifts_as_families_grow_older_counts_only_where_calibration_moved(whole: Installation) -> None:
+    aged = (feature("drifted", "jobs_seen"), feature("stable"))
+    whole.train(drift=aged, ago_s=30)
+    whole.expect("drift", "ok", "none$")
+    whole.train(drift=aged, weeks=(week("shifted"), week("stable", T0 + 1)), ago_s=20)
+    whole.expect("drift", "warning", "memory: jobs_seen 0.70$", "evaluate --drift")
 
 
 @pytest.mark.parametrize(
