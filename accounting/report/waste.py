@@ -19,6 +19,10 @@ REASONS = {
     "absent": "nothing was recorded",
 }
 
+NOTHING_HELD = (
+    "nobody knows what these attempts held: none of them ran, or they are of a dump without AllocTRES"
+)
+
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """Of one dimension: how many attempts were measured, and how many were left out, by quality."""
@@ -60,12 +64,19 @@ def _left_out(view: View, dimension: Measured) -> LeftOut:
     )
 
 
-def left_out_in_words(dimension: str, left_out: LeftOut) -> str | None:
-    """Return one line on what was left out of a dimension and why; None where nothing was."""
-    parts = [f"{count:,} {REASONS[reason]}" for reason, count in left_out.left_out.items() if count]
-    if not parts:
-        return None
-    return f"{dimension}: {left_out.measured:,} attempts measured; left out: {'; '.join(parts)}"
+def left_out_in_words(left_out: Mapping[Measured, LeftOut]) -> list[str]:
+    """Return a line for each dimension on what was left out of it and why; none where nothing was.
+
+    Where no attempt held anything there is a line that says so.
+    """
+    if not any(one.measured or any(one.left_out.values()) for one in left_out.values()):
+        return [NOTHING_HELD]
+    return [said for dimension, one in left_out.items() if (said := _of_dimension(dimension, one))]
+
+
+def _of_dimension(dimension: Measured, one: LeftOut) -> str | None:
+    parts = [f"{count:,} {REASONS[reason]}" for reason, count in one.left_out.items() if count]
+    return f"{dimension}: {one.measured:,} attempts measured; left out: {'; '.join(parts)}" if parts else None
 
 
 def _row(row: Grouped, titles: Sequence[str], shares: Mapping[Measured, float]) -> Row:

@@ -142,10 +142,8 @@ def waste(
     rows = wasted.rows if wasted else []
     columns = waste_columns(titles_of(by), energy=energy)
     print_rows(brief_waste(rows) if output_format == "table" else rows, output_format, columns=columns)
-    for dimension, left_out in (wasted.left_out if wasted else {}).items():
-        said = left_out_in_words(dimension, left_out)
-        if said:
-            note(said)
+    for said in left_out_in_words(wasted.left_out) if wasted else ():
+        note(said)
 
 
 def titles_of(by: str) -> tuple[str, ...]:

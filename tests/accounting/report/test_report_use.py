@@ -24,7 +24,7 @@ from accounting.report.reading import gather, read_percentiles
 from accounting.report.selection import Selection, usage_query
 from accounting.report.spreads import CLASS_WIDTH, Percentiles, Spreading, classes_of
 from accounting.report.usage import Row, View, use_rows, view_families, view_first
-from accounting.report.waste import left_out_in_words, waste_of
+from accounting.report.waste import NOTHING_HELD, left_out_in_words, waste_of
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
 from accounting.store.schema import KEYS_A_QUERY
@@ -112,10 +112,8 @@ def test_what_cannot_be_trusted_is_left_out_with_its_reason(store: Engine, quali
     assert row["memory_left_out"] == 3
     assert waste.left_out["memory"].measured == 5
     assert {name: count for name, count in waste.left_out["memory"].left_out.items() if count} == {quality: 3}
-    said = left_out_in_words("memory", waste.left_out["memory"])
-    assert said is not None
+    [said] = left_out_in_words(waste.left_out)
     assert said.startswith("memory: 5 attempts measured; left out: 3 ")
-    assert left_out_in_words("cores", waste.left_out["cores"]) is None
     # The right size holds killed jobs too; upper bounds and what is not known do not raise it.
     expected = math.ceil(7000 * 1.2 * 1.15 / 32) * 32 if quality == "censored" else 1184
     assert row["right_mem_gib"] == round(expected / 1024, 3)
@@ -125,6 +123,15 @@ def test_a_missing_figure_counts_as_absent_whatever_its_quality_says(store: Engi
     fill(store, [measured(1), measured(2, cores=None, cores_quality="exact")])
     left = waste_of(view_families(grouped(store), RULE), top=1).left_out["cores"]
     assert (left.measured, left.left_out["absent"]) == (1, 1)
+
+
+def test_where_nothing_that_was_held_is_known_a_line_says_so(store: Engine) -> None:
+    fill(store, [measured(1, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=None)])
+    waste = waste_of(view_families(grouped(store), RULE), top=1)
+    assert waste.rows == []
+    assert left_out_in_words(waste.left_out) == [NOTHING_HELD]
+    fill(store, [measured(2, cores=8.0, peak_mem_mib=8192.0)])
+    assert left_out_in_words(waste_of(view_families(grouped(store), RULE), top=1).left_out) == []
 
 
 def test_what_never_started_wastes_and_lacks_nothing(store: Engine) -> None:
