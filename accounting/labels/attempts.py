@@ -64,7 +64,7 @@ def label(
     use: Columns = {
         "outcome": outcome,
         **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
-        **_cores(jobs, steps, asked["num_tasks"]),
+        **_cores(jobs, steps, memory_mib, asked["num_tasks"]),
         "wall_s": elapsed_s,
         "wall_quality": quality.wall_quality(outcome, started),
         **_gpus(jobs, steps, gpu_use or {}),
@@ -160,9 +160,15 @@ def _meters(jobs: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(jobs["slurm_release"], jobs["gather"], "\n")
 
 
-def _cores(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
+def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints) -> Columns:
+    """Return busy cores. Where nobody gathered anything, sacct shows a CPU time of 0: that is not known.
+
+    A job that only slept shows its memory, and a millisecond or two. Seen on 22.05, with jobacct_gather/none.
+    """
     count, elapsed_s = len(jobs), ints(jobs["elapsed_s"])
-    cores = usage.busy_cores(usage.sums(steps["job"], steps["cpu_s"], count), elapsed_s)
+    gathered = _with_step(steps, (steps["cpu_s"] > 0) | ~np.isnan(memory_mib), count)
+    cpu_s = np.where(gathered, usage.sums(steps["job"], steps["cpu_s"], count), np.nan)
+    cores = usage.busy_cores(cpu_s, elapsed_s)
     busiest = usage.busiest_task_cores(
         steps["job"], steps["cpu_max_task_s"], steps["ran_s"], steps["by_srun"], count
     )

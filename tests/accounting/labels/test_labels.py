@@ -285,6 +285,15 @@ def test_two_seconds_say_how_many_were_busy() -> None:
     assert (use.cores, use.cores_per_task, use.cores_quality) == (2.0, 1.5, "exact")
 
 
+def test_no_cpu_time_is_not_known_where_nothing_was_gathered() -> None:
+    off = step(cpu_s=0.0, mem_max_task_mib=None, mem_total_mib=None)
+    use = use_of(off, srun(0, 0, 90, None, cpu_s=0.0))
+    assert (use.cores, use.cores_per_task, use.cores_quality) == (None, None, "absent")
+    asleep = use_of(step(cpu_s=0.0, mem_max_task_mib=0.2, mem_total_mib=0.2))
+    assert (asleep.cores, asleep.cores_quality) == (0.0, "exact")
+    assert use_of(off, srun(0, 0, 90, None, cpu_s=50.0)).cores == 0.5
+
+
 def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
     assert use_of(step(), state="NODE_FAIL").cores_quality == "sampled"
     assert use_of(state="NODE_FAIL").cores_quality == "absent"
