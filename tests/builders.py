@@ -16,7 +16,7 @@ from accounting.decisions.decision import Decision
 from accounting.decisions.token import format_token
 from accounting.frames import JOBS, STEPS, Records, attempts_in
 from accounting.labels.attempts import label
-from accounting.records import Attempt, GpuUse, JobRow
+from accounting.records import Attempt, GpuUse, JobRow, Quality
 from accounting.request import JobRequest
 from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from models.past.families import script_signature
@@ -189,6 +189,12 @@ def attempt(
     when = {"first_s": row.start_s, "last_s": row.end_s}
     uses = [gpu_use(job_id=row.job_id, gpu=n, mem_max_mib=gpu_mem_mib, **when) for n in count]
     return label_attempt(row, [batch], uses)
+
+
+def without_memory(attempt: Attempt, memory_quality: Quality = "absent") -> Attempt:
+    """The same attempt with its memory unknown, or of that quality."""
+    use = msgspec.structs.replace(attempt.use, peak_mem_mib=None, memory_quality=memory_quality)
+    return msgspec.structs.replace(attempt, use=use)
 
 
 def cancelled_while_it_waited(**changes: Any) -> Attempt:

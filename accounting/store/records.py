@@ -24,6 +24,8 @@ from accounting.store.columns import from_rows
 from accounting.store.quarantine import MOST_CHARS, digest_of
 from accounting.store.schema import portions
 
+WEEK_S, MOST_LATEST = 7 * 86400, 2_000
+
 Row = dict[str, Any]
 Counts = counts.Counts
 # Texts of attempts that come again and again.
@@ -321,3 +323,24 @@ def latest_end_s(connection: Connection, now_s: int, cluster: str = "") -> int |
         query = query.where(column.cluster.concat("") == cluster)
     latest = connection.execute(query).scalar()
     return None if latest is None else int(latest)
+
+
+class Measured(NamedTuple):
+    """Of the latest attempts that ran long enough for it: how many there are, and of how many memory is not known."""
+
+    attempts: int
+    without_memory: int
+
+
+def latest_measured(connection: Connection, until_s: int, cluster: str = "") -> Measured:
+    """Return how far memory is measured of a cluster's attempts, or any's, that ended in the week up to `until_s`.
+
+    Of a busy week the latest MOST_LATEST attempts are looked at.
+    """
+    column = schema.attempts.c
+    query = select(column.memory_quality, column.wall_quality).order_by(column.end_s.desc())
+    query = query.where(column.end_s <= until_s, column.end_s > until_s - WEEK_S).limit(MOST_LATEST)
+    if cluster:
+        query = query.where(column.cluster.concat("") == cluster)  # as in latest_end_s
+    ran = [memory for memory, wall in connection.execute(query) if wall != "absent" and memory != "short"]
+    return Measured(len(ran), ran.count("absent"))

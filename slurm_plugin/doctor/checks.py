@@ -37,6 +37,7 @@ CHECKS: dict[str, Callable[[Seen], Judged]] = {
     "ingest": store_checks.ingest,
     "newest-job": store_checks.newest_job,
     "labels": store_checks.labels,
+    "measured": store_checks.measured,
     "retention": disk_checks.retention,
     "journal": store_checks.journal,
     "journal-chain": audit_checks.journal_chain,

@@ -144,7 +144,13 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
     from accounting.journal.marks import offsets_of
     from accounting.slurm.sacct_groups import LABELS
     from accounting.store.database import open_store
-    from accounting.store.records import earliest_end_s, latest_end_s, read_marks, windows_read
+    from accounting.store.records import (
+        earliest_end_s,
+        latest_end_s,
+        latest_measured,
+        read_marks,
+        windows_read,
+    )
 
     engine = open_store(store_url(config))
     journals = (*Path(config.service.journal).glob(PATTERN), *Path(config.advisor.directory).glob(CYCLES))
@@ -154,13 +160,17 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
                 windows.get(cluster, windows.get("")) if cluster else max(windows.values(), default=None)
                 for windows in (windows_read(connection, source) for source in (SACCT, LABELS, OUTDATED))
             )
+            newest_s = latest_end_s(connection, int(now_s), cluster)
+            latest = latest_measured(connection, newest_s or 0, cluster)
             return StoreSeen(
                 read_until_s=read_s,
-                newest_end_s=latest_end_s(connection, int(now_s), cluster),
+                newest_end_s=newest_s,
                 journal_offsets=offsets_of(journals, read_marks(connection)),
                 oldest_end_s=earliest_end_s(connection),
                 keep_days=config.store.keep_days,
                 outdated_until_s=outdated_until_s(read_s, labelled_s, outdated_s),
+                latest_ran=latest.attempts,
+                latest_without_memory=latest.without_memory,
             )
     finally:
         engine.dispose()

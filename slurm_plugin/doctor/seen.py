@@ -89,7 +89,8 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The store: until when accounting was read, when its newest job ended, how far journal files were read, in bytes.
 
     None is before the first. Its oldest job should have ended no more than `keep_days` ago; 0 is for ever. Labels of
-    what ended before `outdated_until_s` may be an earlier release's.
+    what ended before `outdated_until_s` may be an earlier release's. Of `latest_ran` attempts that ended in the week
+    before the newest did, and ran long enough for it, `latest_without_memory` show no memory.
     """
 
     read_until_s: int | None
@@ -98,6 +99,8 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     oldest_end_s: int | None = None
     keep_days: int = 0
     outdated_until_s: int | None = None
+    latest_ran: int = 0
+    latest_without_memory: int = 0
 
 
 class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):

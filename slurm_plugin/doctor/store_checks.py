@@ -11,6 +11,8 @@ from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 INGEST_LAG_S = 2 * HOUR_S
 # A long weekend without a job's end is possible.
 NEWEST_JOB_AGE_S = 4 * DAY_S
+# Of so many jobs a share tells; a few that lost their node, or had no step, are usual.
+LEAST_MEASURED, MUCH_UNMEASURED = 50, 0.25
 # Some 75,000 decisions.
 UNREAD_BYTES = 64 * 1024 * 1024
 INGEST = "see `systemctl status rightsizer-ingest.timer` and run `rightsizer ingest`"
@@ -58,6 +60,21 @@ def labels(seen: Seen) -> Judged:
         f"of jobs that ended before {until:%Y-%m-%d %H:%M} they may be by the rules of an earlier release",
         f"run `rightsizer ingest --since {since:%Y-%m-%d}` once, at a quiet hour: it reads all of them again",
     )
+
+
+def measured(seen: Seen) -> Judged:
+    """Whether Slurm still measures what jobs use: without it nothing is learned, and no report shows a saving."""
+    if isinstance(seen.store, Complaint):
+        return unseen(seen.store)
+    ran, without, newest_s = seen.store.latest_ran, seen.store.latest_without_memory, seen.store.newest_end_s
+    if newest_s is None or ran < LEAST_MEASURED:
+        return "ok", f"in the newest week {ran} jobs ran long enough, too few to tell", ""
+    what = f"of {without / ran:.0%} of the newest {ran:,} jobs that ran long enough there is no memory"
+    if without < MUCH_UNMEASURED * ran:
+        return "ok", what, ""
+    since = datetime.fromtimestamp(newest_s - 7 * DAY_S).astimezone()
+    fix = f"do what `rightsizer report quality --since {since:%Y-%m-%d}` says; such jobs are not learned from"
+    return "warning", what, fix
 
 
 def journal(seen: Seen) -> Judged:

@@ -19,6 +19,7 @@ from accounting.store.records import (
     earliest_end_s,
     known_attempts,
     latest_end_s,
+    latest_measured,
     read_decisions,
     read_gpu_use,
     read_input_mib,
@@ -26,7 +27,7 @@ from accounting.store.records import (
 )
 from bench import site_rows
 from tests import servers
-from tests.builders import attempt
+from tests.builders import T0, attempt
 from tests.stores import write_attempts
 
 READERS: dict[str, Callable[[Connection], object]] = {
@@ -37,6 +38,7 @@ READERS: dict[str, Callable[[Connection], object]] = {
     "input": lambda connection: read_input_mib(connection, ["a", "b"]),
     "known": lambda connection: known_attempts(connection, [1, 2]),
     "last end": lambda connection: latest_end_s(connection, 10, "alpha"),
+    "latest measured": lambda connection: latest_measured(connection, T0 + 200, "alpha"),
     "links": lambda connection: list(read_links(connection, "decisions", 10, ["a"])),
     "origin": lambda connection: stored_origin(connection, "a"),
     "records": lambda connection: read_records(connection, [1, 2]),

@@ -16,13 +16,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateTable
 
 from accounting.errors import StoreError
-from accounting.records import Quarantined
+from accounting.records import Quality, Quarantined
 from accounting.store import schema
 from accounting.store.database import check_url, hold_little, open_store
 from accounting.store.quarantine import MOST_CHARS, digest_of, take_quarantined
 from accounting.store.records import (
+    WEEK_S,
     Counts,
     latest_end_s,
+    latest_measured,
     read_attempts,
     read_decision,
     read_gpu_use,
@@ -32,7 +34,17 @@ from accounting.store.records import (
     write_quarantine,
 )
 from tests import servers
-from tests.builders import T0, attempt, decision, gpu_use, job_row, past, step
+from tests.builders import (
+    T0,
+    attempt,
+    cancelled_while_it_waited,
+    decision,
+    gpu_use,
+    job_row,
+    past,
+    step,
+    without_memory,
+)
 from tests.stores import write_attempts, write_steps
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
@@ -51,6 +63,25 @@ def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) ->
     again = open_store(url)
     assert read_attempts(again) == attempts
     again.dispose()
+
+
+def test_how_far_memory_is_measured_is_told_of_the_latest_week(store: Engine) -> None:
+    ends: list[tuple[Quality, int]] = [
+        ("absent", T0),
+        ("sampled", T0 + WEEK_S),
+        ("absent", T0 + WEEK_S),
+        ("short", T0 + WEEK_S),
+    ]
+    ran = [
+        without_memory(attempt(job_id=number, start_s=end_s - 100), quality)
+        for number, (quality, end_s) in enumerate([*ends, ("absent", T0 + WEEK_S + 1)], 1)
+    ]
+    never = cancelled_while_it_waited(job_id=9, start_s=T0 + WEEK_S)
+    with store.begin() as connection:
+        write_attempts(connection, [*ran, never])
+        assert latest_measured(connection, T0 + WEEK_S) == (2, 1)
+        assert latest_measured(connection, T0 + WEEK_S, "alpha") == (2, 1)
+        assert latest_measured(connection, T0 + WEEK_S, "gamma") == (0, 0)
 
 
 def test_the_last_end_is_of_a_cluster_or_of_any_and_not_after_now(store: Engine) -> None:

@@ -13,13 +13,13 @@ from accounting.key_file import make_key, read_key
 from accounting.slurm.sacct_groups import LABELS
 from accounting.store import schema
 from accounting.store.database import open_store
-from accounting.store.records import write_mark, write_rows
+from accounting.store.records import WEEK_S, write_mark, write_rows
 from slurm_plugin.doctor.audit_checks import LEAST_SILENT_S
 from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNREAD_BYTES
 from slurm_plugin.recovery.journal import LAST_ROUND
 from slurm_plugin.recovery.journal import Journal as RecoveryJournal
 from slurm_plugin.service.journal import Journal
-from tests.builders import attempt, decision
+from tests.builders import attempt, decision, without_memory
 from tests.slurm_plugin.doctor.installation import HOUR_S, Installation
 from tests.stores import write_attempts
 
@@ -75,6 +75,20 @@ def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(w
             write_rows(connection, schema.windows, [mark])
     engine.dispose()
     whole.expect("labels", "ok", "by the rules of this release")
+
+
+@pytest.mark.parametrize(("without", "state"), [(12, "ok"), (13, "warning")])
+def test_a_site_that_no_longer_measures_is_told(whole: Installation, without: int, state: str) -> None:
+    whole.expect("measured", "ok", "1 jobs ran long enough, too few")
+    start_s = int(time.time()) - 700
+    ended = [attempt(job_id=number, submit_s=start_s, start_s=start_s) for number in range(10, 59)]
+    engine = open_store(whole.site.config.store.url)
+    with engine.begin() as connection:
+        write_attempts(connection, [without_memory(one) for one in ended[:without]] + ended[without:])
+    engine.dispose()
+    day = datetime.fromtimestamp(start_s + 100 - WEEK_S).astimezone().strftime("%Y-%m-%d")
+    fix = f"report quality --since {day}" if state == "warning" else ""
+    whole.expect("measured", state, f"of {without / 50:.0%} of the newest 50 jobs", fix)
 
 
 def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installation) -> None:
