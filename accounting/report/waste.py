@@ -23,6 +23,8 @@ NOTHING_HELD = (
     "nobody knows what these attempts held: none of them ran, or they are of a dump without AllocTRES"
 )
 
+NOTHING_MEASURED = "none was measured; `rightsizer report quality` says what to change"
+
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """Of one dimension: how many attempts were measured, and how many were left out, by quality."""
@@ -67,11 +69,12 @@ def _left_out(view: View, dimension: Measured) -> LeftOut:
 def left_out_in_words(left_out: Mapping[Measured, LeftOut]) -> list[str]:
     """Return a line for each dimension on what was left out of it and why; none where nothing was.
 
-    Where no attempt held anything there is a line that says so.
+    Where no attempt held anything, or none was measured, there is a line that says so.
     """
-    if not any(one.measured or any(one.left_out.values()) for one in left_out.values()):
-        return [NOTHING_HELD]
-    return [said for dimension, one in left_out.items() if (said := _of_dimension(dimension, one))]
+    said = [said for dimension, one in left_out.items() if (said := _of_dimension(dimension, one))]
+    if any(one.measured for one in left_out.values()):
+        return said
+    return [*said, NOTHING_MEASURED] if said else [NOTHING_HELD]
 
 
 def _of_dimension(dimension: Measured, one: LeftOut) -> str | None:

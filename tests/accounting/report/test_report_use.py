@@ -24,7 +24,7 @@ from accounting.report.reading import gather, read_percentiles
 from accounting.report.selection import Selection, usage_query
 from accounting.report.spreads import CLASS_WIDTH, Percentiles, Spreading, classes_of
 from accounting.report.usage import Row, View, use_rows, view_families, view_first
-from accounting.report.waste import NOTHING_HELD, left_out_in_words, waste_of
+from accounting.report.waste import NOTHING_HELD, NOTHING_MEASURED, left_out_in_words, waste_of
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
 from accounting.store.schema import KEYS_A_QUERY
@@ -130,8 +130,12 @@ def test_where_nothing_that_was_held_is_known_a_line_says_so(store: Engine) -> N
     waste = waste_of(view_families(grouped(store), RULE), top=1)
     assert waste.rows == []
     assert left_out_in_words(waste.left_out) == [NOTHING_HELD]
-    fill(store, [measured(2, cores=8.0, peak_mem_mib=8192.0)])
-    assert left_out_in_words(waste_of(view_families(grouped(store), RULE), top=1).left_out) == []
+    fill(store, [measured(2, cores_quality="absent", memory_quality="absent")])
+    said = left_out_in_words(waste_of(view_families(grouped(store), RULE), top=1).left_out)
+    assert (len(said), said[-1]) == (3, NOTHING_MEASURED)
+    fill(store, [measured(3, cores=8.0, peak_mem_mib=8192.0)])
+    said = left_out_in_words(waste_of(view_families(grouped(store), RULE), top=1).left_out)
+    assert (len(said), NOTHING_MEASURED in said) == (2, False)
 
 
 def test_what_never_started_wastes_and_lacks_nothing(store: Engine) -> None:
