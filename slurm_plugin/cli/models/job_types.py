@@ -30,6 +30,7 @@ _SHOWN = 3
 def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: str) -> None:
     """Print how well run times are told, a row for each type of job."""
     from models.run_time.judged import score_types
+    from models.run_time.regression import MIN_JOBS
 
     rules, begun_s = type_rules(config), time.monotonic()
     with progress_bar("learning run times") as progress:
@@ -37,8 +38,14 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
     if not scores:
         raise ModelError("no attempt in the store completed and has a type; run `rightsizer ingest` first")
     most_error = config.models.scaling.most_error
-    rows = [run_time_row(score, most_error) for score in scores]
+    # Of a site's types most are of a few jobs: rows of a table that say nothing else.
+    shown = [score for score in scores if output_format != "table" or score.jobs >= MIN_JOBS]
+    rows = [run_time_row(score, most_error) for score in shown]
     print_rows(rows, output_format, "Run time by the resources used")
+    if len(shown) < len(scores):
+        note(
+            f"{len(scores) - len(shown)} types of fewer than {MIN_JOBS} jobs are not shown; JSON and CSV hold them"
+        )
     note(f"learned and judged {len(scores)} types of jobs in {time.monotonic() - begun_s:.0f} s")
 
 
