@@ -37,7 +37,8 @@ def measures(batch: pa.Table) -> dict[str, pa.Array]:
     """Return the columns that are summed over attempts: counts, hours, and amounts in the units of UNITS.
 
     `NAME_asked`, `_granted` are of all attempts, `_told_asked`, `_told_granted` count those that ran and tell it;
-    `_known` (granted), `_used` and `_wasted` are only of those whose use is trusted, `_hours_known` is how long those
+    `_known` (granted, but no more than was asked: asking for less takes off no more than that, of whole nodes or both
+    threads of a core), `_used` and `_wasted` are only of those whose use is trusted, `_hours_known` is how long those
     ran. `DIMENSION_left_QUALITY` counts those left out.
     """
     hours = _float(batch["wall_s"], SECONDS_AN_HOUR)
@@ -107,7 +108,9 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
         f"{name}_granted": given,
         f"{name}_told_asked": _count(pc.and_(started(batch), pc.is_valid(batch[asked]))),
         f"{name}_told_granted": _count(pc.and_(started(batch), pc.is_valid(batch[granted]))),
-        f"{name}_known": _where(known, given),
+        f"{name}_known": _where(
+            known, pc.min_element_wise(given, _amount_or_null(batch[asked], unit, hours))
+        ),
         f"{name}_used": spent,
         f"{name}_wasted": pc.max_element_wise(pc.subtract(_where(known, given), spent), 0.0),
         f"{name}_hours_known": _where(known, hours),
@@ -128,7 +131,11 @@ def _float(column: pa.ChunkedArray, divisor: float = 1.0) -> pa.Array:
 
 
 def _amount(column: pa.ChunkedArray, unit: float, hours: pa.Array) -> pa.Array:
-    return pc.fill_null(pc.multiply(_float(column, unit), hours), 0.0)
+    return pc.fill_null(_amount_or_null(column, unit, hours), 0.0)
+
+
+def _amount_or_null(column: pa.ChunkedArray, unit: float, hours: pa.Array) -> pa.Array:
+    return pc.multiply(_float(column, unit), hours)
 
 
 def _where(mask: pa.Array, values: pa.Array) -> pa.Array:

@@ -71,6 +71,18 @@ def test_hours_asked_granted_used_and_wasted(store: Engine) -> None:
     assert (row["gpu_h_granted"], row["gpu_h_wasted"]) == (None, None)
 
 
+def test_asking_for_less_saves_no_more_than_was_asked_for(store: Engine) -> None:
+    """On whole nodes, or where each core has two threads, more is held than anybody asked for."""
+    fill(store, [measured(n, asked_cpus=4, alloc_cpus=40, alloc_mem_mib=81920) for n in range(1, 5)])
+    [row] = families(store).values()
+    assert (row["core_h_granted"], row["core_h_wasted"]) == (160, 160 - 4 * 2)
+    assert row["core_h_saveable"] == 4 * (4 - 3)
+    assert row["mem_gib_h_saveable"] == round(4 * (8 - 1184 / 1024), 3)
+    fill(store, [measured(n, asked_cpus=None, job_name="unasked") for n in range(5, 9)])
+    [unasked] = (row for row in families(store).values() if row["family"] == "unasked")
+    assert unasked["core_h_saveable"] == 4 * (8 - 3)
+
+
 def test_hours_of_which_no_attempt_tells_are_not_shown_as_none(store: Engine) -> None:
     fill(store, [measured(1, user="ann", alloc_gpus=None), measured(2, user="bob", alloc_gpus=None)])
     fill(store, [measured(3, user="bob", alloc_gpus=2), measured(4, user="cid", alloc_gpus=0)])
