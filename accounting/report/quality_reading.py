@@ -47,8 +47,8 @@ def _counted(engine: Engine, selection: Selection, progress: Progress = silent) 
 def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None:
     """Write into a segment how many of its attempts had lost their steps when they were read, and what is left.
 
-    slurmdbd purges the oldest. Of those the store has no CPU time, which every step has, up to a day from which on it
-    has. Other figures tell less: memory of who was killed is known without steps, use of GPUs by another meter.
+    slurmdbd purges the oldest. Of those the store has no step, up to a day from which on CPU time is known. Other
+    figures tell less: memory of who was killed is known without steps, use of GPUs by another meter.
     """
     column = attempts.c
     own = (*selection.conditions(), *_of(segment), column.start_s > 0, column.wall_quality != "absent")
@@ -58,7 +58,7 @@ def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None
         if first_s is None:
             return
         earlier = func.coalesce(func.sum(_flag(column.end_s < first_s)), 0)
-        counted = select(earlier, func.count()).where(*own, column.cores_quality == "absent")
+        counted = select(earlier, func.count()).where(*own, column.cores_quality == "absent", ~_has_step())
         before, whole = map(int, connection.execute(counted).one())
     if before < MANY * segment.attempts or before < MOSTLY * whole:
         return
@@ -105,19 +105,24 @@ def steps_query(cluster: str) -> Select[tuple[object, ...]]:
 def added_up(segment: Segment, selection: Selection) -> tuple[ColumnElement[bool], ...]:
     """Return what holds for the attempts of a segment whose steps have a GPU use that tells no GPU from another."""
     column = attempts.c
-    recorded = exists().where(
-        steps.c.cluster == column.cluster,
-        steps.c.job_id == column.job_id,
-        steps.c.submit_s == column.submit_s,
-        steps.c.attempt_start_s == column.start_s,
-        steps.c.gpu_util_pct.is_not(None),
-    )
     return (
         *selection.conditions(),
         *_of(segment),
         column.alloc_gpus > 1,
         column.gpu_quality == "absent",
-        recorded,
+        _has_step(steps.c.gpu_util_pct.is_not(None)),
+    )
+
+
+def _has_step(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return whether an attempt has a step for which these hold."""
+    own = attempts.c
+    return exists().where(
+        steps.c.cluster == own.cluster,
+        steps.c.job_id == own.job_id,
+        steps.c.submit_s == own.submit_s,
+        steps.c.attempt_start_s == own.start_s,
+        *conditions,
     )
 
 

@@ -240,9 +240,16 @@ def test_steps_that_slurm_had_purged_are_no_fault_of_its_configuration(store: En
 
 
 @ON_SQLITE
+def test_what_was_not_gathered_at_first_is_not_called_purged(store: Engine) -> None:
+    fill(store, purged_until(240))  # with steps that say nothing
+    assert COMPLETE not in lines_of(store)
+
+
+@ON_SQLITE
 def test_jobs_that_are_measured_here_and_there_are_not_called_purged(store: Engine) -> None:
     mixed = [one for one in purged_until(0) if one.row.job_id % 2]
-    fill(store, [*mixed, *(good(n, **BARE) for n in range(2, 401, 2))])
+    fill(store, mixed)
+    fill(store, [good(n, **BARE) for n in range(2, 401, 2)], with_steps=False)
     assert COMPLETE not in lines_of(store)
     [segment] = read_segments(store, Selection())
     assert (segment.purged, segment.since) == (0, None)
