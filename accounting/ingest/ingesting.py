@@ -15,7 +15,7 @@ from accounting.frames import Records
 from accounting.ingest.label_marks import OUTDATED, outdated_until_s, still_outdated_s
 from accounting.ingest.run import IngestReport, IngestSettings, Run
 from accounting.ingest.spools import ingest_spools, ingest_users_gpu_use
-from accounting.ingest.window_marks import read_before_s
+from accounting.ingest.window_marks import LATE, late_since_s, read_before_s
 from accounting.slurm.sacct import Answer, ended_bytes, known_fields, query_sacct
 from accounting.slurm.sacct_groups import LABELS
 from accounting.slurm.sacct_records import Metering, read_answer
@@ -57,11 +57,15 @@ def ingest(
         # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
         is_ahead = until_s is not None and until_s > now_s
         read_s = latest_end_s(connection, now_s, settings.cluster) if is_ahead else until_s
-        labelled_s, outdated_s = (
-            windows_read(connection, source).get(settings.cluster) for source in (LABELS, OUTDATED)
+        labelled_s, outdated_s, late_s = (
+            windows_read(connection, source).get(settings.cluster) for source in (LABELS, OUTDATED, LATE)
         )
     outdated_s = outdated_until_s(until_s, labelled_s, outdated_s)
     begin_s = starts_at(read_s, now_s, settings, since_s)
+    again_s = late_since_s(settings.late_days, now_s, late_s)
+    reads_late = since_s is None and again_s is not None
+    if reads_late and read_s is not None:
+        begin_s = min(begin_s, again_s or 0)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     marked_s = marks.get(settings.cluster, 0)
@@ -71,6 +75,8 @@ def ingest(
         if not leaves_gap:
             until = max(end_s, marked_s)
             marks_s = {SACCT: until, LABELS: until}
+            if reads_late and end_s == now_s:
+                marks_s[LATE] = now_s
             with writing(engine) as connection:
                 if outdated_s is not None:
                     first_s = earliest_end_s(connection)

@@ -1,12 +1,20 @@
-"""From where on to read accounting, by the marks of what was read before: each cluster has its own. Pure."""
+"""From where on to read accounting, by the marks of what was read before: each cluster has its own. Pure.
+
+Most records reach slurmdbd within seconds of a job's end. Those that slurmctld kept while it could not reach it come
+hours later, with the ends that the jobs had, before the mark of what was read by then. So some days are read again once
+a day.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from accounting.errors import SlurmError
+from accounting.slurm.windows import DAY_S
 
 NOBODYS = ""
+# Marks when late records were last read.
+LATE = "late records"
 
 
 def read_before_s(marks: Mapping[str, int], cluster: str, first_s: int) -> int | None:
@@ -27,3 +35,12 @@ def read_before_s(marks: Mapping[str, int], cluster: str, first_s: int) -> int |
             "tells of here; set accounting.cluster, or see that `scontrol show config` answers"
         )
     return max(marks.values(), default=None)
+
+
+def late_since_s(late_days: int, now_s: int, late_s: int | None) -> int | None:
+    """Return from when on to read late records now (unix seconds); None where that is not due.
+
+    `late_s` is when that was last done, None for never. A mark that is ahead of the clock says nothing.
+    """
+    is_due = late_s is None or not now_s - DAY_S < late_s <= now_s
+    return now_s - late_days * DAY_S if late_days and is_due else None

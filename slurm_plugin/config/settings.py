@@ -95,6 +95,7 @@ class Accounting(Section, frozen=True, kw_only=True):
     slurmdbd_url_file: MaybeAbsolutePath = ""
     cluster: str = ""
     overlap_s: Seconds = 3600
+    late_days: Days = 3
     first_days: Count = 30
     gpu_spool: AbsolutePath = "/var/lib/rightsizer/gpu-spool"
     pseudonym_key: MaybeAbsolutePath = ""

@@ -36,6 +36,7 @@ def settings_of(config: Config, key_file: Path | None = None) -> IngestSettings:
         sacct=config.accounting.sacct,
         overlap_s=config.accounting.overlap_s,
         first_days=config.accounting.first_days,
+        late_days=config.accounting.late_days,
         gpu_spool=Path(config.accounting.gpu_spool),
         journal=Path(config.service.journal),
         slurmdbd_url=slurmdbd_url(config),

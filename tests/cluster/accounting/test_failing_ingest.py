@@ -6,8 +6,10 @@ same time.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -21,11 +23,13 @@ import pytest
 
 from accounting.ingest.ingesting import ingest, ingest_window, source_of
 from accounting.ingest.run import IngestSettings, Run
+from accounting.ingest.window_marks import LATE
 from accounting.records import Attempt
 from accounting.store import schema
 from accounting.store.database import open_store
 from slurm_plugin.cli.ingest.settings import settings_of
 from slurm_plugin.config.file import load_config
+from slurm_plugin.sandbox import teardown
 from tests.cluster.accounting import cutting_sacct, workload
 from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
 from tests.cluster.conftest import commands_on
@@ -266,3 +270,35 @@ def test_steps_that_slurmdbd_has_purged_stay(ready: Ready) -> None:
     # What is read first then is not taken for jobs that needed nothing.
     after = [one for one in site.attempts("after") if one.use.outcome == "completed"]
     assert {(one.use.peak_mem_mib, one.use.cores) for one in after} == {(None, None)}
+
+
+# What slurmctld keeps, and hands on when it can, is alike on all releases.
+@pytest.mark.parametrize("ready", [SYSTEM], indirect=True)
+def test_what_slurmctld_handed_on_late_is_read_within_a_day(ready: Ready) -> None:
+    site, store = ready.site, "late"
+    site.configuration(store, overlap_s=0, late_days=1, cluster=f"sandbox-{site.sandbox.layout.tag}")
+    assert site.ingest(store).status == 0
+    site.end_slurmdbd()
+    kept = site.submit("kept", "--mem=50")
+    wait_until("it has ended", lambda: site.states().get(str(kept)) is None)
+    time.sleep(2)  # a window ends before the second that it is asked in
+    slurmctld = teardown.running_record(site.sandbox.layout, "slurmctld")
+    assert slurmctld is not None
+    os.kill(slurmctld.pid, signal.SIGSTOP)
+    try:
+        site.start_slurmdbd()
+        # It answers, as it does those who read from elsewhere, and lacks what slurmctld has not handed on.
+        assert site.ingest(store).status == 0
+    finally:
+        os.kill(slurmctld.pid, signal.SIGCONT)
+    wait_until("slurmdbd knows it", lambda: f"{kept}|COMPLETED" in states_in_sacct(site))
+    assert site.ingest(store).status == 0
+    assert kept not in {one.row.job_id for one in site.attempts(store)}
+    with closing(sqlite3.connect(site.folder / f"{store}.db")) as connection, connection:
+        connection.execute("UPDATE windows SET read_until_s = read_until_s - 86400 WHERE source = ?", (LATE,))
+    assert site.ingest(store).found_new > 0
+    assert kept in {one.row.job_id for one in site.attempts(store)}
+
+
+def states_in_sacct(site: Site) -> list[str]:
+    return site.run("sacct", "--allusers", "-X", "--noheader", "--parsable2", "--format=JobID,State").split()

@@ -91,6 +91,7 @@ def test_a_value_of_the_wrong_type_names_its_key(text: str, key: str) -> None:
         ("policy.def_mem_per_cpu_mib", ["-1"], ["0", "4000"]),
         ("accounting.overlap_s", ["-1"], ["0"]),
         ("accounting.first_days", ["0"], ["1"]),
+        ("accounting.late_days", ["-1"], ["0", "30"]),
         ("models.scaling.alpha", ["0", "1", "nan", "-0.5"], ["0.05", "0.99"]),
         ("models.scaling.step", ["0", "1.0"], ["0.01"]),
         ("models.scaling.theta", ["0", "-0.1", "inf"], ["0.05"]),

@@ -1,0 +1,81 @@
+"""Records that reach slurmdbd hours after their jobs ended: some days are read again once a day."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import Engine
+
+from accounting.errors import SlurmError
+from accounting.ingest.ingesting import ingest
+from accounting.ingest.run import IngestSettings
+from accounting.ingest.window_marks import late_since_s
+from accounting.slurm.windows import DAY_S, HOUR_S
+from tests.accounting.ingest.recorded import NOW_S, settings_of
+from tests.builders import FakeSacct, SacctRow, job_line
+
+DAYS = 3
+
+
+def site(tmp_path: Path, rows: list[SacctRow]) -> tuple[IngestSettings, FakeSacct]:
+    fake = FakeSacct(tmp_path / "slurm", rows)
+    return msgspec.structs.replace(settings_of(fake, tmp_path), late_days=DAYS), fake
+
+
+def begun(store: Engine, settings: IngestSettings, fake: FakeSacct, now_s: int) -> int:
+    """Ingest, and return how long before now that began to read, in hours."""
+    fake.fail_at(None)
+    ingest(store, settings, now_s)
+    return (now_s - min(begin_s for begin_s, _ in fake.calls())) // HOUR_S
+
+
+def test_what_comes_hours_late_is_read_within_a_day(store: Engine, tmp_path: Path) -> None:
+    in_time, late = job_line(1, NOW_S - 1000), job_line(2, NOW_S - 10 * HOUR_S)
+    settings, _ = site(tmp_path, [in_time])
+    assert ingest(store, settings, NOW_S).attempts.new == 1
+    # slurmctld hands on what it had kept.
+    site(tmp_path, [in_time, late])
+    assert ingest(store, settings, NOW_S + HOUR_S).attempts.new == 0
+    assert ingest(store, settings, NOW_S + DAY_S).attempts.new == 1
+
+
+def test_days_are_read_again_once_a_day(store: Engine, tmp_path: Path) -> None:
+    settings, fake = site(tmp_path, [])
+    assert begun(store, settings, fake, NOW_S) == settings.first_days * 24
+    day = [begun(store, settings, fake, NOW_S + hours * HOUR_S) for hours in range(6, 54, 6)]
+    assert day == [7, 7, 7, DAYS * 24, 7, 7, 7, DAYS * 24]
+
+
+def test_where_that_failed_it_is_still_due(store: Engine, tmp_path: Path) -> None:
+    settings, fake = site(tmp_path, [])
+    ingest(store, settings, NOW_S)
+    fake.fail_at(2)
+    with pytest.raises(SlurmError):
+        ingest(store, settings, NOW_S + DAY_S)
+    assert begun(store, settings, fake, NOW_S + DAY_S + HOUR_S) == DAYS * 24
+    assert begun(store, settings, fake, NOW_S + DAY_S + 2 * HOUR_S) == 2
+
+
+def test_who_reads_since_a_day_reads_that(store: Engine, tmp_path: Path) -> None:
+    settings, fake = site(tmp_path, [])
+    ingest(store, settings, NOW_S)
+    fake.fail_at(None)
+    ingest(store, settings, NOW_S + 2 * DAY_S, since_s=NOW_S + DAY_S)
+    assert min(begin_s for begin_s, _ in fake.calls()) == NOW_S + DAY_S
+    assert begun(store, settings, fake, NOW_S + 2 * DAY_S) == DAYS * 24
+
+
+@pytest.mark.parametrize(
+    ("late_s", "days", "expected"),
+    [
+        (None, 3, NOW_S - 3 * DAY_S),
+        (NOW_S - DAY_S, 3, NOW_S - 3 * DAY_S),
+        (NOW_S - DAY_S + 1, 3, None),
+        (NOW_S, 3, None),
+        (NOW_S + 1, 3, NOW_S - 3 * DAY_S),  # the clock was ahead
+        (None, 0, None),
+        (NOW_S - 9 * DAY_S, 0, None),
+    ],
+)
+def test_when_it_is_due(late_s: int | None, days: int, expected: int | None) -> None:
+    assert late_since_s(days, NOW_S, late_s) == expected
