@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from models.judging.drift import FeatureDrift, WeekCalibration, counted
+from models.judging.drift import FeatureDrift, WeekCalibration, Word, counted
 from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, span, unseen
 from slurm_plugin.doctor.seen import CardPart, Complaint, Seen, TrainingSeen
 
@@ -12,6 +12,9 @@ from slurm_plugin.doctor.seen import CardPart, Complaint, Seen, TrainingSeen
 MODEL_AGE_S = 14 * DAY_S
 # Reasons against a model: of a large site's families there may be hundreds.
 SHOWN = 3
+# What jobs are given less of by what a growth model says; run times and the memory of GPUs are only told.
+GRANTED = ("memory", "cores")
+MILDER: dict[Word, Word] = {"drifted": "shifted", "shifted": "stable"}
 LOOK_AT_DRIFT = "compare `rightsizer evaluate --drift`, and see who submits what is new"
 
 
@@ -78,7 +81,13 @@ def calibration(seen: Seen) -> Judged:
     what = (
         f"beyond the model in the last week {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
     )
-    return _by_word([week.word for week in last.values()], what, drifted="problem")
+    words = [_as_it_matters(dimension, week.word) for dimension, week in last.items()]
+    return _by_word(words, what, drifted="problem")
+
+
+def _as_it_matters(dimension: str, word: Word) -> Word:
+    """Return a word one step milder where no grant rests on the dimension: run times, and the memory of GPUs."""
+    return word if dimension in GRANTED else MILDER.get(word, word)
 
 
 def poisoning(seen: Seen) -> Judged:
@@ -110,7 +119,7 @@ def largest_drift(found: Iterable[FeatureDrift]) -> float | None:
     return max((one.psi - one.by_chance for one in found if one.word != "too few to tell"), default=None)
 
 
-def _by_word(words: list[str], what: str, drifted: State) -> Judged:
+def _by_word(words: Sequence[str], what: str, drifted: State) -> Judged:
     if "drifted" in words:
         return drifted, what, LOOK_AT_DRIFT
     if "shifted" in words:

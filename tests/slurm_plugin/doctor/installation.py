@@ -17,6 +17,7 @@ from accounting.store.records import write_rows
 from models.judging.card import Card, card_files, card_of
 from models.judging.drift import FeatureDrift, WeekCalibration, Word
 from models.judging.promotion import CURRENT, Verdict
+from models.past.evidence import Learned
 from models.training import training
 from models.versions import registry
 from slurm_plugin.doctor.checks import CHECKS
@@ -57,11 +58,12 @@ class Installation:
         weeks: tuple[WeekCalibration, ...] = (week("stable"),),
         ago_s: float = 60,
         promote: bool = True,
+        dimension: Learned = "memory",
     ) -> str:
-        """Save a model with a card that says so of its memory."""
+        """Save a model with a card that says so of its memory, or another dimension."""
         real = card_of(self.trained, verdict, 0.01)
-        health = msgspec.structs.replace(real.growth[0], dimension="memory", weeks=weeks)
-        card: Card = msgspec.structs.replace(real, growth=(health,), drift={"memory": drift})
+        health = msgspec.structs.replace(real.growth[0], dimension=dimension, weeks=weeks)
+        card: Card = msgspec.structs.replace(real, growth=(health,), drift={dimension: drift})
         return self.save(self.trained, ago_s, card_files(card), promote=promote)
 
     def save(

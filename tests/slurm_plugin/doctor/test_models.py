@@ -8,6 +8,7 @@ import pytest
 from models.judging.card import card_files, card_of
 from models.judging.drift import Word
 from models.judging.promotion import CURRENT, Verdict
+from models.past.evidence import Learned
 from models.versions import registry
 from slurm_plugin.doctor.model_checks import MODEL_AGE_S
 from tests.builders import T0
@@ -99,6 +100,15 @@ def test_calibration_is_the_last_weeks_that_can_tell(whole: Installation, word: 
     whole.train(weeks=(week(before), week(word, T0 + 1), later), ago_s=30)
     share = {"stable": "1.0% of 500", "shifted": "2.2%", "drifted": "10.0%"}.get(word, "too few")
     whole.expect("calibration", state, share)
+
+
+@pytest.mark.parametrize("dimension", ["wall", "gpu_mem"])
+@pytest.mark.parametrize(("word", "state"), [("shifted", "ok"), ("drifted", "warning")])
+def test_what_no_grant_rests_on_is_told_one_step_milder(
+    whole: Installation, dimension: Learned, word: Word, state: str
+) -> None:
+    whole.train(weeks=(week(word),), ago_s=30, dimension=dimension)
+    whole.expect("calibration", state, f"{dimension} ")
 
 
 def test_a_model_without_a_card_is_unknown(whole: Installation) -> None:
