@@ -18,8 +18,7 @@ from accounting.decisions.decision import Decision
 from accounting.errors import RightsizerError, SlurmError, StoreError
 from accounting.journal.recoveries import Run, What
 from accounting.wants import Said
-from slurm_plugin.log_lines import SaidOnce, SaidOnceOfEach
-from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.recovery.entries import entry_of, is_another, is_forgotten
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.judging import (
@@ -33,39 +32,30 @@ from slurm_plugin.recovery.judging import (
     judge,
     witness_of,
 )
+from slurm_plugin.recovery.mending import LOOKED_BACK_S, Mender
+from slurm_plugin.recovery.mending import Gate as MendersGate
 from slurm_plugin.recovery.refused import Refused, shared_round
-from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
-from slurm_plugin.slurm.requeuing import ENDING, FAILED, FINAL, GONE
+from slurm_plugin.slurm.queue import Failed, Requeue, Written
+from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
 
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.2
 TRIES_AGAIN = "this round failed, the next one tries again"
-# slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
-LOOKED_BACK_S = 2 * 86_400.0
 # slurmctld writes its jobs down every five seconds, so that one that is killed forgets what was done last. Who was
 # queued again is looked at once more when that is so long ago, however long rounds take. Of those of before this
 # process only the latest are: its first round sees who is held.
 WRITTEN_DOWN_S, BEFORE_S = 10.0, 60.0
 
 
-class Gate(Protocol):
+class Gate(MendersGate, Protocol):
     """What recovery needs of the one gate (slurm_plugin/slurm/gateway.py)."""
 
     def failed_jobs(self, *, held: bool) -> dict[int, str]:
         """Return what was seen of each job that failed, and with `held` of those queued again and held."""
 
-    def failed(self, job_id: int) -> Failed | None:
-        """Return one job as slurmctld has it; None where it is gone, or not plain."""
-
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
-
-    def given_up(self) -> list[Dependent]:
-        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
-
-    def depend(self, change: Dependent) -> Written:
-        """Set a waiting job's dependency."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +91,11 @@ class Recoverer:
         self._apply, self._most, self._terms, self._said_by = apply, most, terms, said_by
         self._decided = decided
         self._left: dict[int, str] = {}
-        self._refused, self._refused_dependents = Refused[int](), Refused[Dependent]()
-        self._is_first = self._mends = True
+        self._refused, self._mender = Refused[int](), Mender(gate, journal, most)
+        self._is_first = True
         self._kept, self._since_s = set[Run](), time.time() - BEFORE_S
         self._lock: tuple[int, ...] = ()
-        self._failures, self._stuck = SaidOnce(), SaidOnceOfEach()
+        self._failures = SaidOnce()
 
     def round(self) -> list[Outcome]:
         """Recover what failed since the last round; SlurmError where slurmctld does not answer.
@@ -122,7 +112,7 @@ class Recoverer:
 
     def _round(self) -> list[Outcome]:
         self._refused.begin_round()
-        self._refused_dependents.begin_round()
+        self._mender.begin_round()
         with self._alone():
             seen = self._gate.failed_jobs(held=self._is_first)
             known = self._journal.newest(time.time() - LOOKED_BACK_S)
@@ -132,7 +122,7 @@ class Recoverer:
             new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
             doubtful = [job for job in self._doubtful(known) if job not in new and job not in begun]
             found = list(self._outcomes([*new, *again, *doubtful], known, seen))
-            self._mend_dependents()
+            self._mender.mend()
         self._is_first = self._is_first and len(fresh) > len(new)
         if self._apply:
             self._journal.note_round()
@@ -146,7 +136,7 @@ class Recoverer:
         with self._alone():
             found = list(self._outcomes([job_id], self._journal.newest(time.time() - LOOKED_BACK_S)))
             if found:
-                self._mend_dependents()
+                self._mender.mend()
             return found
 
     @contextmanager
@@ -206,46 +196,9 @@ class Recoverer:
                 self._left[job_id] = seen[job_id]
             if outcome is not None:
                 # Remembered at once: a later job may end the round.
-                self._mends = self._mends or not outcome.problem
+                if not outcome.problem:
+                    self._mender.note_back()
                 yield outcome
-
-    def _mend_dependents(self) -> None:
-        """Let those wait on whom Slurm gave up for a job that is back, as their users had set it.
-
-        They are looked for at first, and after each job that came back; those beyond a round's bound come in the next.
-        """
-        if not self._mends:
-            return
-        given_up = self._gate.given_up()
-        named = set[int]().union(*(failed_by(job.dependency) for job in given_up))
-        known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
-        back = set[int]()
-        for entry in known:
-            back |= self._back(entry, named - back)
-        for job in given_up:
-            self._tell_stuck(job, stuck_by(job.dependency) & back)
-        wanted = {job: mended(job.dependency, back) for job in given_up}
-        due = self._refused_dependents.whose_turn([job for job, dependency in wanted.items() if dependency])
-        for job in due[: self._most]:
-            if self._gate.depend(msgspec.structs.replace(job, dependency=wanted[job])).problem:
-                self._refused_dependents.note(job)
-        self._mends = len(due) > self._most
-
-    def _tell_stuck(self, job: Dependent, arrays: set[int]) -> None:
-        """Say once of a job that it waits for all of an array, of which a task came back."""
-        if arrays and self._stuck.is_new(job.job_id, job.dependency):
-            log.warning(
-                "job %d waits by afterok for all of array %s, which Slurm grants no more since a task failed; when all "
-                "have run well, start it by scontrol update JobId=%d Dependency=",
-                job.job_id, ", ".join(map(str, sorted(arrays))), job.job_id,
-            )  # fmt: skip
-
-    def _back(self, entry: Entry, named: set[int]) -> set[int]:
-        """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
-        numbers = {entry.job_id, entry.array_job_id} & named
-        run = self._gate.failed(entry.job_id) if numbers and entry.what == "requeued" else None
-        back = run and run.restarts > entry.restarts and run.job.state not in FAILED
-        return numbers if back and not is_another(run, entry) else set()
 
     def _continue(self, run: Failed | None, entry: Entry) -> Outcome | None:
         """Go on with what another one began; who is gone is not begun any more."""

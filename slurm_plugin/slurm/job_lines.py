@@ -134,12 +134,23 @@ def parse_failed_jobs(text: str) -> dict[int, str]:
 
 
 def parse_given_up(text: str) -> list[Dependent]:
-    """Read `job id|uid|reason|dependency` lines of squeue: those that Slurm has given up, for a job that failed."""
+    """Read `job id|uid|state|reason|array|dependency` lines of squeue: who was given up, for a job that failed.
+
+    Of those that Slurm has cancelled, also who was queued again since and is held.
+    """
     found = []
     for line in text.splitlines():
-        job, uid, reason, dependency = (*line.split("|"), "", "", "")[:4]
-        if job.isdecimal() and uid.isdecimal() and reason == GIVEN_UP:
-            found.append(Dependent(job_id=int(job), uid=int(uid), dependency=dependency))
+        job, uid, state, reason, array, dependency = (*line.split("|"), *[""] * 6)[:6]
+        again = reason.replace(" ", "_") == HELD_AGAIN and "(failed)" in dependency
+        if not (job.isdecimal() and uid.isdecimal()) or not (reason == GIVEN_UP or again):
+            continue
+        found.append(
+            Dependent(
+                job_id=int(job), uid=int(uid), dependency=dependency,
+                array_job_id=int(array) if array.isdecimal() and array != job else 0,
+                cancelled=again or state != "PENDING",
+            )
+        )  # fmt: skip
     return found
 
 

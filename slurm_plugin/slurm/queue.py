@@ -229,11 +229,16 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits for others, as squeue prints it, and whose it is."""
+    """A job that waits for others, as squeue prints it, and whose it is; Slurm may have `cancelled` it for them.
+
+    `array_job_id` is the array of which it is a task, 0 where it is none.
+    """
 
     job_id: int
     uid: int
     dependency: str
+    array_job_id: int = 0
+    cancelled: bool = False
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

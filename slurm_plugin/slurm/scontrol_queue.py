@@ -15,9 +15,10 @@ import msgspec
 
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
-from slurm_plugin.slurm import cluster_lines, job_lines, requeuing, resizing
+from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
+from slurm_plugin.slurm.limits import config_words
 from slurm_plugin.slurm.queue import (
     Dependent,
     FactorChange,
@@ -40,6 +41,8 @@ VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
 MULTIFACTOR = "priority/multifactor"
 # Job, state, start, reason: no text of a user's.
 _FAILED = "%A|%T|%S|%r"
+# Job, user, state, reason, array, dependency.
+_GIVEN_UP = "%A|%U|%T|%r|%F|%E"
 # So many jobs that are not clear are asked for by themselves in one read, and so many of one user: a call for each.
 _MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
 # No folder whose name has this can be told from what Slurm writes behind it.
@@ -123,13 +126,16 @@ class ScontrolQueue:
         return job_lines.parse_failed_jobs(said)
 
     def given_up(self) -> list[Dependent]:
-        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
-        said = _ask("squeue", "--noheader", "--all", "--states=PENDING", "--format=%A|%U|%r|%E")
+        """Return the jobs that waited for one that failed, and that Slurm will not start any more, or has cancelled."""
+        states = f"--states=PENDING,{depending.CANCELLED}"
+        said = _ask("squeue", "--noheader", "--all", states, f"--format={_GIVEN_UP}")
         return job_lines.parse_given_up(said)
 
     def depend(self, change: Dependent) -> Written:
-        """Set a waiting job's dependency."""
-        return Written(job_id=change.job_id, problem=_update(_depend(change)))
+        """Set a job's dependency, in its user's name, as he did; one that Slurm has cancelled waits again."""
+        return Written(
+            job_id=change.job_id, problem=depending.depend(change, run_shown, _update, _site_kills)
+        )
 
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
@@ -170,16 +176,6 @@ class ScontrolQueue:
         """Return a job's record as it is now; None where it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
         return found[0] if len(found) == 1 and has_plain_folder(job_id) else None
-
-
-def _depend(change: Dependent) -> list[str]:
-    """In its user's name, as he did."""
-    return [
-        f"--uid={change.uid}",
-        "update",
-        f"JobId={change.job_id}",
-        f"Dependency={change.dependency}",
-    ]
 
 
 def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: bool) -> QueuedJob:
@@ -233,6 +229,10 @@ def _owners() -> dict[int, int]:
 
 def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
     return run_update(*words, patience_s=WRITE_PATIENCE_S, kept_open=kept_open)
+
+
+def _site_kills() -> bool:
+    return depending.site_kills(config_words(_ask("scontrol", "show", "config")))
 
 
 def _ask(*command: str) -> str:

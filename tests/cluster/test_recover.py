@@ -230,15 +230,36 @@ def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(sit
 def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site: Site) -> None:
     job = site.submit("grow", HOLD)
     waits_for_it = site.submit("after", "true", f"--dependency=afterok:{job}")
+    # Slurm cancels these: for it, and the second of them for the first.
+    killed = "--kill-on-invalid-dep=yes"
+    array = site.submit("after", "true", f"--dependency=afterok:{job}", "--array=1-2", killed)
+    last = site.submit("after", "true", f"--dependency=afterok:{array}_2", killed)
+    given_up = site.submit("after", "true", f"--dependency=afterok:{job}")
     site.wait_for(lambda: job in site.failed())
+    site.wait_for(lambda: states_of(site, array, last) == {"CANCELLED"})
+    # Slurm goes on to call it one whose dependency has failed.
+    site.wait_for(lambda: "DependencyNeverSatisfied" in shown(site, given_up))
+    site.user.run("scancel", str(given_up))
     site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
     site.wait_for(lambda: site.have_come_back(job, waits_for_it))
+    site.wait_for(lambda: states_of(site, array, last) == {"COMPLETED"})
+    assert states_of(site, given_up) == {"CANCELLED"}
     site.shell.run("rightsizer", "ingest")
 
     # The service hears of what ended within a moment.
     site.wait_for(lambda: token_of(site, "grow").granted.get("mem", ASKED_MIB) >= NEEDS_MIB)
     again = site.submit("grow", HOLD)
     assert site.shell.wait_ended(again) == "COMPLETED"
+
+
+def states_of(site: Site, *jobs: int) -> set[str]:
+    """The states of these jobs, and of all tasks of those that are arrays."""
+    listed = ",".join(map(str, jobs))
+    return set(site.shell.run("squeue", "-h", "-r", "--states=all", f"--jobs={listed}", "-o%T").split())
+
+
+def shown(site: Site, job: int) -> str:
+    return site.shell.run("scontrol", "show", "job", str(job))
 
 
 def token_of(site: Site, name: str) -> Token:

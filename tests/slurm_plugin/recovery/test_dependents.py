@@ -80,5 +80,39 @@ def test_who_waits_for_a_whole_array_is_told_of_and_not_said_to_wait_on(
 
 
 def test_only_who_was_given_up_is_read() -> None:
-    lines = "8|1001|DependencyNeverSatisfied|afterok:7(failed)\n9|1001|Dependency|afterok:7(unfulfilled)\nx\n"
-    assert parse_given_up(lines) == [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
+    lines = (
+        "8|1001|PENDING|DependencyNeverSatisfied|8|afterok:7(failed)",
+        "9|1001|PENDING|Dependency|9|afterok:7(unfulfilled)",
+        "10|1001|CANCELLED|DependencyNeverSatisfied|5|afterok:7(failed)",
+        "11|1001|CANCELLED|None|11|",
+        # Queued again by one that was cut off then; and one that its user holds.
+        "12|1001|PENDING|job requeued in held state|12|afterok:7(failed)",
+        "13|1001|PENDING|job requeued in held state|13|",
+        "x",
+    )
+    assert parse_given_up("\n".join(lines)) == [
+        Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)"),
+        Dependent(job_id=10, uid=1001, dependency="afterok:7(failed)", array_job_id=5, cancelled=True),
+        Dependent(job_id=12, uid=1001, dependency="afterok:7(failed)", cancelled=True),
+    ]
+
+
+def test_who_was_cancelled_for_one_that_was_cancelled_for_it_waits_again_too(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.dependents = [
+        Dependent(job_id=10, uid=1001, dependency="afterok:9_2(failed)", cancelled=True),
+        Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)", array_job_id=9, cancelled=True),
+        Dependent(job_id=11, uid=1001, dependency="afterok:6(failed)", cancelled=True),
+    ]
+    recoverer(gate, tmp_path).round()
+    assert [job.dependency for job in gate.dependents] == ["afterok:9_2", "afterok:7", "afterok:6(failed)"]
+
+
+def test_who_waits_for_one_that_came_back_and_was_cancelled_is_left(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    own = recoverer(gate, tmp_path)
+    own.round()
+    gate._set(state="CANCELLED")
+    gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)", cancelled=True)]
+    recoverer(gate, tmp_path).round()
+    assert [job.dependency for job in gate.dependents] == ["afterok:7(failed)"]

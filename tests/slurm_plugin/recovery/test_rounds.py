@@ -11,7 +11,8 @@ from accounting.errors import ServiceError, SlurmError, StoreError
 from accounting.wants import Said
 from slurm_plugin.recovery.journal import Entry, Journal, told
 from slurm_plugin.recovery.judging import SiteTerms
-from slurm_plugin.recovery.rounds import LOOKED_BACK_S, Outcome, Recoverer
+from slurm_plugin.recovery.mending import LOOKED_BACK_S
+from slurm_plugin.recovery.rounds import Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Dependent, Failed
