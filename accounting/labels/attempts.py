@@ -60,10 +60,13 @@ def label(
         outcome[out_of_time & (outcome == "cut_short")] = "timeout"
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
     memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
+    peak_mib = usage.peak_at_once(steps["job"], steps["start_s"], steps["end_s"], memory_mib, count)
+    over = _killed_over(jobs, peak_mib)
+    outcome[over & (outcome == "cut_short")] = "out_of_memory"
     started = _started(jobs, steps)
     use: Columns = {
         "outcome": outcome,
-        **_memory(jobs, steps, memory_mib, outcome, sampled_every_s),
+        **_memory(jobs, steps, memory_mib, peak_mib, outcome, over, sampled_every_s),
         **_cores(jobs, steps, memory_mib, asked["num_tasks"]),
         "wall_s": elapsed_s,
         "wall_quality": quality.wall_quality(outcome, started),
@@ -110,17 +113,32 @@ def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
     return flags
 
 
+def _killed_over(jobs: pa.Table, peak_mib: Floats) -> Flags:
+    """Flag attempts of which slurmd killed a step for what it saw it use: the state is then FAILED, or well."""
+    kills = by_value(_meters(jobs), lambda meter: quality.kills_over_memory(meter.split("\n")[1])).astype(
+        bool
+    )
+    limit_mib = floats(jobs["alloc_mem_mib"])
+    flags: Flags = kills & (limit_mib > 0) & (peak_mib > limit_mib)
+    return flags
+
+
 def _memory(
-    jobs: pa.Table, steps: Columns, memory_mib: Floats, outcome: Texts, sampled_every_s: int
+    jobs: pa.Table,
+    steps: Columns,
+    memory_mib: Floats,
+    peak_mib: Floats,
+    outcome: Texts,
+    over: Flags,
+    sampled_every_s: int,
 ) -> Columns:
-    """Return peaks of memory. A job that was killed for it needed at least what it had.
+    """Return peaks of memory. A job that was killed for it needed at least what it had; `over` flags some of those.
 
     Slurm may show 0 for such a job, because the kill came between two samples.
     """
     count, nodes = len(jobs), np.maximum(ints(jobs["nodes"]), 1)
     node_mib = usage.step_node_mib(memory_mib, steps["mem_max_task_mib"], steps["tasks"], steps["nodes"])
     when = (steps["job"], steps["start_s"], steps["end_s"])
-    peak_mib = usage.peak_at_once(*when, memory_mib, count)
     peak_node_mib = usage.peak_at_once(*when, node_mib, count)
     killed, limit_mib = outcome == "out_of_memory", floats(jobs["alloc_mem_mib"])
     peak_mib = _at_least(peak_mib, limit_mib, killed)
@@ -134,7 +152,7 @@ def _memory(
         "memory_quality": quality.memory_quality(
             peak_mib,
             limit_mib,
-            killed | survived | _loses_tasks(jobs, steps, meters),
+            killed | survived | over | _loses_tasks(jobs, steps, meters),
             by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
             by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
             quality.seen_once(ints(jobs["elapsed_s"]), brief_share, sampled_every_s),

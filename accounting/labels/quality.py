@@ -52,6 +52,11 @@ def loses_tasks(release: str, gather: str) -> bool:
     return "jobacct_gather/cgroup" in gather and (0, 0) < _release(release) < COUNTS_ALL_TASKS_SINCE
 
 
+def kills_over_memory(gather: str) -> bool:
+    """Whether slurmd ends a step once it has seen it use more than it may (JobAcctGatherParams=OverMemoryKill)."""
+    return "overmemorykill" in gather.lower()
+
+
 def _reads_cgroups(gather: str) -> bool:
     return "jobacct_gather/cgroup" in gather and "no_file_cache" not in gather.lower()
 

@@ -227,6 +227,27 @@ def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen()
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("completed", 300, "censored")
 
 
+@pytest.mark.parametrize(
+    ("params", "mem_mib", "state", "outcome", "quality"),
+    [
+        (" OverMemoryKill", 600.0, "FAILED", "out_of_memory", "censored"),
+        (" overmemorykill,UsePss", 600.0, "REQUEUED", "out_of_memory", "censored"),
+        # Its script went on after the step was killed.
+        (" OverMemoryKill", 600.0, "COMPLETED", "completed", "censored"),
+        (" OverMemoryKill", 500.0, "FAILED", "cut_short", "sampled"),
+        ("", 600.0, "FAILED", "cut_short", "sampled"),
+    ],
+)
+def test_who_was_seen_above_his_limit_was_killed_for_it_where_slurmd_does_that(
+    params: str, mem_mib: float, state: str, outcome: str, quality: str
+) -> None:
+    one = records_of([(job_row(state=state, alloc_mem_mib=512), [step(mem_total_mib=mem_mib)])])
+    told = one.jobs.set_column(*column(one.jobs, "gather", f"jobacct_gather/linux{params}"))
+    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    use = labelled.use
+    assert (use.outcome, use.memory_quality, use.peak_mem_mib) == (outcome, quality, mem_mib)
+
+
 def column(table: Any, name: str, value: object) -> tuple[int, str, Any]:
     number = table.column_names.index(name)
     return number, name, [[value] * len(table)]
