@@ -62,10 +62,9 @@ def ingest(
         )
     outdated_s = outdated_until_s(until_s, labelled_s, outdated_s)
     begin_s = starts_at(read_s, now_s, settings, since_s)
-    again_s = late_since_s(settings.late_days, now_s, late_s)
-    reads_late = since_s is None and again_s is not None
-    if reads_late and read_s is not None:
-        begin_s = min(begin_s, again_s or 0)
+    again_s = late_since_s(settings.late_days, now_s, late_s) if since_s is None else None
+    if again_s is not None and read_s is not None:
+        begin_s = min(begin_s, again_s)
     # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     marked_s = marks.get(settings.cluster, 0)
@@ -75,7 +74,7 @@ def ingest(
         if not leaves_gap:
             until = max(end_s, marked_s)
             marks_s = {SACCT: until, LABELS: until}
-            if reads_late and end_s == now_s:
+            if again_s is not None and end_s == now_s:
                 marks_s[LATE] = now_s
             with writing(engine) as connection:
                 if outdated_s is not None:

@@ -46,7 +46,7 @@ HandOn = Callable[[Sequence[Attempt]], None]
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
 
-    Once a day it is `late_days`, 0 for never (window_marks.py).
+    Once a day `late_days` are read again, 0 for never (window_marks.py).
     `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct; '' is none. `cluster` is whose
     jobs these are, '' where that is not known, and `host` where this runs: other hosts may fill the same store.
     `pseudonyms` stand for names before anything is written. `hand_on` hears of new attempts that ended within LATELY_S,
