@@ -22,6 +22,9 @@ TRAINS = "rightsizer-train.timer"
 INGESTS = "rightsizer-ingest.service"
 # Which of them is right depends on release and cgroups (docs/accounting.md); `report quality` says what jobs show.
 MEASURING = ("jobacct_gather/cgroup", "jobacct_gather/linux")
+# With which scripts end whose srun was killed for memory. One that is killed itself has 0:125, which no setting means.
+_WANTING = (1, 9, 137)
+_CODES = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def slurm_conf(seen: Seen) -> Judged:
@@ -57,6 +60,12 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
     lacking = []
     if settings.get("jobrequeue") == "0":
         lacking.append("JobRequeue is 0: jobs that fail because we cut them do not come back")
+    lacking += [
+        f"{name} has {code}: Slurm queues jobs again as we cut them whose srun was killed for memory, before recovery "
+        "sees that they failed"
+        for name in ("RequeueExit", "RequeueExitHold")
+        for code in [code for code in _WANTING if _has_code(settings.get(name.lower(), ""), code)][:1]
+    ]
     known_s = whole(settings.get("minjobage", "").removesuffix(" sec"))
     # 0 is for ever; and slurmctld may call recovery itself.
     is_called = any(one.startswith("epilogslurmctld") and path != "(null)" for one, path in settings.items())
@@ -66,6 +75,11 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
             f"(recovery.period_s is {seen.recovery.period_s})"
         )
     return lacking
+
+
+def _has_code(listed: str, code: int) -> bool:
+    """Whether a list of exit codes, such as `1,130-140`, has one."""
+    return any(int(low) <= code <= int(high or low) for low, high in _CODES.findall(listed))
 
 
 def _advises(seen: Seen) -> bool:

@@ -104,6 +104,9 @@ def test_an_advisor_needs_multifactor(whole: Surrounded) -> None:
         ({"MinJobAge": "0 sec"}, ""),
         ({"MinJobAge": "2 sec", "EpilogSlurmctld": "(null)"}, "MinJobAge is 2 s"),
         ({"MinJobAge": "2 sec", "EpilogSlurmctld[0]": "/etc/slurm/epilog.sh"}, ""),
+        ({"RequeueExit": "(null)", "RequeueExitHold": "99,125,200-255"}, ""),
+        ({"RequeueExit": "99,130-140"}, "RequeueExit has 137: Slurm queues jobs again as we cut them"),
+        ({"RequeueExitHold": "1,137"}, "RequeueExitHold has 1: "),
     ],
 )
 def test_recovery_needs_jobs_that_are_requeued_and_remembered(
