@@ -200,7 +200,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
     `exit_codes` are its own, and the highest of its steps'; `requeues` says whether its user lets it be queued again.
     `outputs` are the paths of what it wrote, errors first, as its user named them.
-    `gpu_fields` is how it asks for GPUs, in slurmctld's words.
+    `gpu_fields` is how it asks for GPUs, in slurmctld's words. `steps_elsewhere` says that slurmctld knows none of its
+    steps (enable_stepmgr, from 24.05 on): accounting alone tells how they ended.
     """
 
     job: QueuedJob
@@ -208,6 +209,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     exit_codes: tuple[str, ...]
     outputs: tuple[str, ...] = ()
     gpu_fields: Mapping[str, str] = {}
+    steps_elsewhere: bool = False
 
     @property
     def restarts(self) -> int:

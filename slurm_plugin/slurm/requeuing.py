@@ -33,6 +33,7 @@ FINAL = (GONE, CHANGED, RESTARTED)
 _LINE = re.compile(r"^   Requeue=(?P<requeue>\d) Restarts=\d+ .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE)
 _OUTPUT = re.compile(r"^   Std(?:Err|Out)=(/.+)$", re.MULTILINE)
 _OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
+_STEPS_ELSEWHERE = re.compile(r"^   StepMgrEnabled=Yes\b", re.MULTILINE)
 # So long after its end; clocks tell seconds, and may differ by one.
 SETTLED_S = 3.0
 _PAUSE_S, _PATIENCE_S = 0.1, 5.0
@@ -53,7 +54,14 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
         exit_codes=(line["code"], *_OF_STEPS.findall(blocks[0])),
         outputs=tuple(_OUTPUT.findall(blocks[0])),
         gpu_fields=parse_gpu_fields(blocks[0]),
+        steps_elsewhere=_STEPS_ELSEWHERE.search(blocks[0]) is not None,
     )
+
+
+def parse_step_code(text: str, job_id: int) -> str | None:
+    """Read `job id|highest exit code of its steps` lines of sacct; None where the job is not there."""
+    told = (line.partition("|") for line in text.splitlines())
+    return next((code for job, _, code in told if job == str(job_id) and code), None)
 
 
 def requeue(

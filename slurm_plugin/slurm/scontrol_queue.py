@@ -7,12 +7,14 @@ together, and rounds memory. Nodes, partitions, reservations and terms are a cal
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
 
 import msgspec
 
+from accounting.decisions.token import find_token
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
@@ -32,6 +34,8 @@ from slurm_plugin.slurm.queue import (
 )
 from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
 from slurm_plugin.slurm.targets import target_of
+
+log = logging.getLogger(__name__)
 
 # A queue of 100,000 takes scontrol several seconds; slurmctld that is down, its commands' own ten.
 READ_PATIENCE_S = 60.0
@@ -140,7 +144,10 @@ class ScontrolQueue:
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
         found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
-        return found if found and has_plain_folder(job_id) else None
+        if found is None or not has_plain_folder(job_id):
+            return None
+        asks = found.steps_elsewhere and found.job.state == "FAILED" and find_token(found.job.admin_comment)
+        return with_steps(found) if asks else found
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
@@ -229,6 +236,20 @@ def _owners() -> dict[int, int]:
 
 def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
     return run_update(*words, patience_s=WRITE_PATIENCE_S, kept_open=kept_open)
+
+
+def with_steps(run: Failed) -> Failed:
+    """Return a run with what accounting says of its steps; as it is where that does not answer."""
+    # The end of a step can reach slurmdbd after that of its job.
+    time.sleep(requeuing.unsettled_s(run, time.time()))
+    job_id = run.job.job_id
+    try:
+        said = _ask("sacct", "-nXP", "-j", str(job_id), "--format=JobIDRaw,DerivedExitCode")
+    except SlurmError as error:
+        log.warning("how the steps of job %d ended is not known: %s", job_id, error)
+        return run
+    code = requeuing.parse_step_code(said, job_id)
+    return msgspec.structs.replace(run, exit_codes=(*run.exit_codes, code)) if code else run
 
 
 def _site_kills() -> bool:

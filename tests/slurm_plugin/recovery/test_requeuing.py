@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from accounting.errors import SlurmError
 from slurm_plugin.recovery.judging import Recovery, judge
-from slurm_plugin.slurm import requeuing
+from slurm_plugin.slurm import requeuing, scontrol_queue
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
-from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, unsettled_s
+from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, parse_step_code, unsettled_s
+from slurm_plugin.slurm.scontrol_queue import with_steps
 from slurm_plugin.slurm.targets import target_of
 from tests.slurm_plugin.recovery.controller import Controller, assert_back, recoverer
 from tests.slurm_plugin.recovery.test_judging import failed
@@ -52,6 +54,35 @@ def test_a_step_that_was_killed_for_memory_is_told_beside_the_jobs_own_code(capt
     assert (run.restarts, run.requeues) == (0, True)
     assert (run.job.cpus_per_task, run.job.mem_per_node_mib, run.job.uid) == (2, 100, 5)
     assert run.job.admin_comment.endswith("granted=cpus:2,mem:100")
+
+
+def test_whose_steps_slurmctld_never_hears_of_is_told_from_others(captured: Captured) -> None:
+    text, run = captured.text("step"), captured.failed("step")
+    assert not run.steps_elsewhere
+    managed = parse_failed(
+        text.replace("\n   NumNodes=", "\n   StepMgrEnabled=Yes\n   NumNodes="), run.job.job_id
+    )
+    assert managed is not None
+    assert managed.steps_elsewhere
+
+
+def test_accounting_tells_the_highest_code_of_its_steps() -> None:
+    """Asked for an array's number, which is that of its last task, sacct tells of all of them."""
+    said = "18|0:0\n17|0:125\n\n"
+    assert [parse_step_code(said, job) for job in (17, 18, 19)] == ["0:125", "0:0", None]
+    assert parse_step_code("17|\n", 17) is None
+
+
+def test_where_accounting_is_silent_a_run_is_what_slurmctld_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = failed("FAILED")
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: f"{run.job.job_id}|0:125\n")
+    assert with_steps(run).exit_codes == (*run.exit_codes, "0:125")
+
+    def silent(*_: str) -> str:
+        raise SlurmError("sacct does not answer; check slurmdbd")
+
+    monkeypatch.setattr(scontrol_queue, "_ask", silent)
+    assert with_steps(run) == run
 
 
 def test_once_it_is_queued_again_it_is_held_and_counted(captured: Captured) -> None:
