@@ -57,8 +57,12 @@ def words_of(line: str) -> dict[str, str]:
 
 
 def states_of(words: dict[str, str]) -> set[str]:
-    """Return the states of a node, from the words of its line."""
-    return {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
+    """Return the states of a node, from the words of its line.
+
+    One that powers up does not answer yet, and Slurm gives it to jobs as if it did.
+    """
+    states = {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
+    return states - {"NOT_RESPONDING"} if "POWERING_UP" in states else states
 
 
 def capacity_of(words: dict[str, str]) -> Node:

@@ -330,11 +330,15 @@ def test_states_of_nodes() -> None:
     text = "".join(
         f"NodeName=n{number} CPUTot=4 RealMemory=8000 State={state} Partitions=main\n"
         for number, state in enumerate(
-            ("IDLE", "DOWN*", "MIXED+DRAIN", "IDLE+POWERED_DOWN", "FUTURE", "IDLE+PLANNED")
+            (
+                *("IDLE", "DOWN*", "MIXED+DRAIN", "IDLE+POWERED_DOWN", "FUTURE", "IDLE+PLANNED"),
+                *("MIXED+NOT_RESPONDING+POWERING_UP", "IDLE+NOT_RESPONDING", "DOWN+POWERING_UP"),
+            )
         )
     )
     assert [(node.name, node.away) for node in cluster_lines.parse_node_states(text)] == [
         ("n0", False), ("n1", True), ("n2", True), ("n3", False), ("n5", False),
+        ("n6", False), ("n7", True), ("n8", True),
     ]  # fmt: skip
 
 
