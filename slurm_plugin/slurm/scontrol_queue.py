@@ -143,18 +143,17 @@ class ScontrolQueue:
 
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
-        found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
-        if found is None or not has_plain_folder(job_id):
-            return None
-        asks = found.steps_elsewhere and found.job.state == "FAILED" and find_token(found.job.admin_comment)
-        return with_steps(found) if asks else found
+        found = _last_run(job_id)
+        if found is None or not found.steps_elsewhere or found.job.state != "FAILED":
+            return found
+        return with_steps(found) if find_token(found.job.admin_comment) else found
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
 
         Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
         """
-        return requeuing.requeue(wanted, self.failed, partial(_update, kept_open=kept_open))
+        return requeuing.requeue(wanted, _last_run, partial(_update, kept_open=kept_open))
 
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:
@@ -236,6 +235,12 @@ def _owners() -> dict[int, int]:
 
 def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
     return run_update(*words, patience_s=WRITE_PATIENCE_S, kept_open=kept_open)
+
+
+def _last_run(job_id: int) -> Failed | None:
+    """Return a job with what slurmctld alone knows of its last run; None where it is gone, or not plain."""
+    found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
+    return found if found and has_plain_folder(job_id) else None
 
 
 def with_steps(run: Failed) -> Failed:
