@@ -115,9 +115,7 @@ def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
 
 def _killed_over(jobs: pa.Table, peak_mib: Floats) -> Flags:
     """Flag attempts of which slurmd killed a step for what it saw it use: the state is then FAILED, or well."""
-    kills = by_value(_meters(jobs), lambda meter: quality.kills_over_memory(meter.split("\n")[1])).astype(
-        bool
-    )
+    kills = by_value(jobs["gather"], quality.kills_over_memory).astype(bool)
     limit_mib = floats(jobs["alloc_mem_mib"])
     flags: Flags = kills & (limit_mib > 0) & (peak_mib > limit_mib)
     return flags

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, select
 
 from accounting.decisions.token import asked_request, find_token, granted_by, would_grant
 from accounting.report.measures import TRUSTED
-from accounting.report.selection import Selection
+from accounting.report.selection import RAN, Selection
 from accounting.request import granted
 from accounting.store.batches import read_batches
 from accounting.store.schema import attempts
@@ -79,9 +79,7 @@ class CutRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_cuts(engine: Engine, selection: Selection, by: By) -> Iterator[Cut]:
     """Yield the selected attempts that ran and carry a decision, batch by batch."""
-    query = select(*(attempts.c[name] for name in COLUMNS)).where(
-        *selection.conditions(), attempts.c.start_s > 0, attempts.c.wall_quality != "absent"
-    )
+    query = select(*(attempts.c[name] for name in COLUMNS)).where(*selection.conditions(), RAN)
     for batch in read_batches(engine, query):
         yield from cuts_in(batch, by)
 

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Engine, Select, and_, case, exists, func, 
 from accounting.report.advice import MANY
 from accounting.report.quality import QUALITY_COLUMNS, Segment, segments_of
 from accounting.report.reading import Progress, counted_batches, silent
-from accounting.report.selection import Selection
+from accounting.report.selection import RAN, Selection
 from accounting.store.schema import attempts, steps
 
 # slurmdbd purges by when steps began: of those that ended before the first that it left, a long job may have one.
@@ -51,7 +51,7 @@ def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None
     figures tell less: memory of who was killed is known without steps, use of GPUs by another meter.
     """
     column = attempts.c
-    own = (*selection.conditions(), *_of(segment), column.start_s > 0, column.wall_quality != "absent")
+    own = (*selection.conditions(), *_of(segment), RAN)
     with engine.connect() as connection:
         query = select(func.min(column.end_s)).where(*own, column.cores.is_not(None))
         first_s = connection.execute(query).scalar_one()
@@ -62,10 +62,10 @@ def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None
         before, whole = map(int, connection.execute(counted).one())
     if before < MANY * segment.attempts or before < MOSTLY * whole:
         return
-    later = msgspec.structs.replace(selection, since_s=first_s)
-    left = {(one.cluster, one.release, one.gather): one for one in _counted(engine, later)}
+    later = msgspec.structs.replace(selection, since_s=first_s, cluster=segment.cluster)
+    left = {(one.release, one.gather): one for one in _counted(engine, later)}
     segment.purged, segment.since_s = before, first_s
-    segment.since = left[segment.cluster, segment.release, segment.gather]
+    segment.since = left[segment.release, segment.gather]
 
 
 def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
@@ -77,7 +77,7 @@ def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
     return select(
         *(column[name] for name in _KEYS),
         column.end_s,
-        _flag((column.start_s > 0) & (column.wall_quality != "absent")).label("ran"),
+        _flag(RAN).label("ran"),
         _flag(func.coalesce(column.alloc_gpus, 0) > 0).label("on_gpus"),
         _flag(_above_memory()).label("above"),
         _flag(_without_memory()).label("without"),

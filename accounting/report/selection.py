@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Select, and_, select
 
 from accounting.store.schema import attempts
 
@@ -16,9 +16,10 @@ USAGE_COLUMNS = (
     "asked_gpus", "alloc_gpus", "gpus", "gpu_quality",
 )  # fmt: skip
 
-
 # What energy and carbon are worked out from besides.
 ENERGY_COLUMNS = ("cluster", "job_id", "end_s", "nodes", "energy_j")
+# Those that ever ran; `started` in measures.py is the same for rows that were read.
+RAN = and_(attempts.c.start_s > 0, attempts.c.wall_quality != "absent")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
