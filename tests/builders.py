@@ -112,6 +112,12 @@ def step(**changes: Any) -> Step:
     return msgspec.structs.replace(_STEP, **changes)
 
 
+def srun(number: int, start_s: int, end_s: int, mem_mib: float | None, **changes: object) -> Step:
+    """A step of srun, between seconds after T0, whose tasks held so much together."""
+    times = {"step_id": str(number), "start_s": T0 + start_s, "end_s": T0 + end_s}
+    return step(**{**times, "mem_max_task_mib": mem_mib, "mem_total_mib": mem_mib, **changes})
+
+
 def gpu_use(**changes: Any) -> GpuUse:
     """One GPU that was busy while the job ran."""
     return msgspec.structs.replace(_GPU_USE, **changes)

@@ -111,6 +111,16 @@ def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def tools_test(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """Run tools/test in a folder where this stands in for Python."""
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/python").write_text(python)
+    (folder / ".venv/bin/python").chmod(0o755)
+    (folder / "tools").mkdir()
+    shutil.copy(ROOT / "tools/test", folder / "tools/test")
+    return subprocess.run([folder / "tools/test"], capture_output=True, text=True, check=False, timeout=300)
+
+
 # Stands in for pytest: tests on Slurm are interrupted once the two other parts run, who note that they could clean up.
 FAKE_PYTEST = f"""\
 #!{sys.executable}
@@ -128,12 +138,7 @@ except KeyboardInterrupt:
 
 
 def test_interrupted_tests_end_what_they_have_started(tmp_path: Path) -> None:
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").write_text(FAKE_PYTEST)
-    (tmp_path / ".venv/bin/python").chmod(0o755)
-    (tmp_path / "tools").mkdir()
-    shutil.copy(ROOT / "tools/test", tmp_path / "tools/test")
-    done = subprocess.run([tmp_path / "tools/test"], capture_output=True, check=False, timeout=300)
+    done = tools_test(tmp_path, FAKE_PYTEST)
     assert done.returncode == 2
     assert len(list(tmp_path.glob("cleaned-*"))) == 2
 
@@ -151,13 +156,8 @@ sys.exit(pathlib.Path("fails").read_text() in sys.argv)
     "fails", ["tests/cluster", "tests/cluster/accounting", "--ignore=tests/cluster", "none"]
 )
 def test_every_test_is_in_one_part_and_a_failure_in_any_is_one(fails: str, tmp_path: Path) -> None:
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").write_text(TOLD_PYTEST)
-    (tmp_path / ".venv/bin/python").chmod(0o755)
     (tmp_path / "fails").write_text(fails)
-    (tmp_path / "tools").mkdir()
-    shutil.copy(ROOT / "tools/test", tmp_path / "tools/test")
-    done = subprocess.run([tmp_path / "tools/test"], capture_output=True, text=True, check=False, timeout=300)
+    done = tools_test(tmp_path, TOLD_PYTEST)
     assert done.returncode == (fails != "none")
     rest, others, part = (set(line.split()) for line in done.stdout.splitlines())
     named = {word for word in part if word.startswith("tests/cluster/")}
