@@ -3,7 +3,7 @@
     2026-11-22T14:50:38.535Z level=info event=model-in-use message="model 20261122T144935.628Z-29bf0f in use"
 
 `event` is made of the words of the message as they stand in the program, so that it is the same whatever they are
-filled with; a test lists those that docs/admin.md names. Whatever users or other programs said is in quotes, with
+filled with; a test lists those that docs/operating.md names. Whatever users or other programs said is in quotes, with
 line ends and control characters escaped: nobody can write a line of his own.
 """
 

@@ -41,6 +41,20 @@ def test_every_table_has_its_heading_and_rows_of_as_many_cells(page: Path) -> No
         assert [row for row in table if cells(row) != cells(table[0])] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what a page's headings are called in links, as on GitHub."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_the_pages_leads_to_what_is_there(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8"))
+    targets = [((page.parent / file).resolve() if file else page, anchor) for file, anchor in links]
+    assert [file for file, _ in targets if not file.exists()] == []
+    assert [anchor for file, anchor in targets if anchor and anchor not in anchors(file)] == []
+
+
 def test_what_the_architecture_names_stands_where_it_says() -> None:
     missing = []
     for table in tables(ROOT / "ARCHITECTURE.md"):
@@ -63,7 +77,7 @@ def standing(place: str) -> list[Path]:
     return [file for room in rooms for file in (ROOT / room).rglob(Path(place).name) if file.match(place)]
 
 
-@pytest.mark.parametrize("page", ["admin.md", "gpus-and-energy.md"])
+@pytest.mark.parametrize("page", ["recovery.md", "gpus-and-energy.md"])
 def test_what_a_script_of_slurms_leaves_behind_outlives_it(page: str, tmp_path: Path) -> None:
     """As a Prolog or an epilog ends Slurm kills its process group, which a child may not have left yet."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

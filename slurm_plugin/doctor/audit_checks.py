@@ -13,7 +13,7 @@ SHOWN = 3
 SILENT_ROUNDS, LEAST_SILENT_S = 5, 300.0
 AUDIT = "run `rightsizer audit --journal`, keep the files as they are, and see who may write them"
 RESTART = "restart the services that write the journal: they began without the key"
-ENABLE = "enable rightsizer-recover.service (docs/admin.md), or jobs that fail by us stay failed"
+ENABLE = "enable rightsizer-recover.service (docs/recovery.md), or jobs that fail by us stay failed"
 LOG = "see `systemctl status rightsizer-recover`, and its log for why"
 
 

@@ -60,7 +60,7 @@ def why_unable() -> str:
         r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE
     )
     if not found or int(found[1], 16) & _NEEDED != _NEEDED:
-        return "it may not become other users; give it CAP_SETUID and CAP_SETGID (docs/admin.md)"
+        return "it may not become other users; give it CAP_SETUID and CAP_SETGID (docs/recovery.md)"
     return ""
 
 

@@ -87,7 +87,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 
 def epilog_of(site: Site) -> str:
-    """The line of docs/admin.md, while a test switches it on; slurmctld gives it next to no environment."""
+    """The line of docs/recovery.md, while a test switches it on; slurmctld gives it next to no environment."""
     exports = "".join(
         f"export {name}='{value}'\n" for name, value in {**os.environ, **site.sandbox.environment()}.items()
         if name in ("PATH", "SLURM_CONF", "RIGHTSIZER_CONFIG")

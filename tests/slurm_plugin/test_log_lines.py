@@ -94,7 +94,7 @@ def test_the_guides_events_are_the_programs() -> None:
         if node.args and isinstance(node.args[0], ast.Constant)
     ]
     events = {event_of(template) for template in templates}
-    guide = (ROOT / "docs" / "admin.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z0-9-]+)` \|", guide.partition("## Logs")[2], re.MULTILINE))
     assert len(named) > 8
     assert named <= events
