@@ -11,45 +11,93 @@ from pathlib import Path
 import click
 
 from accounting.errors import RightsizerError
-from slurm_plugin.cli.lazy import LazyGroup
+from slurm_plugin.cli.lazy import Lazy, LazyGroup
 from slurm_plugin.cli.shown_text import visible
 
 # A disk or quota that is full, a file that may not grow, a disk or terminal that is gone.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-COMMANDS = {
-    "advise": "slurm_plugin.cli.advise:advise",
-    "audit": "slurm_plugin.cli.audit:audit",
-    "collect": "slurm_plugin.cli.collect:collect",
-    "config": "slurm_plugin.cli.config:config_group",
-    "demo": "slurm_plugin.cli.demo:demo",
-    "disable": "slurm_plugin.cli.switch:disable",
-    "doctor": "slurm_plugin.cli.doctor:doctor",
-    "enable": "slurm_plugin.cli.switch:enable",
-    "evaluate": "slurm_plugin.cli.models.evaluate:evaluate",
-    "explain": "slurm_plugin.cli.explain.command:explain",
-    "export": "slurm_plugin.cli.export:export",
-    "forecast": "slurm_plugin.cli.forecast.command:forecast",
-    "ingest": "slurm_plugin.cli.ingest.command:ingest",
-    "models": "slurm_plugin.cli.models.registry:models",
-    "predict": "slurm_plugin.cli.models.predict:predict",
-    "promote": "slurm_plugin.cli.models.registry:promote",
-    "recover": "slurm_plugin.cli.recover:recover",
-    "replay": "slurm_plugin.cli.simulation.replay:replay",
-    "report": "slurm_plugin.cli.report.command:report_group",
-    "rollback": "slurm_plugin.cli.models.registry:rollback",
-    "sandbox": "slurm_plugin.cli.sandbox:sandbox_group",
-    "serve": "slurm_plugin.cli.serve:serve",
-    "simulate": "slurm_plugin.cli.simulation.simulate:simulate",
-    "store": "slurm_plugin.cli.store:store_group",
-    "train": "slurm_plugin.cli.models.train:train",
+# By what one is about to do; each says in a few words what its own help says at length.
+SECTIONS: dict[str, dict[str, Lazy]] = {
+    "Try it": {
+        "demo": Lazy("slurm_plugin.cli.demo:demo", "the whole story on a private Slurm, in a few minutes"),
+        "sandbox": Lazy(
+            "slurm_plugin.cli.sandbox:sandbox_group", "a private Slurm in one folder, to play with"
+        ),
+    },
+    "Set it up": {
+        "config": Lazy(
+            "slurm_plugin.cli.config:config_group", "show and check the configuration, write the hook's"
+        ),
+        "serve": Lazy("slurm_plugin.cli.serve:serve", "answer the hook, until stopped"),
+        "doctor": Lazy(
+            "slurm_plugin.cli.doctor:doctor", "what is wrong with this installation, and what to do"
+        ),
+        "store": Lazy("slurm_plugin.cli.store:store_group", "look after the store's schema"),
+    },
+    "Read accounting": {
+        "ingest": Lazy(
+            "slurm_plugin.cli.ingest.command:ingest", "what is new in Slurm's accounting, or dumps of it"
+        ),
+        "collect": Lazy(
+            "slurm_plugin.cli.collect:collect", "what jobs do on this node's GPUs, until stopped"
+        ),
+        "report": Lazy(
+            "slurm_plugin.cli.report.command:report_group", "who asks for what, uses what, and was cut"
+        ),
+        "export": Lazy("slurm_plugin.cli.export:export", "a table of the store as Parquet or CSV"),
+        "forecast": Lazy(
+            "slurm_plugin.cli.forecast.command:forecast", "what will be asked for in the next hours or days"
+        ),
+    },
+    "Models": {
+        "train": Lazy("slurm_plugin.cli.models.train:train", "learn from the store; used if it is no worse"),
+        "evaluate": Lazy(
+            "slurm_plugin.cli.models.evaluate:evaluate",
+            "what sizing would have saved, and whom it would have failed",
+        ),
+        "models": Lazy("slurm_plugin.cli.models.registry:models", "which there are; of one its card"),
+        "promote": Lazy("slurm_plugin.cli.models.registry:promote", "make a model the one that answers"),
+        "rollback": Lazy("slurm_plugin.cli.models.registry:rollback", "go back to the model before"),
+    },
+    "One job": {
+        "predict": Lazy("slurm_plugin.cli.models.predict:predict", "what sbatch would be given, and why"),
+        "explain": Lazy(
+            "slurm_plugin.cli.explain.command:explain",
+            "what a job was given, and why; of one that waits, until when",
+        ),
+    },
+    "The cluster": {
+        "advise": Lazy(
+            "slurm_plugin.cli.advise:advise", "in which order the queue would best run; with --apply so it is"
+        ),
+        "recover": Lazy(
+            "slurm_plugin.cli.recover:recover", "bring jobs back that failed because they were cut"
+        ),
+        "disable": Lazy(
+            "slurm_plugin.cli.switch:disable", "touch no submission any more, from the very next one on"
+        ),
+        "enable": Lazy("slurm_plugin.cli.switch:enable", "end that, or let go of a brake"),
+        "audit": Lazy("slurm_plugin.cli.audit:audit", "whether journal, store and Slurm tell the same"),
+    },
+    "What if": {
+        "replay": Lazy(
+            "slurm_plugin.cli.simulation.replay:replay",
+            "your own past once more, as asked and with the service",
+        ),
+        "simulate": Lazy(
+            "slurm_plugin.cli.simulation.simulate:simulate",
+            "any load on a made-up cluster under several policies",
+        ),
+    },
 }
+COMMANDS = {name: lazy for section in SECTIONS.values() for name, lazy in section.items()}
 
 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    commands_in=COMMANDS,
+    sections=SECTIONS,
 )
 @click.version_option(package_name="slurm-rightsizer", prog_name="rightsizer")
 def rightsizer() -> None:

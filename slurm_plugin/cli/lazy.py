@@ -6,29 +6,45 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import click
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are named as `module:attribute` and imported on use."""
+class Lazy(NamedTuple):
+    """A command that is imported on use: where it is (`module:attribute`), and a few words for the group's help."""
 
-    def __init__(self, *, commands_in: dict[str, str] | None = None, **kwargs: Any) -> None:  # noqa: ANN401
+    target: str
+    words: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use, and listed in sections."""
+
+    def __init__(self, *, sections: Mapping[str, Mapping[str, Lazy]] | None = None, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(**kwargs)
-        self._commands_in = commands_in or {}
+        self._sections = sections or {}
+        self._lazy = {name: lazy for section in self._sections.values() for name, lazy in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the names of all commands, imported or not."""
-        return sorted({*super().list_commands(ctx), *self._commands_in})
+        return sorted({*super().list_commands(ctx), *self._lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module behind `cmd_name` and return its command; None where there is none of that name."""
-        target = self._commands_in.get(cmd_name)
-        if target is None:
+        lazy = self._lazy.get(cmd_name)
+        if lazy is None:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = target.partition(":")
+        module, _, attribute = lazy.target.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{target} is not a click command")
+            raise TypeError(f"{lazy.target} is not a click command")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write a section at a time, in its own order; no command is imported for it."""
+        widest = max(map(len, self._lazy), default=0)
+        for title, section in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), lazy.words) for name, lazy in section.items()])

@@ -69,10 +69,10 @@ def test_what_is_no_number_of_a_range_is_a_wrong_use(words: tuple[str, ...], run
     assert f"Invalid value for '{words[1]}'" in ran.err
 
 
-def test_every_command_is_listed_with_what_it_does(run: Run) -> None:
+def test_every_command_is_listed_with_what_it_does_in_a_line(run: Run) -> None:
     shown = run("--help").out
-    for name in COMMANDS:
-        assert re.search(rf"^  {name}\s+\w+", shown, re.MULTILINE), name
+    for name, lazy in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(lazy.words)}$", shown, re.MULTILINE), name
 
 
 EVERYDAY = [
