@@ -115,7 +115,7 @@ def jobs(site: Site, cpus_stay: bool) -> list[int]:
     site.submit("fast", FAST, "--array=1-2")
     running = ("squeue", "--noheader", "--format=%T", f"--jobs={slow}")
     site.wait_for(lambda: "RUNNING" in site.shell.run(*running))
-    site.shell.run("scontrol", "update", f"JobId={slow}", "EndTime=now")
+    site.shell.run("scontrol", "update", f"JobId={slow}", "EndTime=now+1")
     site.wait_for(lambda: "Reason=TimeLimit" in site.shell.run("scontrol", "show", "job", str(slow)))
     site.wait_for(lambda: is_back(site, slow))
     site.wait_for(lambda: site.ended(7))
