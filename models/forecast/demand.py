@@ -61,11 +61,13 @@ def demand_of(
     step_s: int,
     most_groups: int,
     most_steps: Callable[[int], int] = lambda _: sys.maxsize,
+    known_until_s: int | None = None,
 ) -> Demand:
     """Return the demand of attempts with COLUMNS, by group the largest first; the rest together as «(others)».
 
     It is that of the last `most_steps`, which is told how many steps are left out: who was large before is not now, and
-    years in short steps would take gigabytes. SeriesError where there is none, or of no whole step.
+    years in short steps would take gigabytes. Until `known_until_s` (unix seconds) all is known: what waited or ran
+    then is among the attempts, as if it had ended at that moment. SeriesError where there is none, or of no whole step.
     """
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
@@ -76,13 +78,13 @@ def demand_of(
             "choose another --what"
         )
     first = -(-int(spans.end_s.min()) // step_s)
-    last = int(spans.end_s.max()) // step_s
+    last = (int(spans.end_s.max()) if known_until_s is None else known_until_s) // step_s
     if last <= first:
         raise SeriesError(
             f"no whole step of {step_s} s lies between the first end of an attempt and the last ({len(spans.end_s)} "
             "attempts); give more of the past (`rightsizer ingest`), or ask for a shorter --step"
         )
-    left_out = _unknown_steps(spans, step_s, last - first)
+    left_out = _unknown_steps(spans, step_s, last - first) if known_until_s is None else 0
     last -= left_out
     first = max(first, last - most_steps(left_out))
     edges = np.arange(first, last + 1) * step_s

@@ -1,9 +1,10 @@
-"""Whether sacct leaves others' jobs out: slurmdbd keeps them to itself without a word, and what is read looks whole."""
+"""Whether Slurm leaves others' jobs out (PrivateData): it does so without a word, and what is read looks whole."""
 
 from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Callable
 
 from accounting.errors import SlurmError
 from slurm_plugin.slurm.command import run
@@ -18,15 +19,8 @@ _SEE_ALL = ("operator", "administrator")
 
 def hidden_jobs() -> str:
     """Return why sacct shows this process not all jobs, and what to do; '' where it does, or nobody tells."""
-    user_id = os.geteuid()
-    try:
-        if user_id == 0 or not keeps_jobs(run("sacctmgr", "show", "configuration"), user_id):
-            return ""
-        name = pwd.getpwuid(user_id).pw_name
-        level = admin_level(name)
-    except (SlurmError, KeyError):
-        return ""
-    if level in _SEE_ALL:
+    name = _shown_his_own(lambda: run("sacctmgr", "show", "configuration").partition(_OF_SLURMDBD)[2])
+    if not name:
         return ""
     return (
         f"slurmdbd (PrivateData) shows {name} no jobs of others: theirs are passed over. Run this as SlurmUser, or "
@@ -35,8 +29,28 @@ def hidden_jobs() -> str:
     )
 
 
+def hidden_queue() -> str:
+    """Return why slurmctld shows this process not all jobs, and what to do; '' where it does, or nobody tells."""
+    name = _shown_his_own(lambda: run("scontrol", "show", "config"))
+    return f"slurm.conf (PrivateData) shows {name} no jobs of others: run this as SlurmUser" if name else ""
+
+
+def _shown_his_own(configuration: Callable[[], str]) -> str:
+    """Return the name of this process's user where a configuration keeps others' jobs from him; else ''."""
+    user_id = os.geteuid()
+    try:
+        if user_id == 0 or not keeps_jobs(configuration(), user_id):
+            return ""
+        name = pwd.getpwuid(user_id).pw_name
+        return "" if admin_level(name) in _SEE_ALL else name
+    except (SlurmError, KeyError):
+        return ""
+
+
 def keeps_jobs(configuration: str, user_id: int) -> bool:
-    """Whether `sacctmgr show configuration` says that slurmdbd keeps jobs from this user, if he is no operator."""
-    words = config_words(configuration.partition(_OF_SLURMDBD)[2])
-    private = words.get("PrivateData", "").split(",")
-    return "jobs" in private and user_number(words.get("SlurmUser", "")) != user_id
+    """Whether a configuration says that jobs are kept from this user, if he is no operator."""
+    words = config_words(configuration)
+    return (
+        "jobs" in words.get("PrivateData", "").split(",")
+        and user_number(words.get("SlurmUser", "")) != user_id
+    )

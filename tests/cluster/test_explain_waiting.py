@@ -1,4 +1,4 @@
-"""`rightsizer explain` of jobs in the queue of a real Slurm: what it foresees comes to pass."""
+"""What is told of jobs in the queue of a real Slurm: what `rightsizer explain` foresees comes to pass."""
 
 import json
 import time
@@ -84,3 +84,15 @@ def test_a_job_that_runs_is_told_its_end(full: Shell) -> None:
     (row,), _ = explained(full, running)
     assert row["state"] == "RUNNING"
     assert minutes_until(row["its limit"]) == pytest.approx(minutes_left(full, str(running)), abs=1)
+
+
+def test_a_forecast_counts_what_waits_and_runs_now(full: Shell) -> None:
+    assert full.wait_ended(full.submit("-c1", "--mem=100", script="true")) == "COMPLETED"
+    full.submit("--array=1-3", "-c8", "--mem=100", "-t10")
+    # slurmdbd hears of a job a moment after its end.
+    wait_until(lambda: "COMPLETED" in full.run("sacct", "--allocations", "--noheader", "--format=State"))
+    full.run("rightsizer", "ingest")
+    _, errors = full.run_both("rightsizer", "forecast", "--step=5m", "--horizon=5m", code=1)
+    now = full.run("squeue", "--noheader", "--array", "--format=%A").split()
+    assert f"{len(now)} jobs that wait or run now are counted, too" in errors
+    assert "give more of the past" in errors

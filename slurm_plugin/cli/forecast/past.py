@@ -60,19 +60,23 @@ def from_store(
     top: int,
     most_steps: Callable[[int], int],
 ) -> Past:
-    """Return the demand that the configured store tells of, and say where it ends and what of its end was left out.
+    """Return the demand that the configured store and the queue tell of, and say where it ends.
 
-    `most_steps` as of `demand_of`. RightsizerError where it has several clusters and none is named: their partitions
-    may have the same names.
+    Without the queue, it says what of the end was left out. `most_steps` as of `demand_of`. RightsizerError where the
+    store has several clusters and none is named: their partitions may have the same names.
     """
+    import pyarrow as pa
+
+    from accounting.ingest.ingesting import SACCT
     from accounting.store.database import open_store
-    from accounting.store.records import read_attempt_columns, submissions
+    from accounting.store.records import read_attempt_columns, submissions, windows_read
     from models.forecast.demand import COLUMNS, demand_of
+    from slurm_plugin.cli.forecast.open_jobs import open_jobs
 
     engine = open_store(store_url(config))
     try:
         with engine.connect() as connection:
-            submitted = submissions(connection)
+            submitted, read_until_s = submissions(connection), windows_read(connection, SACCT)
         if submitted:
             cluster = one_cluster(submitted, selection.cluster)
             selection = msgspec.structs.replace(selection, cluster=cluster)
@@ -81,7 +85,15 @@ def from_store(
         engine.dispose()
     if submitted and not attempts.num_rows:
         raise SeriesError("the store holds no attempt of this selection; choose others, or a longer time")
-    demand = demand_of(attempts, what, by, step_s, top, most_steps)
+    found = open_jobs(config, selection, step_s, read_until_s)
+    if isinstance(found, str):
+        if found:
+            note(f"what waits and runs now is not known: {found}")
+        demand = demand_of(attempts, what, by, step_s, top, most_steps)
+    else:
+        note(f"{found.attempts.num_rows} jobs that wait or run now are counted, too")
+        attempts = pa.concat_tables([attempts, found.attempts.cast(attempts.schema)])
+        demand = demand_of(attempts, what, by, step_s, top, most_steps, found.known_until_s)
     tell_end(demand, step_s, time.time(), is_chosen=selection.until_s is not None)
     return Past(demand.panel, demand.left_out)
 

@@ -143,3 +143,11 @@ def test_means_are_those_of_counting_each_second(rows: list[tuple[int, int, int]
     steps = seconds[found.start_s : found.end_s].reshape(-1, STEP_S).mean(axis=1)
     told = found.values.sum(axis=1) if found.names else np.zeros(len(steps))
     assert told == pytest.approx(steps, abs=1e-5)
+
+
+def test_where_all_is_known_until_now_what_runs_counts_to_its_end() -> None:
+    rows = [job(0, 1, req_cpus=0), job(100, 900), job(300, 900)]
+    found = demand_of(attempts(*rows), "cores", "all", STEP_S, 9, known_until_s=900)
+    assert found.left_out == 0
+    assert found.panel.values[:, 0].tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert demand_of(attempts(*rows), "cores", "all", STEP_S, 9).left_out > 0

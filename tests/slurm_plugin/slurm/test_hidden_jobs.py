@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.slurm.hidden_jobs import hidden_jobs
+from slurm_plugin.slurm.hidden_jobs import hidden_jobs, hidden_queue
 from tests.builders import executable
 
 NOBODY = pwd.getpwnam("nobody")
@@ -59,3 +59,18 @@ def test_nothing_is_said_where_slurmdbd_does_not_answer(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY.pw_uid)
     assert hidden_jobs() == ""
+
+
+@pytest.mark.parametrize(
+    ("kept", "level", "hidden"),
+    [("jobs,usage", "None", True), ("accounts", "None", False), ("jobs", "Operator", False)],
+)
+def test_so_is_who_is_shown_his_own_jobs_alone_by_slurmctld(
+    kept: str, level: str, hidden: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = f"PrivateData             = {kept}\nSlurmUser               = slurm(64030)\n"
+    executable(tmp_path / "scontrol", f"#!/bin/sh\ncat <<'END'\n{config}END\n")
+    executable(tmp_path / "sacctmgr", f"#!/bin/sh\necho {level}\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY.pw_uid)
+    assert ("nobody" in hidden_queue()) is hidden

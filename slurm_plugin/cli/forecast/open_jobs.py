@@ -1,0 +1,94 @@
+"""What waits and runs now, as attempts that end now: the store knows only jobs that have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from accounting.errors import SlurmError
+from accounting.report.selection import Selection
+from models.forecast.demand import COLUMNS
+from slurm_plugin.config.settings import Config
+from slurm_plugin.slurm.queue import QueuedJob
+
+# It holds its nodes no longer, or will be in the store before the others are.
+_ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
+_TEXTS = frozenset({"cluster", "partition", "account"})
+
+
+class OpenJobs(NamedTuple):
+    """Attempts of what waits and runs (COLUMNS of models/forecast/demand.py), and until when all is known."""
+
+    attempts: pa.Table
+    known_until_s: int
+
+
+def open_jobs(
+    config: Config, selection: Selection, step_s: int, read_until_s: Mapping[str, int]
+) -> OpenJobs | str:
+    """Return what waits and runs of a selection; else why that is not known, '' where nobody would expect it to be.
+
+    `read_until_s` says until when the store was read from each cluster's accounting. Who ended since is neither in the
+    store nor in the queue: it must be less than a step.
+    """
+    until_s = read_until_s.get(selection.cluster or "")
+    # The past was asked for, or the store is made from dumps.
+    if selection.until_s is not None or until_s is None:
+        return ""
+    from slurm_plugin.slurm.backends import open_queue
+    from slurm_plugin.slurm.hidden_jobs import hidden_queue
+    from slurm_plugin.slurm.local_cluster import local_cluster
+
+    if time.time() - until_s > step_s:
+        return "accounting was last read more than a step ago; run `rightsizer ingest`"
+    if local_cluster(config) != selection.cluster:
+        return f"the queue of {selection.cluster} is another machine's"
+    try:
+        hidden, jobs = hidden_queue(), open_queue(config.advisor.queue).read().jobs
+    except SlurmError as error:
+        return str(error)
+    return hidden or OpenJobs(attempts_of(jobs, selection, until_s), until_s)
+
+
+def attempts_of(jobs: Iterable[QueuedJob], selection: Selection, until_s: int) -> pa.Table:
+    """Return the jobs of a selection, each task of an array by itself, as attempts that end at `until_s`."""
+    meant = [job for job in jobs if job.state not in _ENDING and _is_meant(job, selection)]
+    rows = [_attempt(job, selection.cluster, until_s) for job in meant for _ in range(job.tasks)]
+    # Two attempts of one number would ask one after the other.
+    numbered = [{**row, "job_id": -number} for number, row in enumerate(rows, start=1)]
+    return pa.table(
+        {
+            name: pa.array([row[name] for row in numbered], pa.string() if name in _TEXTS else pa.int64())
+            for name in COLUMNS
+        }
+    )
+
+
+def _is_meant(job: QueuedJob, selection: Selection) -> bool:
+    return (
+        selection.user in (None, job.user)
+        and selection.account in (None, job.account)
+        and selection.partition in (None, _partition(job))
+    )
+
+
+def _partition(job: QueuedJob) -> str:
+    """Return the partition a job runs in, or the first of those that it waits for."""
+    return next(iter(job.partitions), "")
+
+
+def _attempt(job: QueuedJob, cluster: str | None, until_s: int) -> dict[str, object]:
+    amounts = {"cpus": job.cpus, "gpus": job.gpus, "mem_mib": job.mem_mib}
+    return {
+        "cluster": cluster,
+        "submit_s": int(job.submit_s),
+        "start_s": 0 if job.waits else int(job.start_s),
+        "end_s": until_s,
+        "partition": _partition(job),
+        "account": job.account,
+        **{f"req_{name}": amount for name, amount in amounts.items()},
+        **{f"alloc_{name}": None if job.waits else amount for name, amount in amounts.items()},
+    }
