@@ -15,6 +15,8 @@ from slurm_plugin.slurm.command import run
 # Of a node's states, of which it may have several: it is not there yet, or gives nothing to jobs at the moment.
 NOT_THERE = frozenset({"FUTURE"})
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING"})
+# Nor does one answer that power saving has switched off, or on again a moment ago: Slurm gives it to jobs all the same.
+SAVING_POWER = frozenset({"POWERING_UP", "POWERING_DOWN", "POWERED_DOWN"})
 # What Slurm puts behind a state: not answering, powering up and the like.
 MARKS = "*~#!%$@^-"
 # `gpu:4(S:0),gpu:a100:2,shard:16`.
@@ -57,12 +59,9 @@ def words_of(line: str) -> dict[str, str]:
 
 
 def states_of(words: dict[str, str]) -> set[str]:
-    """Return the states of a node, from the words of its line.
-
-    One that powers up does not answer yet, and Slurm gives it to jobs as if it did.
-    """
+    """Return the states of a node, from the words of its line; NOT_RESPONDING only where it should respond."""
     states = {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
-    return states - {"NOT_RESPONDING"} if "POWERING_UP" in states else states
+    return states - {"NOT_RESPONDING"} if states & SAVING_POWER else states
 
 
 def capacity_of(words: dict[str, str]) -> Node:

@@ -333,12 +333,14 @@ def test_states_of_nodes() -> None:
             (
                 *("IDLE", "DOWN*", "MIXED+DRAIN", "IDLE+POWERED_DOWN", "FUTURE", "IDLE+PLANNED"),
                 *("MIXED+NOT_RESPONDING+POWERING_UP", "IDLE+NOT_RESPONDING", "DOWN+POWERING_UP"),
+                # Seen on 24.11: what did not come up within ResumeTimeout, before and after `state=resume`.
+                *("DOWN+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING", "IDLE+POWERING_DOWN"),
             )
         )
     )
     assert [(node.name, node.away) for node in cluster_lines.parse_node_states(text)] == [
         ("n0", False), ("n1", True), ("n2", True), ("n3", False), ("n5", False),
-        ("n6", False), ("n7", True), ("n8", True),
+        ("n6", False), ("n7", True), ("n8", True), ("n9", True), ("n10", False), ("n11", False),
     ]  # fmt: skip
 
 
