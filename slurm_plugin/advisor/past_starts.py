@@ -69,7 +69,10 @@ def read_outcomes(url: str, cluster: str, snapshot: Snapshot) -> Outcomes:
     finally:
         engine.dispose()
     now = {
-        f"{cluster} {job.job_id} {int(job.submit_s)}": math.nan if job.waits else job.start_s
+        # Of nodes that are powered up first, Slurm and its accounting count the start from when they are there.
+        f"{cluster} {job.job_id} {int(job.submit_s)}": math.nan
+        if job.waits or job.configuring
+        else job.start_s
         for job in snapshot.jobs
         # An array's record stands for its tasks.
         if not job.array_job_id

@@ -83,12 +83,22 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.state == "PENDING"
 
     @property
+    def configuring(self) -> bool:
+        """Whether it has its nodes and does not run yet: they are powered up or booted, or a prolog readies them.
+
+        Only then slurmctld counts its limit, from 0; where nodes were powered up, it also sets `start_s` anew.
+        """
+        return self.state == "CONFIGURING"
+
+    @property
     def suspended(self) -> bool:
         """Whether it has its nodes and does not go on: an administrator, or jobs that come first, suspended it."""
         return self.state == "SUSPENDED"
 
     def ran_s(self, until_s: float) -> float:
         """Return how long it has run until a moment, as Slurm counts it: without the time that it was suspended."""
+        if self.configuring:
+            return 0.0
         if self.suspended:
             return self.ran_before_s
         if self.stopped_s:

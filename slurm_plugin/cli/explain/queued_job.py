@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 # Of run times and of what others submit; an interval of 80 % of fewer would be a guess.
 SAMPLES = 20
+NODES_START = (
+    "and does not run yet: they are powered up or booted, or a prolog readies them (`sinfo` shows which). Its time "
+    "limit counts from when they are ready, and the end above is as if they were now. If they do not come up, Slurm "
+    "queues a batch job again by itself, unless its user forbade that (--no-requeue)"
+)
 
 
 class Queued(msgspec.Struct, frozen=True):
@@ -60,7 +65,14 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
         return
     now_s = queued.snapshot.time_s
     print_rows([_running_row(job, expect(job), now_s) for job in queued.records], output_format)
-    note("it runs; what it used and what it cost is known when it has ended, and `rightsizer ingest` has run")
+    starting = [job for job in queued.records if job.configuring]
+    for job in starting[:1]:
+        more = f", like {len(starting) - 1} more of it," if len(starting) > 1 else ""
+        note(f"job {name_of(job)}{more} has its nodes {NODES_START}")
+    if len(starting) < len(queued.records):
+        note(
+            "it runs; what it used and what it cost is known when it has ended, and `rightsizer ingest` has run"
+        )
 
 
 def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, object]:
@@ -71,7 +83,7 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, o
     return {
         "job": name_of(job),
         "state": job.state,
-        "started": _moment(job.start_s - now_s, now_s),
+        "started": None if job.configuring else _moment(job.start_s - now_s, now_s),
         "likely end": _moment(likely_left_s(run_time, ran_s, left_s), now_s),
         "its limit": _moment(left_s, now_s),
         "CPUs": job.cpus,

@@ -102,6 +102,13 @@ def test_the_store_tells_of_what_ended_and_the_queue_of_what_runs_and_waits(url:
     assert math.isnan(without.low_s[watched])
 
 
+def test_what_waits_for_its_nodes_to_power_up_has_not_started(url: str) -> None:
+    """Slurm's accounting will tell a later start of it, once they are there."""
+    now = snapshot(running(101, state="CONFIGURING", start_s=NOW_S - 600, submit_s=float(SUBMIT_S)))
+    found = read_outcomes(url, "alpha", now)
+    assert math.isnan(found.started_s[found.told_s == TOLD_S + 1800].item())
+
+
 def test_intervals_reach_to_what_came(url: str) -> None:
     found = PastStarts(url, "alpha")(snapshot())
     assert found[1].high_log == pytest.approx(math.log(1860 / 660))

@@ -244,9 +244,13 @@ def test_who_runs_in_a_part_that_is_reserved_takes_nothing_of_the_rest_but_memor
         ({}, 600.0),
         ({"state": "SUSPENDED", "stopped_s": NOW_S - 500, "ran_before_s": 100.0}, 100.0),
         ({"stopped_s": NOW_S - 50, "ran_before_s": 100.0}, 150.0),
+        # Its nodes power up since ten minutes, and Slurm will give it all of its limit from then on.
+        ({"state": "CONFIGURING"}, 0.0),
     ],
 )
-def test_what_a_job_was_suspended_is_no_part_of_its_run(fields: dict[str, object], ran_s: float) -> None:
+def test_when_a_job_was_suspended_or_its_nodes_powered_up_it_did_not_run(
+    fields: dict[str, object], ran_s: float
+) -> None:
     (only,) = problem(snapshot(running(1, **fields))).running
     assert (only.ran_s, only.limit_left_s, only.likely_left_s) == (ran_s, 3600 - ran_s, 3600 - ran_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -105,6 +106,32 @@ def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: 
     told = run("explain", "12", "--format", "json")
     assert "when it starts is not foreseen: equal parts of it fit no nodes that are there" in told.err
     assert [row["likely start"] for row in json.loads(told.out)] == [None]
+
+
+def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = snapshot(running(1, state="CONFIGURING"), running(2))
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
+    told, other = (run("explain", number, "--format", "json") for number in "12")
+    assert "job 1 has its nodes and does not run yet: they are powered up or booted" in told.err
+    assert "it runs; " not in told.err
+    assert ("it runs; " in other.err, "has its nodes" in other.err) == (True, False)
+    (row,), (runs,) = json.loads(told.out), json.loads(other.out)
+    assert (row["state"], row["started"], runs["started"] is None) == ("CONFIGURING", None, False)
+    # An hour from now; of the other ten minutes are over.
+    moments = [datetime.strptime(f"2027-{one['its limit']}", "%Y-%m-%d %H:%M") for one in (row, runs)]  # noqa: DTZ007
+    assert (moments[0] - moments[1]).total_seconds() == 600
+
+
+def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [
+        running(10 + task, array_job_id=10, array_tasks=str(task), state=state)
+        for task, state in enumerate(("CONFIGURING", "CONFIGURING", "RUNNING"), start=1)
+    ]
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(*tasks)))
+    told = run("explain", "10").err
+    assert told.count("has its nodes and does not run yet") == 1
+    assert "job 10_1, like 1 more of it, has its nodes" in told
+    assert "it runs; " in told
 
 
 @pytest.mark.usefixtures("queue")

@@ -76,6 +76,17 @@ def test_how_long_a_job_has_run_that_was_suspended(state: str, ran_s: float) -> 
     assert found.ran_s(1_900_000_030.0) == ran_s
 
 
+def test_a_job_whose_nodes_power_up_has_not_run() -> None:
+    """It shows StartTime and EndTime as if it ran, and sets both anew when its nodes are there (22.05, 24.11)."""
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace("JobState=RUNNING", "JobState=CONFIGURING"))
+    assert found is not None
+    assert found.configuring
+    assert not found.waits
+    assert (found.nodes != (), found.ran_s(found.start_s + 20)) == (True, 0.0)
+
+
 def test_how_often_a_job_was_queued_again() -> None:
     for release in ("22.05", "26.05"):
         shown = (CAPTURED.parent / "failed" / release / "held.txt").read_text(encoding="utf-8")
