@@ -77,7 +77,7 @@ REASONS = (
     Reason("BurstBuffer*", "its burst buffer is not ready", "it waits for its burst buffer"),
     Reason(
         "ReqNodeNotAvail*",
-        "a node that it needs is down, drained or reserved",
+        "a node that it needs is down, drained, reserved or about to be powered down",
         "the nodes that it asks for are not there",
         of_partition=True,
     ),

@@ -32,7 +32,10 @@ def changed(**values: Any) -> QueuedJob:
         ("Priority", "3 other jobs come first (Priority)"),
         ("None", "Slurm has not looked at it yet; 3 other jobs come first (None)"),
         ("Resources", "it is next, and waits until enough is free (Resources)"),
-        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "a node that it needs is down, drained or reserved"),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
+            "a node that it needs is down, drained, reserved or about to be powered down",
+        ),
         ("user_env_retrieval_failed_requeued_held", "its node could not read its user's environment"),
         ("launch failed requeued held", "Slurm could not start it, queued it again and holds it"),
         ("QOSMaxCpuPerUserLimit", "its user has as much as the QOS allows at a time"),
