@@ -20,6 +20,8 @@ _OUTCOMES: dict[str, Outcome] = {
     "REVOKED": "cut_short",
 }
 
+# Its node failed while it ran, or did not come up for it in the first place.
+_OF_NODE = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 _UNFINISHED = frozenset(
     {
         *(
@@ -72,6 +74,11 @@ def is_known(state: str) -> bool:
 def is_resized(state: str) -> bool:
     """Whether it is that of a job's record from before its size was changed: it ends there, and another goes on."""
     return _word(state) == "RESIZING"
+
+
+def is_failed_node(state: str) -> bool:
+    """Whether it ended because its node failed, or never came up."""
+    return _word(state) in _OF_NODE
 
 
 def _word(state: str) -> str:

@@ -33,7 +33,7 @@ from accounting.labels import quality, usage
 from accounting.labels.gpus import SLURM, metered_gpus, recorded_gpus
 from accounting.labels.usage import Flags
 from accounting.records import GpuUse
-from accounting.states import outcome_of
+from accounting.states import is_failed_node, outcome_of
 
 Columns = dict[str, Any]
 
@@ -83,11 +83,21 @@ def label(
 
 
 def _started(jobs: pa.Table, steps: Columns) -> Flags:
-    """Return which attempts ever ran: Slurm shows a job that was cancelled while it waited as begun then."""
+    """Return which attempts ever ran: Slurm shows a job that was cancelled while it waited as begun then.
+
+    Of one whose node failed while it ran a step is left. Without one it had waited for a node that was powered up for
+    it, and did not come up; Slurm counts that time as if it had run (seen on 22.05 and 24.11).
+    """
     with_steps = np.zeros(len(jobs), dtype=bool)
     with_steps[steps["job"]] = True
-    ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | (ints(jobs["elapsed_s"]) > 0))
+    elapsed = (ints(jobs["elapsed_s"]) > 0) & ~_failed_node(jobs)
+    ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | elapsed)
     return ran
+
+
+def _failed_node(jobs: pa.Table) -> Flags:
+    failed: Flags = by_value(jobs["state"], is_failed_node).astype(bool)
+    return failed
 
 
 def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
@@ -188,11 +198,12 @@ def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints) 
     busiest = usage.busiest_task_cores(
         steps["job"], steps["cpu_max_task_s"], steps["ran_s"], steps["by_srun"], count
     )
-    node_failed = by_value(jobs["state"], lambda state: state.startswith("NODE_FAIL")).astype(bool)
     return {
         "cores": cores,
         "cores_per_task": np.where(np.isnan(cores), np.nan, np.maximum(cores / num_tasks, busiest)),
-        "cores_quality": quality.cores_quality(cores, elapsed_s, node_failed, usage.MIN_SECONDS_FOR_CORES),
+        "cores_quality": quality.cores_quality(
+            cores, elapsed_s, _failed_node(jobs), usage.MIN_SECONDS_FOR_CORES
+        ),
     }
 
 

@@ -14,6 +14,7 @@ from accounting.errors import ModelError, StoreError
 from accounting.labels.energy import J_PER_KWH, KEPT, MIB_PER_GIB, Energy, energy_of
 from accounting.records import Attempt, GpuUse
 from accounting.request import Dimension
+from accounting.states import is_failed_node
 from slurm_plugin.cli.explain.job_id import JobId
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.secret_urls import store_url
@@ -226,6 +227,8 @@ def _hours(attempt: Attempt, held: _Held, amount: float | None) -> float | None:
 
 def _story(attempt: Attempt, decision: Decision | None) -> str:
     end = f"job {attempt.row.display_id} ended {attempt.row.state}"
+    if is_failed_node(attempt.row.state) and not attempt.ran:
+        end += ": by what Slurm tells its nodes did not come up, and it never ran"
     if decision is None:
         return f"{end}; no decision of ours is recorded for it"
     what = "was applied" if decision.applied else "was not applied"

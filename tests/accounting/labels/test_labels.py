@@ -339,6 +339,16 @@ def test_what_never_started_used_nothing_that_is_known(start_s: int) -> None:
     assert (use.wall_quality, use.memory_quality, use.cores_quality, use.io_quality) == ("absent",) * 4
 
 
+@pytest.mark.parametrize("state", ["NODE_FAIL", "BOOT_FAIL"])
+def test_what_waited_for_a_node_that_never_came_up_has_not_run(state: str) -> None:
+    """As Slurm tells it (22.05, 24.11): begun when it got its node, ended by ResumeTimeout, and no step."""
+    use = use_of(state=state, elapsed_s=47)
+    assert (use.outcome, use.wall_quality, use.memory_quality) == ("cut_short", "absent", "absent")
+    # Had its node failed while it ran, its steps would be left, without any use.
+    lost = use_of(step(mem_max_task_mib=None, mem_total_mib=None, cpu_s=0.0), state=state, elapsed_s=47)
+    assert lost.wall_quality == "censored"
+
+
 def test_what_ended_within_its_first_second_has_run_if_it_has_a_step() -> None:
     use = use_of(step(), state="CANCELLED by 1000", elapsed_s=0)
     assert (use.wall_quality, use.memory_quality) == ("censored", "short")

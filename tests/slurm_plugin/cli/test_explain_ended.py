@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +88,16 @@ def test_what_was_given_but_not_asked_for_is_told_too(run: Run, site: Site) -> N
 
     assert told("7") == [(None, 8)]
     assert told("8") == []
+
+
+def test_of_a_job_whose_node_never_came_up_it_is_told_that_it_never_ran(run: Run, site: Site) -> None:
+    engine = open_store(site.config.store.url, create=True)
+    never = msgspec.structs.replace(measured(8).use, wall_quality="absent")
+    lost = [measured(number, cluster="alpha", state="NODE_FAIL") for number in (7, 8)]
+    fill(engine, [lost[0], msgspec.structs.replace(lost[1], use=never)], with_steps=False)
+    engine.dispose()
+    assert "job 7 ended NODE_FAIL; " in run("explain", "7").err
+    assert "its nodes did not come up, and it never ran; " in run("explain", "8").err
 
 
 def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: Site) -> None:
