@@ -140,12 +140,12 @@ def is_older(file: Path, since_s: float) -> bool:
 def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dict[str, Decision]:
     """Return decisions by id out of the files of a day (UTC) and later, which are read once; others are left out.
 
-    Lines are looked through as bytes, so that a day of a large site takes a second. StoreError where a file cannot be
-    read.
+    The newest file is read first, and none once all are found. Lines are looked through as bytes, so that a day of a
+    large site takes a second. StoreError where a file cannot be read.
     """
     missing = {decision_id.encode() for decision_id in wanted}
     found: dict[str, Decision] = {}
-    for file in sorted(folder.glob(PATTERN)):
+    for file in sorted(folder.glob(PATTERN), reverse=True):
         if missing and not is_older(file, since_s):
             with opened(file) as journal:
                 for line in journal:

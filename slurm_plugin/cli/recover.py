@@ -120,7 +120,10 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
 
 
 def decisions_of(journal: Path, submit_s: Mapping[str, float]) -> dict[str, Decision]:
-    """Return decisions by id, each journalled before its job was submitted (unix s), by clocks that may differ."""
+    """Return decisions by id, each journalled before its job was submitted (unix s; 0: nobody knows when).
+
+    By clocks that may differ.
+    """
     from accounting.journal.files import find_decisions
 
     return find_decisions(journal, submit_s.keys(), min(submit_s.values()) - DAY_S)

@@ -85,7 +85,8 @@ class Recoverer:
 
         Without `apply` nothing is written, to Slurm or to the journal.
         `said_by` reads the output of a job that failed and tells no reason; None where that is not to be read.
-        `decided` looks up decisions, given by id when the job of each was submitted; StoreError where it cannot.
+        `decided` looks up decisions, given by id when the job of each was submitted (0: nobody knows); StoreError where
+        it cannot.
         """
         self._gate, self._journal = gate, journal
         self._apply, self._most, self._terms, self._said_by = apply, most, terms, said_by
@@ -265,8 +266,10 @@ class Recoverer:
             return None
         submit_s: dict[str, float] = {}
         for run, decision_id in recovered:
+            # Who was queued again, after a node had failed or he was preempted, has that moment as his submission.
+            came_s = 0.0 if run.restarts else run.job.submit_s
             # The tasks of an array have one decision.
-            submit_s[decision_id] = min(run.job.submit_s, submit_s.get(decision_id, run.job.submit_s))
+            submit_s[decision_id] = min(came_s, submit_s.get(decision_id, came_s))
         try:
             decided = self._decided(submit_s)
         except StoreError as error:

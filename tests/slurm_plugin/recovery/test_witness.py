@@ -1,6 +1,7 @@
 """What the journal of decisions says of the tokens of jobs that failed: it is read once a round, whatever it says."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,21 @@ def test_the_journal_is_read_once_for_all_jobs_of_a_round(tmp_path: Path) -> Non
     Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
     assert asked == [{"d1": 1000.0, "d2": 2000.0}]
     assert sorted(entry.job_id for entry in entries(tmp_path) if entry.what == "requeued") == [1, 2, 3]
+
+
+def test_of_a_job_that_was_queued_again_nobody_knows_when_it_came(tmp_path: Path) -> None:
+    """A node that was powered up for it did not come up, days after it was submitted; then it ran, and failed by us."""
+    (tmp_path / "decisions-20260101.jsonl").write_bytes(
+        encode_decision(decision(request=ASKED, grant=GRANT, applied=True))
+    )
+    fifth_s = 1_767_571_200.0
+    gate = Controller(
+        failed(cpus=4, mem_mib=2048, submit_s=fifth_s, start_s=fifth_s, end_s=fifth_s + 7200, restarts=1)
+    )
+    decided = partial(decisions_of, tmp_path)
+    Recoverer(gate, Journal(tmp_path / "recovery"), apply=True, most=10, decided=decided).round()
+    [entry] = entries(tmp_path / "recovery")
+    assert (entry.what, entry.cpu_hours) == ("requeued", 8.0)
 
 
 def test_a_job_may_have_been_decided_on_the_day_before_it_was_submitted(tmp_path: Path) -> None:
