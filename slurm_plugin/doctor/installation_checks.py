@@ -49,6 +49,11 @@ def slurm_conf(seen: Seen) -> Judged:
         )
     if _advises(seen) and settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
+    if hidden := seen.slurm.hidden:
+        lacking.append(
+            f"PrivateData has no cloud: while cloud nodes are powered down ({hidden[0]} and so on: {len(hidden)} now) "
+            "this release shows them to nobody, and `rightsizer advise` and `explain` plan without them"
+        )
     lacking += _recovery_lacks(seen, settings)
     return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
 

@@ -7,13 +7,14 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from accounting.decisions.decision import decode_decision
 from accounting.errors import SlurmError
+from accounting.labels.quality import release_of
 from accounting.units import whole
 from slurm_plugin.config.file import config_path
 from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
@@ -23,6 +24,8 @@ from slurm_plugin.doctor.seen import AskedSeen, HookSeen, LimitsSeen, PathSeen, 
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.facts import gather
+from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.nodes import words_of
 
 SITE_FILE = "rightsizer_site.lua"
 MODULES = "rightsizer"
@@ -33,6 +36,7 @@ GUARD = "pcall"
 UNITS = ("ingest.timer", "ingest-watch.service", "train.timer", "ingest.service", "train.service")
 # When a unit became inactive or failed, in microseconds of the machine's time: how the calendar's is printed differs.
 ENDED = "InactiveEnterTimestampMonotonic"
+SHOWS_CLOUD_SINCE = (23, 2)
 # Of slurmctld's log, and of a journal file, the last so many bytes.
 LOG_TAIL_BYTES, JOURNAL_TAIL_BYTES = 2**20, 2**16
 FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answers again"
@@ -53,9 +57,28 @@ def look_at_slurm(config: Config) -> SlurmSeen:
     return SlurmSeen(
         settings=settings,
         apart=_apart(settings.get("statesavelocation", ""), config),
+        hidden=hidden_nodes() if may_hide_nodes(settings) else (),
         hook=look_at_hook(Path(conf).parent, config) if conf else None,
         asked=look_at_questions(config, settings.get("slurmctldlogfile", "")),
     )
+
+
+def may_hide_nodes(settings: Mapping[str, str]) -> bool:
+    """Whether Slurm would show no cloud nodes that are powered down: so 22.05 does, unless it is told otherwise."""
+    release = release_of(settings.get("slurm_version", ""))
+    told = "cloud" in settings.get("privatedata", "").split(",")
+    saves_power = settings.get("suspendprogram", "(null)") != "(null)"
+    return saves_power and not told and release is not None and release < SHOWS_CLOUD_SINCE
+
+
+def hidden_nodes() -> tuple[str, ...]:
+    """Return the nodes of partitions that `scontrol show node` does not show; SlurmError where slurmctld is silent."""
+    partitions, nodes = (
+        [words_of(line) for line in run("scontrol", "--all", "--oneliner", "show", kind).splitlines()]
+        for kind in ("partition", "node")
+    )
+    named = {name for words in partitions for name in expand_nodes(words.get("Nodes", ""))}
+    return tuple(sorted(named - {words.get("NodeName") for words in nodes}))
 
 
 def _apart(shared: str, config: Config) -> tuple[str, ...]:

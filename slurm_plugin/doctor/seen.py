@@ -198,11 +198,12 @@ class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What slurmctld says of its `settings`, by lower-case name; `hook` is None where it names no slurm.conf.
 
     `apart` are those of the paths that stop or brake us which lie on another filesystem than slurmctld's own state, so
-    that a backup controller's host has others.
+    that a backup controller's host has others. `hidden` are nodes that it shows to nobody while they are powered down.
     """
 
     settings: Mapping[str, str]
     apart: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
     hook: HookSeen | None
     asked: AskedSeen
 

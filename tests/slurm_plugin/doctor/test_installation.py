@@ -96,6 +96,32 @@ def test_an_advisor_needs_multifactor(whole: Surrounded) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "hides"),
+    [
+        ({}, True),
+        ({"PrivateData": "jobs"}, True),
+        ({"PrivateData": "jobs,cloud"}, False),
+        ({"SuspendProgram": "(null)"}, False),
+        ({"SLURM_VERSION": "23.02.1"}, False),
+    ],
+)
+def test_cloud_nodes_that_22_05_hides_while_they_are_powered_down(
+    whole: Surrounded, change: dict[str, str], *, hides: bool
+) -> None:
+    asleep = {"SLURM_VERSION": "22.05.8", "SuspendProgram": "/etc/slurm/suspend", "PrivateData": "none"}
+    say_settings(whole.site, **{**asleep, **change})
+    scontrol = whole.site.folder / "tools" / "scontrol"
+    answers = """case "$*" in
+*"show partition") echo "PartitionName=main Nodes=n[1-2],c[01-40] TotalNodes=42"; exit;;
+*"show node") printf 'NodeName=n1 State=IDLE\\nNodeName=n2 State=IDLE\\nNodeName=c02 State=IDLE+CLOUD\\n'; exit;;
+esac
+"""
+    executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
+    said = r"PrivateData has no cloud: .*\(c01 and so on: 39 now\)" if hides else "all that is needed"
+    whole.expect("slurm.conf", "warning" if hides else "ok", said)
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"JobRequeue": "0"}, "JobRequeue is 0: .* do not come back"),
