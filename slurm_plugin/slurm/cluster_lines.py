@@ -16,7 +16,7 @@ from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory
-from slurm_plugin.slurm.nodes import AWAY, NOT_THERE, capacity_of, states_of, words_of
+from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, states_of, words_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
@@ -54,6 +54,7 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
                 gpus=int(has.gpus),
                 partitions=_listed(words.get("Partitions", "")),
                 away=bool(states & _AWAY),
+                asleep=bool(states & ASLEEP),
             )
         )
     return tuple(found)

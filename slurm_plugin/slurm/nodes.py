@@ -16,7 +16,8 @@ from slurm_plugin.slurm.command import run
 NOT_THERE = frozenset({"FUTURE"})
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING"})
 # Nor does one answer that power saving has switched off, or on again a moment ago: Slurm gives it to jobs all the same.
-SAVING_POWER = frozenset({"POWERING_UP", "POWERING_DOWN", "POWERED_DOWN"})
+ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN"})
+SAVING_POWER = ASLEEP | {"POWERING_UP"}
 # What Slurm puts behind a state: not answering, powering up and the like.
 MARKS = "*~#!%$@^-"
 # `gpu:4(S:0),gpu:a100:2,shard:16`.

@@ -107,7 +107,10 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node: what it has for jobs in all, and whether it takes any now."""
+    """A node: what it has for jobs in all, and whether it takes any now.
+
+    One that is `asleep` takes jobs too, but is powered up for them first, which takes its time.
+    """
 
     name: str
     cpus: int
@@ -115,6 +118,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus: int
     partitions: tuple[str, ...]
     away: bool = False
+    asleep: bool = False
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):

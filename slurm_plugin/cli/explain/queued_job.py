@@ -118,10 +118,20 @@ def _show_waiting(
         rows += _rows(job, pending, problem, _needed(job, predictor, config), calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
+        left_out = "who submits later, and limits of accounts,"
+        if _may_wake(queued):
+            left_out = "who submits later, limits of accounts, and how long nodes take to power up,"
         note(
-            "starts are simulated from the queue as it is now; who submits later, and limits of accounts, are not "
-            f"in it. {_meaning(calibration)}"
+            f"starts are simulated from the queue as it is now; {left_out} are not in it. {_meaning(calibration)}"
         )
+
+
+def _may_wake(queued: Queued) -> bool:
+    """Whether what waits may get a node that is powered down."""
+    partitions = {name for job in queued.records if job.waits for name in job.partitions}
+    return any(
+        node.asleep and not node.away and partitions & {*node.partitions} for node in queued.snapshot.nodes
+    )
 
 
 def _calibration(config: Config, queued: Queued) -> Calibration:

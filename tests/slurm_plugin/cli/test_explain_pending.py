@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from typing import Any
 
+import msgspec
 import pytest
 
 from accounting.journal.advice import AdvisedJob, Cycle
@@ -120,6 +122,20 @@ def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: 
     # An hour from now; of the other ten minutes are over.
     moments = [datetime.strptime(f"2027-{one['its limit']}", "%Y-%m-%d %H:%M") for one in (row, runs)]  # noqa: DTZ007
     assert (moments[0] - moments[1]).total_seconds() == 600
+
+
+@pytest.mark.parametrize(
+    ("node", "is_told"),
+    [({"asleep": True}, True), ({}, False), ({"asleep": True, "away": True}, False),
+     ({"asleep": True, "partitions": ("other",)}, False)],
+)  # fmt: skip
+def test_a_start_is_said_to_leave_out_how_long_nodes_take_to_power_up(
+    run: Run, monkeypatch: pytest.MonkeyPatch, node: dict[str, Any], *, is_told: bool
+) -> None:
+    awake, other = snapshot().nodes
+    found = snapshot(waiting(12), nodes=(awake, msgspec.structs.replace(other, **node)))
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
+    assert ("how long nodes take to power up, are not in it" in run("explain", "12").err) is is_told
 
 
 def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

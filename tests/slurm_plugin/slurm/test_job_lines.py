@@ -349,10 +349,12 @@ def test_states_of_nodes() -> None:
             )
         )
     )
-    assert [(node.name, node.away) for node in cluster_lines.parse_node_states(text)] == [
+    found = cluster_lines.parse_node_states(text)
+    assert [(node.name, node.away) for node in found] == [
         ("n0", False), ("n1", True), ("n2", True), ("n3", False), ("n5", False),
         ("n6", False), ("n7", True), ("n8", True), ("n9", True), ("n10", False), ("n11", False),
     ]  # fmt: skip
+    assert [node.name for node in found if node.asleep] == ["n3", "n9", "n10", "n11"]
 
 
 @pytest.mark.parametrize(
