@@ -7,7 +7,8 @@
     threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
     margin   → plus the site's margin
     whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
-    evidence → nothing at all, where fewer jobs were seen than the site wants
+    evidence → nothing at all, where fewer jobs were seen than the site wants, or where more memory is asked for than by
+               a job that was killed for it
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
 """
@@ -77,7 +78,8 @@ def demand_chain(
 ) -> Estimator:
     """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
     whole = demand_stages(dimension, growth, margin, most_failures)["whole"]
-    return once(with_evidence(whole, enough), dimension, has_growth=growth is not None)
+    told = unless_raised(with_evidence(whole, enough), dimension)
+    return once(told, dimension, has_growth=growth is not None)
 
 
 def demand_stages(
@@ -219,6 +221,19 @@ def with_evidence(inner: Estimator, enough: int) -> Estimator:
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
         return base if base is not None and base.jobs >= enough else None
+
+    return estimate
+
+
+def unless_raised(inner: Estimator, dimension: Learned) -> Estimator:
+    """Say nothing to who asks for more memory than a job that was killed for it did (PastUse.raised).
+
+    Workflow engines, and people, ask for more until it is enough, and may give up after a few times.
+    """
+
+    def estimate(sight: Sight) -> Estimate | None:
+        past = sight.evidence.use(dimension)
+        return None if past is not None and past.raised else inner(sight)
 
     return estimate
 

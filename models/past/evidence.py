@@ -124,6 +124,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     runs: int | None = None
     calm: int = 0
+    raised: bool = False
 
     @property
     def quiet(self) -> int:
@@ -152,6 +153,7 @@ def past_use(
     beyond: int | None = None
     held = highest = 0.0
     most = asked_mib if dimension == "memory" and asked_mib is not None else math.inf
+    jobs = tuple(jobs)
     for job in jobs:
         use = use_of(job, dimension)
         if use is None:
@@ -191,7 +193,23 @@ def past_use(
         whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
         runs=calm if calm < runs else None,
         calm=calm if dimension == "memory" else 0,
+        raised=dimension == "memory" and asked_mib is not None and is_raised(jobs, asked_mib),
     )
+
+
+def is_raised(jobs: Iterable[PastJob], asked_mib: float) -> bool:
+    """Whether more memory is asked than a job asked that was killed for it, and nobody since has shown what is enough.
+
+    A job that asked for as much and came to its end shows that.
+    """
+    raised = False
+    for job in jobs:
+        asked_less = job.asked_mem_mib is not None and job.asked_mem_mib < asked_mib
+        if job.mem_at_least:
+            raised = raised or asked_less
+        elif job.complete and not asked_less:
+            raised = False
+    return raised
 
 
 def rests_from_s(jobs: Sequence[PastJob]) -> float:

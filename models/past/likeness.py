@@ -16,9 +16,10 @@ from accounting.request import JobRequest
 from models.past.evidence import COMPARABLE_INPUT, Evidence, Learned, PastJob, rests_from_s, use_of
 from models.past.families import Family, family_keys
 
-# A past job tells about one that asks for up to this many times as much: who suddenly asks for ten times the
-# memory knows something about the input that no history does.
-COMPARABLE_REQUEST = 2.0
+# A past job tells about one that asks for less than this many times as much: who suddenly asks for ten times the memory
+# knows something about the input that no history does. Workflow engines ask for twice as much where a task was killed,
+# within seconds: before anything is known of that kill here.
+COMPARABLE_REQUEST = 2
 # Once so many jobs that ran to their end had an input within that factor, those with a far larger one do not count.
 ENOUGH_NEAR = 4
 # A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
@@ -88,7 +89,7 @@ def stands_for(evidence: Evidence, script_signature: str) -> bool:
 
 
 # Where a request stands among what the jobs of a family asked for and used: who stands at the same place sees the same.
-Place = tuple[int, int, int, int, int, float | None]
+Place = tuple[int, int, int, int, int, int, float | None]
 
 
 class FamilyPast:
@@ -115,6 +116,8 @@ class FamilyPast:
         self._asked_gpus = _in_order(job.asked_gpus for job in self._jobs)
         # Who used more than is asked for tells less, unless it was killed (past_use in models/past/evidence.py).
         self._used_mib = _in_order(use_of(job, "memory") for job in self._jobs if not job.mem_at_least)
+        # Where one was killed for memory, it counts who asked for less than is asked for now (is_raised, likewise).
+        self._asked_beside_killed = self._asked_mib if any(job.mem_at_least for job in self._jobs) else []
         self.seen: dict[Place, Evidence] = {}
 
     def place(self, like: Likeness) -> Place:
@@ -125,6 +128,7 @@ class FamilyPast:
             bisect_left(self._asked_cpus, least_asked(like.cpus)),
             bisect_left(self._asked_gpus, least_asked(like.gpus)),
             bisect_right(self._used_mib, like.mem_mib) if like.mem_mib else len(self._used_mib),
+            bisect_left(self._asked_beside_killed, like.mem_mib or 0),
             like.input_mib,
         )
 
@@ -144,6 +148,6 @@ def _in_order(amounts: Iterable[float | None]) -> list[float]:
     return sorted(amount for amount in amounts if amount is not None)
 
 
-def least_asked(amount: int | None) -> float:
-    """Return what a past job asked for at least of which a request for this amount can be told."""
-    return 0.0 if amount is None else amount / COMPARABLE_REQUEST
+def least_asked(amount: int | None) -> int:
+    """Return what a past job asked for at least of which a request for this amount can be told; amounts are whole."""
+    return amount // COMPARABLE_REQUEST + 1 if amount else 0

@@ -73,7 +73,7 @@ class Comparable:
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         # Who did not ask tells about any request, and any job about who does not ask.
         self._asked = [
-            (np.nan_to_num(asked[ended.rows], nan=np.inf), np.nan_to_num(wants, nan=0.0) / COMPARABLE_REQUEST)
+            (np.nan_to_num(asked[ended.rows], nan=np.inf), _least_asked(np.nan_to_num(wants, nan=0.0)))
             for asked, wants in (
                 (past.asked_mem_mib, past.asked_mem_mib),
                 (past.asked_cpus, past.cpus),
@@ -89,6 +89,12 @@ class Comparable:
         for asked, wants in self._asked:
             tells &= asked[part.places] >= wants[part.submissions]
         return tells if self._inputs is None else self._inputs.of(part, tells)
+
+
+def _least_asked(amounts: Floats) -> Floats:
+    """Return `least_asked` (models/past/likeness.py) of many amounts, 0 where nothing was asked."""
+    least: Floats = np.where(amounts > 0, amounts // COMPARABLE_REQUEST + 1, 0.0)
+    return least
 
 
 class InputLike:

@@ -280,6 +280,37 @@ def test_a_job_killed_for_memory_raises_the_prediction_above_what_it_had() -> No
     assert upper(chain("memory"), [*nine, killed]) >= max(512 * KILLED_BUMP, upper(chain("memory"), nine))
 
 
+@pytest.mark.parametrize("first_mib", [2000, 8000])
+@pytest.mark.parametrize(("times", "is_known"), [(1.5, True), (2, True), (2, False)])
+def test_who_is_killed_and_asks_for_more_gets_it_and_so_does_a_workflow_that_tries_again_at_once(
+    first_mib: int, times: float, is_known: bool
+) -> None:
+    """Nextflow's `memory { 4.GB * task.attempt }` asks for twice as much within seconds, and often no third time."""
+    history = History(100)
+    for number in range(30):
+        history.add(KNOWN, job(job_id=number + 1, asked_mem_mib=first_mib, mem_mib=100.0))
+    predictor = Predictor("m", history, {}, ChainSettings())
+
+    def said(asked_mib: float) -> bool:
+        wanted = msgspec.structs.replace(KNOWN, mem_per_node_mib=int(asked_mib))
+        return predictor.predict(wanted).memory is not None
+
+    assert said(first_mib)
+    if is_known:
+        killed = job(job_id=50, asked_mem_mib=first_mib, mem_mib=110.0, mem_at_least=True, complete=False)
+        history.join(KNOWN, killed)
+    assert said(first_mib)
+    assert not said(times * first_mib)
+    enough = job(job_id=51, asked_mem_mib=int(times * first_mib), mem_mib=300.0, end_s=later_s(history))
+    history.join(KNOWN, enough)
+    assert said(times * first_mib)
+
+
+def later_s(history: History) -> int:
+    """After all that is known."""
+    return 1 + max(one.end_s for _, jobs in history.items() for one in jobs)
+
+
 def test_a_job_that_was_cut_short_may_raise_but_not_lower() -> None:
     base, small, large = (
         chain("memory")(sight(job(mem_mib=500.0), *extra))

@@ -1,10 +1,19 @@
 """What the past jobs of a family say: whether they are all that came, and what their runs tell of the next one."""
 
 import math
+from typing import Any
 
 import pytest
 
-from models.past.evidence import KILLED_BUMP, REST_RUNS, Evidence, past_use, rests_from_s, runs_since_surprise
+from models.past.evidence import (
+    KILLED_BUMP,
+    LEARNED,
+    REST_RUNS,
+    Evidence,
+    past_use,
+    rests_from_s,
+    runs_since_surprise,
+)
 from tests.models.past.test_history import job
 
 
@@ -97,6 +106,36 @@ def test_who_was_killed_for_memory_needed_more_of_it_and_of_nothing_else() -> No
     assert wall is not None
     assert (past.needed, past.complete) == ((900.0, 500 * KILLED_BUMP), 2)
     assert (wall.needed, wall.complete) == ((100.0,), 0)
+
+
+KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_mib": 4000}
+
+
+@pytest.mark.parametrize(
+    ("then", "asked_mib", "raised"),
+    [
+        ([KILLED], 6000, True),
+        ([KILLED], 4000, False),
+        ([KILLED], None, False),
+        ([KILLED | {"asked_mem_mib": None}], 6000, False),
+        # He does not know it yet, or does no more.
+        ([{"asked_mem_mib": 6000}, KILLED], 6000, True),
+        ([KILLED, {"asked_mem_mib": 6000}], 6000, False),
+        ([KILLED, {"asked_mem_mib": 8000}], 6000, False),
+        ([KILLED, {"asked_mem_mib": 5999}], 6000, True),
+        ([KILLED, {"asked_mem_mib": 6000, "complete": False}], 6000, True),
+        ([KILLED, KILLED | {"asked_mem_mib": 6000}], 6000, True),
+        ([KILLED | {"mem_at_least": False}], 6000, False),
+    ],
+)
+def test_who_asks_for_more_since_one_was_killed_for_memory_until_one_ends_well_with_as_much(
+    then: list[dict[str, Any]], asked_mib: float | None, raised: bool
+) -> None:
+    jobs = [job(), *(job(**changes) for changes in then)]
+    told = {name: past_use(jobs, name, asked_mib) for name in LEARNED}
+    assert {name: past is not None and past.raised for name, past in told.items()} == {
+        name: raised and name == "memory" for name in LEARNED
+    }
 
 
 def test_the_memory_that_is_asked_for_bounds_memory_alone() -> None:

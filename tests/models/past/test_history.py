@@ -160,7 +160,7 @@ def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
     for mib in (*range(79), *range(79)):
         seen = history.evidence(msgspec.structs.replace(KNOWN, mem_per_node_mib=mib), enough=1)
         assert seen is not None
-        assert min(one.asked_mem_mib or 0 for one in seen.jobs) == math.ceil(mib / 2)
+        assert min(one.asked_mem_mib or 0 for one in seen.jobs) == (mib // 2 + 1 if mib else 0)
         assert sum(len(past.seen) for past in vars(history)["_pasts"].values()) <= 10
 
 

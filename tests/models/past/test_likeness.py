@@ -37,15 +37,15 @@ def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[st
 @pytest.mark.parametrize(
     ("then", "now", "tells"),
     [
-        ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, True),
-        ({"asked_mem_mib": 3999}, {"mem_per_node_mib": 8000}, False),
+        ({"asked_mem_mib": 4001}, {"mem_per_node_mib": 8000}, True),
+        ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, False),
         ({"asked_mem_mib": 9000}, {"mem_per_node_mib": 100}, True),
         ({"asked_mem_mib": None}, {"mem_per_node_mib": 8000}, True),
         ({"asked_mem_mib": 3000}, {"mem_per_node_mib": None, "mem_per_cpu_mib": 1000}, False),
-        ({"asked_cpus": 4}, {"cpus_per_task": 8}, True),
-        ({"asked_cpus": 3}, {"cpus_per_task": 8}, False),
-        ({"asked_gpus": 2}, {"gpus_per_node": 4}, True),
-        ({"asked_gpus": 1}, {"gpus_per_node": 4}, False),
+        ({"asked_cpus": 4}, {"cpus_per_task": 7}, True),
+        ({"asked_cpus": 4}, {"cpus_per_task": 8}, False),
+        ({"asked_gpus": 2}, {"gpus_per_node": 3}, True),
+        ({"asked_gpus": 2}, {"gpus_per_node": 4}, False),
         ({"asked_gpus": None}, {"gpus_per_node": 4}, True),
         ({"num_tasks": 2}, {}, False),
     ],
@@ -100,9 +100,9 @@ def test_requests_at_one_place_see_the_same_and_what_each_would_see_alone(
 @pytest.mark.parametrize(
     ("then", "sees", "does_not"),
     [
-        ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 8000}, {"mem_per_node_mib": 8001}),
-        ({"asked_cpus": 4}, {"cpus_per_task": 8}, {"cpus_per_task": 9}),
-        ({"asked_gpus": 2}, {"gpus_per_node": 4}, {"gpus_per_node": 5}),
+        ({"asked_mem_mib": 4000}, {"mem_per_node_mib": 7999}, {"mem_per_node_mib": 8000}),
+        ({"asked_cpus": 4}, {"cpus_per_task": 7}, {"cpus_per_task": 8}),
+        ({"asked_gpus": 2}, {"gpus_per_node": 3}, {"gpus_per_node": 4}),
         ({"mem_mib": 500.0}, {"mem_per_node_mib": 500}, {"mem_per_node_mib": 499}),
     ],
 )
