@@ -59,14 +59,16 @@ def label(
     if out_of_time is not None:
         outcome[out_of_time & (outcome == "cut_short")] = "timeout"
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
+    killed = _with_step(steps, steps["outcome"] == "out_of_memory", count)
     memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
     peak_mib = usage.peak_at_once(steps["job"], steps["start_s"], steps["end_s"], memory_mib, count)
     over = _killed_over(jobs, peak_mib)
     outcome[over & (outcome == "cut_short")] = "out_of_memory"
+    outcome[(killed | over) & _cut(jobs, asked) & (outcome == "completed")] = "out_of_memory"
     started = _started(jobs, steps)
     use: Columns = {
         "outcome": outcome,
-        **_memory(jobs, steps, memory_mib, peak_mib, outcome, over, sampled_every_s),
+        **_memory(jobs, steps, memory_mib, peak_mib, outcome, killed | over, sampled_every_s),
         **_cores(jobs, steps, memory_mib, asked["num_tasks"]),
         "wall_s": elapsed_s,
         "wall_quality": quality.wall_quality(outcome, started),
@@ -116,6 +118,17 @@ def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
     return outcome
 
 
+def _cut(jobs: pa.Table, asked: Columns) -> Flags:
+    """Return which attempts had less memory than a decision of ours tells that their user asked for.
+
+    A script that goes on after its srun was killed ends well, to Slurm (`srun work; echo done`); but it was our limit
+    that killed. Where a job had all that it asked for, the step that was killed may have been given less by its script.
+    """
+    had_mib = floats(jobs["alloc_mem_mib"])
+    flags: Flags = (asked["decision_id"] != "") & (had_mib > 0) & (had_mib < asked["asked_mem_mib"])
+    return flags
+
+
 def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
     """Flag the attempts that have a flagged step."""
     flags = np.zeros(count, dtype=bool)
@@ -137,12 +150,14 @@ def _memory(
     memory_mib: Floats,
     peak_mib: Floats,
     outcome: Texts,
-    over: Flags,
+    with_kill: Flags,
     sampled_every_s: int,
 ) -> Columns:
-    """Return peaks of memory. A job that was killed for it needed at least what it had; `over` flags some of those.
+    """Return peaks of memory. A job that was killed for it needed at least what it had.
 
-    Slurm may show 0 for such a job, because the kill came between two samples.
+    `with_kill` flags those of which a step was killed for memory: one may survive that, and what that step had was not
+    enough for it, but nobody knows its limit.
+    Slurm may show 0 for one that was killed, because the kill came between two samples.
     """
     count, nodes = len(jobs), np.maximum(ints(jobs["nodes"]), 1)
     node_mib = usage.step_node_mib(memory_mib, steps["mem_max_task_mib"], steps["tasks"], steps["nodes"])
@@ -150,8 +165,6 @@ def _memory(
     peak_node_mib = usage.peak_at_once(*when, node_mib, count)
     killed, limit_mib = outcome == "out_of_memory", floats(jobs["alloc_mem_mib"])
     peak_mib = _at_least(peak_mib, limit_mib, killed)
-    # A job may survive a step that was killed: what that step had was not enough for it, and nobody knows its limit.
-    survived = _with_step(steps, steps["outcome"] == "out_of_memory", count)
     meters = _meters(jobs)
     brief_share = usage.brief_share(steps["job"], steps["ran_s"], steps["cpu_s"], sampled_every_s, count)
     return {
@@ -160,7 +173,7 @@ def _memory(
         "memory_quality": quality.memory_quality(
             peak_mib,
             limit_mib,
-            killed | survived | over | _loses_tasks(jobs, steps, meters),
+            killed | with_kill | _loses_tasks(jobs, steps, meters),
             by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
             by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
             quality.seen_once(ints(jobs["elapsed_s"]), brief_share, sampled_every_s),

@@ -14,6 +14,7 @@ from accounting.decisions.token import format_token
 from accounting.frames import ATTEMPTS, attempts_in
 from accounting.labels.attempts import label
 from accounting.records import JobRow, Use
+from accounting.request import Grant
 from accounting.store import schema
 from tests.builders import (
     T0,
@@ -230,6 +231,23 @@ def test_memory_that_slurm_did_not_count_whole_is_a_lower_bound(
 def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen() -> None:
     use = use_of(step(), srun(0, 0, 9, 300, state="OUT_OF_MEMORY"), state="COMPLETED", alloc_mem_mib=512)
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("completed", 300, "censored")
+
+
+@pytest.mark.parametrize("sampled", [None, 0.0, 100.0])
+@pytest.mark.parametrize(
+    ("given_mib", "outcome", "peak_mib"), [(512, "out_of_memory", 512), (8000, "completed", None)]
+)
+def test_whose_script_went_on_after_its_srun_was_killed_was_killed_by_our_cut(
+    sampled: float | None, given_mib: int, outcome: str, peak_mib: int | None
+) -> None:
+    """`srun work; echo done` is COMPLETED to Slurm. Its user may have put all that he asked for back."""
+    asked = request(mem_per_node_mib=8000)
+    cut = format_token(decision(request=asked, grant=Grant(mem_per_node_mib=512), applied=True))
+    batch = step(mem_max_task_mib=1.0, mem_total_mib=1.0)
+    killed = srun(0, 0, 9, sampled, state="OUT_OF_MEMORY")
+    use = use_of(batch, killed, state="COMPLETED", alloc_mem_mib=given_mib, admin_comment=cut)
+    assert (use.outcome, use.memory_quality) == (outcome, "censored")
+    assert peak_mib is None or use.peak_mem_mib == peak_mib
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def test_a_grant_that_the_hook_refused_cut_nothing() -> None:
     assert trial_of(run("COMPLETED", refused)) == Trial()
 
 
-def test_a_step_that_was_killed_for_memory_counts_where_its_script_failed_or_was_queued_again() -> None:
-    for state in ("FAILED", "REQUEUED"):
+def test_a_step_that_was_killed_for_memory_counts_whatever_its_script_made_of_it() -> None:
+    for state in ("FAILED", "REQUEUED", "COMPLETED"):
         killed = run(state, format_token(CUT), "OUT_OF_MEMORY", **LESS)
         assert trial_of(killed) == Trial(shrunk=True, failed=True, wanted="out_of_memory")
 
