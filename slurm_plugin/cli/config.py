@@ -66,7 +66,9 @@ def show(config_file: str | None, output_format: str) -> None:
 )
 @click.option("--account", default="", help="The job's account.")
 @click.option("--qos", default="", help="The job's QOS.")
-@click.option("--name", default="", help="The job's name: a gradual rollout takes whole families of jobs.")
+@click.option(
+    "--name", default="", help="The job's name: rules and gradual rollouts take whole families of jobs."
+)
 @format_option
 def check(
     config_file: str | None, user: str, partition: str, account: str, qos: str, name: str, output_format: str

@@ -257,10 +257,12 @@ class Rule(Section, frozen=True, kw_only=True):
     """One of `[[rules]]`: which jobs it is for, and what differs for them. The first that fits a job counts.
 
     A list fits where any of its patterns (`*`, `?`) does, an empty one always; what is left out stays the site's.
-    `percent` is the share of users' job families it enrols; the others are observed.
+    `job_name` is of names as families have them, so that all jobs of one fall under the same rule: without folders, in
+    lower case, all numbers alike. `percent` is the share of users' job families it enrols; the others are observed.
     """
 
     name: RuleName
+    job_name: tuple[str, ...] = ()
     partition: tuple[str, ...] = ()
     account: tuple[str, ...] = ()
     qos: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -18,6 +19,7 @@ from slurm_plugin.policy.sizing import Limits
 
 # What holds for a job that no rule fits.
 EVERYTHING = Rule(name="none")
+_NUMBER = re.compile(r"\d+")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +62,16 @@ def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
         and _matches_in_any_case(rule.account, request.account)
         and any(_matches_in_any_case(rule.qos, qos) for qos in request.qos.split(","))
         and _matches(rule.user, request.user)
+        and (not rule.job_name or _matches(_name_patterns(rule), normal_name(request.job_name)))
         and (not rule.group or any(request.user in facts.groups.get(name, ()) for name in rule.group))
+    )
+
+
+@functools.cache
+def _name_patterns(rule: Rule) -> tuple[str, ...]:
+    """Return the rule's patterns of names in the form that `normal_name` gives a name."""
+    return tuple(
+        _NUMBER.sub("#", pattern.lower().rstrip("/").rsplit("/", 1)[-1]) for pattern in rule.job_name
     )
 
 

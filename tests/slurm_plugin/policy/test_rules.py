@@ -54,6 +54,26 @@ def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting:
     assert fits(Rule(name="r", **rule), one, SiteFacts(groups={"staff": frozenset({"alice"})})) is fitting
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name", "fitting"),
+    [
+        ("sys/dashboard/sys/bc_jupyter*", "sys/dashboard/sys/bc_jupyter", True),
+        ("bc_*", "sys/dashboard/sys/BC_Jupyter", True),
+        ("Dask-Worker", "dask-worker", True),
+        ("parsl.*", "parsl.htex.block-0.1700000000.12", True),
+        # What says one number says all: a family is on one side, and so is what is remembered of it.
+        ("fit-2", "fit-3.sbatch", True),
+        ("fit-2", "fit", False),
+        ("nf-*", "nf-BWA_(sample_1)", True),
+        ("jupyter", "my-jupyter", False),
+    ],
+)
+def test_a_rule_may_be_for_jobs_of_a_name(pattern: str, name: str, fitting: bool) -> None:
+    config = site(Rule(name="left", job_name=(pattern,), mode="observe"), mode="enforce")
+    terms = terms_for(JobRequest(user="alice", job_name=name), config, SiteFacts())
+    assert (terms.rule, terms.mode) == (("left", "observe") if fitting else ("", "enforce"))
+
+
 def test_accounts_and_qos_count_in_any_case_as_slurm_takes_them() -> None:
     """`sbatch -A Physics --qos=HIGH` runs in physics, by high; slurmctld says so only after it asked us."""
     typed = job_request(submission(account="Physics", qos="HIGH", partition="main"))
