@@ -30,10 +30,11 @@ def is_another(run: Failed | None, entry: Entry) -> bool:
 def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
     """Return the journal's line of a job that failed by us, with the hours that it held in vain."""
     job = run.job
-    hours = job.ran_s(job.end_s) / S_PER_H
+    # Of one that its user, or the site, queued again slurmctld knows no more when its last run began.
+    hours = 0.0 if job.waits else job.ran_s(job.end_s) / S_PER_H
     return Entry(
         job_id=job.job_id,
-        restarts=run.restarts,
+        restarts=run.failed_at,
         what="begun",
         time_s=now_s,
         cause=recovery.cause,

@@ -21,10 +21,10 @@ from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue
+from slurm_plugin.slurm.requeuing import KILLED_FOR_MEMORY
 
-# Exit codes as slurmctld prints them, code:signal. 0:125 is its own for a step that was killed for memory; a shell
-# whose child was killed (SIGKILL, as the kernel does it) ends with 137.
-_KILLED_FOR_MEMORY = "0:125"
+# Exit codes as slurmctld prints them, code:signal. A shell whose child was killed (SIGKILL, as the kernel does it) ends
+# with 137.
 _KILLED = ("137:0", "0:9")
 
 # Why a job is left alone.
@@ -100,12 +100,13 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
     if lost:
         return msgspec.structs.replace(found, lost=lost)
     change = _give_back(run.job, asked, grant, cpus_stay=terms.cpus_stay)
-    comment = mark_recovery(run.job.admin_comment, cause, run.restarts)
+    comment = mark_recovery(run.job.admin_comment, cause, run.failed_at)
     requeue = Requeue(
         change=msgspec.structs.replace(change, admin_comment=comment),
         before=run.job.admin_comment,
-        restarts=run.restarts,
+        restarts=run.failed_at,
         site_factor=lost_points(run.job, terms),
+        by_others=run.job.waits,
     )
     return msgspec.structs.replace(found, requeue=requeue)
 
@@ -137,11 +138,17 @@ def what_stays(recovery: Recovery) -> str:
 
 
 def cause_of(run: Failed) -> Cause | None:
-    """Return for want of what a job failed, as far as slurmctld tells; None where it did not."""
+    """Return for want of what a job failed, as far as slurmctld tells; None where it did not.
+
+    Whoever queued it again by himself, as its own script may (`srun work || scontrol requeue $SLURM_JOB_ID`) or
+    RequeueExit does, has left the codes of its last run.
+    """
     state = run.job.state
+    if run.waits_again:
+        return "out_of_memory" if KILLED_FOR_MEMORY in run.exit_codes else None
     if state == "TIMEOUT":
         return "timeout"
-    if state == "OUT_OF_MEMORY" or (state == "FAILED" and _KILLED_FOR_MEMORY in run.exit_codes):
+    if state == "OUT_OF_MEMORY" or (state == "FAILED" and KILLED_FOR_MEMORY in run.exit_codes):
         return "out_of_memory"
     if state == "FAILED" and any(code in _KILLED for code in run.exit_codes):
         return "killed"
@@ -150,7 +157,7 @@ def cause_of(run: Failed) -> Cause | None:
 
 def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
     """Return the points of priority that a job had for its age when it started: queued again, it is young."""
-    if not terms.most_age_s or not job.eligible_s:
+    if not terms.most_age_s or not job.eligible_s or job.waits:
         return 0
     age = min(1.0, max(0.0, job.start_s - job.eligible_s) / terms.most_age_s)
     return round(age * terms.age_points)
@@ -202,8 +209,8 @@ def _exports_too_little(run: Failed, asked: JobRequest, grant: Grant) -> bool:
     return (
         asked.mem_per_gpu_mib is not None
         and any(one is not None for one in exported)
-        and own != _KILLED_FOR_MEMORY
-        and _KILLED_FOR_MEMORY in of_steps
+        and own != KILLED_FOR_MEMORY
+        and KILLED_FOR_MEMORY in of_steps
     )
 
 

@@ -6,6 +6,7 @@ Rounds and single calls take turns by a lock; what slurmctld holds of a job says
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from slurm_plugin.recovery.judging import (
 from slurm_plugin.recovery.mending import LOOKED_BACK_S, Mender
 from slurm_plugin.recovery.mending import Gate as MendersGate
 from slurm_plugin.recovery.refused import Refused, shared_round
+from slurm_plugin.slurm.job_lines import waits_in
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
 
@@ -46,13 +48,15 @@ TRIES_AGAIN = "this round failed, the next one tries again"
 # queued again is looked at once more when that is so long ago, however long rounds take. Of those of before this
 # process only the latest are: its first round sees who is held.
 WRITTEN_DOWN_S, BEFORE_S = 10.0, 60.0
+# Slurm lets a job that was queued again wait for two minutes: so often it is looked for those that others did that to.
+LOOKS_AGAIN_S = 45.0
 
 
 class Gate(MendersGate, Protocol):
     """What recovery needs of the one gate (slurm_plugin/slurm/gateway.py)."""
 
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
-        """Return what was seen of each job that failed, and with `held` of those queued again and held."""
+    def failed_jobs(self, *, again: bool) -> dict[int, str]:
+        """Return what was seen of each job that failed, and with `again` of those that may have been queued again."""
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
@@ -93,7 +97,7 @@ class Recoverer:
         self._decided = decided
         self._left: dict[int, str] = {}
         self._refused, self._mender = Refused[int](), Mender(gate, journal, most)
-        self._is_first = True
+        self._is_first, self._looked_again_s = True, -math.inf
         self._kept, self._since_s = set[Run](), time.time() - BEFORE_S
         self._lock: tuple[int, ...] = ()
         self._failures = SaidOnce()
@@ -102,8 +106,8 @@ class Recoverer:
         """Recover what failed since the last round; SlurmError where slurmctld does not answer.
 
         The first one, and the one after slurmctld was silent, also look for what was begun and forgotten: queued again
-        and still held. What slurmctld refuses is tried again ever more rarely, and takes half of a round at most where
-        others wait.
+        and still held. Now and then one looks for jobs that were killed for memory, and that others queued again. What
+        slurmctld refuses is tried again ever more rarely, and takes half of a round at most where others wait.
         """
         try:
             return self._round()
@@ -115,11 +119,20 @@ class Recoverer:
         self._refused.begin_round()
         self._mender.begin_round()
         with self._alone():
-            seen = self._gate.failed_jobs(held=self._is_first)
+            waiting_too = self._is_first or time.monotonic() - self._looked_again_s >= LOOKS_AGAIN_S
+            seen = self._gate.failed_jobs(again=waiting_too)
+            if waiting_too:
+                self._looked_again_s = time.monotonic()
             known = self._journal.newest(time.time() - LOOKED_BACK_S)
-            self._left = {job: what for job, what in self._left.items() if seen.get(job) == what}
+            self._left = {
+                job: what
+                for job, what in self._left.items()
+                if (seen.get(job) == what if waiting_too or job in seen else waits_in(what))
+            }
             begun = dict.fromkeys(entry.job_id for entry in known.values() if entry.what == "begun")
+            # What failed may be forgotten any moment; who waits may only have been told to begin later.
             fresh = [job for job in seen if job not in self._left and job not in begun]
+            fresh.sort(key=lambda job: waits_in(seen[job]))
             new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
             doubtful = [job for job in self._doubtful(known) if job not in new and job not in begun]
             found = list(self._outcomes([*new, *again, *doubtful], known, seen))

@@ -249,9 +249,9 @@ class RecoveryGate:
         self._queue, self._apply = queue, apply
         self._said = SaidOnceOfEach()
 
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
-        """Return what was seen of each job that failed, and with `held` of those queued again and held."""
-        return self._queue.failed_jobs(held=held)
+    def failed_jobs(self, *, again: bool) -> dict[int, str]:
+        """Return what was seen of each job that failed, and with `again` of those that may have been queued again."""
+        return self._queue.failed_jobs(again=again)
 
     def failed(self, job_id: int) -> Failed | None:
         """Return one job as slurmctld has it; None where it is gone, or not plain."""

@@ -79,6 +79,8 @@ _EXCLUSIVE = {"NO": "NODE"}
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 # The reason of a job that was queued again in order to be held; squeue prints it with spaces.
 HELD_AGAIN = "job_requeued_in_held_state"
+# The reason of a job that begins later: its user said so, or it was queued again a moment ago.
+BEGINS_LATER = "BeginTime"
 # The reason of a job whose dependency has failed.
 GIVEN_UP = "DependencyNeverSatisfied"
 # Constraints of placement that a record has no field for, each with what it says where there is none.
@@ -124,13 +126,21 @@ def parse_owners(text: str) -> dict[int, int]:
 
 
 def parse_failed_jobs(text: str) -> dict[int, str]:
-    """Read `job id|state|start|reason` lines of squeue, by job; of what waits only what was queued again and held."""
+    """Read `job id|state|start|reason` lines of squeue, by job; of what waits only what may have been queued again.
+
+    That is held for it, or begins later: Slurm lets such a job wait for two minutes.
+    """
     found: dict[int, str] = {}
     for line in text.splitlines():
         job, state, _, reason = (*line.split("|"), "", "", "")[:4]
-        if job.isdecimal() and (state != "PENDING" or reason.replace(" ", "_") == HELD_AGAIN):
+        if job.isdecimal() and (state != "PENDING" or reason.replace(" ", "_") in (HELD_AGAIN, BEGINS_LATER)):
             found[int(job)] = line
     return found
+
+
+def waits_in(line: str) -> bool:
+    """Whether a job waits, by its line of `parse_failed_jobs`."""
+    return "|PENDING|" in line
 
 
 def parse_given_up(text: str) -> list[Dependent]:

@@ -230,18 +230,29 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
         """How often it was queued again."""
         return self.job.restarts
 
+    @property
+    def waits_again(self) -> bool:
+        """Whether it was queued again, and waits for its turn; nobody holds it."""
+        return self.job.waits and self.job.restarts > 0 and not self.job.held
+
+    @property
+    def failed_at(self) -> int:
+        """How often it had been queued again when its last run began."""
+        return self.job.restarts - 1 if self.job.waits else self.job.restarts
+
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
     """What a record that failed is to ask when it is queued again; `restarts` is how often it had been before.
 
     Its admin comment is `before`, until that of `change` tells it from one that was queued again by anybody else. A
-    SiteFactor is written with that, where it is not 0.
+    SiteFactor is written with that, where it is not 0. `by_others` says that it waits already, queued again by others.
     """
 
     change: GiveBack
     before: str
     restarts: int
     site_factor: int = 0
+    by_others: bool = False
 
 
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ Look = Callable[[int], "Failed | None"]
 
 # States of which a job may be queued again by us.
 FAILED = ("OUT_OF_MEMORY", "FAILED", "TIMEOUT")
+# slurmctld's own code for a step that was killed for memory.
+KILLED_FOR_MEMORY = "0:125"
 # So it is printed while nodes are cleaned up, and EpilogSlurmctld runs.
 ENDING = "COMPLETING"
 GONE = "gone"
@@ -64,6 +66,13 @@ def parse_step_code(text: str, job_id: int) -> str | None:
     return next((code for job, _, code in told if job == str(job_id) and code), None)
 
 
+def parse_step_states(text: str, job_id: int) -> str | None:
+    """Read `step id|state` lines of sacct, of all runs of a job: the code of a kill for memory where one was killed."""
+    told = (line.partition("|") for line in text.splitlines())
+    killed = (step.partition(".")[0] == str(job_id) and state == "OUT_OF_MEMORY" for step, _, state in told)
+    return KILLED_FOR_MEMORY if any(killed) else None
+
+
 def requeue(
     wanted: Requeue, look: Look, update: Update, sleep: Callable[[float], None] = time.sleep
 ) -> Written:
@@ -97,9 +106,12 @@ def unsettled_s(run: Failed, now_s: float) -> float:
     A node refuses a run whose credential is not of a later second than the end of the last one, and the run fails with
     exit code 1. Slurm's own delay is there for that (`_credential_revoked`, `cred_lifetime`); we take it away.
     """
-    if run.job.state not in FAILED:
-        return 0.0
-    return min(SETTLED_S, max(0.0, run.job.end_s + SETTLED_S - now_s))
+    return until_settled_s(run.job.end_s, now_s) if run.job.state in FAILED else 0.0
+
+
+def until_settled_s(ended_s: float, now_s: float) -> float:
+    """Return how much longer it takes until a run that ended then is over for all who are told of it (seconds)."""
+    return min(SETTLED_S, max(0.0, ended_s + SETTLED_S - now_s))
 
 
 def next_words(run: Failed, wanted: Requeue, *, written: bool = False) -> Sequence[str] | str:
@@ -120,7 +132,20 @@ def next_words(run: Failed, wanted: Requeue, *, written: bool = False) -> Sequen
     if is_held_again(job):
         return _next_of_held(run, wanted, target, marked=marked, written=written)
     # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
-    return "" if marked and not _words_back(run, change, written=True) else CHANGED
+    if marked:
+        return CHANGED if _words_back(run, change, written=True) else ""
+    return _next_of_waiting(run, wanted, target, written=written) if wanted.by_others else CHANGED
+
+
+def _next_of_waiting(run: Failed, wanted: Requeue, target: str, *, written: bool) -> Sequence[str] | str:
+    """Return what to tell of one that others queued again, and that may start at any moment: the mark comes last.
+
+    One that starts before that has all it asked for; marked first, it could fail as before, and would not come back.
+    """
+    words = _words_back(run, wanted.change, written=written)
+    if words:
+        return (_as_user(run.job), "update", f"JobId={target}", *words) if run.job.waits else CHANGED
+    return ("update", f"JobId={target}", f"AdminComment={wanted.change.admin_comment}")
 
 
 def _is_carried_out(run: Failed | None, wanted: Requeue, words: Sequence[str]) -> bool:

@@ -120,12 +120,12 @@ class ScontrolQueue:
         """Change what a pending job asks for; all of it or nothing."""
         return resizing.resize(change, self._record, _update)
 
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+    def failed_jobs(self, *, again: bool) -> dict[int, str]:
         """Return a line for each job that failed, by job: another one where that failed again.
 
-        With `held`, also of those that were queued again and held.
+        With `again`, also of those that may have been queued again, and have not started since.
         """
-        states = ",".join((*requeuing.FAILED, *(("PENDING",) if held else ())))
+        states = ",".join((*requeuing.FAILED, *(("PENDING",) if again else ())))
         said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--format={_FAILED}")
         return job_lines.parse_failed_jobs(said)
 
@@ -144,9 +144,12 @@ class ScontrolQueue:
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
         found = _last_run(job_id)
-        if found is None or not found.steps_elsewhere or found.job.state != "FAILED":
+        token = find_token(found.job.admin_comment) if found else None
+        if found is None or token is None:
             return found
-        return with_steps(found) if find_token(found.job.admin_comment) else found
+        if found.waits_again and token.granted and token.recovered_at is None:
+            return with_earlier_runs(found)
+        return with_steps(found) if found.steps_elsewhere and found.job.state == "FAILED" else found
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
@@ -245,16 +248,32 @@ def _last_run(job_id: int) -> Failed | None:
 
 def with_steps(run: Failed) -> Failed:
     """Return a run with what accounting says of its steps; as it is where that does not answer."""
-    # The end of a step can reach slurmdbd after that of its job.
-    time.sleep(requeuing.unsettled_s(run, time.time()))
-    job_id = run.job.job_id
-    try:
-        said = _ask("sacct", "-nXP", "-j", str(job_id), "--format=JobIDRaw,DerivedExitCode")
-    except SlurmError as error:
-        log.warning("how the steps of job %d ended is not known: %s", job_id, error)
-        return run
-    code = requeuing.parse_step_code(said, job_id)
+    said = _accounted(run, "-X", "--format=JobIDRaw,DerivedExitCode")
+    code = requeuing.parse_step_code(said, run.job.job_id)
     return msgspec.structs.replace(run, exit_codes=(*run.exit_codes, code)) if code else run
+
+
+def with_earlier_runs(run: Failed) -> Failed:
+    """Return a job that was queued again with what accounting says of the steps of its runs; likewise.
+
+    slurmctld keeps the code of an srun that was killed, and none of a script that is queued again while it runs.
+    """
+    if requeuing.KILLED_FOR_MEMORY in run.exit_codes:
+        return run
+    said = _accounted(run, "-D", "--format=JobIDRaw,State")
+    code = requeuing.parse_step_states(said, run.job.job_id)
+    return msgspec.structs.replace(run, exit_codes=(*run.exit_codes, code)) if code else run
+
+
+def _accounted(run: Failed, *how: str) -> str:
+    # The end of a step can reach slurmdbd after that of its job; who was queued again was submitted then.
+    ended_s = run.job.submit_s if run.job.waits else run.job.end_s
+    time.sleep(requeuing.until_settled_s(ended_s, time.time()))
+    try:
+        return _ask("sacct", "-nP", "-j", str(run.job.job_id), *how)
+    except SlurmError as error:
+        log.warning("how the steps of job %d ended is not known: %s", run.job.job_id, error)
+        return ""
 
 
 def _site_kills() -> bool:

@@ -31,8 +31,8 @@ class Gate:
         }
         self.requeued: list[int] = []
 
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
-        del held
+    def failed_jobs(self, *, again: bool) -> dict[int, str]:
+        del again
         return {job_id: run.job.state for job_id, run in self.runs.items()}
 
     def failed(self, job_id: int) -> Failed | None:

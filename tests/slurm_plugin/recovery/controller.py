@@ -23,19 +23,20 @@ class Controller:
     def __init__(self, run: Failed) -> None:
         self.run: Failed | None = run
         self.writes: list[tuple[str, ...]] = []
-        self.requeues = 0
+        self.requeues = self.looks_again = 0
         self.refuses, self.complaint = "", "Access/permission denied"
         self.complains = ""
         self.dependents: list[Dependent] = []
         self.before_write: Callable[[int], None] = lambda _: None
         self.after_write: Callable[[int], None] = lambda _: None
 
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+    def failed_jobs(self, *, again: bool) -> dict[int, str]:
         if self.run is None:
             return {}
         job = self.run.job
-        states = (*requeuing.FAILED, *(("PENDING",) if held else ()))
+        states = (*requeuing.FAILED, *(("PENDING",) if again else ()))
         line = f"{job.job_id}|{job.state}|{self.run.restarts}|{job.reason}"
+        self.looks_again += again
         return parse_failed_jobs(line) if job.state in states else {}
 
     def given_up(self) -> list[Dependent]:
@@ -66,7 +67,10 @@ class Controller:
             self._set(held=False, reason="None")
         else:
             assert "update" in words
-            assert self.run.job.held, "slurmctld changes nothing of a job that has ended"
+            assert self.run.job.state in ("PENDING", "RUNNING"), (
+                "slurmctld changes nothing of a job that has ended"
+            )
+            assert self.run.job.state == "PENDING" or any(word.startswith("AdminComment=") for word in words)
             self._change(dict(word.split("=", 1) for word in words if "=" in word))
         self.after_write(number)
         return self.complains
@@ -82,10 +86,10 @@ class Controller:
         if "AdminComment" in fields:
             self._set(admin_comment=fields["AdminComment"])
             return
-        assert fields["StartTime"] == "now"
+        assert self.run is not None
+        assert (fields.get("StartTime") == "now") is self.run.job.held
         asked = {name: fields.pop(name) for name in [*fields] if "Tres" in name}
         if asked:
-            assert self.run is not None
             self.run = msgspec.structs.replace(self.run, gpu_fields={**self.run.gpu_fields, **asked})
         self._set(cpus_per_task=int(fields["CPUsPerTask"]), mem_per_node_mib=int(fields["MinMemoryNode"]))
 

@@ -47,8 +47,8 @@ def test_so_does_one_that_has_seen_slurmctld_silent(tmp_path: Path, steps: int) 
     gate.run, gate.requeues = ours.run, 1
     assert own.round() == []
 
-    def silent(*, held: bool) -> dict[int, str]:
-        raise SlurmError(f"slurmctld does not answer; check that it runs (held: {held})")
+    def silent(*, again: bool) -> dict[int, str]:
+        raise SlurmError(f"slurmctld does not answer; check that it runs (again: {again})")
 
     seen, gate.failed_jobs = gate.failed_jobs, silent  # type: ignore[method-assign]
     with pytest.raises(SlurmError):

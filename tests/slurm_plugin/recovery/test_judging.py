@@ -91,6 +91,10 @@ def test_what_slurmctld_tells_of_it_is_the_cause(state: str, codes: tuple[str, .
         (failed(admin_comment="jobstats"), judging.NOT_OURS),
         (failed("FAILED", "1:0"), judging.NOT_FOR_WANT),
         (failed("COMPLETED", "0:0", "0:125"), judging.NOT_FOR_WANT),
+        # It was submitted for a later time; it was queued again for another reason; its user holds it.
+        (failed("PENDING", "0:0", "0:125"), judging.NOT_FOR_WANT),
+        (failed("PENDING", "0:0", "0:0", restarts=1), judging.NOT_FOR_WANT),
+        (failed("PENDING", "0:0", "0:125", restarts=1, held=True), judging.NOT_FOR_WANT),
         (failed("CANCELLED", "0:15"), judging.NOT_FOR_WANT),
         (failed("NODE_FAIL", "0:9"), judging.NOT_FOR_WANT),
         (failed(admin_comment=token(mode="observe")), judging.NOT_CUT),

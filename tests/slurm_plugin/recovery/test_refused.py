@@ -38,9 +38,11 @@ class Cluster(ScontrolQueue):
         self.refused_dependents: set[int] = set()
         self.set_anew: list[int] = []
 
-    def failed_jobs(self, *, held: bool) -> dict[int, str]:
+    def failed_jobs(self, *, again: bool) -> dict[int, str]:
         return {
-            number: what for job in self.jobs.values() for number, what in job.failed_jobs(held=held).items()
+            number: what
+            for job in self.jobs.values()
+            for number, what in job.failed_jobs(again=again).items()
         }
 
     def failed(self, job_id: int) -> Failed | None:

@@ -14,7 +14,7 @@ import pytest
 from accounting.errors import SlurmError
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.slurm import requeuing, scontrol_queue
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, waits_in
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, parse_step_code, unsettled_s
 from slurm_plugin.slurm.scontrol_queue import with_steps
@@ -99,11 +99,52 @@ def test_the_tasks_of_an_array_fail_one_by_one(captured: Captured) -> None:
     assert {target_of(run.job) for run in runs} == {f"{array}_1", f"{array}_2"}
 
 
-def test_squeue_lists_what_failed_and_what_is_held_again(captured: Captured) -> None:
-    lines = parse_failed_jobs(captured.text("failed") + "77|PENDING|N/A|Resources\n\nrubbish|FAILED\n")
+def test_squeue_lists_what_failed_and_what_may_have_been_queued_again(captured: Captured) -> None:
+    waiting = "77|PENDING|N/A|Resources\n78|PENDING|2026-11-28T08:13:47|BeginTime\n\nrubbish|FAILED\n"
+    lines = parse_failed_jobs(captured.text("failed") + waiting)
+    assert {job for job, line in lines.items() if waits_in(line)} >= {78}
+    assert not waits_in(lines[captured.failed("array", 0).job.job_id])
     ids = {captured.failed("held").job.job_id, *(captured.failed("array", n).job.job_id for n in (0, 1))}
     assert ids <= lines.keys()
     assert 77 not in lines
+
+
+# `sacct -nPD -j 3 --format=JobIDRaw,State` of 22.05: its script queued it again after what it ran was killed.
+RUNS = "3|REQUEUED\n3.batch|OUT_OF_MEMORY\n3|PENDING\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "job_id", "code"),
+    [
+        (RUNS, 3, "0:125"),
+        (RUNS.replace("OUT_OF_MEMORY", "COMPLETED"), 3, None),
+        # Of another job, whose number begins alike.
+        (RUNS.replace("3.batch", "31.batch"), 3, None),
+        ("", 3, None),
+    ],
+)
+def test_what_accounting_says_of_earlier_runs(said: str, job_id: int, code: str | None) -> None:
+    assert requeuing.parse_step_states(said, job_id) == code
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "code"),
+    [("PENDING", 1, ("0:0", "0:125")), ("PENDING", 0, ("0:0",)), ("FAILED", 1, ("0:0",))],
+)
+def test_one_that_waits_again_is_asked_of_accounting_how_its_steps_ended(
+    monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, code: tuple[str, ...]
+) -> None:
+    run = failed(state, "0:0", restarts=restarts, job_id=3)
+    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *command: RUNS if command[0] == "sacct" else "")
+    found = scontrol_queue.ScontrolQueue().failed(3)
+    assert found is not None
+    assert found.exit_codes == code
+    ours = msgspec.structs.replace(
+        run, job=msgspec.structs.replace(run.job, admin_comment="of somebody else")
+    )
+    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: ours)
+    assert scontrol_queue.ScontrolQueue().failed(3) == ours
 
 
 def test_a_job_whose_texts_look_like_slurms_lines_is_not_believed(captured: Captured) -> None:
