@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.decisions.token import asked_request, find_token, granted_by
 from accounting.records import Attempt
-from accounting.request import Grant
+from accounting.request import Grant, JobRequest, granted
 from accounting.wants import Cause, wants
 
 _FAILED: tuple[Cause, ...] = ("out_of_memory", "timeout")
@@ -50,6 +50,8 @@ def trial_of(attempt: Attempt) -> Trial | None:
         grant = granted_by(token)
         fewer_cpus = grant.cpus_per_task is not None and not had_all.get("timeout")
         took = cause is not None and asked is not None and wants(cause, asked, grant)
+        if cause == "out_of_memory" and asked is not None and _is_lowered(attempt, granted(asked, grant)):
+            took = False  # what its user took of what we had left was too much
         wanted = cause if took and cause and not had_all.get(cause) else None
         # Who has set memory and CPUs back to what he asked was not cut any more when he started. A token that does not
         # tell what that was leaves only what Slurm knows, which is what was granted.
@@ -61,6 +63,11 @@ def trial_of(attempt: Attempt) -> Trial | None:
         wanted=wanted,
         killed_with_fewer_cpus=cause == "out_of_memory" and fewer_cpus and asked_no_memory,
     )
+
+
+def _is_lowered(attempt: Attempt, left: JobRequest) -> bool:
+    """Whether a run had less memory than we left it; of a job that names no number of nodes, on the fewest."""
+    return 0 < (attempt.row.alloc_mem_mib or 0) < (left.mem_mib or 0)
 
 
 def has_failed(attempt: Attempt) -> bool | None:

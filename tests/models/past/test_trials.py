@@ -64,6 +64,8 @@ def test_a_run_by_its_token_and_its_end(token: Any, state: str, trial: Trial | N
             {"alloc_cpus": 2, "alloc_mem_mib": 501},
             Trial(shrunk=True, failed=True, wanted="out_of_memory"),
         ),
+        # Its user has set it still lower than we had: that was too little.
+        (CUT, {"alloc_cpus": 2, "alloc_mem_mib": 499}, Trial(shrunk=True, failed=True)),
         # Slurm counts no memory here.
         (CUT, {"alloc_mem_mib": None}, Trial(shrunk=True, failed=True, wanted="out_of_memory")),
         (ITS_CPUS, {}, Trial(failed=True)),
