@@ -28,6 +28,8 @@ _QUOTE = "[\"']?"
 
 _HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
+# Without any of these a heap is a quarter of what the job was given, where Java sees that.
+_JAVA = re.compile(r"java(?<!\wjava)[ \t]+-(?!-?version)")
 _MEMORY_OPTION = re.compile(
     rf"--(?:max-?mem(?:ory)?|memory|mem-limit|memory-limit){_IS}{_QUOTE}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b"
 )
@@ -186,6 +188,8 @@ def _kept(body: str, inner: Sequence[str]) -> list[tuple[Dimension, str]]:
     if _OWN_MEMORY.search(body):
         # It takes whatever it is given: what it took before is no measure of what it needs.
         kept.append(("memory", "the script passes its memory on"))
+    elif "-Xmx" not in body and _JAVA.search(body):
+        kept.append(("memory", "Java's heap follows the memory of its job"))
     elif _HEAP_PERCENT.search(body) or any(_INNER_SHARES.search(options) for options in inner):
         kept.append(("memory", "the script fixes its memory"))
     if any(_INNER_GPUS.search(options) for options in inner):

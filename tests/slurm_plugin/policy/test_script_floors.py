@@ -94,6 +94,12 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("./a --mem $SLURM_MEM_PER_NODE", ["memory"]),
         ("java -Xmx${SLURM_MEM_PER_CPU}m x", ["memory"]),
         ("java -XX:MaxRAMPercentage=75 x", ["memory"]),
+        # A heap that nobody sizes is a quarter of the cgroup's limit: what it held before is no measure of its need.
+        ("java -jar tool.jar", ["memory"]),
+        ("time /usr/lib/jvm/bin/java \\\n  -cp lib tool", ["memory"]),
+        ("java -jar tool.jar\nexport JAVA_TOOL_OPTIONS=-Xmx4g", []),
+        ("module load java\njava -version\n./a", []),
+        ("java --version; ./myjava -jar x", []),
         ("srun --mem-per-cpu=500 ./a", ["memory"]),
         ("srun --gres=gpu:2 ./a", ["gpus"]),
         ("srun -G4 ./a", ["gpus"]),
