@@ -66,10 +66,9 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
     if settings.get("jobrequeue") == "0":
         lacking.append("JobRequeue is 0: jobs that fail because we cut them do not come back")
     lacking += [
-        f"{name} has {code}: Slurm queues jobs again as we cut them whose srun was killed for memory, before recovery "
-        "sees that they failed"
-        for name in ("RequeueExit", "RequeueExitHold")
-        for code in [code for code in _WANTING if _has_code(settings.get(name.lower(), ""), code)][:1]
+        f"RequeueExitHold has {code}: Slurm holds jobs as we cut them whose srun was killed for memory, and recovery does "
+        "not bring them back"
+        for code in [code for code in _WANTING if _has_code(settings.get("requeueexithold", ""), code)][:1]
     ]
     known_s = whole(settings.get("minjobage", "").removesuffix(" sec"))
     # 0 is for ever; and slurmctld may call recovery itself.

@@ -130,9 +130,8 @@ esac
         ({"MinJobAge": "0 sec"}, ""),
         ({"MinJobAge": "2 sec", "EpilogSlurmctld": "(null)"}, "MinJobAge is 2 s"),
         ({"MinJobAge": "2 sec", "EpilogSlurmctld[0]": "/etc/slurm/epilog.sh"}, ""),
-        ({"RequeueExit": "(null)", "RequeueExitHold": "99,125,200-255"}, ""),
-        ({"RequeueExit": "99,130-140"}, "RequeueExit has 137: Slurm queues jobs again as we cut them"),
-        ({"RequeueExitHold": "1,137"}, "RequeueExitHold has 1: "),
+        ({"RequeueExit": "99,130-140", "RequeueExitHold": "99,125,200-255"}, ""),
+        ({"RequeueExitHold": "99,130-140"}, "RequeueExitHold has 137: Slurm holds jobs as we cut them"),
     ],
 )
 def test_recovery_needs_jobs_that_are_requeued_and_remembered(
