@@ -133,9 +133,12 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
 
 
 def _as_started(amounts: tuple[int, int], allocated: object) -> tuple[int, int]:
-    """Return what was asked and given of a job that was started: its user may have set it back to what he asked."""
+    """Return what was asked and given of a job that was started.
+
+    Its user may have set it back to what he asked, and Slurm gives whole cores, with CR_Socket whole sockets.
+    """
     asked, given = amounts
-    return (asked, asked) if isinstance(allocated, int) and 0 < asked <= allocated else (asked, given)
+    return asked, min(asked, max(given, allocated if isinstance(allocated, int) else 0))
 
 
 def _short(amounts: tuple[int, int], needs_more: bool, *, judged: bool) -> bool:

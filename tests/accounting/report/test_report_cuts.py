@@ -82,6 +82,12 @@ def test_what_its_user_set_back_before_it_started_was_not_cut(site: Site) -> Non
     assert (row.saved_core_h, row.saved_gib_h) == (2 * 5, 6)
 
 
+def test_what_slurm_gave_on_top_was_not_saved(site: Site) -> None:
+    """As with CR_Socket: 3 CPUs granted of 8, and 6 given, with the memory of each."""
+    [row] = rows_of(site, measured(1, **{**HAD, "alloc_cpus": 6, "alloc_mem_mib": 4096}, cores=3.5))
+    assert (row.cut, row.saved_core_h, row.saved_gib_h, row.busy) == (1, 2.0, 4.0, 0)
+
+
 def test_memory_that_was_left_whole_is_no_ones_fault(site: Site) -> None:
     only_cpus = DONE.replace(",mem:2048", "")
     [row] = rows_of(site, measured(1, admin_comment=only_cpus, alloc_cpus=3, outcome="out_of_memory"))
