@@ -25,7 +25,7 @@ from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.nodes import words_of
+from slurm_plugin.slurm.node_words import words_of
 
 SITE_FILE = "rightsizer_site.lua"
 MODULES = "rightsizer"

@@ -48,22 +48,25 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """One partition: its own QOS ('' for none), and the memory terms that hold in it, the cluster's included.
 
     `whole_nodes`: nobody else may use what its jobs leave of their nodes (OverSubscribe=EXCLUSIVE, ExclusiveTopo).
+    `whole_sockets`: nobody else may use what they leave of their sockets (SelectTypeParameters=CR_Socket).
     """
 
     qos: str = ""
     memory: MemoryTerms = MemoryTerms()
     is_default: bool = False
     whole_nodes: bool = False
+    whole_sockets: bool = False
 
 
 # The parts of the facts that only Slurm knows; each may keep a job from being cut.
-SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "threads_per_core"})
+SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "cpus_per_core"})
 
 
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Group → users; QOS → its minimum; the partitions by name; the most threads that a core of any node has.
+    """Group → users; QOS → its minimum; the partitions by name, and the most CPUs that a core of their nodes has.
 
     `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
+    `select_parameters` are its SelectTypeParameters, None where they are not known.
     `whole_nodes`: all of its partitions give out nothing less (select/linear).
     `chosen_later`: a job that names no partition may be given any of them once we have decided.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
@@ -73,15 +76,18 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     qos_minimums: Mapping[str, Minimum] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
+    select_parameters: str | None = None
     whole_nodes: bool = False
     chosen_later: bool = False
-    threads_per_core: int = 1
+    cpus_per_core: Mapping[str, int] = {}
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
 
     def partitions_of(self, request: JobRequest) -> list[Partition]:
         """Return the partitions that a job may run in: those it names, else the default one; unknown ones too."""
-        unknown = Partition(memory=self.memory or MemoryTerms())
+        unknown = Partition(
+            memory=self.memory or MemoryTerms(), whole_sockets=gives_whole_sockets(self.select_parameters)
+        )
         return [self.partitions.get(name, unknown) for name in self.partition_names(request)] or [unknown]
 
     def partition_names(self, request: JobRequest) -> list[str]:
@@ -97,9 +103,24 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ways of asking (forms.py) that a job has by where it may run, not by its own options."""
         if self.whole_nodes:
             return ("select_linear",)
-        if any(one.whole_nodes for one in self.partitions_of(request)):
+        partitions = self.partitions_of(request)
+        if any(one.whole_nodes for one in partitions):
             return ("exclusive_partition",)
-        return ("min_billing",) if self.minimum_for(request).is_billed else ()
+        holds = {
+            "min_billing": self.minimum_for(request).is_billed,
+            "whole_sockets": any(one.whole_sockets for one in partitions),
+        }
+        return tuple(name for name, does in holds.items() if does)
+
+    def cpus_step_for(self, request: JobRequest) -> int:
+        """Return of how many CPUs Slurm gives a job a multiple, where it may run: those of a core, its threads.
+
+        Fewer of them free nothing, and an srun in the job would start as many tasks as fit.
+        """
+        most = max(self.cpus_per_core.values(), default=1)
+        return max(
+            (self.cpus_per_core.get(name, most) for name in self.partition_names(request)), default=most
+        )
 
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of any QOS and any partition that it may run in."""
@@ -125,6 +146,11 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return None
         terms = [_with_default(partition.memory) for partition in self.partitions_of(request)]
         return terms[0] if len(terms) == 1 else strictest(terms)
+
+
+def gives_whole_sockets(parameters: str | None) -> bool:
+    """Whether each job is given all CPUs of the sockets that it is on, by SelectTypeParameters."""
+    return "CR_SOCKET" in (parameters or "").upper()
 
 
 def _with_default(terms: MemoryTerms) -> MemoryTerms:

@@ -27,6 +27,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "select_linear": ALL,
     # Less of anything is less billing, and below its QOS's minimum a job waits for ever.
     "min_billing": ALL,
+    # With CR_Socket others cannot use them, and an srun would start as many tasks as fit all of them.
+    "whole_sockets": CORES,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
     # What a person is going to type tells nothing about what is needed.

@@ -35,15 +35,35 @@ def counts_anew(request: JobRequest, max_per_cpu_mib: int) -> bool:
     return needed > asked_cpus and math.ceil(needed * (request.nodes or 1) / request.num_tasks) < asked_cpus
 
 
-def kept_by_limits(request: JobRequest, memory: MemoryTerms) -> dict[Dimension, str]:
+def would_start_more_tasks(request: JobRequest, max_per_cpu_mib: int, cpus_step: int) -> bool:
+    """Whether an srun in a job would start more tasks if it had less memory: from 24.11 on as many as fit, without -n.
+
+    For its memory Slurm raises the CPUs of a task, `-c 1 --mem=8000` at 2000 MiB a CPU to 4. Not raised, the task has
+    one thread of a core of two, and two of it fit.
+    """
+    cpus = request.cpus_per_task
+    if (
+        not max_per_cpu_mib
+        or cpus is None
+        or 2 * cpus > cpus_step
+        or request.num_tasks > (request.nodes or 1)
+    ):
+        return False
+    return max((request.mem_per_node_mib or 0) / cpus, request.mem_per_cpu_mib or 0) > max_per_cpu_mib
+
+
+def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> dict[Dimension, str]:
     """Return the dimensions that Slurm's memory settings keep as they were asked, each with the setting's name.
 
+    `cpus_step` is of how many CPUs Slurm gives the job a multiple.
     Memory and CPUs that come with GPUs by JobDefaults would be lost with them: such a job keeps its GPUs.
     """
     kept: dict[Dimension, str] = {}
     if memory.is_uncounted:
         # Nobody would gain: and with less asked it might start where there is less, with nothing kept for it.
         kept["memory"] = "SelectTypeParameters"
+    if would_start_more_tasks(request, memory.max_per_cpu_mib, cpus_step):
+        kept["memory"] = "MaxMemPerCPU"
     if counts_anew(request, memory.max_per_cpu_mib):
         kept |= {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}
     if memory.default_per_gpu_mib and request.mem_mib is None:

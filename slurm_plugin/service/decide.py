@@ -103,8 +103,12 @@ def fill_in(
     """
     request, fixed = undecided.request, undecided.fixed or NOTHING_FIXED
     terms = terms_for(request, config, facts)
-    memory = facts.memory_for(request) or NO_MEMORY_TERMS
-    kept = {**kept_by_form(facts.forms_of(request)), **kept_by_limits(request, memory), **dict(fixed.kept)}
+    memory, cpus_step = facts.memory_for(request) or NO_MEMORY_TERMS, facts.cpus_step_for(request)
+    kept = {
+        **kept_by_form(facts.forms_of(request)),
+        **kept_by_limits(request, memory, cpus_step),
+        **dict(fixed.kept),
+    }
     decision = msgspec.structs.replace(undecided, mode=terms.mode, rule=terms.rule)
     reason = BY_CLIENT if decision.via else why_left_alone(comment, request, kept)
     reason = reason or ("" if predictor else "no-model")
@@ -113,7 +117,7 @@ def fill_in(
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(decision, reason=reason)
         return Answer(decision=left_alone, prediction=None, message="")
-    limits = with_floors(terms.limits, request, fixed, facts.minimum_for(request), facts.threads_per_core)
+    limits = with_floors(terms.limits, request, fixed, facts.minimum_for(request), cpus_step)
     limits = with_memory_terms(limits, memory, known=facts.memory is not None)
     prediction = predictor.predict(request)
     sized = size(request, prediction, limits, kept)
@@ -166,7 +170,7 @@ def with_floors(
     request: JobRequest,
     fixed: Fixed,
     least: Minimum,
-    threads_per_core: int,
+    cpus_step: int,
 ) -> Limits:
     """Raise the site's floors to what the job fixes, to the least that its QOS allows, and to whole cores."""
     return msgspec.structs.replace(
@@ -176,7 +180,7 @@ def with_floors(
             limits.min_cpus_per_task, fixed.cpus_per_task, math.ceil(least.cpus / request.num_tasks)
         ),
         min_gpus=max(limits.min_gpus, least.gpus, fixed.gpus),
-        cpus_step=max(limits.cpus_step, threads_per_core),
+        cpus_step=max(limits.cpus_step, cpus_step),
     )
 
 

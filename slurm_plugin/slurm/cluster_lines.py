@@ -16,7 +16,8 @@ from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory
-from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, states_of, words_of
+from slurm_plugin.slurm.node_words import words_of
+from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, states_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)

@@ -15,9 +15,10 @@ from slurm_plugin.slurm.limits import (
     gives_whole_nodes,
     has_no_qos,
     parse_config_terms,
+    parse_cores,
     parse_partitions,
     parse_qos,
-    parse_threads,
+    select_parameters,
 )
 
 # The part of SLURM_PARTS that each answers to. Without --all, hidden partitions are kept from all but root.
@@ -25,7 +26,7 @@ COMMANDS = {
     "memory": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
     "qos_minimums": ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,MinTRES"),
-    "threads_per_core": ("scontrol", "--all", "--oneliner", "show", "node"),
+    "cpus_per_core": ("scontrol", "--all", "--oneliner", "show", "node"),
 }
 
 
@@ -68,6 +69,7 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
         facts = replace(
             facts,
             memory=parse_config_terms(config),
+            select_parameters=select_parameters(config),
             whole_nodes=gives_whole_nodes(config),
             chosen_later=chooses_partitions(config),
         )
@@ -78,9 +80,12 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
         if facts.memory is None:  # what a partition leaves open is the cluster's, which nobody has said yet
             read.remove("partitions")
         else:
-            facts = replace(facts, partitions=parse_partitions(answers["partitions"], facts.memory))
+            facts = replace(
+                facts,
+                partitions=parse_partitions(answers["partitions"], facts.memory, facts.select_parameters),
+            )
     if "qos_minimums" in answers:
         facts = replace(facts, qos_minimums=parse_qos(answers["qos_minimums"]))
-    if "threads_per_core" in answers:
-        facts = replace(facts, threads_per_core=parse_threads(answers["threads_per_core"]))
+    if "cpus_per_core" in answers:
+        facts = replace(facts, cpus_per_core=parse_cores(answers["cpus_per_core"]))
     return facts, SLURM_PARTS & read

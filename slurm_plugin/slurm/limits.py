@@ -1,8 +1,9 @@
 """What Slurm's own configuration sets: a job cut below it would wait for ever, be given more, or run otherwise.
 
-MinTRES of a QOS is the least that a job may ask for. Where cores have two threads, an srun in a job of an odd number of
-CPUs per task starts more tasks than before (seen on 24.11: without `-n`, `-c 1` starts two). MaxMemPerCPU raises the
-CPUs of a job whose memory they cannot carry, and Lua sees a partition's alone, not the cluster's.
+MinTRES of a QOS is the least that a job may ask for. Slurm gives whole cores, and whole sockets with CR_Socket. Where a
+job is given more CPUs than a task asks for, an srun in it starts as many tasks as fit (seen on 24.11: on cores of two
+threads, without `-n`, `-c 1` starts two). MaxMemPerCPU raises the CPUs of a job whose memory they cannot carry, and Lua
+sees a partition's alone, not the cluster's.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import msgspec
 
 from accounting.tres import parse_tres, split_tres
 from accounting.units import whole
-from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partition
+from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partition, gives_whole_sockets
+from slurm_plugin.slurm.node_words import core_cpus, words_of
 
-_THREADS = re.compile(r"\bThreadsPerCore=(\d{1,3})\b")
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 # What Slurm's `scontrol show` calls each, as a partition's own value and as the cluster's.
 _TERMS = {
@@ -52,13 +53,27 @@ def config_words(text: str) -> dict[str, str]:
 
 def parse_config_terms(text: str) -> MemoryTerms:
     """Read `scontrol show config`; UNLIMITED and what is missing are 0."""
-    words = config_words(text)
-    return _terms(words, is_uncounted=not counts_memory(words.get("SelectTypeParameters")))
+    return _terms(config_words(text), select_parameters(text))
+
+
+def select_parameters(text: str) -> str | None:
+    """Return SelectTypeParameters in `scontrol show config`; None where it says none."""
+    return config_words(text).get("SelectTypeParameters")
 
 
 def counts_memory(parameters: str | None) -> bool:
     """Whether Slurm gives memory out at all, by SelectTypeParameters; CR_Core and the like do not. None is unknown."""
     return parameters is None or "MEMORY" in parameters.upper()
+
+
+def parameters_in(own: str | None, cluster: str | None) -> str | None:
+    """Return the SelectTypeParameters that hold in a partition: its own, where the cluster's has cores or sockets.
+
+    Beside CR_CPU slurmctld ignores them (`_setup_cr_type`, 22.05 to 26.05).
+    """
+    names = {name.strip().removesuffix("_MEMORY") for name in (cluster or "").upper().split(",")}
+    is_heard = own is not None and own.startswith("CR_") and not names.isdisjoint({"CR_CORE", "CR_SOCKET"})
+    return own if is_heard else cluster
 
 
 def gives_whole_nodes(text: str) -> bool:
@@ -77,18 +92,23 @@ def has_no_qos(text: str) -> bool:
     return "slurmdbd" not in config_words(text).get("AccountingStorageType", "slurmdbd")
 
 
-def parse_partitions(text: str, cluster: MemoryTerms) -> dict[str, Partition]:
-    """Read `scontrol --oneliner show partition`; what a partition leaves open is the cluster's."""
+def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) -> dict[str, Partition]:
+    """Read `scontrol --oneliner show partition`; what a partition leaves open is the cluster's.
+
+    `parameters` are the cluster's SelectTypeParameters.
+    """
     partitions: dict[str, Partition] = {}
     for line in text.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         name, qos = words.get("PartitionName"), words.get("QoS", "N/A")
+        select = parameters_in(words.get("SelectTypeParameters"), parameters)
         if name:
             partitions[name] = Partition(
                 qos="" if qos == "N/A" else qos,
-                memory=_over(_terms(words), cluster),
+                memory=_over(_terms(words, select), cluster),
                 is_default=words.get("Default") == "YES",
                 whole_nodes=_has_whole_nodes(words),
+                whole_sockets=gives_whole_sockets(select),
             )
     return partitions
 
@@ -103,21 +123,27 @@ def _has_whole_nodes(words: dict[str, str]) -> bool:
     )
 
 
-def parse_threads(text: str) -> int:
-    """Read `scontrol --oneliner show node`; 1 where no node says."""
-    return max((int(threads) for threads in _THREADS.findall(text)), default=1)
+def parse_cores(text: str) -> dict[str, int]:
+    """Read `scontrol --oneliner show node`: the most CPUs that a core of its nodes has, by partition."""
+    most: dict[str, int] = {}
+    for line in text.splitlines():
+        words = words_of(line)
+        for name in words.get("Partitions", "").split(","):
+            most[name] = max(core_cpus(words), most.get(name, 1))
+    return most
 
 
-def _terms(words: dict[str, str], *, is_uncounted: bool = False) -> MemoryTerms:
+def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
     defaults = dict(word.split("=", 1) for word in words.get("JobDefaults", "").split(",") if "=" in word)
     said = {field: words.get(name, "") for field, name in _TERMS.items()}
     said |= {field: defaults.get(name, "") for field, name in _GPU_TERMS.items()}
     amounts = {field: whole(value) or 0 for field, value in said.items()}
-    return msgspec.convert({**amounts, "is_uncounted": is_uncounted}, MemoryTerms)
+    return msgspec.convert({**amounts, "is_uncounted": not counts_memory(select)}, MemoryTerms)
 
 
 def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:
     """Put a partition's own terms over the cluster's: a default of either kind replaces the cluster's of both."""
+    cluster = msgspec.structs.replace(cluster, is_uncounted=own.is_uncounted)
     if own.default_per_cpu_mib or own.default_per_node_mib:
         cluster = msgspec.structs.replace(cluster, default_per_cpu_mib=0, default_per_node_mib=0)
     both = msgspec.structs.asdict(cluster) | {

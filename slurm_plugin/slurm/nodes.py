@@ -11,6 +11,7 @@ from accounting.tres import parse_tres
 from accounting.units import whole
 from models.simulation.nodes import Node
 from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.node_words import words_of
 
 # Of a node's states, of which it may have several: it is not there yet, or gives nothing to jobs at the moment.
 NOT_THERE = frozenset({"FUTURE"})
@@ -51,12 +52,6 @@ def parse_nodes(text: str, partition: str | None = None) -> Machines:
             alike[capacity_of(words)] += 1
             away += bool(states & AWAY)
     return Machines(tuple(msgspec.structs.replace(node, count=count) for node, count in alike.items()), away)
-
-
-def words_of(line: str) -> dict[str, str]:
-    """Return the words of one of scontrol's lines, the first of a name: what an admin gave as a reason comes last."""
-    pairs = [word.split("=", 1) for word in line.split() if "=" in word]
-    return dict(reversed(pairs))
 
 
 def states_of(words: dict[str, str]) -> set[str]:

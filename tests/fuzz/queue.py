@@ -35,8 +35,8 @@ READERS: tuple[Callable[[str], object], ...] = (
     nodes.parse_nodes,
     limits.parse_qos,
     limits.parse_config_terms,
-    lambda text: limits.parse_partitions(text, MemoryTerms()),
-    limits.parse_threads,
+    lambda text: limits.parse_partitions(text, MemoryTerms(), None),
+    limits.parse_cores,
     associations.parse_associations,
 )
 

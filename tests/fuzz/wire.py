@@ -101,7 +101,7 @@ class Service:
             qos_minimums={"least": Minimum(cpus=2, mem_mib=300)},
             partitions={"main": Partition(memory=MemoryTerms(max_per_cpu_mib=4000), is_default=True)},
             memory=MemoryTerms(),
-            threads_per_core=2,
+            cpus_per_core={"main": 2},
         )
         journal = Journal(folder / "journal")
         self._answers = Answers(config, model, facts, journal)

@@ -15,7 +15,7 @@ from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, Si
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
 from slurm_plugin.service.decide import memory_comes_with_cpus, with_memory_terms
-from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions
+from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions, select_parameters
 from tests.builders import request
 from tests.slurm_plugin.policy.test_sizing import limits, prediction
 
@@ -35,7 +35,9 @@ PartitionName=node Default=NO QoS=N/A JobDefaults=(null) DefMemPerNode=6000 MaxM
 
 def facts_of(config: str = CONFIG, partitions: str = PARTITIONS) -> SiteFacts:
     cluster = parse_config_terms(config)
-    return SiteFacts(memory=cluster, partitions=parse_partitions(partitions, cluster))
+    return SiteFacts(
+        memory=cluster, partitions=parse_partitions(partitions, cluster, select_parameters(config))
+    )
 
 
 def test_terms_are_read_off_the_cluster_and_its_partitions() -> None:
@@ -168,10 +170,32 @@ def test_a_cpu_brings_its_own_share_where_that_is_below_the_limit() -> None:
 
 def test_what_comes_with_gpus_by_default_keeps_them() -> None:
     terms = MemoryTerms(default_per_gpu_mib=4000, default_cpus_per_gpu=2)
-    assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), terms) == {"gpus": "DefCpuPerGPU"}
-    assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4), terms) == {"gpus": "DefMemPerGPU"}
-    assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4, mem_per_node_mib=9), terms) == {}
-    assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), MemoryTerms()) == {}
+    assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), terms, 1) == {"gpus": "DefCpuPerGPU"}
+    assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4), terms, 1) == {"gpus": "DefMemPerGPU"}
+    assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4, mem_per_node_mib=9), terms, 1) == {}
+    assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), MemoryTerms(), 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads", "kept"),
+    [
+        # With 8000 MiB it is one task of 4 CPUs; with less, two of one (24.11 and later).
+        ({"cpus_per_task": 1, "mem_per_node_mib": 8000}, 2, True),
+        ({"cpus_per_task": 1, "mem_per_cpu_mib": 8000}, 2, True),
+        ({"cpus_per_task": 2, "mem_per_node_mib": 8000}, 4, True),
+        ({"cpus_per_task": 2, "mem_per_node_mib": 8000}, 2, False),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 8000}, 1, False),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 2000}, 2, False),
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 2, False),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 8000, "num_tasks": 4}, 2, False),
+    ],
+)
+def test_memory_stays_where_less_would_start_more_tasks(
+    asked: dict[str, Any], threads: int, *, kept: bool
+) -> None:
+    found = kept_by_limits(request(**asked), MemoryTerms(max_per_cpu_mib=2000), threads)
+    assert found == ({"memory": "MaxMemPerCPU"} if kept else {})
+    assert kept_by_limits(request(**asked), MemoryTerms(), threads) == {}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +213,7 @@ def test_memory_that_slurm_gives_to_nobody_is_kept(said: str, kept: dict[str, st
     for partition in ("main", "node,own", "unknown"):
         terms = facts.memory_for(request(partition=partition))
         assert terms
-        assert kept_by_limits(request(cpus_per_task=2, mem_per_node_mib=900), terms) == kept
+        assert kept_by_limits(request(cpus_per_task=2, mem_per_node_mib=900), terms, 1) == kept
 
 
 @dataclass(frozen=True)
@@ -237,7 +261,7 @@ def test_slurm_never_gives_more_than_without_us(
 ) -> None:
     terms = MemoryTerms(max_per_cpu_mib=limit_mib)
     site = limits(max_mem_per_cpu_mib=limit_mib, least_share=least_share, cpus_step=cpus_step)
-    grant = size(asked, predicted, site, kept_by_limits(asked, terms)).grant
+    grant = size(asked, predicted, site, kept_by_limits(asked, terms, cpus_step)).grant
     after = granted(asked, grant)
     before, now = slurm_gives(asked, limit_mib), slurm_gives(after, limit_mib)
     assert now.cpus <= before.cpus
@@ -263,7 +287,7 @@ def test_a_job_whose_tasks_slurm_counts_anew_keeps_its_memory_and_cpus() -> None
         request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000),
         MemoryTerms(max_per_cpu_mib=2000),
     )
-    kept = kept_by_limits(asked, terms)
+    kept = kept_by_limits(asked, terms, 1)
     assert kept == {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}
     predicted, site = prediction(memory=9000.0, cores=6.5), limits(max_mem_per_cpu_mib=2000)
     more = granted(asked, size(asked, predicted, site).grant)

@@ -26,7 +26,6 @@ from slurm_plugin.slurm.limits import (
     gives_whole_nodes,
     parse_partitions,
     parse_qos,
-    parse_threads,
 )
 from tests.builders import submission
 
@@ -228,7 +227,7 @@ def test_groups_are_looked_up_and_a_missing_one_is_named() -> None:
 )
 def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask(said: str, whole: bool) -> None:
     text = f"PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=other Default=NO {said}\n"
-    facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms()))
+    facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms(), None))
     forms = {
         name: facts.forms_of(JobRequest(user="alice", partition=name))
         for name in ("", "main", "unknown", "other", "main,other")
@@ -255,6 +254,7 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
         partitions=parse_partitions(
             "PartitionName=a AllowQos=ALL Default=YES QoS=gpu x=1\nPartitionName=b Default=NO QoS=N/A\n",
             MemoryTerms(),
+            None,
         ),
     )
     assert facts.minimum_for(JobRequest(user="alice", qos="normal", partition="b")) == Minimum()
@@ -269,7 +269,7 @@ def test_a_least_of_billing_keeps_all_of_a_job() -> None:
     facts = SiteFacts(
         qos_minimums=parse_qos("normal|\nbilled|billing=6\n"),
         partitions=parse_partitions(
-            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=billed\n", MemoryTerms()
+            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=billed\n", MemoryTerms(), None
         ),
     )
     assert facts.forms_of(JobRequest(user="alice", qos="normal")) == ()
@@ -295,7 +295,7 @@ def test_a_plugin_behind_ours_may_give_a_job_without_partitions_any(plugins: str
         chosen_later=chooses_partitions(f"JobSubmitPlugins        = {plugins}\n"),
         qos_minimums=parse_qos("large|cpu=4\n"),
         partitions=parse_partitions(
-            "PartitionName=a Default=YES\nPartitionName=b QoS=large\n", MemoryTerms()
+            "PartitionName=a Default=YES\nPartitionName=b QoS=large\n", MemoryTerms(), None
         ),
     )
     least = facts.minimum_for(JobRequest(user="alice"))
@@ -338,10 +338,3 @@ def test_the_gpus_of_a_job_reach_for_the_fewest_of_its_nodes() -> None:
         request = job_request(asked)
         limits = with_floors(plain, request, fixed_by(asked, request), Minimum(), 1)
         assert limits.min_gpus == least
-
-
-def test_the_threads_of_a_core_are_read_off_the_nodes() -> None:
-    assert (
-        parse_threads("NodeName=a ThreadsPerCore=1 x=2\nNodeName=b CoresPerSocket=8 ThreadsPerCore=2\n") == 2
-    )
-    assert parse_threads("No nodes in the system\n") == 1

@@ -26,6 +26,7 @@ from tests.slurm_plugin.service.asking import asked, install, line_of, model_in_
 
 CONFIG = "AccountingStorageType = accounting_storage/slurmdbd\nMaxMemPerCPU = 2000\n"
 PARTITIONS = "PartitionName=main Default=YES QoS=N/A MaxMemPerCPU=1000\n"
+NODE = "NodeName=n CoresPerSocket=4 CPUTot=8 Sockets=1 ThreadsPerCore=2 Partitions=main\n"
 MAIN = Partition(memory=MemoryTerms(max_per_cpu_mib=1000), is_default=True)
 
 
@@ -53,9 +54,7 @@ class Slurm:
                 file.write_text(text)
 
     def says_all(self) -> None:
-        self.says(
-            config=CONFIG, partition=PARTITIONS, node="ThreadsPerCore=2\n", qos="large|cpu=8,mem=32000M\n"
-        )
+        self.says(config=CONFIG, partition=PARTITIONS, node=NODE, qos="large|cpu=8,mem=32000M\n")
 
     @property
     def asked(self) -> int:
@@ -81,7 +80,7 @@ def test_slurm_is_asked_at_once_and_then_now_and_again(slurm: Slurm) -> None:
     assert facts.facts.memory == MemoryTerms(max_per_cpu_mib=2000)
     assert facts.facts.partitions == {"main": MAIN}
     assert facts.facts.qos_minimums == {"large": Minimum(cpus=8, mem_mib=32000)}
-    assert (facts.facts.threads_per_core, facts.facts.missing) == (2, frozenset())
+    assert (facts.facts.cpus_per_core, facts.facts.missing) == ({"main": 2}, frozenset())
 
 
 def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
@@ -104,7 +103,7 @@ def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
     ("silent", "missing"),
     [
         ("qos", {"qos_minimums"}),
-        ("node", {"threads_per_core"}),
+        ("node", {"cpus_per_core"}),
         ("partition", {"partitions"}),
         # What a partition leaves open is the cluster's.
         ("config", {"memory", "partitions"}),
@@ -130,9 +129,9 @@ def test_a_part_that_changes_counts_while_another_is_silent(slurm: Slurm) -> Non
     slurm.says_all()
     facts = CurrentFacts(Config())
     facts.refresh()
-    slurm.says(qos=None, node="ThreadsPerCore=1\n")
+    slurm.says(qos=None, node=NODE.replace("CPUTot=8", "CPUTot=4"))
     facts.refresh()
-    assert facts.facts.threads_per_core == 1
+    assert facts.facts.cpus_per_core == {"main": 1}
     assert facts.facts.qos_minimums["large"].cpus == 8
 
 

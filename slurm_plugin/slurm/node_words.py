@@ -1,0 +1,29 @@
+"""What a line of `scontrol --oneliner show node` says of a node's cores and sockets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accounting.units import whole
+
+
+def words_of(line: str) -> dict[str, str]:
+    """Return the words of one of scontrol's lines, the first of a name: what an admin gave as a reason comes last."""
+    pairs = [word.split("=", 1) for word in line.split() if "=" in word]
+    return dict(reversed(pairs))
+
+
+def core_cpus(words: Mapping[str, str]) -> int:
+    """Return how many CPUs a core has: its threads, but one where CPUs= of slurm.conf counts cores. 1 if not said."""
+    sockets, cores = (whole(words.get(name)) or 0 for name in ("Sockets", "CoresPerSocket"))
+    return max(1, _cpus(words) // (sockets * cores)) if sockets * cores else 1
+
+
+def socket_cpus(words: Mapping[str, str]) -> int:
+    """Return how many CPUs a socket has; 1 where that is not said."""
+    sockets = whole(words.get("Sockets")) or 0
+    return max(1, _cpus(words) // sockets) if sockets else 1
+
+
+def _cpus(words: Mapping[str, str]) -> int:
+    return whole(words.get("CPUTot")) or 0
