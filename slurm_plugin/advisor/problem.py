@@ -16,6 +16,7 @@ from models.scheduling.room import Amounts
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
+from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
 
 MOST_PRIORITY = (1 << 32) - 1
@@ -52,7 +53,7 @@ def problem_of(
     factors = {job.job_id: factor_of(job, ours) for job in waiting}
     own = [own_priority(job, factors[job.job_id]) for job in waiting]
     top = top_of(waiting, own, tiers, reach)
-    kinds = Kinds(cluster.machines)
+    kinds, cores = Kinds(cluster.machines), whole_cores_of(snapshot)
     pending = [
         _pending(
             job,
@@ -67,6 +68,7 @@ def problem_of(
                 is_ours=factors[job.job_id] == job.site_factor,
             ),
             expect(job),
+            cores=cores,
             factor=factors[job.job_id],
             priority=priority,
             tier=tier,
@@ -153,14 +155,15 @@ def _pending(
     place: Place,
     run_time: RunTime,
     *,
+    cores: WholeCores,
     factor: int,
     priority: int,
     tier: int,
     now_s: float,
 ) -> Pending:
     pools = frozenset(numbers.pools[name] for name in partitions)
-    whole, nodes = demand_of(job, tuple(kinds.of(pools)))
-    demand = whole or amounts_of_job(job)
+    whole, nodes = demand_of(job, tuple(kinds.of(pools)), cores)
+    demand = whole or amounts_of_job(job, cores)
     kept = place.kept
     if job.exclusive and whole is None:
         kept = kept or "it wants whole nodes, and they differ"
@@ -209,12 +212,12 @@ def tasks_of(job: QueuedJob) -> int:
     return max(1, min(job.tasks, int(at_once)) if at_once.isdigit() else job.tasks)
 
 
-def demand_of(job: QueuedJob, machines: Sequence[Amounts]) -> tuple[Amounts | None, int]:
+def demand_of(job: QueuedJob, machines: Sequence[Amounts], cores: WholeCores) -> tuple[Amounts | None, int]:
     """Return what a job takes and of how many nodes; None for one that wants whole nodes where these differ.
 
     `machines` has each kind that it may use once.
     """
-    asked, nodes = amounts_of_job(job), max(1, job.num_nodes)
+    asked, nodes = amounts_of_job(job, cores), max(1, job.num_nodes)
     most = tuple(max((machine[each] for machine in machines), default=0) for each in range(3))
     needed = [-(-amount // bound) for amount, bound in zip(asked, most, strict=True) if bound]
     nodes = max([nodes, *needed])

@@ -14,6 +14,7 @@ from models.planning.problem import Holding, Machine
 from models.scheduling.availability import Window
 from models.scheduling.room import MILLI, Amounts
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
+from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
 
 # What nodes have where memory does not count: more than jobs ask for.
@@ -48,9 +49,10 @@ def amounts_of_node(node: NodeState) -> Amounts:
     return node.cpus * MILLI, node.mem_mib, node.gpus * MILLI
 
 
-def amounts_of_job(job: QueuedJob) -> Amounts:
-    """Return what a job, or one task of an array, asks for in all."""
-    return job.cpus * MILLI, job.mem_mib, job.gpus * MILLI
+def amounts_of_job(job: QueuedJob, cores: WholeCores) -> Amounts:
+    """Return what a job, or one task of an array, takes in all."""
+    cpus, mem_mib = cores.taken(job)
+    return cpus * MILLI, mem_mib, job.gpus * MILLI
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,9 +166,11 @@ def holdings(
     `apart` hold is not in `free`: of that nothing is taken.
     """
     jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
+    cores = whole_cores_of(snapshot)
     found = []
     for job in sorted(jobs, key=lambda job: (job.suspended, len(job.nodes), job.job_id)):
-        parts = parts_of(job, _taken(job, apart), [index[name] for name in job.nodes if name in index], free)
+        taken = _taken(job, apart, cores)
+        parts = parts_of(job, taken, [index[name] for name in job.nodes if name in index], free)
         if parts:
             found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job)))
     return found
@@ -188,9 +192,9 @@ def _holding(
     )
 
 
-def _taken(job: QueuedJob, apart: Sequence[ReservedNodes]) -> Amounts:
+def _taken(job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores) -> Amounts:
     """Return what a job takes of what is not reserved: memory too, where it runs in a reservation of CPUs and GPUs."""
-    cpu, mem, gpu = amounts_of_job(job)
+    cpu, mem, gpu = amounts_of_job(job, cores)
     own = next((one for one in apart if one.name == job.reservation), None)
     return (cpu, mem, gpu) if own is None else (0, mem, 0 if own.gpus else gpu)
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 import msgspec
 
 from accounting.decisions.token import find_token
+from accounting.units import round_up
 from models.planning.problem import Pending
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED
@@ -75,16 +76,19 @@ def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...], out: Collection[int]
     )
 
 
-def variants(job: Pending, needed: Needed, *, whole_nodes: bool = False) -> list[Variant]:
+def variants(job: Pending, needed: Needed, *, step: int = 1, whole_nodes: bool = False) -> list[Variant]:
     """Return the job as it is, and as it might be: less of each thing that is more than jobs like it needed.
 
     Of what is not known the half is tried, so that it can be seen what it would bring; nothing says that it is enough.
-    One that gets `whole_nodes` has all of their CPUs and memory, however little it asks for.
+    Of each node it is given a multiple of `step` CPUs. One that gets `whole_nodes` has all of their CPUs and memory,
+    however little it asks for.
     """
     cpu_milli, mem_mib, gpu_milli = job.demand
     fewer = smaller = None
     if not whole_nodes:
-        fewer = _less(cpu_milli, None if needed.cpus is None else needed.cpus * MILLI, MILLI)
+        fewer = _less(
+            cpu_milli, None if needed.cpus is None else needed.cpus * MILLI, step * job.nodes * MILLI
+        )
         smaller = _less(mem_mib, needed.mem_mib, 1)
     shorter_s = _shorter(job.limit_s, needed.wall_s)
     replace = msgspec.structs.replace
@@ -107,8 +111,8 @@ def variants(job: Pending, needed: Needed, *, whole_nodes: bool = False) -> list
 
 
 def _less(asked: int, need: int | None, unit: int) -> int | None:
-    """Return what is needed of an amount, the half where that is not known; None where that is not less."""
-    less = max(unit, asked // 2 // unit * unit) if need is None else need
+    """Return what is needed of an amount, the half where that is not known, in units; None where that is not less."""
+    less = max(unit, asked // 2 // unit * unit) if need is None else round_up(need, unit)
     return less if 0 < less < asked else None
 
 

@@ -66,8 +66,8 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
     if settings.get("jobrequeue") == "0":
         lacking.append("JobRequeue is 0: jobs that fail because we cut them do not come back")
     lacking += [
-        f"RequeueExitHold has {code}: Slurm holds jobs as we cut them whose srun was killed for memory, and recovery does "
-        "not bring them back"
+        f"RequeueExitHold has {code}: Slurm holds jobs as we cut them whose srun was killed for memory, and recovery "
+        "does not bring them back"
         for code in [code for code in _WANTING if _has_code(settings.get("requeueexithold", ""), code)][:1]
     ]
     known_s = whole(settings.get("minjobage", "").removesuffix(" sec"))

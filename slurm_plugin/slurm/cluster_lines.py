@@ -14,9 +14,10 @@ import msgspec
 
 from accounting.tres import parse_tres
 from accounting.units import parse_duration_s, whole
+from slurm_plugin.policy.facts import gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.limits import config_words, counts_memory
-from slurm_plugin.slurm.node_words import words_of
+from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
+from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, states_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
 
@@ -56,19 +57,25 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
                 partitions=_listed(words.get("Partitions", "")),
                 away=bool(states & _AWAY),
                 asleep=bool(states & ASLEEP),
+                cpus_per_core=core_cpus(words),
+                cpus_per_socket=socket_cpus(words),
             )
         )
     return tuple(found)
 
 
-def parse_partition_states(text: str) -> tuple[PartitionState, ...]:
-    """Read `scontrol --oneliner show partition`; jobs start in one that is UP, or DRAIN: it takes no new ones."""
+def parse_partition_states(text: str, parameters: str | None = None) -> tuple[PartitionState, ...]:
+    """Read `scontrol --oneliner show partition`; jobs start in one that is UP, or DRAIN: it takes no new ones.
+
+    `parameters` are the cluster's SelectTypeParameters.
+    """
     return tuple(
         PartitionState(
             name=words["PartitionName"],
             tier=int(_number(words.get("PriorityTier", "1"))),
             up=words.get("State", "UP") in ("UP", "DRAIN"),
             longest_s=_span_s(words.get("MaxTime", "")),
+            whole_sockets=gives_whole_sockets(parameters_in(words.get("SelectTypeParameters"), parameters)),
         )
         for words in _records(text, "PartitionName")
     )
@@ -97,6 +104,7 @@ def _reservation(words: dict[str, str]) -> ReservedNodes:
 def parse_terms(text: str) -> SchedulerTerms:
     """Read `scontrol show config`."""
     words = config_words(text)
+    select = select_names(words.get("SelectTypeParameters"))
     return SchedulerTerms(
         priority_type=words.get("PriorityType", ""),
         scheduler_type=words.get("SchedulerType", ""),
@@ -109,6 +117,8 @@ def parse_terms(text: str) -> SchedulerTerms:
         },
         most_age_s=parse_duration_s(words.get("PriorityMaxAge", "")) or 0.0,
         memory_counts=counts_memory(words.get("SelectTypeParameters")),
+        counts_threads="CR_CPU" in select,
+        one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
     )
 
 

@@ -71,9 +71,13 @@ def parameters_in(own: str | None, cluster: str | None) -> str | None:
 
     Beside CR_CPU slurmctld ignores them (`_setup_cr_type`, 22.05 to 26.05).
     """
-    names = {name.strip().removesuffix("_MEMORY") for name in (cluster or "").upper().split(",")}
-    is_heard = own is not None and own.startswith("CR_") and not names.isdisjoint({"CR_CORE", "CR_SOCKET"})
-    return own if is_heard else cluster
+    is_heard = not select_names(cluster).isdisjoint({"CR_CORE", "CR_SOCKET"})
+    return own if is_heard and own is not None and own.startswith("CR_") else cluster
+
+
+def select_names(parameters: str | None) -> set[str]:
+    """Return what stands in SelectTypeParameters, without the memory: CR_CORE of `CR_Core_Memory,CR_LLN`."""
+    return {name.strip().removesuffix("_MEMORY") for name in (parameters or "").upper().split(",")}
 
 
 def gives_whole_nodes(text: str) -> bool:

@@ -107,7 +107,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node: what it has for jobs in all, and whether it takes any now.
+    """A node: what it has for jobs in all, and whether it takes any now; CPUs are hardware threads, or cores alone.
 
     One that is `asleep` takes jobs too, but is powered up for them first, which takes its time.
     """
@@ -119,15 +119,21 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     partitions: tuple[str, ...]
     away: bool = False
     asleep: bool = False
+    cpus_per_core: int = 1
+    cpus_per_socket: int = 1
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`."""
+    """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`.
+
+    `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket).
+    """
 
     name: str
     tier: int = 1
     up: bool = True
     longest_s: float = math.inf
+    whole_sockets: bool = False
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +156,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names.
 
     `most_age_s` is from when on a job's age counts in full; 0 where that is not said. Where memory does not count
-    (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for.
+    (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for. `counts_threads`: of
+    the cores that a job is given it is told to have what it asked (CR_CPU). `one_task_per_core`: CR_ONE_TASK_PER_CORE.
     """
 
     priority_type: str
@@ -160,6 +167,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     weights: Mapping[str, int] = {}
     most_age_s: float = 0.0
     memory_counts: bool = True
+    counts_threads: bool = False
+    one_task_per_core: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

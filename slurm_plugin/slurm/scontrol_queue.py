@@ -20,7 +20,7 @@ from accounting.unnamed import user_name
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
-from slurm_plugin.slurm.limits import config_words
+from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.queue import (
     Dependent,
     FactorChange,
@@ -76,7 +76,8 @@ class ScontrolQueue:
 
     def read(self) -> Snapshot:
         """Return the cluster as it is now; SlurmError where a command fails."""
-        terms = self.terms()
+        config = _ask("scontrol", "show", "config")
+        terms = cluster_lines.parse_terms(config)
         factors = self._factors(terms)
         jobs = self._jobs()
         counts = terms.weights.get("FairShare", 0) > 0
@@ -85,7 +86,7 @@ class ScontrolQueue:
             jobs=tuple(with_factors(job, factors.get(job.job_id), fair_share_counts=counts) for job in jobs),
             nodes=cluster_lines.parse_node_states(_ask("scontrol", "--all", "--oneliner", "show", "node")),
             partitions=cluster_lines.parse_partition_states(
-                _ask("scontrol", "--all", "--oneliner", "show", "partition")
+                _ask("scontrol", "--all", "--oneliner", "show", "partition"), select_parameters(config)
             ),
             reservations=cluster_lines.parse_reservations(
                 _ask("scontrol", "--all", "--oneliner", "show", "reservation")

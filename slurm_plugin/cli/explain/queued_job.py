@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from slurm_plugin.slurm.queue import QueuedJob, Snapshot
 if TYPE_CHECKING:
     from models.demand.prediction import Predictor
     from models.planning.interval_calibration import Calibration
-    from models.planning.problem import Pending, Problem
+    from models.planning.problem import Problem
     from models.planning.rollout import StartSpan
     from slurm_plugin.advisor.problem import Expect
     from slurm_plugin.advisor.run_time import RunTime
@@ -97,9 +98,11 @@ def _show_waiting(
     queued: Queued, expect: Expect, predictor: Predictor | None, config: Config, output_format: str
 ) -> None:
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
-    from slurm_plugin.advisor.waiting import ahead_of, why_it_waits, why_whole
+    from slurm_plugin.advisor.waiting import ahead_of, variants, why_it_waits, why_whole
+    from slurm_plugin.advisor.whole_cores import whole_cores_of
 
     snapshot = queued.snapshot
+    cores = whole_cores_of(snapshot)
     # Factors in force are a part of the order as it is, whoever has set them.
     problem = problem_of(snapshot, expect, ours={})
     calibration = _calibration(config, queued)
@@ -115,7 +118,11 @@ def _show_waiting(
         elif pending.kept == UNEQUAL:
             note(f"when it starts is not foreseen: {UNEQUAL}")
             pending = msgspec.structs.replace(pending, out=True)
-        rows += _rows(job, pending, problem, _needed(job, predictor, config), calibration, snapshot.time_s)
+        needed, step = _needed(job, predictor, config), cores.step_of(job)
+        found = variants(pending, needed, step=step, whole_nodes=job.exclusive)
+        # Where room is not what it waits for, to ask for less changes nothing.
+        found = found[:1] if pending.out else found
+        rows += _rows(job, found, problem, calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
         left_out = "who submits later, and limits of accounts,"
@@ -168,17 +175,12 @@ def name_of(job: QueuedJob) -> str:
 
 def _rows(
     job: QueuedJob,
-    pending: Pending,
+    found: Sequence[Variant],
     problem: Problem,
-    needed: Needed,
     calibration: Calibration,
     now_s: float,
 ) -> list[dict[str, object]]:
-    from slurm_plugin.advisor.waiting import variants
-
-    # Where room is not what it waits for, to ask for less changes nothing.
-    found = variants(pending, needed, whole_nodes=job.exclusive)[: 1 if pending.out else None]
-    starts = [None if pending.out else _start(problem, variant, calibration) for variant in found]
+    starts = [None if variant.job.out else _start(problem, variant, calibration) for variant in found]
     as_it_is = starts[0]
     return [
         {

@@ -149,6 +149,15 @@ def test_it_might_ask_for_what_jobs_like_it_needed() -> None:
     assert found[-1].job.limit_s == 900
 
 
+def test_fewer_cpus_are_those_of_whole_cores() -> None:
+    """To ask for 2 of a socket of 4 CPUs brings nothing."""
+    known, half = Needed(cpus=2, mem_mib=8000), Needed(mem_mib=8000)
+    assert [one.job.demand[0] for one in variants(PENDING, known, step=4)][1] == 4000
+    assert [one.job.demand[0] for one in variants(PENDING, half, step=3)][1] == 3000
+    told = [one.what for one in variants(PENDING, known, step=8)]
+    assert told == ["as it is", "30 minutes of time, half of what it asks for"]
+
+
 def test_who_gets_whole_nodes_gains_by_less_time_alone() -> None:
     found = variants(PENDING, Needed(cpus=2, mem_mib=512), whole_nodes=True)
     assert [one.what for one in found] == ["as it is", "30 minutes of time, half of what it asks for"]

@@ -302,6 +302,30 @@ def test_an_admins_reason_is_no_state_and_no_partition() -> None:
     assert parse_nodes(line, "main").away == 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "of_core", "of_socket"),
+    [
+        ("CoresPerSocket=16 CPUTot=64 Sockets=2 ThreadsPerCore=2", 2, 32),
+        # CPUs= of slurm.conf counts cores: Slurm gives no threads then.
+        ("CoresPerSocket=16 CPUTot=32 Sockets=2 ThreadsPerCore=2", 1, 16),
+        ("CPUTot=16", 1, 1),
+        ("CoresPerSocket=0 CPUTot=0 Sockets=0", 1, 1),
+    ],
+)
+def test_how_many_cpus_a_core_and_a_socket_have(shape: str, of_core: int, of_socket: int) -> None:
+    (node,) = cluster_lines.parse_node_states(f"NodeName=n1 {shape} RealMemory=64000 State=IDLE")
+    assert (node.cpus_per_core, node.cpus_per_socket) == (of_core, of_socket)
+
+
+def test_which_partitions_give_whole_sockets() -> None:
+    text = (
+        "PartitionName=a SelectTypeParameters=NONE\nPartitionName=b SelectTypeParameters=CR_SOCKET_MEMORY\n"
+    )
+    for cluster, whole in (("CR_CORE_MEMORY", [False, True]), ("CR_SOCKET", [True, True])):
+        found = cluster_lines.parse_partition_states(text, cluster)
+        assert [one.whole_sockets for one in found] == whole
+
+
 def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
     line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
     states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))
@@ -335,6 +359,15 @@ def test_terms(captured: Captured) -> None:
 def test_whether_memory_counts(said: str, *, counts: bool) -> None:
     assert cluster_lines.parse_terms(f"SelectTypeParameters    = {said}").memory_counts is counts
     assert cluster_lines.parse_terms("").memory_counts
+
+
+def test_what_is_given_together() -> None:
+    found = [
+        cluster_lines.parse_terms(f"SelectTypeParameters    = {said}")
+        for said in ("CR_CORE_MEMORY,CR_ONE_TASK_PER_CORE", "CR_CPU_MEMORY,CR_LLN", "NONE")
+    ]
+    assert [one.one_task_per_core for one in found] == [True, False, False]
+    assert [one.counts_threads for one in found] == [False, True, False]
 
 
 def test_states_of_nodes() -> None:

@@ -1,0 +1,62 @@
+"""What Slurm gives a job that waits beyond what it tells of it: all threads of a core, or all of a socket. Pure.
+
+Who asks for one CPU of a core of two threads holds both. With CR_Core and CR_Socket he is then told to have two, with
+the memory of two; with CR_CPU to have one, and the other is nobody's (seen on 22.05, 24.11 and 26.05).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from accounting.units import round_up
+from slurm_plugin.slurm.queue import NodeState, QueuedJob, Snapshot
+
+
+class WholeCores(msgspec.Struct, frozen=True, kw_only=True):
+    """`steps`: of how many CPUs of each node jobs are given a multiple, by partition; of several the smallest holds.
+
+    `each_task`: so is each of their tasks, but for those in `by_sockets`, the partitions of whole sockets.
+    `with_memory`: what they ask for each CPU they are given for each that they hold.
+    """
+
+    steps: Mapping[str, int]
+    by_sockets: frozenset[str] = frozenset()
+    each_task: bool = False
+    with_memory: bool = True
+
+    def step_of(self, job: QueuedJob) -> int:
+        """Return of how many CPUs a job is given a multiple, wherever it may start."""
+        return min((self.steps.get(name, 1) for name in job.partitions), default=1)
+
+    def taken(self, job: QueuedJob) -> tuple[int, int]:
+        """Return the CPUs and the MiB that a job, or one task of an array, takes in all."""
+        step, nodes = self.step_of(job), len(job.nodes) or max(1, job.num_nodes)
+        cpus = job.cpus
+        if job.waits and step > 1 and self.each_task and self.by_sockets.isdisjoint(job.partitions):
+            cpus = max(cpus, job.num_tasks * round_up(job.cpus_per_task, step))
+        cpus = nodes * round_up(cpus / nodes, step)
+        follows = job.waits and self.with_memory and job.mem_per_cpu_mib is not None
+        return cpus, -(-job.mem_mib * cpus // max(1, job.cpus)) if follows else job.mem_mib
+
+
+def whole_cores_of(snapshot: Snapshot) -> WholeCores:
+    """Return what is given together in a cluster; where the nodes of a partition differ, the least of any."""
+    by_sockets = frozenset(partition.name for partition in snapshot.partitions if partition.whole_sockets)
+    steps: dict[str, int] = {}
+    for node in snapshot.nodes:
+        for name in node.partitions:
+            step = _step(node, whole_sockets=name in by_sockets)
+            steps[name] = min(step, steps.get(name, step))
+    terms = snapshot.terms
+    return WholeCores(
+        steps=steps,
+        by_sockets=by_sockets,
+        each_task=terms.one_task_per_core,
+        with_memory=not terms.counts_threads,
+    )
+
+
+def _step(node: NodeState, *, whole_sockets: bool) -> int:
+    return node.cpus_per_socket if whole_sockets else node.cpus_per_core

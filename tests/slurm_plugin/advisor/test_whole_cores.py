@@ -1,0 +1,86 @@
+"""Plans where Slurm gives whole cores of several threads, or whole sockets: as many start as Slurm would start."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.whole_cores import whole_cores_of
+from slurm_plugin.slurm.queue import NodeState, PartitionState, QueuedJob, Snapshot
+from tests.slurm_plugin.advisor.test_problem import problem
+from tests.slurm_plugin.slurm.queued import TERMS, running, snapshot, waiting
+
+
+def node(name: str, **shape: Any) -> NodeState:
+    return NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, **{"partitions": ("batch",), **shape})
+
+
+def cluster(*jobs: QueuedJob, whole_sockets: bool = False, **shape: Any) -> Snapshot:
+    partitions = (PartitionState(name="batch", whole_sockets=whole_sockets),)
+    return snapshot(*jobs, nodes=(node("n1", **shape),), partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("shape", "at_once"),
+    [({}, 8), ({"cpus_per_core": 2}, 4), ({"cpus_per_socket": 4, "whole_sockets": True}, 2)],
+)
+def test_so_many_of_one_cpu_start_at_once(shape: dict[str, Any], at_once: int) -> None:
+    starts = [
+        one.start_s
+        for one in expected_starts(problem(cluster(*(waiting(n, mem_mib=1) for n in range(9)), **shape)), 0)
+    ]
+    assert starts.count(0.0) == at_once
+
+
+def test_who_runs_holds_whole_cores_whatever_slurm_counts() -> None:
+    """With CR_CPU it counts one CPU, and gives the other thread to nobody else."""
+    jobs = (running(1, cpus=1), running(2, cpus=3), waiting(3, cpus=2))
+    found = problem(cluster(*jobs, cpus_per_core=2))
+    assert [one.parts for one in found.running] == [((0, (2000, 1000, 0)),), ((0, (4000, 1000, 0)),)]
+    assert [one.demand[0] for one in found.pending] == [2000]
+
+
+def test_each_node_of_a_job_gives_whole_cores() -> None:
+    nodes = tuple(node(name, cpus_per_core=2) for name in ("n1", "n2"))
+    found = problem(snapshot(waiting(1, cpus=6, num_nodes=2), nodes=nodes))
+    assert (found.pending[0].demand[0], found.pending[0].nodes) == (8000, 2)
+
+
+@pytest.mark.parametrize(
+    ("terms", "job", "cpus", "mem_mib"),
+    [
+        # What AllocTRES then says of each, with 1000 MiB a CPU (22.05, 24.11).
+        ({}, {"num_tasks": 3}, 4, 4000),
+        ({"one_task_per_core": True}, {"num_tasks": 3}, 6, 6000),
+        ({"one_task_per_core": True}, {"num_tasks": 3, "cpus_per_task": 3}, 12, 12_000),
+        ({}, {"num_tasks": 3, "cpus_per_task": 3}, 10, 10_000),
+        ({"counts_threads": True}, {"num_tasks": 3}, 4, 3000),
+        ({}, {"num_tasks": 3, "mem_per_cpu_mib": None}, 4, 3000),
+        ({}, {"num_tasks": 3, "state": "RUNNING", "cpus": 4, "mem_mib": 4000, "nodes": ("n1",)}, 4, 4000),
+    ],
+)
+def test_what_a_job_takes_of_cores_of_two_threads(
+    terms: dict[str, bool], job: dict[str, Any], cpus: int, mem_mib: int
+) -> None:
+    seen = snapshot(nodes=(node("n1", cpus_per_core=2),), terms=replace(TERMS, **terms))
+    asked = job["num_tasks"] * job.get("cpus_per_task", 1)
+    amounts = {"cpus": asked, "mem_mib": 1000 * asked, "mem_per_cpu_mib": 1000}
+    assert whole_cores_of(seen).taken(waiting(1, **{**amounts, **job})) == (cpus, mem_mib)
+
+
+def test_with_whole_sockets_a_task_needs_none_by_itself() -> None:
+    seen = cluster(whole_sockets=True, cpus_per_core=2, cpus_per_socket=4)
+    cores = whole_cores_of(replace(seen, terms=replace(TERMS, one_task_per_core=True)))
+    assert cores.taken(waiting(1, cpus=3, num_tasks=3))[0] == 4
+
+
+def test_of_nodes_that_differ_the_smallest_step_holds() -> None:
+    nodes = (
+        node("n1", partitions=("smt", "both"), cpus_per_core=4),
+        node("n2", partitions=("both", "plain"), cpus_per_core=2),
+    )
+    cores = whole_cores_of(snapshot(nodes=nodes))
+    assert cores.steps == {"smt": 4, "both": 2, "plain": 2}
+    for names, step in ((("smt",), 4), (("smt", "plain"), 2), (("gone",), 1)):
+        assert cores.step_of(waiting(1, partitions=names)) == step
