@@ -157,7 +157,7 @@ def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
 ) -> None:
     monkeypatch.setattr("models.past.history.MOST_LOOKS", 10)
     history = filled([job(asked_mem_mib=mib, end_s=mib) for mib in range(40)])
-    for mib in (*range(79), *range(79)):
+    for mib in (*range(78), *range(78)):
         seen = history.evidence(msgspec.structs.replace(KNOWN, mem_per_node_mib=mib), enough=1)
         assert seen is not None
         assert min(one.asked_mem_mib or 0 for one in seen.jobs) == (mib // 2 + 1 if mib else 0)
