@@ -11,6 +11,8 @@ from slurm_plugin.policy.braked import Brake
 
 # Stands for all of a node's memory where nothing says how much that is: more than any node has.
 WHOLE_NODE_MIB = 2**40
+# Stands for all CPUs of a socket, which may be any number: more than any has.
+SOCKET_CPUS = 2**16
 
 
 class Minimum(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +117,11 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     def cpus_step_for(self, request: JobRequest) -> int:
         """Return of how many CPUs Slurm gives a job a multiple, where it may run: those of a core, its threads.
 
-        Fewer of them free nothing, and an srun in the job would start as many tasks as fit.
+        Fewer of them free nothing, and an srun in the job would start as many tasks as fit. Of a socket, which it is
+        given whole, nobody says how many those are.
         """
+        if any(partition.whole_sockets for partition in self.partitions_of(request)):
+            return SOCKET_CPUS
         most = max(self.cpus_per_core.values(), default=1)
         return max(
             (self.cpus_per_core.get(name, most) for name in self.partition_names(request)), default=most

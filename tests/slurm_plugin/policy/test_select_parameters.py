@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.slurm import facts as slurm_facts
@@ -57,6 +57,14 @@ def test_where_jobs_get_whole_sockets_cpus_stay(
     for name, is_whole in whole.items():
         forms = facts.forms_of(request(partition=name))
         assert kept_by_form(forms) == ({"cores": "whole_sockets"} if is_whole else {}), name
+
+
+def test_memory_stays_where_a_socket_has_room_for_more_tasks() -> None:
+    """A `-c 2 --mem=8000` at 2000 MiB a CPU started two tasks on a socket of 8; with less memory four (24.11)."""
+    facts, limit = facts_of("CR_CORE_MEMORY"), MemoryTerms(max_per_cpu_mib=2000)
+    for name, kept in (("sockets", {"memory": "MaxMemPerCPU"}), ("cores", {})):
+        asked = request(partition=name, cpus_per_task=2, mem_per_node_mib=8000)
+        assert kept_by_limits(asked, limit, facts.cpus_step_for(asked)) == kept
 
 
 @pytest.mark.parametrize(
