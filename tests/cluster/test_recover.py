@@ -55,10 +55,14 @@ SLOW = 'test -n "$SLURM_RESTART_COUNT" || sleep 600\n'
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
 
 STEP = f"srun {HOLD}"
+# They queue themselves again, so that to Slurm they do not fail.
+ITSELF = "{ scontrol requeue $SLURM_JOB_ID; sleep 60; }\n"
 MODEST = "true # modest\n"
 FAMILIES = {
     "hold": HOLD,
     "step": STEP,
+    "step-again": f"{STEP.strip()} || {ITSELF}",
+    "hold-again": f"{HOLD.strip()} || {ITSELF}",
     "slow": SLOW,
     "grow": HOLD,
     "says": SAYS,
@@ -172,6 +176,23 @@ def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_cal
     first, second = run_and_come_back(site, "--partition=small,main")
     assert first.mem_mib < NEEDS_MIB
     assert second == AS_ASKED
+
+
+@pytest.mark.usefixtures("cpus_follow")
+@pytest.mark.parametrize("name", ["step-again", "hold-again"])
+def test_who_queues_himself_again_after_a_kill_has_all_he_asked_for_when_he_starts(
+    site: Site, name: str
+) -> None:
+    """Slurm lets him wait for two minutes: of his srun slurmctld tells that it was killed, of his script sacct."""
+    job = site.submit(name, FAMILIES[name])
+    site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})
+    site.shell.wait_state(job, "PENDING")
+    assert recover_job(site, job).wait(PATIENCE_S) == 0
+    site.user.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    site.wait_for(lambda: site.have_come_back(job))
+    first, second = site.runs(job)[str(job)]
+    assert (first.state, second) == ("REQUEUED", AS_ASKED)
+    assert first.mem_mib < NEEDS_MIB
 
 
 def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(site: Site) -> None:
