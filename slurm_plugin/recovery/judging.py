@@ -27,11 +27,16 @@ from slurm_plugin.slurm.requeuing import KILLED_FOR_MEMORY
 # with 137.
 _KILLED = ("137:0", "0:9")
 
+# Who wanted CPUs kept those that he had busy. Servers, and sessions that somebody works in, run until their limit on
+# purpose, and nobody is served by another such run.
+LEAST_BUSY = 0.25
+
 # Why a job is left alone.
 NOT_OURS = "no-token"
 NOT_CUT = "not-cut"
 NOT_FOR_WANT = "failed for another reason"
 NOT_WHAT_WE_CUT = "what it wanted was not cut"
+WAS_IDLE = "its time ran out while it was idle"
 BEFORE = "recovered before"
 # Why one that failed by us cannot come back by itself.
 NO_REQUEUE = "its user does not let it be requeued"
@@ -91,6 +96,8 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
         return NOT_CUT
     if cause is None:
         return NOT_FOR_WANT
+    if cause == "timeout" and run.busy_share is not None and run.busy_share < LEAST_BUSY:
+        return WAS_IDLE
     if not wants(cause, asked, grant, comes_with_cpus=bool(run.job.mem_per_cpu_mib)):
         return NOT_WHAT_WE_CUT
     if not (stands_at(run.job, granted(asked, grant)) and _gpus_stand(run, grant)):

@@ -224,7 +224,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     `exit_codes` are its own, and the highest of its steps'; `requeues` says whether its user lets it be queued again.
     `outputs` are the paths of what it wrote, errors first, as its user named them.
     `gpu_fields` is how it asks for GPUs, in slurmctld's words. `steps_elsewhere` says that slurmctld knows none of its
-    steps (enable_stepmgr, from 24.05 on): accounting alone tells how they ended.
+    steps (enable_stepmgr, from 24.05 on): accounting alone tells how they ended. `busy_share` is the share of its CPUs
+    it kept busy, in the mean; None where that was not asked, or is not known.
     """
 
     job: QueuedJob
@@ -233,6 +234,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     gpu_fields: Mapping[str, str] = {}
     steps_elsewhere: bool = False
+    busy_share: float | None = None
 
     @property
     def restarts(self) -> int:

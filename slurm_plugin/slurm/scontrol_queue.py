@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from accounting.decisions.token import find_token
+from accounting.decisions.token import find_token, granted_by
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
@@ -150,6 +150,10 @@ class ScontrolQueue:
             return found
         if found.waits_again and token.granted and token.recovered_at is None:
             return with_earlier_runs(found)
+        if found.job.state == "TIMEOUT" and granted_by(token).cpus_per_task is not None:
+            # Of a job without its steps sacct adds up no CPU time.
+            said = _accounted(found, "--format=JobIDRaw,TotalCPU,ElapsedRaw,AllocCPUS")
+            return msgspec.structs.replace(found, busy_share=requeuing.parse_busy_share(said, job_id))
         return with_steps(found) if found.steps_elsewhere and found.job.state == "FAILED" else found
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:

@@ -25,6 +25,7 @@ from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.config.file import render_config
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.requeuing import LEAST_MEASURED_S
 from tests.cluster import conftest
 from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix
@@ -48,8 +49,8 @@ KILLS = int(os.environ.get("RIGHTSIZER_RECOVERY_KILLS", "3"))
 AT_ONCE = int(os.environ.get("RIGHTSIZER_BRAKE_JOBS", "6"))
 MOST_CUT = 30
 PATIENCE_S = conftest.PATIENCE_S + 4 * (JOBS + AT_ONCE)
-# Slow only as long as nobody has queued it again.
-SLOW = 'test -n "$SLURM_RESTART_COUNT" || sleep 600\n'
+# Slow only as long as nobody has queued it again, and busy: one that was idle is left. Others use these processors too.
+SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; done & done; wait; }\n'
 
 # It ends by itself, with a code of its own, as programs do that find no memory.
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
@@ -64,6 +65,7 @@ FAMILIES = {
     "step-again": f"{STEP.strip()} || {ITSELF}",
     "hold-again": f"{HOLD.strip()} || {ITSELF}",
     "slow": SLOW,
+    "idle": "sleep 600\n",
     "grow": HOLD,
     "says": SAYS,
     "greedy": HOLD,
@@ -360,6 +362,17 @@ def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> N
     cut = min(read_attempts(engine, job), key=lambda one: one.row.start_s)
     engine.dispose()
     assert trial_of(cut) == Trial(shrunk=True, failed=True, wanted="timeout"), cut.row
+
+
+def test_a_server_that_was_idle_until_its_time_was_over_does_not_run_again(site: Site) -> None:
+    job = site.submit("idle", FAMILIES["idle"])
+    site.shell.wait_state(job, "RUNNING")
+    time.sleep(LEAST_MEASURED_S + 2)
+    site.shell.run("scontrol", "update", f"JobId={job}", "EndTime=now")
+    site.wait_for(lambda: job in site.failed())
+    assert recover_job(site, job).wait(PATIENCE_S) == 0
+    assert job not in {entry.job_id for entry in site.entries()}
+    assert [(run.state, run.cpus) for run in site.runs(job)[str(job)]] == [("TIMEOUT", 1)]
 
 
 @pytest.fixture

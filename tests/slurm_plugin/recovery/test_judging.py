@@ -276,3 +276,13 @@ def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: in
     assert isinstance(without, Recovery)
     assert without.requeue is not None
     assert without.requeue.site_factor == 0
+
+
+@pytest.mark.parametrize(
+    ("share", "comes_back"), [(None, True), (1.0, True), (0.25, True), (0.24, False), (0.0, False)]
+)
+def test_a_server_that_runs_until_its_limit_did_not_want_cpus(share: float | None, comes_back: bool) -> None:
+    for state, spared in (("TIMEOUT", not comes_back), ("OUT_OF_MEMORY", False)):
+        found = judge(msgspec.structs.replace(failed(state), busy_share=share))
+        assert (found == judging.WAS_IDLE) is spared
+        assert isinstance(found, Recovery) is not spared

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from accounting.errors import SlurmError
+from accounting.request import Grant
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.slurm import requeuing, scontrol_queue
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, waits_in
@@ -20,7 +21,7 @@ from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, pa
 from slurm_plugin.slurm.scontrol_queue import with_steps
 from slurm_plugin.slurm.targets import target_of
 from tests.slurm_plugin.recovery.controller import Controller, assert_back, recoverer
-from tests.slurm_plugin.recovery.test_judging import failed
+from tests.slurm_plugin.recovery.test_judging import GRANT, failed, token
 from tests.slurm_plugin.slurm.queued import waiting
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
@@ -125,6 +126,42 @@ RUNS = "3|REQUEUED\n3.batch|OUT_OF_MEMORY\n3|PENDING\n"
 )
 def test_what_accounting_says_of_earlier_runs(said: str, job_id: int, code: str | None) -> None:
     assert requeuing.parse_step_states(said, job_id) == code
+
+
+@pytest.mark.parametrize(
+    ("said", "share"),
+    [
+        ("3|00:07.553|24|1\n", 7.553 / 24),
+        ("3|1-00:00:00|43200|8\n", 0.25),
+        ("33|00:07.553|24|1\n3|00:00.600|24|1\n", 0.025),
+        # Nobody measured it; it ran too briefly; it did not run; sacct is silent, or says another thing.
+        ("3|00:00:00|24|1\n", None),
+        ("3|00:00.600|9|1\n", None),
+        ("3|00:00.600|24|0\n", None),
+        ("", None),
+        ("3|x|24|1\n3|24\n", None),
+    ],
+)
+def test_accounting_tells_how_busy_a_run_kept_its_cpus(said: str, share: float | None) -> None:
+    assert requeuing.parse_busy_share(said, 3) == (None if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("state", "grant", "share"),
+    [
+        ("TIMEOUT", GRANT, 0.5),
+        ("TIMEOUT", Grant(mem_per_node_mib=500), None),
+        ("FAILED", GRANT, None),
+    ],
+)
+def test_one_that_ran_out_of_time_with_fewer_cpus_is_asked_of_accounting_how_busy_it_was(
+    monkeypatch: pytest.MonkeyPatch, state: str, grant: Grant, share: float | None
+) -> None:
+    run = failed(state, "0:0", job_id=3, admin_comment=token(grant=grant))
+    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: "3|00:20|40|1\n")
+    found = scontrol_queue.ScontrolQueue().failed(3)
+    assert found == msgspec.structs.replace(run, busy_share=share)
 
 
 @pytest.mark.parametrize(
