@@ -26,6 +26,8 @@ READERS: tuple[Callable[[str], object], ...] = (
     lambda text: job_lines.parse_jobs(text, {12: 0, 13: 0, 14: 0, 1: 0}),
     lambda text: job_lines.salvage(text, 12, 0),
     lambda text: requeuing.parse_failed(text, 1),
+    lambda text: requeuing.parse_step_states(text, 1),
+    lambda text: requeuing.parse_busy_share(text, 1),
     cluster_lines.parse_node_states,
     cluster_lines.parse_partition_states,
     cluster_lines.parse_reservations,
