@@ -29,6 +29,7 @@ SHAPE = Shape(
         "PartitionName=pair Nodes={node[0]},{node[1]}",
         "PartitionName=second Nodes={node[0]}",
         "PartitionName=smt Nodes={node[2]}",
+        "PartitionName=sockets Nodes={node[2]} SelectTypeParameters=CR_Socket_Memory",
         "PartitionName=percpu Nodes={node[0]} DefMemPerCPU=2000",
         "PartitionName=pernode Nodes={node[0]} DefMemPerNode=6000",
         "PartitionName=maxmem Nodes={node[0]} MaxMemPerCPU=2000",
@@ -175,6 +176,13 @@ WHOLE_NODES = (
     form("exclusive", "--exclusive -c 4 --mem=8000"),
     form("environment-exclusive", "-c 4 --mem=8000", SBATCH_EXCLUSIVE="exclusive"),
     form("exclusive-user", "--exclusive=user -c 4 --mem=8000"),
+    # It gets all 32 CPUs of a socket; with fewer CPUs a task the srun would start more than two of them.
+    form(
+        "whole-sockets",
+        "-p sockets -c 16 --mem=8000",
+        script="srun sh -c 'test $SLURM_NTASKS -le 2'\n",
+        mem=256,
+    ),
 )
 # The rows in one part, typed as a direct srun that asks before it submits: cut as a batch job would be, but for one
 # whose tasks follow from its GPUs, so that the client cannot say how many there are.
