@@ -7,8 +7,8 @@
     threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
     margin   → plus the site's margin
     whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
-    evidence → nothing at all, where fewer jobs were seen than the site wants, or where more memory is asked for than by
-               a job that was killed for it
+    evidence → nothing at all, where fewer jobs were seen than the site wants, or where jobs were killed for memory and
+               none since has shown what is enough
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
 """
@@ -78,7 +78,7 @@ def demand_chain(
 ) -> Estimator:
     """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
     whole = demand_stages(dimension, growth, margin, most_failures)["whole"]
-    told = unless_raised(with_evidence(whole, enough), dimension)
+    told = unless_unanswered(with_evidence(whole, enough), dimension)
     return once(told, dimension, has_growth=growth is not None)
 
 
@@ -225,15 +225,15 @@ def with_evidence(inner: Estimator, enough: int) -> Estimator:
     return estimate
 
 
-def unless_raised(inner: Estimator, dimension: Learned) -> Estimator:
-    """Say nothing to who asks for more memory than a job that was killed for it did (PastUse.raised).
+def unless_unanswered(inner: Estimator, dimension: Learned) -> Estimator:
+    """Say nothing of memory while kills for it are unanswered (PastUse.unanswered).
 
-    Workflow engines, and people, ask for more until it is enough, and may give up after a few times.
+    Workflow engines, and people, try again, or ask for more until it is enough, and may give up after a few times.
     """
 
     def estimate(sight: Sight) -> Estimate | None:
         past = sight.evidence.use(dimension)
-        return None if past is not None and past.raised else inner(sight)
+        return None if past is not None and past.unanswered else inner(sight)
 
     return estimate
 

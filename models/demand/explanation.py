@@ -97,14 +97,14 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
 
     `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet).
-    `enough` is False where these are fewer than the site wants, `raised` where more memory is asked for than by one
-    that was killed for it: the steps then lead nowhere, and the request stands.
+    `enough` is False where these are fewer than the site wants, `unanswered` where jobs were killed for
+    memory and none since has shown what is enough: the steps then lead nowhere, and the request stands.
     """
 
     dimension: Learned | Literal["gpus"]
     basis: str
     enough: bool
-    raised: bool
+    unanswered: bool
     jobs: int
     streak: int | None
     runs: int | None
@@ -147,7 +147,7 @@ def explain_dimension(
         dimension=dimension,
         basis=sight.evidence.words,
         enough=past.complete >= settings.min_evidence,
-        raised=past.raised,
+        unanswered=past.unanswered,
         jobs=past.count,
         streak=past.streak,
         runs=past.runs if past.quiet == past.runs else None,
@@ -268,7 +268,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         dimension="gpus",
         basis=sight.evidence.words,
         enough=estimate.jobs >= predictor.settings.enough_metered,
-        raised=False,
+        unanswered=False,
         jobs=estimate.jobs,
         streak=None,
         runs=None,

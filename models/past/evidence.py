@@ -26,6 +26,8 @@ LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 # A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
 # the Vertical Pod Autoscaler's OOM bump.
 KILLED_BUMP = 1.2
+# So many in a row, and the next one has all it asks for: who tries again may give up at the third.
+KILLS_IN_A_ROW = 2
 # A job that needs two per cent more than all before it is no surprise.
 SURPRISE_LOG = 0.02
 # A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
@@ -124,7 +126,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     runs: int | None = None
     calm: int = 0
-    raised: bool = False
+    unanswered: bool = False
 
     @property
     def quiet(self) -> int:
@@ -193,23 +195,24 @@ def past_use(
         whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
         runs=calm if calm < runs else None,
         calm=calm if dimension == "memory" else 0,
-        raised=dimension == "memory" and asked_mib is not None and is_raised(jobs, asked_mib),
+        unanswered=dimension == "memory" and are_unanswered(jobs, asked_mib),
     )
 
 
-def is_raised(jobs: Iterable[PastJob], asked_mib: float) -> bool:
-    """Whether more memory is asked than a job asked that was killed for it, and nobody since has shown what is enough.
+def are_unanswered(jobs: Iterable[PastJob], asked_mib: float | None) -> bool:
+    """Whether jobs were killed for memory, and nobody since has shown to who asks for so much what is enough.
 
-    A job that asked for as much and came to its end shows that.
+    Two in a row were, and no job came to its end since; or one was that asked for less, and none that asked for as much
+    came to its end since.
     """
-    raised = False
+    in_a_row, asked_less = 0, False
     for job in jobs:
-        asked_less = job.asked_mem_mib is not None and job.asked_mem_mib < asked_mib
-        if job.mem_at_least:
-            raised = raised or asked_less
-        elif job.complete and not asked_less:
-            raised = False
-    return raised
+        less = job.asked_mem_mib is not None and asked_mib is not None and job.asked_mem_mib < asked_mib
+        if job.complete:
+            in_a_row, asked_less = 0, asked_less and less
+        elif job.mem_at_least:
+            in_a_row, asked_less = in_a_row + 1, asked_less or less
+    return in_a_row >= KILLS_IN_A_ROW or asked_less
 
 
 def rests_from_s(jobs: Sequence[PastJob]) -> float:

@@ -116,7 +116,7 @@ class FamilyPast:
         self._asked_gpus = _in_order(job.asked_gpus for job in self._jobs)
         # Who used more than is asked for tells less, unless it was killed (past_use in models/past/evidence.py).
         self._used_mib = _in_order(use_of(job, "memory") for job in self._jobs if not job.mem_at_least)
-        # Where one was killed for memory, it counts who asked for less than is asked for now (is_raised, likewise).
+        # Where one was killed for memory, it counts who asked for less than is asked for now (are_unanswered).
         self._asked_beside_killed = self._asked_mib if any(job.mem_at_least for job in self._jobs) else []
         self.seen: dict[Place, Evidence] = {}
 

@@ -42,7 +42,9 @@ SILENCES: dict[Silence, str] = {
     "not settled": "the growth model is not asked: the family has not shown enough yet",
 }
 TOO_FEW = "too few jobs for this site's models.min_evidence: the request stands"
-RAISED = "one that asked less was killed for memory, and none that asked as much has ended well: the request stands"
+UNANSWERED = (
+    "jobs like it were killed for memory, and none since has shown what is enough: the request stands"
+)
 NOT_COUNTED = "does not count"
 
 Row = dict[str, object]
@@ -71,8 +73,8 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
         yield row("step", TOO_FEW)
-    if one.raised:
-        yield row("step", RAISED)
+    if one.unanswered:
+        yield row("step", UNANSWERED)
     if one.silence:
         yield row("model", SILENCES[one.silence])
     if one.growth is not None:

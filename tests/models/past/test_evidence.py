@@ -112,7 +112,7 @@ KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_
 
 
 @pytest.mark.parametrize(
-    ("then", "asked_mib", "raised"),
+    ("then", "asked_mib", "unanswered"),
     [
         ([KILLED], 6000, True),
         ([KILLED], 4000, False),
@@ -125,16 +125,23 @@ KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_
         ([KILLED, {"asked_mem_mib": 5999}], 6000, True),
         ([KILLED, {"asked_mem_mib": 6000, "complete": False}], 6000, True),
         ([KILLED, KILLED | {"asked_mem_mib": 6000}], 6000, True),
+        ([KILLED, KILLED], 4000, True),
+        ([KILLED, KILLED], None, True),
+        ([KILLED, {"complete": False}, KILLED], 4000, True),
+        ([KILLED, {"asked_mem_mib": 100}, KILLED], 4000, False),
+        ([KILLED, KILLED, {"asked_mem_mib": 4000}], 4000, False),
+        # Only a part of its memory was counted, but it came to its end.
+        ([KILLED, KILLED, {"asked_mem_mib": 4000, "mem_at_least": True}], 4000, False),
         ([KILLED | {"mem_at_least": False}], 6000, False),
     ],
 )
-def test_who_asks_for_more_since_one_was_killed_for_memory_until_one_ends_well_with_as_much(
-    then: list[dict[str, Any]], asked_mib: float | None, raised: bool
+def test_a_kill_for_memory_is_unanswered_to_who_asks_for_more_and_two_to_everybody_until_one_ends_well(
+    then: list[dict[str, Any]], asked_mib: float | None, unanswered: bool
 ) -> None:
     jobs = [job(), *(job(**changes) for changes in then)]
     told = {name: past_use(jobs, name, asked_mib) for name in LEARNED}
-    assert {name: past is not None and past.raised for name, past in told.items()} == {
-        name: raised and name == "memory" for name in LEARNED
+    assert {name: past is not None and past.unanswered for name, past in told.items()} == {
+        name: unanswered and name == "memory" for name in LEARNED
     }
 
 
