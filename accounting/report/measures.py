@@ -37,9 +37,9 @@ def measures(batch: pa.Table) -> dict[str, pa.Array]:
     """Return the columns that are summed over attempts: counts, hours, and amounts in the units of UNITS.
 
     `NAME_asked`, `_granted` are of all attempts, `_told_asked`, `_told_granted` count those that ran and tell it;
-    `_known` (granted, but no more than was asked: asking for less takes off no more than that, of whole nodes or both
-    threads of a core), `_used` and `_wasted` are only of those whose use is trusted, `_hours_known` is how long those
-    ran. `DIMENSION_left_QUALITY` counts those left out.
+    `_used` and `_wasted` are only of those whose use is trusted; so are `_known` (granted, but no more than was asked:
+    asking for less takes off no more than that of both threads of a core) and `_hours_known`, how long they ran, but
+    for the cores of those that were given whole nodes or sockets. `DIMENSION_left_QUALITY` counts those left out.
     """
     hours = _float(batch["wall_s"], SECONDS_AN_HOUR)
     found = {"attempts": _ones(batch), "started": _count(started(batch)), "hours": hours, **ends(batch)}
@@ -102,6 +102,7 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
     # An attempt that was given none of it, such as one without GPUs, has nothing to waste and nothing to measure.
     held = pc.and_(started(batch), pc.fill_null(pc.greater(batch[granted], 0), False))
     known = pc.and_(held, trusted(batch, quality, used))
+    counted = pc.and_(known, pc.invert(_whole(batch))) if dimension == "cores" else known
     spent = _where(known, _amount(batch[used], unit, hours))
     found = {
         f"{name}_asked": _amount(batch[asked], unit, hours),
@@ -109,11 +110,11 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
         f"{name}_told_asked": _count(pc.and_(started(batch), pc.is_valid(batch[asked]))),
         f"{name}_told_granted": _count(pc.and_(started(batch), pc.is_valid(batch[granted]))),
         f"{name}_known": _where(
-            known, pc.min_element_wise(given, _amount_or_null(batch[asked], unit, hours))
+            counted, pc.min_element_wise(given, _amount_or_null(batch[asked], unit, hours))
         ),
         f"{name}_used": spent,
         f"{name}_wasted": pc.max_element_wise(pc.subtract(_where(known, given), spent), 0.0),
-        f"{name}_hours_known": _where(known, hours),
+        f"{name}_hours_known": _where(counted, hours),
         f"{dimension}_known_attempts": _count(known),
         f"{dimension}_held_attempts": _count(held),
     }
@@ -124,6 +125,15 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
             of_quality = pc.or_(of_quality, pc.is_in(batch[quality], value_set=pa.array(TRUSTED)))
         found[f"{dimension}_left_{reason}"] = _count(pc.and_(unknown, of_quality))
     return found
+
+
+def _whole(batch: pa.Table) -> pa.Array:
+    """Return which attempts were given whole nodes or sockets: more CPUs than asked by more than a thread a task.
+
+    However little they had asked for, a whole one is what they would have been given.
+    """
+    least = pc.add(batch["asked_cpus"], batch["num_tasks"])
+    return pc.fill_null(pc.greater(batch["alloc_cpus"], least), False)
 
 
 def _float(column: pa.ChunkedArray, divisor: float = 1.0) -> pa.Array:

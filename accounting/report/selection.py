@@ -11,7 +11,7 @@ from accounting.store.schema import attempts
 USAGE_COLUMNS = (
     "user", "account", "job_name", "script_signature", "outcome", "state",
     "start_s", "wall_s", "wall_quality", "limit_s",
-    "asked_cpus", "alloc_cpus", "cores", "cores_quality",
+    "num_tasks", "asked_cpus", "alloc_cpus", "cores", "cores_quality",
     "asked_mem_mib", "alloc_mem_mib", "peak_mem_mib", "memory_quality",
     "asked_gpus", "alloc_gpus", "gpus", "gpu_quality",
 )  # fmt: skip

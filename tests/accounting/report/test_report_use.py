@@ -72,15 +72,26 @@ def test_hours_asked_granted_used_and_wasted(store: Engine) -> None:
 
 
 def test_asking_for_less_saves_no_more_than_was_asked_for(store: Engine) -> None:
-    """On whole nodes, or where each core has two threads, more is held than anybody asked for."""
-    fill(store, [measured(n, asked_cpus=4, alloc_cpus=40, alloc_mem_mib=81920) for n in range(1, 5)])
+    """Where each core has two threads more is held than anybody asked for."""
+    fill(store, [measured(n, asked_cpus=7, alloc_cpus=8, alloc_mem_mib=81920) for n in range(1, 5)])
     [row] = families(store).values()
-    assert (row["core_h_granted"], row["core_h_wasted"]) == (160, 160 - 4 * 2)
-    assert row["core_h_saveable"] == 4 * (4 - 3)
+    assert (row["core_h_granted"], row["core_h_wasted"]) == (32, 32 - 4 * 2)
+    assert row["core_h_saveable"] == 4 * (7 - 3)
     assert row["mem_gib_h_saveable"] == round(4 * (8 - 1184 / 1024), 3)
     fill(store, [measured(n, asked_cpus=None, job_name="unasked") for n in range(5, 9)])
     [unasked] = (row for row in families(store).values() if row["family"] == "unasked")
     assert unasked["core_h_saveable"] == 4 * (8 - 3)
+
+
+def test_asking_for_less_saves_nothing_of_whole_nodes_and_sockets(store: Engine) -> None:
+    """Who asked for 8 CPUs and was given all 40 of a node, or 32 of a socket, would have been given them for 2."""
+    fill(store, [measured(n, alloc_cpus=40) for n in range(1, 3)])
+    fill(store, [measured(n, alloc_cpus=32) for n in range(3, 5)])
+    fill(store, [measured(n) for n in range(5, 7)])
+    [row] = families(store).values()
+    assert row["core_h_wasted"] == 2 * 40 + 2 * 32 + 2 * 8 - 6 * 2
+    assert row["core_h_saveable"] == 2 * (8 - 3)
+    assert row["mem_gib_h_saveable"] == round(6 * (8 - 1184 / 1024), 3)
 
 
 def test_hours_of_which_no_attempt_tells_are_not_shown_as_none(store: Engine) -> None:
