@@ -1,7 +1,8 @@
 """What Slurm gives a job that waits beyond what it tells of it: all threads of a core, or all of a socket. Pure.
 
 Who asks for one CPU of a core of two threads holds both. With CR_Core and CR_Socket he is then told to have two, with
-the memory of two; with CR_CPU to have one, and the other is nobody's (seen on 22.05, 24.11 and 26.05).
+the memory of two; with CR_CPU to have one, and the other is nobody's (seen on 22.05 and 24.11).
+One whose memory the CPUs cannot carry that he asked (MaxMemPerCPU) is given more: those are told by the node alone.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class WholeCores(msgspec.Struct, frozen=True, kw_only=True):
     def taken(self, job: QueuedJob) -> tuple[int, int]:
         """Return the CPUs and the MiB that a job, or one task of an array, takes in all."""
         step, nodes = self.step_of(job), len(job.nodes) or max(1, job.num_nodes)
-        cpus = job.cpus
+        cpus = max(job.cpus, nodes * job.min_cpus_per_node) if job.waits else job.cpus
         if job.waits and step > 1 and self.each_task and self.by_sockets.isdisjoint(job.partitions):
             cpus = max(cpus, job.num_tasks * round_up(job.cpus_per_task, step))
         cpus = nodes * round_up(cpus / nodes, step)
-        follows = job.waits and self.with_memory and job.mem_per_cpu_mib is not None
-        return cpus, -(-job.mem_mib * cpus // max(1, job.cpus)) if follows else job.mem_mib
+        share_mib = job.mem_per_cpu_mib if job.waits and self.with_memory else None
+        return cpus, cpus * share_mib if share_mib else job.mem_mib
 
 
 def whole_cores_of(snapshot: Snapshot) -> WholeCores:

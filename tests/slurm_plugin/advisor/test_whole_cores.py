@@ -57,6 +57,8 @@ def test_each_node_of_a_job_gives_whole_cores() -> None:
         ({}, {"num_tasks": 3, "cpus_per_task": 3}, 10, 10_000),
         ({"counts_threads": True}, {"num_tasks": 3}, 4, 3000),
         ({}, {"num_tasks": 3, "mem_per_cpu_mib": None}, 4, 3000),
+        # MaxMemPerCPU=2000, and 8000 MiB asked: 22.05 and 24.11 tell so of the CPUs, in MinCPUsNode alone.
+        ({}, {"num_tasks": 1, "mem_per_cpu_mib": None, "mem_mib": 8000, "min_cpus_per_node": 4}, 4, 8000),
         ({}, {"num_tasks": 3, "state": "RUNNING", "cpus": 4, "mem_mib": 4000, "nodes": ("n1",)}, 4, 4000),
     ],
 )
