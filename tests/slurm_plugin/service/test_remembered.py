@@ -214,7 +214,7 @@ def test_what_is_remembered_is_what_would_be_decided(*, with_growth: bool, ones:
 
 
 def test_a_settled_family_with_a_growth_model_is_decided_by_its_limit() -> None:
-    one = submission(user="alice", name="fit", mem_per_node_mib=16_000, cpus_per_task=8)
+    one = submission(user="alice", name="fit", mem_per_node_mib=15_000, cpus_per_task=8)
     grants = {
         told: [
             decide(
