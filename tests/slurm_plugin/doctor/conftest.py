@@ -1,4 +1,4 @@
-"""A site in which the doctor finds nothing."""
+"""A site in which the doctor finds nothing, and one of which only what surrounds it is there."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.conftest import Run
 from tests.slurm_plugin.doctor.installation import Installation, listening
+from tests.slurm_plugin.doctor.surrounded import Surrounded
 from tests.slurm_plugin.surroundings import surround
 
 
@@ -21,3 +22,9 @@ def whole(
     (site.folder / "journal").mkdir()
     with listening(site.socket):
         yield installation
+
+
+@pytest.fixture
+def surrounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> Surrounded:
+    surround(site, monkeypatch)
+    return Surrounded(site)

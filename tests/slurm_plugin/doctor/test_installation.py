@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -18,169 +16,58 @@ import pytest
 from msgspec.structs import replace
 
 from accounting.decisions.decision import encode_decision
-from slurm_plugin.doctor.checks import judge
-from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.installation_checks import asked, timers
-from slurm_plugin.doctor.look import look
 from slurm_plugin.doctor.look_installation import ANSWERS, FAILS
 from slurm_plugin.doctor.metrics import registry_of
 from slurm_plugin.doctor.permission_checks import permissions
-from slurm_plugin.doctor.seen import PathSeen, Seen, SlurmSeen, StoreSeen
+from slurm_plugin.doctor.seen import PathSeen, SlurmSeen, StoreSeen
 from tests.builders import decision, executable
 from tests.conftest import Site
+from tests.slurm_plugin.doctor.surrounded import Surrounded
 from tests.slurm_plugin.surroundings import (
     conf_folder,
     say_counts,
     say_settings,
     say_units,
-    surround,
     told_time,
 )
 
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True)
-class Surrounded:
-    """A site with what surrounds it, as the doctor sees it; what it has of its own is another test's."""
-
-    site: Site
-
-    def look(self) -> Seen:
-        return look(self.site.config, "of a test", time.time(), str(self.site.config_file))
-
-    def findings(self) -> dict[str, Finding]:
-        return {one.check: one for one in judge(self.look())}
-
-    def expect(self, check: str, state: str, said: str, fix: str = "") -> None:
-        found = self.findings()[check]
-        assert (found.state, bool(found.fix)) == (state, state != "ok"), found
-        assert re.search(said, found.what), found
-        assert re.search(fix, found.fix), found
-
-
-@pytest.fixture
-def whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> Surrounded:
-    surround(site, monkeypatch)
-    return Surrounded(site)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"JobSubmitPlugins": "(null)"}, "no submission is asked about"),
-        ({"JobSubmitPlugins": "require_timelimit"}, "no submission is asked about"),
-        ({"JobAcctGatherType": "jobacct_gather/none"}, "JobAcctGatherType is neither"),
-        ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
-        ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
-        ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
-    ],
-)
-def test_a_line_that_slurm_conf_lacks_is_a_warning(
-    whole: Surrounded, change: dict[str, str], said: str
-) -> None:
-    say_settings(whole.site, **change)
-    whole.expect("slurm.conf", "warning", said, r"slurm\.conf\.fragment")
-
-
-def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(whole: Surrounded) -> None:
-    say_settings(whole.site, JobAcctGatherType="jobacct_gather/linux")
-    whole.expect("slurm.conf", "ok", "all that is needed")
-
-
-def test_an_advisor_needs_multifactor(whole: Surrounded) -> None:
-    say_settings(whole.site, PriorityType="priority/basic")
-    whole.expect("slurm.conf", "ok", "all that is needed")
-    Path(whole.site.config.advisor.directory).mkdir()
-    whole.expect("slurm.conf", "warning", "SiteFactors count for nothing")
-
-
-@pytest.mark.parametrize(
-    ("change", "hides"),
-    [
-        ({}, True),
-        ({"PrivateData": "jobs"}, True),
-        ({"PrivateData": "jobs,cloud"}, False),
-        ({"SuspendProgram": "(null)"}, False),
-        ({"SLURM_VERSION": "23.02.1"}, False),
-    ],
-)
-def test_cloud_nodes_that_22_05_hides_while_they_are_powered_down(
-    whole: Surrounded, change: dict[str, str], *, hides: bool
-) -> None:
-    asleep = {"SLURM_VERSION": "22.05.8", "SuspendProgram": "/etc/slurm/suspend", "PrivateData": "none"}
-    say_settings(whole.site, **{**asleep, **change})
-    scontrol = whole.site.folder / "tools" / "scontrol"
-    answers = """case "$*" in
-*"show partition") echo "PartitionName=main Nodes=n[1-2],c[01-40] TotalNodes=42"; exit;;
-*"show node") printf 'NodeName=n1 State=IDLE\\nNodeName=n2 State=IDLE\\nNodeName=c02 State=IDLE+CLOUD\\n'; exit;;
-esac
-"""
-    executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
-    said = r"PrivateData has no cloud: .*\(c01 and so on: 39 now\)" if hides else "all that is needed"
-    whole.expect("slurm.conf", "warning" if hides else "ok", said)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"JobRequeue": "0"}, "JobRequeue is 0: .* do not come back"),
-        ({"MinJobAge": "10 sec"}, r"MinJobAge is 10 s: .*recovery\.period_s is 10"),
-        ({"MinJobAge": "11 sec", "JobRequeue": "1"}, ""),
-        ({"MinJobAge": "0 sec"}, ""),
-        ({"MinJobAge": "2 sec", "EpilogSlurmctld": "(null)"}, "MinJobAge is 2 s"),
-        ({"MinJobAge": "2 sec", "EpilogSlurmctld[0]": "/etc/slurm/epilog.sh"}, ""),
-        ({"RequeueExit": "99,130-140", "RequeueExitHold": "99,125,200-255"}, ""),
-        ({"RequeueExitHold": "99,130-140"}, "RequeueExitHold has 137: Slurm holds jobs as we cut them"),
-    ],
-)
-def test_recovery_needs_jobs_that_are_requeued_and_remembered(
-    whole: Surrounded, change: dict[str, str], said: str
-) -> None:
-    say_settings(whole.site, **change)
-    whole.expect("slurm.conf", "ok", "all that is needed")
-    whole.site.configure(mode="enforce")
-    whole.expect("slurm.conf", "warning" if said else "ok", said)
-
-
-def test_older_releases_name_the_plugin_in_full(whole: Surrounded) -> None:
-    say_settings(whole.site, JobSubmitPlugins="job_submit/require_timelimit,job_submit/lua")
-    whole.expect("slurm.conf", "ok", "")
-
-
-def test_a_slurmctld_that_is_silent_leaves_all_of_it_unknown(whole: Surrounded) -> None:
-    (whole.site.folder / "tools" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
-    found = whole.findings()
+def test_a_slurmctld_that_is_silent_leaves_all_of_it_unknown(surrounded: Surrounded) -> None:
+    (surrounded.site.folder / "tools" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    found = surrounded.findings()
     assert {found[name].state for name in ("slurm.conf", "hook", "asked")} == {"unknown"}
 
 
-def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(whole: Surrounded) -> None:
+def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(surrounded: Surrounded) -> None:
     two = {"SlurmctldHost[0]": "head1(10.0.0.1)", "SlurmctldHost[1]": "head2"}
     # A filesystem of its own on every Linux.
-    say_settings(whole.site, **two, StateSaveLocation="/proc/self")
+    say_settings(surrounded.site, **two, StateSaveLocation="/proc/self")
     said = r"head1\(10\.0\.0\.1\), head2 .* have own: .*disabled, .*brakes"
-    whole.expect("controllers", "warning", said, "rightsizer disable.*on each")
-    say_settings(whole.site, **two, StateSaveLocation=str(whole.site.folder))
-    whole.expect("controllers", "ok", "share what stops")
-    say_settings(whole.site, **{"SlurmctldHost[0]": "head1"}, StateSaveLocation="/proc/self")
-    whole.expect("controllers", "ok", "one host")
+    surrounded.expect("controllers", "warning", said, "rightsizer disable.*on each")
+    say_settings(surrounded.site, **two, StateSaveLocation=str(surrounded.site.folder))
+    surrounded.expect("controllers", "ok", "share what stops")
+    say_settings(surrounded.site, **{"SlurmctldHost[0]": "head1"}, StateSaveLocation="/proc/self")
+    surrounded.expect("controllers", "ok", "one host")
 
 
-def test_a_hook_that_is_not_there_is_a_problem(whole: Surrounded) -> None:
-    beside = conf_folder(whole.site)
+def test_a_hook_that_is_not_there_is_a_problem(surrounded: Surrounded) -> None:
+    beside = conf_folder(surrounded.site)
     (beside / "rightsizer" / "checks.lua").unlink()
-    whole.expect("hook", "problem", "lacks checks.lua: jobs pass unchanged", "copy job_submit.lua")
+    surrounded.expect("hook", "problem", "lacks checks.lua: jobs pass unchanged", "copy job_submit.lua")
     (beside / "job_submit.lua").unlink()
-    whole.expect("hook", "problem", "slurmctld would not start again", "copy job_submit.lua")
+    surrounded.expect("hook", "problem", "slurmctld would not start again", "copy job_submit.lua")
 
 
-def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(whole: Surrounded) -> None:
+def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(surrounded: Surrounded) -> None:
     """As root makes it by the steps of docs/admin.md under umask 077."""
-    beside = conf_folder(whole.site)
-    assert _as_who_has_no_capability(whole.site)["state"] == "ok"
+    beside = conf_folder(surrounded.site)
+    assert _as_who_has_no_capability(surrounded.site)["state"] == "ok"
     (beside / "rightsizer_site.lua").chmod(0)
     (beside / "rightsizer").chmod(0)
-    found = _as_who_has_no_capability(whole.site)
+    found = _as_who_has_no_capability(surrounded.site)
     (beside / "rightsizer").chmod(0o755)
     paths = f"{beside}/rightsizer_site.lua", f"{beside}/rightsizer"
     assert found["state"] == "problem"
@@ -205,37 +92,39 @@ def _as_who_has_no_capability(site: Site) -> dict[str, str]:
     return next(one for one in found if one["check"] == "hook")
 
 
-def test_a_hook_of_another_version_is_a_warning(whole: Surrounded) -> None:
-    with (conf_folder(whole.site) / "rightsizer" / "plan.lua").open("a") as module:
+def test_a_hook_of_another_version_is_a_warning(surrounded: Surrounded) -> None:
+    with (conf_folder(surrounded.site) / "rightsizer" / "plan.lua").open("a") as module:
         module.write("-- older\n")
-    whole.expect("hook", "warning", "slurm: rightsizer/plan.lua$", "touch job_submit.lua")
+    surrounded.expect("hook", "warning", "slurm: rightsizer/plan.lua$", "touch job_submit.lua")
 
 
-def test_settings_of_another_configuration_are_a_warning(whole: Surrounded) -> None:
-    whole.site.configure(hook={"deadline_ms": 50})
-    whole.expect("hook", "warning", "rightsizer_site.lua$", "rightsizer config hook")
-    (conf_folder(whole.site) / "rightsizer_site.lua").unlink()
-    whole.expect("hook", "problem", "jobs pass unchanged", "rightsizer config hook >")
+def test_settings_of_another_configuration_are_a_warning(surrounded: Surrounded) -> None:
+    surrounded.site.configure(hook={"deadline_ms": 50})
+    surrounded.expect("hook", "warning", "rightsizer_site.lua$", "rightsizer config hook")
+    (conf_folder(surrounded.site) / "rightsizer_site.lua").unlink()
+    surrounded.expect("hook", "problem", "jobs pass unchanged", "rightsizer config hook >")
 
 
-def test_a_script_of_the_sites_own_must_call_ours(whole: Surrounded) -> None:
-    script = conf_folder(whole.site) / "job_submit.lua"
+def test_a_script_of_the_sites_own_must_call_ours(surrounded: Surrounded) -> None:
+    script = conf_folder(surrounded.site) / "job_submit.lua"
     script.write_text("function slurm_job_submit() return 0 end\n")
-    whole.expect("hook", "warning", "does not call rightsizer.hook", "copy ours")
+    surrounded.expect("hook", "warning", "does not call rightsizer.hook", "copy ours")
     call = 'require("rightsizer.hook").submit(job_desc, part_list, submit_uid)'
     script.write_text(f"{call}\n")
-    whole.expect("hook", "warning", "without pcall: .* 26.05 refuses all jobs", "comment at the top of ours")
+    surrounded.expect(
+        "hook", "warning", "without pcall: .* 26.05 refuses all jobs", "comment at the top of ours"
+    )
     script.write_text(f"pcall(function() {call} end)\n")
-    whole.expect("hook", "ok", "has what is installed")
+    surrounded.expect("hook", "ok", "has what is installed")
 
 
-def test_modules_that_slurmctld_may_not_have_loaded_are_a_warning(whole: Surrounded) -> None:
+def test_modules_that_slurmctld_may_not_have_loaded_are_a_warning(surrounded: Surrounded) -> None:
     later_s = time.time() + HOUR_S
-    module = conf_folder(whole.site) / "rightsizer" / "plan.lua"
+    module = conf_folder(surrounded.site) / "rightsizer" / "plan.lua"
     os.utime(module, (later_s, later_s))
-    whole.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
-    os.utime(conf_folder(whole.site) / "job_submit.lua", (later_s, later_s))
-    whole.expect("hook", "ok", "has what is installed")
+    surrounded.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
+    os.utime(conf_folder(surrounded.site) / "job_submit.lua", (later_s, later_s))
+    surrounded.expect("hook", "ok", "has what is installed")
 
 
 @pytest.fixture
@@ -252,45 +141,47 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # Both are half past two by this clock, which is put back at three.
 @pytest.mark.parametrize("booted", ["2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"])
 def test_when_slurmctld_started_is_known_in_any_hour_and_form(
-    whole: Surrounded, booted: str, form: str, monkeypatch: pytest.MonkeyPatch
+    surrounded: Surrounded, booted: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_TIME_FORMAT", form)
     booted_s = int(datetime.fromisoformat(booted).timestamp())
-    say_settings(whole.site, BOOT_TIME=told_time(booted_s))
-    beside = conf_folder(whole.site)
+    say_settings(surrounded.site, BOOT_TIME=told_time(booted_s))
+    beside = conf_folder(surrounded.site)
     files = [beside / "job_submit.lua", *(beside / "rightsizer").glob("*.lua")]
     for file in files:
         os.utime(file, (booted_s - HOUR_S, booted_s - HOUR_S / 2))
-    whole.expect("hook", "ok", "has what is installed")
+    surrounded.expect("hook", "ok", "has what is installed")
     os.utime(files[1], (booted_s, booted_s + HOUR_S / 2))
-    whole.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
+    surrounded.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
 
 
-def journal(whole: Surrounded, ago_s: float) -> None:
+def journal(surrounded: Surrounded, ago_s: float) -> None:
     time_s = time.time() - ago_s
-    file = whole.site.folder / "journal" / time.strftime("decisions-%Y%m%d.jsonl", time.gmtime(time_s))
+    file = surrounded.site.folder / "journal" / time.strftime("decisions-%Y%m%d.jsonl", time.gmtime(time_s))
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(encode_decision(decision(time_s=time_s)) + b'{"torn')
 
 
-def test_a_service_that_nobody_asks_is_a_problem(whole: Surrounded) -> None:
-    journal(whole, 2 * HOUR_S)
-    whole.expect("asked", "ok", "asked last: 2 hours ago")
-    say_counts(whole.site, submitted=500, since_s=time.time() - HOUR_S)
-    whole.expect("asked", "problem", "none of 500 submissions in 60 minutes", "rightsizer_site.lua")
-    Path(whole.site.config.hook.kill_switch).touch()
-    whole.expect("asked", "ok", "a kill switch is thrown")
-    Path(whole.site.config.hook.kill_switch).unlink()
-    journal(whole, 60)
-    whole.expect("asked", "ok", "asked 60 s ago|asked 6. s ago")
-    age_s = registry_of(whole.look(), [], time.time()).get_sample_value("rightsizer_decision_age_seconds")
+def test_a_service_that_nobody_asks_is_a_problem(surrounded: Surrounded) -> None:
+    journal(surrounded, 2 * HOUR_S)
+    surrounded.expect("asked", "ok", "asked last: 2 hours ago")
+    say_counts(surrounded.site, submitted=500, since_s=time.time() - HOUR_S)
+    surrounded.expect("asked", "problem", "none of 500 submissions in 60 minutes", "rightsizer_site.lua")
+    Path(surrounded.site.config.hook.kill_switch).touch()
+    surrounded.expect("asked", "ok", "a kill switch is thrown")
+    Path(surrounded.site.config.hook.kill_switch).unlink()
+    journal(surrounded, 60)
+    surrounded.expect("asked", "ok", "asked 60 s ago|asked 6. s ago")
+    age_s = registry_of(surrounded.look(), [], time.time()).get_sample_value(
+        "rightsizer_decision_age_seconds"
+    )
     assert age_s == pytest.approx(60, abs=30)
 
 
-def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(whole: Surrounded) -> None:
-    journal(whole, 2 * HOUR_S)
-    say_counts(whole.site, submitted=500, since_s=time.time() - HOUR_S)
-    seen = whole.look()
+def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(surrounded: Surrounded) -> None:
+    journal(surrounded, 2 * HOUR_S)
+    say_counts(surrounded.site, submitted=500, since_s=time.time() - HOUR_S)
+    seen = surrounded.look()
     assert isinstance(seen.slurm, SlurmSeen)
     closed = replace(seen.slurm.asked, last_decision_s=None, closed="decisions-20261122.jsonl")
     judged = asked(replace(seen, slurm=replace(seen.slurm, asked=closed)))
@@ -314,40 +205,40 @@ def opened(moment_s: float, form: str = "iso8601_ms") -> str:
     return f"[{stamp}] lua: {FAILS}: jobs pass as they were submitted\n"
 
 
-def test_a_breaker_that_is_open_is_a_problem(whole: Surrounded) -> None:
-    log, now_s = whole.site.folder / "slurmctld.log", time.time()
-    say_settings(whole.site, BOOT_TIME=told_time(int(now_s - HOUR_S)))
+def test_a_breaker_that_is_open_is_a_problem(surrounded: Surrounded) -> None:
+    log, now_s = surrounded.site.folder / "slurmctld.log", time.time()
+    say_settings(surrounded.site, BOOT_TIME=told_time(int(now_s - HOUR_S)))
     log.write_text(f"x\n{opened(now_s + 60)}y\n")
-    whole.expect("asked", "problem", "leaves the service alone: .*: jobs pass", "deadline_ms")
+    surrounded.expect("asked", "problem", "leaves the service alone: .*: jobs pass", "deadline_ms")
     with log.open("a") as more:
         more.write(f"[2026-11-22T10:00:30.000] lua: {ANSWERS}\n")
-    whole.expect("asked", "ok", "")
+    surrounded.expect("asked", "ok", "")
 
 
 @pytest.mark.parametrize("form", STAMPS)
-def test_a_breaker_that_was_open_in_a_hook_loaded_since_is_none(whole: Surrounded, form: str) -> None:
+def test_a_breaker_that_was_open_in_a_hook_loaded_since_is_none(surrounded: Surrounded, form: str) -> None:
     opened_s = time.time() + HOUR_S
-    (whole.site.folder / "slurmctld.log").write_text(opened(opened_s, form))
+    (surrounded.site.folder / "slurmctld.log").write_text(opened(opened_s, form))
     later = "problem" if form == "short" else "ok"
-    say_settings(whole.site, BOOT_TIME=told_time(int(opened_s + 60)))
-    whole.expect("asked", later, "")
-    say_settings(whole.site, BOOT_TIME=told_time(int(opened_s - 60)))
-    whole.expect("asked", "problem", "leaves the service alone")
-    os.utime(conf_folder(whole.site) / "job_submit.lua", (opened_s + 60, opened_s + 60))
-    whole.expect("asked", later, "")
+    say_settings(surrounded.site, BOOT_TIME=told_time(int(opened_s + 60)))
+    surrounded.expect("asked", later, "")
+    say_settings(surrounded.site, BOOT_TIME=told_time(int(opened_s - 60)))
+    surrounded.expect("asked", "problem", "leaves the service alone")
+    os.utime(conf_folder(surrounded.site) / "job_submit.lua", (opened_s + 60, opened_s + 60))
+    surrounded.expect("asked", later, "")
 
 
-def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(whole: Surrounded) -> None:
-    say_units(whole.site, rightsizer_ingest_timer="inactive", rightsizer_train_timer="inactive")
-    whole.expect(
+def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(surrounded: Surrounded) -> None:
+    say_units(surrounded.site, rightsizer_ingest_timer="inactive", rightsizer_train_timer="inactive")
+    surrounded.expect(
         "timers", "warning", r"ingest.timer, rightsizer-train.timer", "enable --now rightsizer-ingest.timer"
     )
-    say_units(whole.site, rightsizer_ingest_timer="inactive", rightsizer_ingest_watch_service="active")
-    whole.expect("timers", "ok", "due")
-    say_units(whole.site, rightsizer_train_service="failed")
-    whole.expect("timers", "problem", "train.service failed", "journalctl -u rightsizer-train.service")
-    (whole.site.folder / "tools" / "systemctl").write_text("#!/bin/sh\nexit 1\n")
-    whole.expect("timers", "unknown", "there is no systemd to ask")
+    say_units(surrounded.site, rightsizer_ingest_timer="inactive", rightsizer_ingest_watch_service="active")
+    surrounded.expect("timers", "ok", "due")
+    say_units(surrounded.site, rightsizer_train_service="failed")
+    surrounded.expect("timers", "problem", "train.service failed", "journalctl -u rightsizer-train.service")
+    (surrounded.site.folder / "tools" / "systemctl").write_text("#!/bin/sh\nexit 1\n")
+    surrounded.expect("timers", "unknown", "there is no systemd to ask")
 
 
 @pytest.mark.parametrize(
@@ -362,11 +253,11 @@ def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(whole: Surrou
     ],
 )
 def test_an_ingest_that_failed_before_another_way_to_read_did_well_is_no_problem(
-    whole: Surrounded, timer: str, failed: str, read_after_s: int | None, state: str
+    surrounded: Surrounded, timer: str, failed: str, read_after_s: int | None, state: str
 ) -> None:
     failed_s = int(time.time() - time.monotonic() / 2)  # systemd counts from the boot
     say_units(
-        whole.site,
+        surrounded.site,
         ended_s=failed_s,
         **{
             "rightsizer_ingest_timer": timer,
@@ -379,24 +270,24 @@ def test_an_ingest_that_failed_before_another_way_to_read_did_well_is_no_problem
         newest_end_s=None,
         journal_offsets={},
     )
-    assert timers(replace(whole.look(), store=store))[0] == state
+    assert timers(replace(surrounded.look(), store=store))[0] == state
 
 
 def test_limits_that_cannot_be_read_are_told_before_the_service_starts_without_them(
-    whole: Surrounded,
+    surrounded: Surrounded,
 ) -> None:
-    whole.expect("limits", "ok", "not needed")
-    whole.site.configure(service={"limits_needed": True})
-    executable(whole.site.folder / "tools" / "sacctmgr", "#!/bin/sh\necho 'no slurmdbd' >&2\nexit 1\n")
-    executable(whole.site.folder / "tools" / "scontrol", "#!/bin/sh\n")
-    whole.expect("limits", "warning", "site-not-known.*: sacctmgr failed: no slurmdbd;", "slurmdbd")
-    executable(whole.site.folder / "tools" / "sacctmgr", "#!/bin/sh\n")
-    whole.expect("limits", "ok", "can be read")
+    surrounded.expect("limits", "ok", "not needed")
+    surrounded.site.configure(service={"limits_needed": True})
+    executable(surrounded.site.folder / "tools" / "sacctmgr", "#!/bin/sh\necho 'no slurmdbd' >&2\nexit 1\n")
+    executable(surrounded.site.folder / "tools" / "scontrol", "#!/bin/sh\n")
+    surrounded.expect("limits", "warning", "site-not-known.*: sacctmgr failed: no slurmdbd;", "slurmdbd")
+    executable(surrounded.site.folder / "tools" / "sacctmgr", "#!/bin/sh\n")
+    surrounded.expect("limits", "ok", "can be read")
 
 
-def test_what_others_may_read_or_write_is_said(whole: Surrounded) -> None:
-    folder = whole.site.folder
-    models = Path(whole.site.config.models.directory)
+def test_what_others_may_read_or_write_is_said(surrounded: Surrounded) -> None:
+    folder = surrounded.site.folder
+    models = Path(surrounded.site.config.models.directory)
     models.mkdir()
     (folder / "journal").mkdir()
     (folder / "store.db").touch()
@@ -407,23 +298,23 @@ def test_what_others_may_read_or_write_is_said(whole: Surrounded) -> None:
         (folder / "store.db", 0o640),
     ):
         path.chmod(mode)
-    whole.expect("permissions", "warning", "read .*/models, which holds names", "chmod o= .*/models")
+    surrounded.expect("permissions", "warning", "read .*/models, which holds names", "chmod o= .*/models")
     models.chmod(0o750)
-    whole.expect("permissions", "ok", "")
-    whole.site.config_file.chmod(0o644)
-    whole.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader:hunter2@db/slurm_acct_db"})
-    whole.expect("permissions", "warning", "holds a database's password", "store.url_file")
-    assert "hunter2" not in str(whole.findings())
-    whole.site.configure(
+    surrounded.expect("permissions", "ok", "")
+    surrounded.site.config_file.chmod(0o644)
+    surrounded.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader:hunter2@db/slurm_acct_db"})
+    surrounded.expect("permissions", "warning", "holds a database's password", "store.url_file")
+    assert "hunter2" not in str(surrounded.findings())
+    surrounded.site.configure(
         accounting={"slurmdbd_url": "mysql+pymysql://reader@db/slurm_acct_db?Password=hunter2"}
     )
-    whole.expect("permissions", "warning", "holds a database's password", "store.url_file")
-    whole.site.config_file.chmod(0o646)
-    whole.expect("permissions", "problem", "everybody may write .*rightsizer.toml", "chmod o-w")
+    surrounded.expect("permissions", "warning", "holds a database's password", "store.url_file")
+    surrounded.site.config_file.chmod(0o646)
+    surrounded.expect("permissions", "problem", "everybody may write .*rightsizer.toml", "chmod o-w")
     folder.chmod(0o700)
-    whole.expect("permissions", "ok", "neither read nor write")
+    surrounded.expect("permissions", "ok", "neither read nor write")
 
 
-def test_a_socket_that_everybody_may_open_is_a_warning(whole: Surrounded) -> None:
+def test_a_socket_that_everybody_may_open_is_a_warning(surrounded: Surrounded) -> None:
     wide = PathSeen(path="/run/x", kind="socket", others_read=True, others_write=True)
-    assert permissions(msgspec.structs.replace(whole.look(), paths=(wide,)))[0] == "warning"
+    assert permissions(msgspec.structs.replace(surrounded.look(), paths=(wide,)))[0] == "warning"

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.rounds import Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from tests.slurm_plugin.slurm.memory_queue import Killed
 
 
 class Controller:
@@ -117,3 +119,16 @@ def assert_back(gate: Controller) -> None:
     job = gate.run.job
     assert (job.state, job.held, job.cpus_per_task, job.mem_per_node_mib) == ("PENDING", False, 8, 8000)
     assert (gate.requeues, gate.run.restarts) == (1, 1)
+
+
+def kill_at(gate: Controller, folder: Path, step: int, *, after: bool) -> None:
+    """Make a round that is killed before, or after, one of its writes."""
+
+    def die(number: int) -> None:
+        if number == step:
+            raise Killed
+
+    gate.after_write, gate.before_write = (die, lambda _: None) if after else (lambda _: None, die)
+    with pytest.raises(Killed):
+        recoverer(gate, folder).round()
+    gate.after_write = gate.before_write = lambda _: None

@@ -3,7 +3,6 @@
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,9 +14,9 @@ from slurm_plugin.recovery.judging import SiteTerms
 from slurm_plugin.recovery.mending import LOOKED_BACK_S
 from slurm_plugin.recovery.rounds import Outcome, Recoverer
 from slurm_plugin.slurm import requeuing
-from slurm_plugin.slurm.job_lines import BEGINS_LATER, HELD_AGAIN
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Dependent, Failed
-from tests.slurm_plugin.recovery.controller import Controller, assert_back, entries, recoverer
+from tests.slurm_plugin.recovery.controller import Controller, assert_back, entries, kill_at, recoverer
 from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 from tests.slurm_plugin.slurm.memory_queue import Killed
 
@@ -36,97 +35,6 @@ def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
     assert own.round() == recoverer(gate, tmp_path).round() == []
     assert len(gate.writes) == 4
     assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
-
-
-def by_itself(**fields: Any) -> Failed:
-    """`srun work || scontrol requeue $SLURM_JOB_ID`, as slurmctld has it until it starts two minutes later."""
-    return failed("PENDING", "0:0", "0:125", restarts=3, reason=BEGINS_LATER, **fields)
-
-
-def test_one_that_queues_itself_again_after_a_kill_has_all_it_asked_for_before_it_starts(
-    tmp_path: Path,
-) -> None:
-    gate = Controller(by_itself())
-    own = recoverer(gate, tmp_path)
-    assert [one.problem for one in own.round()] == [""]
-    assert gate.run is not None
-    assert (gate.run.job.cpus_per_task, gate.run.job.mem_per_node_mib) == (8, 8000)
-    # The mark last: it may start at any moment.
-    assert [words[0] for words in gate.writes] == ["--uid=1000", "update"]
-    assert ";recovery=out_of_memory:2" in gate.writes[1][2]
-    assert [(entry.what, entry.restarts, entry.cpu_hours) for entry in entries(tmp_path)] == [
-        ("requeued", 2, 0)
-    ]
-    assert own.round() == recoverer(gate, tmp_path).round() == []
-    assert len(gate.writes) == 2
-    gate._set(state="PENDING", restarts=4)
-    assert recoverer(gate, tmp_path).round() == []
-    assert len(gate.writes) == 2
-
-
-@pytest.mark.parametrize("after", [True, False])
-@pytest.mark.parametrize("step", range(2))
-def test_killed_while_it_gives_back_the_next_one_goes_on(tmp_path: Path, step: int, after: bool) -> None:
-    gate = Controller(by_itself())
-
-    def die(number: int) -> None:
-        if number == step:
-            raise Killed
-
-    gate.after_write, gate.before_write = (die, lambda _: None) if after else (lambda _: None, die)
-    with pytest.raises(Killed):
-        recoverer(gate, tmp_path).round()
-    gate.after_write = gate.before_write = lambda _: None
-    recoverer(gate, tmp_path).round()
-    assert gate.run is not None
-    assert (gate.run.job.cpus_per_task, gate.run.job.mem_per_node_mib) == (8, 8000)
-    assert gate.run.job.admin_comment.count(";recovery=out_of_memory:2") == 1
-    assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
-
-
-@pytest.mark.parametrize(("starts_at", "mark", "what"), [(0, 0, "lost"), (1, 1, "requeued")])
-def test_one_that_starts_meanwhile_is_marked_where_it_has_all_it_asked_for(
-    tmp_path: Path, starts_at: int, mark: int, what: str
-) -> None:
-    gate = Controller(by_itself())
-    seen = gate.failed
-
-    def look(job_id: int) -> Failed | None:
-        if len(gate.writes) == starts_at and entries(tmp_path):
-            gate._set(state="RUNNING", reason="None")
-        return seen(job_id)
-
-    gate.failed = look  # type: ignore[method-assign]
-    recoverer(gate, tmp_path).round()
-    assert gate.run is not None
-    assert gate.run.job.admin_comment.count("recovery=") == mark
-    assert [entry.what for entry in entries(tmp_path)] == [what]
-    if not mark:
-        # It fails as before, and queues itself again.
-        gate.failed = seen  # type: ignore[method-assign]
-        gate._set(state="PENDING", reason=BEGINS_LATER, restarts=4)
-        recoverer(gate, tmp_path).round()
-        assert ";recovery=out_of_memory:3" in gate.run.job.admin_comment
-
-
-def test_those_that_others_queued_again_are_looked_for_now_and_then_and_looked_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, clock = Controller(by_itself(admin_comment="of somebody else")), [0.0]
-    monkeypatch.setattr("slurm_plugin.recovery.rounds.time.monotonic", lambda: clock[0])
-    seen, looked_at = gate.failed, list[int]()
-
-    def look(job_id: int) -> Failed | None:
-        looked_at.append(job_id)
-        return seen(job_id)
-
-    gate.failed = look  # type: ignore[method-assign]
-    own, looked_for = recoverer(gate, tmp_path), list[int]()
-    for clock[0] in (1000.0, 1010.0, 1040.0, 1045.0, 1050.0, 1100.0):
-        own.round()
-        looked_for.append(gate.looks_again)
-    assert looked_for == [1, 1, 1, 2, 2, 3]
-    assert looked_at == [7]
 
 
 def test_gpus_come_back_in_the_same_step_as_all_else(tmp_path: Path) -> None:
@@ -152,15 +60,7 @@ def test_killed_at_any_step_the_next_one_goes_on(
 ) -> None:
     """Without the journal too, but for the moment between queueing again and the mark: anybody may have held it."""
     gate = Controller(failed())
-
-    def die(number: int) -> None:
-        if number == step:
-            raise Killed
-
-    gate.after_write, gate.before_write = (die, lambda _: None) if after else (lambda _: None, die)
-    with pytest.raises(Killed):
-        recoverer(gate, tmp_path).round()
-    gate.after_write = gate.before_write = lambda _: None
+    kill_at(gate, tmp_path, step, after=after)
     other = tmp_path if with_journal else tmp_path / "lost"
     recoverer(gate, other).round()
     if not with_journal and (step, after) in ((0, True), (1, False)):

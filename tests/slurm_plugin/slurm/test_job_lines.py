@@ -1,8 +1,6 @@
 """What scontrol, squeue and sprio of each release print (tests/contract/queue), and what nobody can make them print."""
 
-import math
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,48 +8,11 @@ from hypothesis import strategies as st
 
 from slurm_plugin.slurm import cluster_lines, job_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.nodes import parse_nodes
 from slurm_plugin.slurm.queue import QueuedJob
-from slurm_plugin.slurm.scontrol_queue import problem_of, with_factors
+from slurm_plugin.slurm.scontrol_queue import problem_of
 from slurm_plugin.slurm.targets import target_of
+from tests.slurm_plugin.slurm.captured import CAPTURED, RELEASES, Captured
 from tests.slurm_plugin.slurm.queued import waiting
-
-CAPTURED = Path(__file__).parents[2] / "contract" / "queue"
-RELEASES = sorted(folder.name for folder in CAPTURED.iterdir())
-
-
-class Captured:
-    """What the commands of a release printed about one queue of jobs of every kind."""
-
-    def __init__(self, release: str) -> None:
-        self.folder = CAPTURED / release
-        self.owners = job_lines.parse_owners(self.text("owners"))
-        self.listing = job_lines.parse_jobs(self.text("jobs"), self.owners)
-        self.factors = cluster_lines.parse_factors(self.text("factors"))
-        self.first_node = cluster_lines.parse_node_states(self.text("nodes"))[0].name
-
-    def text(self, name: str) -> str:
-        return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
-
-    def alone(self) -> job_lines.Listing:
-        """What the jobs are that had to be asked for by themselves."""
-        found = [
-            job_lines.parse_jobs(self.text(f"alone/{job}"), {job: self.owners[job]})
-            for job in self.listing.doubtful
-        ]
-        return job_lines.Listing(
-            tuple(job for one in found for job in one.jobs),
-            tuple(job for one in found for job in one.doubtful),
-        )
-
-    def job(self, name: str) -> QueuedJob:
-        (found,) = [job for job in (*self.listing.jobs, *self.alone().jobs) if job.name == name]
-        return with_factors(found, self.factors.get(found.job_id), fair_share_counts=True)
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def captured(request: pytest.FixtureRequest) -> Captured:
-    return Captured(request.param)
 
 
 def test_a_running_job(captured: Captured) -> None:
@@ -277,133 +238,6 @@ def test_no_text_forges_another_job(where: str, parts: list[str], copied: bool) 
     assert salvaged is None or (salvaged.job_id, salvaged.uid, salvaged.fixed) == (own, 4321, True)
     missing = before.keys() - {job.job_id for job in listing.jobs}
     assert missing <= set(listing.doubtful)
-
-
-def test_nodes_partitions_reservations(captured: Captured) -> None:
-    first, second = cluster_lines.parse_node_states(captured.text("nodes"))
-    assert (first.cpus, first.mem_mib, first.gpus, first.away) == (16, 64_000, 4, False)
-    assert set(first.partitions) == {"main", "side", "shut"}
-    assert second.partitions == ("main",)
-    partitions = {one.name: one for one in cluster_lines.parse_partition_states(captured.text("partitions"))}
-    assert (partitions["main"].tier, partitions["side"].tier) == (1, 3)
-    assert [name for name, one in partitions.items() if not one.up] == ["shut"]
-    (talk,) = cluster_lines.parse_reservations(captured.text("reservations"))
-    assert (talk.name, talk.nodes, talk.users, talk.accounts) == ("talk", (first.name,), ("root",), ())
-    assert talk.end_s - talk.start_s == 3600
-
-
-def test_an_admins_reason_is_no_state_and_no_partition() -> None:
-    line = (
-        "NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE+DRAIN Partitions=main CfgTRES=cpu=16,mem=64000M "
-        "Comment=was RealMemory=1 Reason=set State=FUTURE, then Partitions=side [root@2026-01-01T00:00:00]"
-    )
-    (node,) = cluster_lines.parse_node_states(line)
-    assert (node.partitions, node.mem_mib, node.away) == (("main",), 64_000, True)
-    assert parse_nodes(line, "main").away == 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "of_core", "of_socket"),
-    [
-        ("CoresPerSocket=16 CPUTot=64 Sockets=2 ThreadsPerCore=2", 2, 32),
-        # CPUs= of slurm.conf counts cores: Slurm gives no threads then.
-        ("CoresPerSocket=16 CPUTot=32 Sockets=2 ThreadsPerCore=2", 1, 16),
-        ("CPUTot=16", 1, 1),
-        ("CoresPerSocket=0 CPUTot=0 Sockets=0", 1, 1),
-    ],
-)
-def test_how_many_cpus_a_core_and_a_socket_have(shape: str, of_core: int, of_socket: int) -> None:
-    (node,) = cluster_lines.parse_node_states(f"NodeName=n1 {shape} RealMemory=64000 State=IDLE")
-    assert (node.cpus_per_core, node.cpus_per_socket) == (of_core, of_socket)
-
-
-def test_which_partitions_give_whole_sockets() -> None:
-    text = (
-        "PartitionName=a SelectTypeParameters=NONE\nPartitionName=b SelectTypeParameters=CR_SOCKET_MEMORY\n"
-    )
-    for cluster, whole in (("CR_CORE_MEMORY", [False, True]), ("CR_SOCKET", [True, True])):
-        found = cluster_lines.parse_partition_states(text, cluster)
-        assert [one.whole_sockets for one in found] == whole
-
-
-def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
-    line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
-    states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))
-    found = cluster_lines.parse_partition_states(
-        "\n".join(line.format(state.lower(), state, longest) for state, longest in states)
-    )
-    assert [one.name for one in found if one.up] == ["up", "drain"]
-    assert [one.longest_s for one in found[:2]] == [math.inf, 86_400.0]
-
-
-def test_a_reservation_tells_how_much_of_its_nodes_it_holds() -> None:
-    (part,) = cluster_lines.parse_reservations(
-        "ReservationName=course StartTime=1795330843 EndTime=1795334443 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2 "
-        "CoreCnt=4 Features=(null) PartitionName=main Flags=SPEC_NODES TRES=cpu=4,gres/gpu=2 Users=root State=ACTIVE"
-    )
-    assert (part.nodes, part.cpus, part.gpus) == (("n1", "n2"), 4, 2)
-
-
-def test_terms(captured: Captured) -> None:
-    terms = cluster_lines.parse_terms(captured.text("config"))
-    assert (terms.priority_type, terms.scheduler_type) == ("priority/multifactor", "sched/backfill")
-    assert "bf_continue" in terms.parameters
-    assert (terms.weights["Age"], terms.weights["FairShare"], terms.site_factor_plugin) == (1000, 0, "")
-    assert cluster_lines.parse_cluster_name(captured.text("config")).startswith("sandbox-")
-
-
-@pytest.mark.parametrize(
-    ("said", "counts"),
-    [("CR_CORE_MEMORY", True), ("CR_CORE,CR_ONE_TASK_PER_CORE", False), ("CR_MEMORY", True), ("NONE", False)],
-)
-def test_whether_memory_counts(said: str, *, counts: bool) -> None:
-    assert cluster_lines.parse_terms(f"SelectTypeParameters    = {said}").memory_counts is counts
-    assert cluster_lines.parse_terms("").memory_counts
-
-
-def test_what_is_given_together() -> None:
-    found = [
-        cluster_lines.parse_terms(f"SelectTypeParameters    = {said}")
-        for said in ("CR_CORE_MEMORY,CR_ONE_TASK_PER_CORE", "CR_CPU_MEMORY,CR_LLN", "NONE")
-    ]
-    assert [one.one_task_per_core for one in found] == [True, False, False]
-    assert [one.counts_threads for one in found] == [False, True, False]
-
-
-def test_states_of_nodes() -> None:
-    text = "".join(
-        f"NodeName=n{number} CPUTot=4 RealMemory=8000 State={state} Partitions=main\n"
-        for number, state in enumerate(
-            (
-                *("IDLE", "DOWN*", "MIXED+DRAIN", "IDLE+POWERED_DOWN", "FUTURE", "IDLE+PLANNED"),
-                *("MIXED+NOT_RESPONDING+POWERING_UP", "IDLE+NOT_RESPONDING", "DOWN+POWERING_UP"),
-                # Seen on 24.11: what did not come up within ResumeTimeout, before and after `state=resume`.
-                *("DOWN+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING", "IDLE+POWERING_DOWN"),
-            )
-        )
-    )
-    found = cluster_lines.parse_node_states(text)
-    assert [(node.name, node.away) for node in found] == [
-        ("n0", False), ("n1", True), ("n2", True), ("n3", False), ("n5", False),
-        ("n6", False), ("n7", True), ("n8", True), ("n9", True), ("n10", False), ("n11", False),
-    ]  # fmt: skip
-    assert [node.name for node in found if node.asleep] == ["n3", "n9", "n10", "n11"]
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("", ()),
-        ("(null)", ()),
-        ("n1", ("n1",)),
-        ("n[1-3],m", ("n1", "n2", "n3", "m")),
-        ("n[08-10,20]", ("n08", "n09", "n10", "n20")),
-        ("r[1-2]n[1-2]x", ("r1n1x", "r1n2x", "r2n1x", "r2n2x")),
-        ("a-b-[1,3-4]", ("a-b-1", "a-b-3", "a-b-4")),
-    ],
-)
-def test_host_lists(text: str, names: tuple[str, ...]) -> None:
-    assert expand_nodes(text) == names
 
 
 def test_nothing_is_kept_of_the_nodes_of_jobs_that_have_ended() -> None:

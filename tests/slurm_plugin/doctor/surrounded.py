@@ -1,0 +1,32 @@
+"""A site with what surrounds it, as the doctor sees it."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from slurm_plugin.doctor.checks import judge
+from slurm_plugin.doctor.finding import Finding
+from slurm_plugin.doctor.look import look
+from slurm_plugin.doctor.seen import Seen
+from tests.conftest import Site
+
+
+@dataclass(frozen=True)
+class Surrounded:
+    """A site with what surrounds it, as the doctor sees it; what it has of its own is another test's."""
+
+    site: Site
+
+    def look(self) -> Seen:
+        return look(self.site.config, "of a test", time.time(), str(self.site.config_file))
+
+    def findings(self) -> dict[str, Finding]:
+        return {one.check: one for one in judge(self.look())}
+
+    def expect(self, check: str, state: str, said: str, fix: str = "") -> None:
+        found = self.findings()[check]
+        assert (found.state, bool(found.fix)) == (state, state != "ok"), found
+        assert re.search(said, found.what), found
+        assert re.search(fix, found.fix), found

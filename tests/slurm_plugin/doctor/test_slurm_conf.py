@@ -1,0 +1,92 @@
+"""What slurm.conf lacks for us, as the doctor tells it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import executable
+from tests.slurm_plugin.doctor.surrounded import Surrounded
+from tests.slurm_plugin.surroundings import say_settings
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"JobSubmitPlugins": "(null)"}, "no submission is asked about"),
+        ({"JobSubmitPlugins": "require_timelimit"}, "no submission is asked about"),
+        ({"JobAcctGatherType": "jobacct_gather/none"}, "JobAcctGatherType is neither"),
+        ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
+        ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
+        ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
+    ],
+)
+def test_a_line_that_slurm_conf_lacks_is_a_warning(
+    surrounded: Surrounded, change: dict[str, str], said: str
+) -> None:
+    say_settings(surrounded.site, **change)
+    surrounded.expect("slurm.conf", "warning", said, r"slurm\.conf\.fragment")
+
+
+def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(surrounded: Surrounded) -> None:
+    say_settings(surrounded.site, JobAcctGatherType="jobacct_gather/linux")
+    surrounded.expect("slurm.conf", "ok", "all that is needed")
+
+
+def test_an_advisor_needs_multifactor(surrounded: Surrounded) -> None:
+    say_settings(surrounded.site, PriorityType="priority/basic")
+    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    Path(surrounded.site.config.advisor.directory).mkdir()
+    surrounded.expect("slurm.conf", "warning", "SiteFactors count for nothing")
+
+
+@pytest.mark.parametrize(
+    ("change", "hides"),
+    [
+        ({}, True),
+        ({"PrivateData": "jobs"}, True),
+        ({"PrivateData": "jobs,cloud"}, False),
+        ({"SuspendProgram": "(null)"}, False),
+        ({"SLURM_VERSION": "23.02.1"}, False),
+    ],
+)
+def test_cloud_nodes_that_22_05_hides_while_they_are_powered_down(
+    surrounded: Surrounded, change: dict[str, str], *, hides: bool
+) -> None:
+    asleep = {"SLURM_VERSION": "22.05.8", "SuspendProgram": "/etc/slurm/suspend", "PrivateData": "none"}
+    say_settings(surrounded.site, **{**asleep, **change})
+    scontrol = surrounded.site.folder / "tools" / "scontrol"
+    answers = """case "$*" in
+*"show partition") echo "PartitionName=main Nodes=n[1-2],c[01-40] TotalNodes=42"; exit;;
+*"show node") printf 'NodeName=n1 State=IDLE\\nNodeName=n2 State=IDLE\\nNodeName=c02 State=IDLE+CLOUD\\n'; exit;;
+esac
+"""
+    executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
+    said = r"PrivateData has no cloud: .*\(c01 and so on: 39 now\)" if hides else "all that is needed"
+    surrounded.expect("slurm.conf", "warning" if hides else "ok", said)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"JobRequeue": "0"}, "JobRequeue is 0: .* do not come back"),
+        ({"MinJobAge": "10 sec"}, r"MinJobAge is 10 s: .*recovery\.period_s is 10"),
+        ({"MinJobAge": "11 sec", "JobRequeue": "1"}, ""),
+        ({"MinJobAge": "0 sec"}, ""),
+        ({"MinJobAge": "2 sec", "EpilogSlurmctld": "(null)"}, "MinJobAge is 2 s"),
+        ({"MinJobAge": "2 sec", "EpilogSlurmctld[0]": "/etc/slurm/epilog.sh"}, ""),
+        ({"RequeueExit": "99,130-140", "RequeueExitHold": "99,125,200-255"}, ""),
+        ({"RequeueExitHold": "99,130-140"}, "RequeueExitHold has 137: Slurm holds jobs as we cut them"),
+    ],
+)
+def test_recovery_needs_jobs_that_are_requeued_and_remembered(
+    surrounded: Surrounded, change: dict[str, str], said: str
+) -> None:
+    say_settings(surrounded.site, **change)
+    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    surrounded.site.configure(mode="enforce")
+    surrounded.expect("slurm.conf", "warning" if said else "ok", said)
+
+
+def test_older_releases_name_the_plugin_in_full(surrounded: Surrounded) -> None:
+    say_settings(surrounded.site, JobSubmitPlugins="job_submit/require_timelimit,job_submit/lua")
+    surrounded.expect("slurm.conf", "ok", "")

@@ -1,0 +1,10 @@
+"""What several tests of Slurm's words share."""
+
+import pytest
+
+from tests.slurm_plugin.slurm.captured import RELEASES, Captured
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def captured(request: pytest.FixtureRequest) -> Captured:
+    return Captured(request.param)
