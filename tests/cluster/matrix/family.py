@@ -17,7 +17,7 @@ JOBS = 8
 USED_CORES = 1.5
 USED_GPUS = 1
 # What past jobs asked for: no row asks for twice as much, so that they tell about each.
-ASKED_CPUS, ASKED_MIB, ASKED_GPUS = 32, 16000, 4
+ASKED_CPUS, ASKED_MIB, ASKED_GPUS = 32, 32000, 4
 RAN_S = 100
 
 
