@@ -28,12 +28,13 @@ from accounting.store.records import read_attempt_columns
 from models.forecast.demand import COLUMNS, Demand, What, demand_of
 from models.forecast.forecasting import forecast
 from models.forecast.methods import methods
-from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
+from models.forecast.panel import DAY_S, Floats, Task, season_steps
+from slurm_plugin.cli.forecast.command import learned_steps
 from slurm_plugin.cli.output import print_rows, progress_bar
 
 STEP_S, AHEAD, LEVEL = 3600, 24, 0.9
-# Of the past, as `rightsizer forecast` takes it.
-HISTORY, MOST_STEPS = 60 * 24, 2000
+# Of the past, the default of `rightsizer forecast`.
+HISTORY = 60 * 24
 FIRST_DAYS = 40
 DUMPS = {
     "Kabré": ("kabre_sacct.psv.gz", ("--zone", "America/Costa_Rica")),
@@ -136,8 +137,7 @@ def day_ahead(demand: Demand, now_s: int, came: Floats) -> Told:
     """Forecast the day after a moment from a panel that ends there, or before."""
     left_out = (now_s - demand.panel.end_s) // STEP_S
     task = Task(left_out + AHEAD, season_steps(STEP_S), 0)
-    learned = max(task.least_steps, min(HISTORY, max(MOST_STEPS, 2 * task.least_steps)))
-    panel: Panel = demand.panel.latest(learned)
+    panel = demand.panel.latest(learned_steps(task, HISTORY))
     found = forecast(panel, task, [one for one in methods() if "LSTM" not in one.name], LEVEL)
     value, low, high = (part[left_out:, 0] for part in (found.value, found.low, found.high))
     return Told(np.abs(value - came), ((low <= came) & (came <= high)).astype(np.float64), high - low)

@@ -254,8 +254,7 @@ def _last_run(job_id: int) -> Failed | None:
 def with_steps(run: Failed) -> Failed:
     """Return a run with what accounting says of its steps; as it is where that does not answer."""
     said = _accounted(run, "-X", "--format=JobIDRaw,DerivedExitCode")
-    code = requeuing.parse_step_code(said, run.job.job_id)
-    return msgspec.structs.replace(run, exit_codes=(*run.exit_codes, code)) if code else run
+    return _with_code(run, requeuing.parse_step_code(said, run.job.job_id))
 
 
 def with_earlier_runs(run: Failed) -> Failed:
@@ -266,7 +265,10 @@ def with_earlier_runs(run: Failed) -> Failed:
     if requeuing.KILLED_FOR_MEMORY in run.exit_codes:
         return run
     said = _accounted(run, "-D", "--format=JobIDRaw,State")
-    code = requeuing.parse_step_states(said, run.job.job_id)
+    return _with_code(run, requeuing.parse_step_states(said, run.job.job_id))
+
+
+def _with_code(run: Failed, code: str | None) -> Failed:
     return msgspec.structs.replace(run, exit_codes=(*run.exit_codes, code)) if code else run
 
 
