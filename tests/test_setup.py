@@ -121,12 +121,12 @@ def tools_test(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([folder / "tools/test"], capture_output=True, text=True, check=False, timeout=300)
 
 
-# Stands in for pytest: tests on Slurm are interrupted once the two other parts run, who note that they could clean up.
+# Stands in for pytest: tests on Slurm are interrupted once the three other parts run, who note that they can clean up.
 FAKE_PYTEST = f"""\
 #!{sys.executable}
 import os, pathlib, sys, time
 if "tests/cluster" in sys.argv:
-    while len(list(pathlib.Path().glob("begun-*"))) < 2:
+    while len(list(pathlib.Path().glob("begun-*"))) < 3:
         time.sleep(0.02)
     sys.exit(2)
 try:
@@ -140,7 +140,7 @@ except KeyboardInterrupt:
 def test_interrupted_tests_end_what_they_have_started(tmp_path: Path) -> None:
     done = tools_test(tmp_path, FAKE_PYTEST)
     assert done.returncode == 2
-    assert len(list(tmp_path.glob("cleaned-*"))) == 2
+    assert len(list(tmp_path.glob("cleaned-*"))) == 3
 
 
 # Stands in for pytest: says what it is to run, and fails where it is told to.
@@ -153,14 +153,15 @@ sys.exit(pathlib.Path("fails").read_text() in sys.argv)
 
 
 @pytest.mark.parametrize(
-    "fails", ["tests/cluster", "tests/cluster/accounting", "--ignore=tests/cluster", "none"]
+    "fails",
+    ["tests/cluster", "tests/cluster/accounting", "tests/models", "--ignore=tests/cluster", "none"],
 )
 def test_every_test_is_in_one_part_and_a_failure_in_any_is_one(fails: str, tmp_path: Path) -> None:
     (tmp_path / "fails").write_text(fails)
     done = tools_test(tmp_path, TOLD_PYTEST)
     assert done.returncode == (fails != "none")
-    rest, others, part = (set(line.split()) for line in done.stdout.splitlines())
-    named = {word for word in part if word.startswith("tests/cluster/")}
-    assert all((ROOT / name).exists() for name in named)
-    assert {f"--ignore={name}" for name in named} == {word for word in rest if word.startswith("--ignore")}
-    assert ("tests/cluster" in rest, "--ignore=tests/cluster" in others) == (True, True)
+    parts = [{word for word in line.split() if "tests/" in word} for line in done.stdout.splitlines()]
+    rest, on_slurm, others, others_too = parts
+    assert all((ROOT / name).exists() for name in on_slurm | others)
+    assert rest == {"tests/cluster", *(f"--ignore={name}" for name in on_slurm)}
+    assert others_too == {"--ignore=tests/cluster", *(f"--ignore={name}" for name in others)}
