@@ -94,7 +94,7 @@ class Advisor:
         if control and gateway.ours():
             gateway.undo()
         snapshot = gateway.read()
-        if wrong := unfit(snapshot.terms):
+        if wrong := unfit(snapshot):
             raise SlurmError(f"the queue cannot be reordered as Slurm is set up; set {'; '.join(wrong)}")
         known = self._told_of()
         shadow, problem = unmoved(self._state.shadow, snapshot, self._problem(snapshot), settings.horizon_s)

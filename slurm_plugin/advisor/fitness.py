@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from slurm_plugin.slurm.queue import SchedulerTerms
+from slurm_plugin.slurm.queue import Snapshot
 
 NO_PLUGIN = ("", "(null)", "site_factor/none")
+# With these in PreemptMode, WITHIN from 22.05 on and PRIORITY from 25.05 on, priorities say who preempts whom: a job
+# that waits and is given a factor would end one that runs (seen on 22.05, of WITHIN).
+BY_PRIORITY = ("WITHIN", "PRIORITY")
 
 
-def unfit(terms: SchedulerTerms) -> list[str]:
-    """Return what has to be set in slurm.conf before anything may be reordered; nothing where all is well."""
+def unfit(snapshot: Snapshot) -> list[str]:
+    """Return what has to be set in Slurm before anything may be reordered; nothing where all is well."""
+    terms = snapshot.terms
     options = {option.partition("=")[0].strip() for option in terms.parameters}
     wrong = []
     if terms.priority_type != "priority/multifactor":
@@ -19,4 +23,22 @@ def unfit(terms: SchedulerTerms) -> list[str]:
         wrong.append("SchedulerParameters=…,bf_continue: without it a change ends a backfill cycle")
     if terms.site_factor_plugin not in NO_PLUGIN:
         wrong.append(f"no PrioritySiteFactorPlugin: {terms.site_factor_plugin} owns the factor")
+    wrong += [
+        f"{whose} without {word}: a factor would have Slurm end jobs that run"
+        for whose, mode in preempt_modes(snapshot).items()
+        for word in BY_PRIORITY
+        if word in mode.split(",")
+    ]
     return wrong
+
+
+def preempt_modes(snapshot: Snapshot) -> dict[str, str]:
+    """Return each PreemptMode that there is, by whose it is; of a partition that has the cluster's, that alone."""
+    terms = snapshot.terms
+    partitions = {
+        f"PreemptMode of partition {partition.name}": partition.preempt_mode
+        for partition in snapshot.partitions
+        if partition.preempt_mode != terms.preempt_mode
+    }
+    qos = {f"PreemptMode of QOS {name}": one.preempt_mode for name, one in snapshot.qos.items()}
+    return {"PreemptMode": terms.preempt_mode, **partitions, **qos}

@@ -19,7 +19,7 @@ from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, states_of
-from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, SchedulerTerms
+from slurm_plugin.slurm.queue import NodeState, PartitionState, QosState, ReservedNodes, SchedulerTerms
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
@@ -30,6 +30,8 @@ _NOTHING = ("(null)", "N/A", "")
 # that; where such a job may go to several partitions, 22.05 prints the lowest SiteFactor there is.
 SPRIO_FORMAT = "%i|%S|%f|%y"
 _NO_SITE_FACTOR = -(2**31)
+# What sacctmgr is asked for.
+QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime"
 
 
 class Factors(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +78,7 @@ def parse_partition_states(text: str, parameters: str | None = None) -> tuple[Pa
             up=words.get("State", "UP") in ("UP", "DRAIN"),
             longest_s=_span_s(words.get("MaxTime", "")),
             whole_sockets=gives_whole_sockets(parameters_in(words.get("SelectTypeParameters"), parameters)),
+            preempt_mode=_mode(words.get("PreemptMode", "")),
         )
         for words in _records(text, "PartitionName")
     )
@@ -119,7 +122,29 @@ def parse_terms(text: str) -> SchedulerTerms:
         memory_counts=counts_memory(words.get("SelectTypeParameters")),
         counts_threads="CR_CPU" in select,
         one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
+        preempt_type=words.get("PreemptType", ""),
+        preempt_mode=_mode(words.get("PreemptMode", "")),
+        preempt_exempt_s=parse_duration_s(words.get("PreemptExemptTime", "")) or 0.0,
     )
+
+
+def parse_qos_states(text: str) -> dict[str, QosState]:
+    """Read `name|QOS that it preempts|mode|exempt time` lines of sacctmgr (QOS_FORMAT)."""
+    found = {}
+    for line in text.splitlines():
+        name, preempts, mode, exempt = (*line.split("|"), "", "", "")[:4]
+        if name:
+            found[name] = QosState(
+                preempts=frozenset(_listed(preempts)),
+                # `cluster` is what stands there where a QOS has none of its own.
+                preempt_mode=_mode(mode),
+                exempt_s=parse_duration_s(exempt),
+            )
+    return found
+
+
+def _mode(text: str) -> str:
+    return "" if text.upper() in ("OFF", "CLUSTER", "DISABLED", *_NOTHING) else text.upper()
 
 
 def parse_cluster_name(text: str) -> str:

@@ -126,7 +126,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`.
 
-    `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket).
+    `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket). `preempt_mode` is how its jobs
+    are preempted (its own PreemptMode, or the cluster's); '' is OFF.
     """
 
     name: str
@@ -134,6 +135,18 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     up: bool = True
     longest_s: float = math.inf
     whole_sockets: bool = False
+    preempt_mode: str = ""
+
+
+class QosState(msgspec.Struct, frozen=True, kw_only=True):
+    """A QOS: the QOS whose jobs its own may preempt, and how its own are; '' is the cluster's mode.
+
+    They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says.
+    """
+
+    preempts: frozenset[str] = frozenset()
+    preempt_mode: str = ""
+    exempt_s: float | None = None
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +171,7 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     `most_age_s` is from when on a job's age counts in full; 0 where that is not said. Where memory does not count
     (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for. `counts_threads`: of
     the cores that a job is given it is told to have what it asked (CR_CPU). `one_task_per_core`: CR_ONE_TASK_PER_CORE.
+    Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run.
     """
 
     priority_type: str
@@ -169,10 +183,13 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     memory_counts: bool = True
     counts_threads: bool = False
     one_task_per_core: bool = False
+    preempt_type: str = ""
+    preempt_mode: str = ""
+    preempt_exempt_s: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment (unix seconds)."""
+    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts by them."""
 
     time_s: float
     jobs: tuple[QueuedJob, ...]
@@ -180,6 +197,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionState, ...]
     reservations: tuple[ReservedNodes, ...]
     terms: SchedulerTerms
+    qos: Mapping[str, QosState] = {}
 
 
 class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -18,13 +18,14 @@ from accounting.decisions.token import find_token, granted_by
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
-from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
+from slurm_plugin.slurm.cluster_lines import QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.queue import (
     Dependent,
     FactorChange,
     Failed,
+    QosState,
     QueuedJob,
     Requeue,
     Resize,
@@ -42,7 +43,7 @@ READ_PATIENCE_S = 60.0
 WRITE_PATIENCE_S = 30.0
 # With the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
-MULTIFACTOR = "priority/multifactor"
+MULTIFACTOR, PREEMPT_QOS = "priority/multifactor", "preempt/qos"
 # Job, state, start, reason: no text of a user's.
 _FAILED = "%A|%T|%S|%r"
 # Job, user, state, reason, array, dependency.
@@ -65,6 +66,7 @@ class ScontrolQueue:
     def __init__(self) -> None:
         """Nothing is asked yet."""
         self._targets: dict[int, str] = {}
+        self._qos: Mapping[str, QosState] = {}
 
     def cluster(self) -> str:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
@@ -92,6 +94,7 @@ class ScontrolQueue:
                 _ask("scontrol", "--all", "--oneliner", "show", "reservation")
             ),
             terms=terms,
+            qos=self._preempting(terms),
         )
 
     def site_factors(self) -> dict[int, int]:
@@ -162,6 +165,17 @@ class ScontrolQueue:
         Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
         """
         return requeuing.requeue(wanted, _last_run, partial(_update, kept_open=kept_open))
+
+    def _preempting(self, terms: SchedulerTerms) -> Mapping[str, QosState]:
+        """Return the QOS where Slurm preempts by them; as it was last told where slurmdbd is away."""
+        if terms.preempt_type != PREEMPT_QOS:
+            return {}
+        try:
+            told = _ask("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"format={QOS_FORMAT}")
+            self._qos = cluster_lines.parse_qos_states(told)
+        except SlurmError as error:
+            log.warning("which QOS preempts which is as it was known before: %s", error)
+        return self._qos
 
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:

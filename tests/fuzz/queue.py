@@ -34,6 +34,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     cluster_lines.parse_terms,
     cluster_lines.parse_cluster_name,
     cluster_lines.parse_factors,
+    cluster_lines.parse_qos_states,
     nodes.parse_nodes,
     limits.parse_qos,
     limits.parse_config_terms,

@@ -18,7 +18,7 @@ from models.planning.shadow import OLDEST_S
 from slurm_plugin.advisor.cycle import Advisor
 from slurm_plugin.advisor.lots import is_control
 from slurm_plugin.advisor.state_file import NAME, read_state
-from slurm_plugin.slurm.queue import Snapshot
+from slurm_plugin.slurm.queue import PartitionState, QosState, Snapshot
 from tests.slurm_plugin.advisor.conftest import MakeAdvisor
 from tests.slurm_plugin.slurm.fake_queue import FakeQueue
 from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, waiting
@@ -55,6 +55,26 @@ def test_a_queue_in_the_best_order_is_left_alone(make: MakeAdvisor, queue: FakeQ
     queue.pass_s(1)
     assert advisor.cycle().changes == ()
     assert queue.writes == []
+
+
+def test_it_refuses_where_a_partition_or_a_qos_preempts_by_priority(
+    make: MakeAdvisor, queue: FakeQueue
+) -> None:
+    modes = {
+        "terms": replace(TERMS, preempt_mode="REQUEUE"),
+        "qos": {"urgent": QosState(preempt_mode="WITHIN")},
+    }
+    own = PartitionState(name="batch", preempt_mode="PRIORITY,REQUEUE")
+    queue.snapshot = replace(queue.snapshot, **modes, partitions=(own,))
+    with pytest.raises(
+        SlurmError, match=r"of partition batch without PRIORITY.*of QOS urgent without WITHIN"
+    ):
+        make().cycle()
+    plain = PartitionState(name="batch", preempt_mode="REQUEUE")
+    queue.snapshot = replace(
+        queue.snapshot, partitions=(plain,), qos={"urgent": QosState(preempt_mode="CANCEL")}
+    )
+    make().cycle()
 
 
 def test_a_dry_run_writes_nothing(make: MakeAdvisor, queue: FakeQueue, tmp_path: Path) -> None:
@@ -173,6 +193,8 @@ def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
         ({"parameters": ("bf_interval=2",)}, "bf_continue"),
         ({"scheduler_type": "sched/builtin"}, "SchedulerType=sched/backfill"),
         ({"site_factor_plugin": "site_factor/example"}, "site_factor/example owns the factor"),
+        ({"preempt_mode": "WITHIN,REQUEUE"}, "PreemptMode without WITHIN"),
+        ({"preempt_mode": "PRIORITY,CANCEL"}, "PreemptMode without PRIORITY"),
     ],
 )
 def test_it_refuses_where_a_factor_would_not_order_the_queue(

@@ -9,9 +9,11 @@ import pytest
 
 from accounting.errors import SlurmError
 from models.past.job_names import normal_name
+from slurm_plugin.slurm import scontrol_queue
 from slurm_plugin.slurm.backends import why_no_pyslurm
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.nodes import read_nodes
+from slurm_plugin.slurm.queue import QosState
 from slurm_plugin.slurm.running import count_running
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.builders import executable
@@ -84,3 +86,30 @@ def test_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert count_running("ann", normal_name("train-7")) == 1
     assert [node.count for node in read_nodes().nodes] == [1]
+
+
+def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = {
+        "config": "PreemptType             = preempt/qos\nPreemptMode             = REQUEUE\n",
+        "qos": "urgent|normal|cluster|\n",
+    }
+    asked = list[str]()
+
+    def ask(*command: str) -> str:
+        asked.append(command[0])
+        if command[0] == "sacctmgr" and not said["qos"]:
+            raise SlurmError("slurmdbd is away")
+        return said.get("qos" if command[0] == "sacctmgr" else command[-1], "")
+
+    monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    queue = ScontrolQueue()
+    known = {"urgent": QosState(preempts=frozenset({"normal"}))}
+    assert queue.read().qos == known
+    said["qos"] = ""
+    assert queue.read().qos == known
+    said["config"] = said["config"].replace("qos", "partition_prio")
+    asked.clear()
+    assert queue.read().qos == {}
+    assert "sacctmgr" not in asked

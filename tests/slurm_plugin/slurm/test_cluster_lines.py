@@ -7,6 +7,7 @@ import pytest
 from slurm_plugin.slurm import cluster_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import parse_nodes
+from slurm_plugin.slurm.queue import QosState
 from tests.slurm_plugin.slurm.captured import Captured
 
 
@@ -73,6 +74,41 @@ def test_a_reservation_tells_how_much_of_its_nodes_it_holds() -> None:
         "CoreCnt=4 Features=(null) PartitionName=main Flags=SPEC_NODES TRES=cpu=4,gres/gpu=2 Users=root State=ACTIVE"
     )
     assert (part.nodes, part.cpus, part.gpus) == (("n1", "n2"), 4, 2)
+
+
+def test_how_jobs_are_preempted() -> None:
+    config = (
+        "PreemptMode             = WITHIN,REQUEUE\nPreemptType             = preempt/qos\n"
+        "PreemptExemptTime       = 00:01:30\n"
+    )
+    terms = cluster_lines.parse_terms(config)
+    assert (terms.preempt_type, terms.preempt_mode, terms.preempt_exempt_s) == (
+        "preempt/qos",
+        "WITHIN,REQUEUE",
+        90.0,
+    )
+    line = "PartitionName={} PreemptMode={} State=UP"
+    lines = "\n".join(
+        line.format(*words) for words in (("low", "REQUEUE"), ("high", "OFF"), ("gang", "GANG,SUSPEND"))
+    )
+    found = cluster_lines.parse_partition_states(lines)
+    assert [one.preempt_mode for one in found] == ["REQUEUE", "", "GANG,SUSPEND"]
+
+
+def test_which_qos_preempts_which() -> None:
+    # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without a mode of its own has the cluster's.
+    text = "normal||cluster|\nscavenger||cancel|00:10:00\nurgent|normal,scavenger|cluster|\n"
+    assert cluster_lines.parse_qos_states(text) == {
+        "normal": QosState(),
+        "scavenger": QosState(preempt_mode="CANCEL", exempt_s=600.0),
+        "urgent": QosState(preempts=frozenset({"normal", "scavenger"})),
+    }
+
+
+def test_nobody_is_preempted_on_most_sites(captured: Captured) -> None:
+    assert not any(
+        one.preempt_mode for one in cluster_lines.parse_partition_states(captured.text("partitions"))
+    )
 
 
 def test_terms(captured: Captured) -> None:
