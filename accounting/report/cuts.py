@@ -27,7 +27,7 @@ COLUMNS = (
     "user", "account", "partition", "admin_comment", "outcome", "wall_s", "nodes", "alloc_cpus", "alloc_mem_mib",
     "peak_mem_mib", "memory_quality", "cores", "cores_quality", "gpus", "gpu_quality",
 )  # fmt: skip
-OUT_OF_MEMORY, ENFORCE = "out_of_memory", "enforce"
+OUT_OF_MEMORY, CUT_SHORT, ENFORCE = "out_of_memory", "cut_short", "enforce"
 MIB_A_GIB, S_AN_HOUR = 1024, 3600.0
 # How sure the highest share is.
 CONFIDENCE = 0.95
@@ -58,9 +58,9 @@ class CutRow(msgspec.Struct, frozen=True, kw_only=True):
     """What cutting did for one partition, user or account: `done`, or what it would have done.
 
     Hours saved are of CPUs, of GiB and of GPUs, less what short jobs held in vain. Of the `judged` jobs, whose memory
-    was measured or whose GPUs were too few, `short` needed more than was given: their share is `short_at_most_pct` at
-    most, with 95 %, if jobs fail each for itself. `busy` jobs kept more cores busy than was given: they take longer, or
-    would have.
+    was measured to their end or whose GPUs were too few, `short` needed more than was given: their share is
+    `short_at_most_pct` at most, with 95 %, if jobs fail each for itself. `busy` jobs kept more cores busy than was
+    given: they take longer, or would have.
     """
 
     name: str
@@ -108,11 +108,12 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     mem = (asked.mem_mib or 0, given.mem_mib or 0)
     if enforced:
         cores, mem = _as_started(cores, row["alloc_cpus"]), _as_started(mem, row["alloc_mem_mib"])
-    killed = row["outcome"] == OUT_OF_MEMORY
-    # What was killed with all that it had asked for fails either way.
-    judged = enforced if killed else row["memory_quality"] in TRUSTED
+    killed, cut_short = row["outcome"] == OUT_OF_MEMORY, row["outcome"] == CUT_SHORT
     # Who was cut and came to its end had enough.
     needs_more = killed if enforced else _above(row["peak_mem_mib"], mem[1])
+    # What was killed with all that it had asked for fails either way. Of who was preempted, cancelled or failed nobody
+    # knows whether he would have needed more, unless he did.
+    judged = enforced if killed else row["memory_quality"] in TRUSTED and (needs_more or not cut_short)
     gpus_judged = row["gpu_quality"] in TRUSTED
     short = _short(mem, needs_more, judged=judged) or _short(
         gpus, _above(row["gpus"], gpus[1]), judged=gpus_judged

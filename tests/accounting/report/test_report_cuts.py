@@ -70,6 +70,24 @@ def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
     assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
 
 
+@pytest.mark.parametrize("state", ["PREEMPTED", "CANCELLED by 1000", "FAILED"])
+def test_who_was_cut_short_says_nothing_of_whether_it_had_enough(site: Site, state: str) -> None:
+    ended: dict[str, Any] = {"state": state, "outcome": "cut_short"}
+    done, would = rows_of(
+        site,
+        measured(1, **HAD),
+        measured(2, **HAD, **ended),
+        measured(3, admin_comment=WOULD),
+        measured(4, admin_comment=WOULD, **ended),
+        # But this one had needed more by then.
+        measured(5, admin_comment=WOULD, peak_mem_mib=2049.0, **ended),
+    )
+    assert (done.cuts, done.jobs, done.cut, done.judged, done.short) == ("done", 2, 2, 1, 0)
+    # What it held while it ran is saved all the same.
+    assert (done.saved_core_h, done.saved_gib_h) == (2 * 5, 2 * 6)
+    assert (would.cuts, would.cut, would.judged, would.short) == ("would be", 3, 2, 1)
+
+
 def test_what_its_user_set_back_before_it_started_was_not_cut(site: Site) -> None:
     killed: dict[str, Any] = {**HAD, "outcome": "out_of_memory", "memory_quality": "censored"}
     [row] = rows_of(
