@@ -37,6 +37,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     demand: Amounts
     limit_s: float
     likely_s: float
+    tier: int = 1
 
 
 def drawn_arrivals(
@@ -105,4 +106,5 @@ def _coming(one: Arrival, at_s: float, now_s: float, priority: Callable[[float],
         demand=one.demand,
         limit_s=one.limit_s,
         likely_s=one.likely_s,
+        tier=one.tier,
     )

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
+from models.planning.problem import Yields
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Ints, Parts, amounts_of
 
@@ -19,12 +20,17 @@ NOTHING: Amounts = (0, 0, 0)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and whose it is."""
+    """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and whose it is.
+
+    It has run for `ran_s`, and `yields` as a Holding does.
+    """
 
     parts: Parts
     limit_left_s: float
     likely_left_s: float
     user: int
+    ran_s: float = 0.0
+    yields: Yields | None = None
 
 
 def windows_beside(

@@ -15,7 +15,7 @@ import numpy
 
 from models.planning.beginning import Beginning, beginning_of
 from models.planning.cell_windows import Held, lasting, windows_beside
-from models.planning.problem import Holding, Pending, Problem
+from models.planning.problem import Holding, Pending, Problem, Yields
 from models.scheduling.availability import Window
 from models.scheduling.placement import part_of
 from models.scheduling.room import Amounts, Floats, Ints, amounts_of
@@ -27,7 +27,8 @@ SHORTEST_S = 1e-6
 class Need(msgspec.Struct, frozen=True, gc=False):
     """What a task of a record needs on each of its nodes, how often, which group it is of, and its limit (seconds).
 
-    `share` is the largest share of any resource of all the cell's machines that a task takes.
+    `share` is the largest share of any resource of all the cell's machines that a task takes. It may preempt what
+    yields to its `tier`, and `yields` itself once it runs.
     """
 
     demand: Amounts
@@ -36,6 +37,8 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     group: int
     limit_s: float
     share: float = 0.0
+    tier: int = 1
+    yields: Yields | None = None
 
 
 class Lined(NamedTuple):
@@ -53,7 +56,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     `only_for` has the groups that may use each machine; empty: every group all. `groups` has the group of some pools.
     `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others, `queue` has
     them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
-    are known only so well, and Slurm may start it.
+    are known only so well, and Slurm may start it. `preempts` says that some that wait, or come, may preempt some.
     """
 
     capacity: Ints
@@ -69,6 +72,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     needs: dict[int, Need]
     queue: Lined
     beginning: Beginning
+    preempts: bool = False
 
     @property
     def total(self) -> Amounts:
@@ -174,7 +178,17 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
             numpy.array([needs[number].share for number in active]),
         ),
         beginning=beginning_of(capacity, running, windows, only_for),
+        preempts=_may_preempt(problem, members, running),
     )
+
+
+def _may_preempt(problem: Problem, members: Sequence[int], running: Sequence[Held]) -> bool:
+    """Whether anything that waits or comes is of a tier to which something yields."""
+    pending = [problem.pending[number] for number in members]
+    yields = [*(one.yields for one in running), *(one.yields for one in pending)]
+    above = {one.above for one in yields if one}
+    tiers = {one.tier for one in pending} | {one.tier for sample in problem.coming for one in sample}
+    return bool(above) and max(tiers, default=0) > min(above)
 
 
 def _free(capacity: Ints, running: Sequence[Held]) -> Ints:
@@ -194,7 +208,9 @@ def _need(job: Pending, groups: dict[frozenset[int], int], total: Amounts) -> Ne
     for amount, whole in zip(job.demand, total, strict=True):
         if whole and amount / whole > share:
             share = amount / whole
-    return Need(part_of(job.demand, job.nodes), job.nodes, job.tasks, groups[job.pools], job.limit_s, share)
+    demand = part_of(job.demand, job.nodes)
+    group = groups[job.pools]
+    return Need(demand, job.nodes, job.tasks, group, job.limit_s, share, job.tier, job.yields)
 
 
 def _groups(pools: Iterable[frozenset[int]]) -> dict[frozenset[int], int]:
@@ -221,7 +237,14 @@ def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints)
             limit_s = max(1.0, holding.limit_left_s)
             likely_s = min(max(SHORTEST_S, holding.likely_left_s), limit_s)
             found.append(
-                Held(parts=tuple(parts), limit_left_s=limit_s, likely_left_s=likely_s, user=holding.user)
+                Held(
+                    parts=tuple(parts),
+                    limit_left_s=limit_s,
+                    likely_left_s=likely_s,
+                    user=holding.user,
+                    ran_s=holding.ran_s,
+                    yields=holding.yields,
+                )
             )
     return found
 

@@ -15,11 +15,12 @@ import msgspec
 import numpy
 
 from models.planning.cells import Cell, Need
+from models.planning.preempting import Yielding
 from models.scheduling.ordering import FIFO, Waiting
 from models.scheduling.placement import WHOLE
 from models.scheduling.room import Floats, Parts, Room
 from models.simulation.queue import NUMBER
-from models.simulation.rounds import easy
+from models.simulation.rounds import easy, start_first
 from models.simulation.state import Running, State
 
 DEPTH = 500
@@ -99,6 +100,7 @@ class Rollout:
         self.starts_s: list[float] = []
         self.parts: list[Parts] = []
         self.awaited: set[int] = set()
+        self.yielding = yielding_of(cell) if cell.preempts else None
 
     def run(self, until: Until) -> Rolled:
         """Run until then."""
@@ -126,8 +128,11 @@ class Rollout:
             return math.inf
         arrival_s = -self.arrivals[-1][0] if self.arrivals else math.inf
         promotion_s = -self.promotions[-1][0] if self.promotions else math.inf
+        while self.ends and self.ends[0][1] not in self.state.running:
+            heapq.heappop(self.ends)  # It was preempted.
         end_s = self.ends[0][0] if self.ends else math.inf
-        next_s = min(arrival_s, promotion_s, end_s, self.state.changes_at_s)
+        exempt_s = self.yielding.changes_at_s if self.yielding else math.inf
+        next_s = min(arrival_s, promotion_s, end_s, exempt_s, self.state.changes_at_s)
         if not self.grid_s or next_s == math.inf:
             return next_s
         return math.ceil(next_s / self.grid_s) * self.grid_s
@@ -135,7 +140,14 @@ class Rollout:
     def _pass_to(self, now_s: float) -> None:
         self.now_s = now_s
         while self.ends and self.ends[0][0] <= now_s:
-            self.state.end(heapq.heappop(self.ends)[1], 0, (0, 0, 0), now_s)
+            task = heapq.heappop(self.ends)[1]
+            if task not in self.state.running:
+                continue
+            self.state.end(task, 0, (0, 0, 0), now_s)
+            if self.yielding:
+                self.yielding.ended(task)
+        if self.yielding and self.yielding.pass_to(now_s):
+            self.state.stale = True
         if self.state.changes_at_s <= now_s:
             self.state.pass_to(now_s)
         while self.arrivals and -self.arrivals[-1][0] <= now_s:
@@ -174,6 +186,9 @@ class Rollout:
             if not state.waiting or not (state.released or state.stale or state.arrived):
                 return
             before = len(self.starts_s)
+            # What comes first preempts before anything may pass it.
+            while self.yielding and (start_first(state, self.now_s) or self._preempts(self.yielding)):
+                pass
             easy(state, self.now_s)
             state.queue.looked_at()
             state.released = state.stale = state.arrived = False
@@ -220,6 +235,8 @@ class Rollout:
         latest_s = now_s + entry.need.limit_s
         self.state.run(task, Running(now_s, parts, latest_s, latest_s))
         heapq.heappush(self.ends, (now_s + min(entry.run_s, entry.need.limit_s), task))
+        if self.yielding:
+            self.yielding.started(task, entry.need.yields, parts, now_s, now_s)
         self.numbers.append(number)
         self.starts_s.append(now_s)
         self.parts.append(parts)
@@ -229,11 +246,35 @@ class Rollout:
         if not self.let_in[number] and self.left[number]:
             heapq.heappush(self.ahead, (self.places[number], number))
 
+    def _preempts(self, yielding: Yielding) -> bool:
+        """End what Slurm would so that the first that waits can start; whether that is anything.
+
+        Who is preempted is looked at no more: queued again, his age begins anew, behind all that waits now.
+        """
+        state = self.state
+        if not len(state.queue):
+            return False
+        tier = self.entries[self.record_of[state.queue.number(0)]].need.tier
+        ended = yielding.chosen(tier, state.room, lambda room: state.place_first(room, self.now_s))
+        for task in ended:
+            state.end(task, 0, (0, 0, 0), self.now_s)
+            yielding.ended(task)
+        state.stale = state.stale or bool(ended)
+        return bool(ended)
+
     def _drop_first(self) -> None:
         task = self.state.queue.number(0)
         self.state.queue.remove(0)
         del self.state.waiting[task], self.record_of[task]
         self.state.stale = True
+
+
+def yielding_of(cell: Cell) -> Yielding:
+    """Return what of what runs as a rollout begins may be preempted."""
+    found = Yielding(cell.capacity.shape[1])
+    for task, held in enumerate(cell.running):
+        found.started(task, held.yields, held.parts, -held.ran_s, 0.0)
+    return found
 
 
 def roll(

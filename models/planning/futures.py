@@ -209,7 +209,7 @@ def arrivals_of(problem: Problem, cells: Sequence[Cell], coming: Sequence[Coming
             Arrival(
                 number=len(problem.pending) + number,
                 cell=place[0],
-                need=Need(one.demand, 1, 1, place[1], one.limit_s),
+                need=Need(one.demand, 1, 1, place[1], one.limit_s, tier=one.tier),
                 run_s=max(SHORTEST_S, one.likely_s),
                 at_s=one.at_s,
                 behind=bisect_left(waiting[place[0]], (-one.tier, -one.priority + 1)),

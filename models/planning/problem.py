@@ -17,6 +17,13 @@ from models.scheduling.room import Amounts, Parts
 Objective = Literal["slowdown", "wait", "utilisation", "deadlines", "energy"]
 
 
+class Yields(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that Slurm may preempt, for whoever is of a tier above `above`, once it has run for `exempt_s`."""
+
+    above: int
+    exempt_s: float = 0.0
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node: what it has in all, and which pools (partitions) may use it."""
 
@@ -33,8 +40,8 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
     `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite:
     not known. `deadline_s` is when it has to have ended, if it runs to its limit. Slurm looks at those of a higher
-    `tier` (PriorityTier) first, whatever their priority. Of a user's records none is put behind one of his that has a
-    higher `nice`.
+    `tier` (PriorityTier; with preempt/qos that of its QOS before it) first, whatever their priority. Once it runs it
+    `yields` to others, None: to nobody. Of a user's records none is put behind one of his that has a higher `nice`.
     """
 
     job_id: int
@@ -57,6 +64,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline_s: float = math.inf
     tier: int = 1
     nice: int = 0
+    yields: Yields | None = None
 
     @property
     def start_by_s(self) -> float:
@@ -65,7 +73,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that runs: where, how long already, how much longer at most, and how much longer likely."""
+    """A job that runs: where, how long already, how much longer at most, and likely, and to whom it yields."""
 
     job_id: int
     account: int
@@ -74,6 +82,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ran_s: float
     limit_left_s: float
     likely_left_s: float
+    yields: Yields | None = None
 
 
 class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):

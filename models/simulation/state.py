@@ -222,6 +222,11 @@ class State:
         demand = queue.demand(position)
         return place_equal(room, demand, nodes) if nodes > 1 else self.place(room, demand)
 
+    def place_first(self, room: Room, now_s: float) -> Parts | None:
+        """Return where in a room the first job of the queue goes, None: it waits. Beside windows, as ever."""
+        bounds = self._bounds(self.kind(self.queue, 0, now_s))
+        return self.place_at(self.queue, 0, room.within(*bounds) if bounds else room)
+
     def fits(self, room: Room, demands: Ints, nodes: Ints) -> Mask:
         """Return which demands (resources × jobs, on so many nodes each) could be placed, each by itself."""
         if int(nodes.max(initial=1)) > 1:

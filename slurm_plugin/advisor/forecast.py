@@ -17,6 +17,7 @@ from sqlalchemy import select
 from models.planning.arrivals import DAY_S, LOOKED_BACK_DAYS, Arrival, drawn_arrivals
 from models.planning.problem import Coming
 from models.scheduling.room import MILLI, Floats, Ints
+from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S
 from slurm_plugin.slurm.queue import Snapshot
@@ -33,6 +34,7 @@ COLUMNS = (
     "user",
     "account",
     "partition",
+    "qos",
     "limit_s",
     "asked_cpus",
     "alloc_cpus",
@@ -44,19 +46,22 @@ COLUMNS = (
 class Past(msgspec.Struct, frozen=True, kw_only=True):
     """Earlier submissions (n), in columns and in the order of their time; `demand` is (n, 3), times are seconds.
 
-    `account`, `user` and `where` are places in `accounts`, `users` and `partitions`, of which one may name several.
+    `account`, `user`, `where` and `qos` are places in `accounts`, `users`, `partitions`, of which one may name several,
+    and `all_qos`.
     """
 
     at_s: Floats
     account: Ints
     user: Ints
     where: Ints
+    qos: Ints
     demand: Ints
     limit_s: Floats
     likely_s: Floats
     accounts: Sequence[str]
     users: Sequence[str]
     partitions: Sequence[str]
+    all_qos: Sequence[str]
 
 
 class Forecast:
@@ -80,7 +85,7 @@ class Forecast:
         priority = newest_priority(snapshot)
         return drawn_arrivals(
             self._past.at_s,
-            arrivals_in(numbers_of(snapshot), self._past),
+            arrivals_in(numbers_of(snapshot), Ranks(snapshot), self._past),
             snapshot.time_s,
             self._horizon_s,
             SAMPLES,
@@ -131,17 +136,20 @@ def past_of(batches: Sequence[pa.Table]) -> Past | None:
     account, accounts = _places(table["account"])
     user, users = _places(table["user"])
     where, partitions = _places(table["partition"])
+    qos, all_qos = _places(table["qos"])
     return Past(
         at_s=_amounts(table["submit_s"]).astype(float),
         account=account,
         user=user,
         where=where,
+        qos=qos,
         demand=numpy.column_stack((cpus * MILLI, mem_mib, gpus * MILLI)),
         limit_s=limits_s,
         likely_s=numpy.minimum(runs_s, limits_s),
         accounts=accounts,
         users=users,
         partitions=partitions,
+        all_qos=all_qos,
     )
 
 
@@ -156,21 +164,19 @@ def _places(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     return numpy.asarray(found.indices, dtype=numpy.int64), found.dictionary.to_pylist()
 
 
-def arrivals_in(numbers: Numbers, past: Past) -> Callable[[int, int], list[Arrival]]:
+def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, int], list[Arrival]]:
     """Return what tells a part of the past in the numbers of a snapshot.
 
     Who does not wait or run in it gets a number of his own. What may go to no partition of its is left out.
     """
     accounts = _renumbered(past.accounts, numbers.accounts)
     users = _renumbered(past.users, numbers.users)
-    pools = [
-        frozenset(numbers.pools[name] for name in names.split(",") if name in numbers.pools)
-        for names in past.partitions
-    ]
+    listed = [names.split(",") for names in past.partitions]
+    pools = [frozenset(numbers.pools[name] for name in names if name in numbers.pools) for names in listed]
 
     def arrivals(first: int, last: int) -> list[Arrival]:
         columns = (
-            past.at_s, past.account, past.user, past.where, past.demand, past.limit_s, past.likely_s
+            past.at_s, past.account, past.user, past.where, past.qos, past.demand, past.limit_s, past.likely_s
         )  # fmt: skip
         rows = zip(*(column[first:last].tolist() for column in columns), strict=True)
         return [
@@ -182,8 +188,9 @@ def arrivals_in(numbers: Numbers, past: Past) -> Callable[[int, int], list[Arriv
                 demand=(cpu_milli, mem_mib, gpu_milli),
                 limit_s=limit_s,
                 likely_s=likely_s,
+                tier=ranks.tier(past.all_qos[qos], listed[where]),
             )
-            for at_s, account, user, where, (cpu_milli, mem_mib, gpu_milli), limit_s, likely_s in rows
+            for at_s, account, user, where, qos, (cpu_milli, mem_mib, gpu_milli), limit_s, likely_s in rows
             if pools[where]
         ]
 

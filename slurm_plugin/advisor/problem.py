@@ -10,10 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from models.planning.problem import Coming, Machine, Pending, Problem
+from models.planning.problem import Coming, Machine, Pending, Problem, Yields
 from models.scheduling.placement import part_of
 from models.scheduling.room import Amounts
 from slurm_plugin.advisor.places import Place, place_of, top_of
+from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
@@ -47,8 +48,9 @@ def problem_of(
     waiting = [job for job in snapshot.jobs if job.waits]
     partitions = {partition.name: partition for partition in snapshot.partitions}
     open_to = [open_partitions(job, partitions) for job in waiting]
+    ranks = Ranks(snapshot)
     tiers = [
-        tier_of(names or job.partitions, partitions) for job, names in zip(waiting, open_to, strict=True)
+        ranks.tier(job.qos, names or job.partitions) for job, names in zip(waiting, open_to, strict=True)
     ]
     factors = {job.job_id: factor_of(job, ours) for job in waiting}
     own = [own_priority(job, factors[job.job_id]) for job in waiting]
@@ -72,6 +74,7 @@ def problem_of(
             factor=factors[job.job_id],
             priority=priority,
             tier=tier,
+            yields=ranks.yields(job.qos, names or job.partitions),
             now_s=snapshot.time_s,
         )
         for job, names, priority, tier in zip(waiting, open_to, own, tiers, strict=True)
@@ -104,11 +107,6 @@ def open_partitions(job: QueuedJob, partitions: Mapping[str, PartitionState]) ->
     up = tuple(name for name in job.partitions if name in partitions and partitions[name].up)
     limit_s = math.inf if job.limit_s is None else job.limit_s
     return tuple(name for name in up if limit_s <= partitions[name].longest_s) or up
-
-
-def tier_of(names: Sequence[str], partitions: Mapping[str, PartitionState]) -> int:
-    """Return the highest tier of some partitions."""
-    return max((partitions[name].tier for name in names if name in partitions), default=1)
 
 
 def _place(job: QueuedJob, now_s: float, top: frozenset[int], *, starts: bool, is_ours: bool) -> Place:
@@ -159,6 +157,7 @@ def _pending(
     factor: int,
     priority: int,
     tier: int,
+    yields: Yields | None,
     now_s: float,
 ) -> Pending:
     pools = frozenset(numbers.pools[name] for name in partitions)
@@ -190,6 +189,7 @@ def _pending(
         deadline_s=deadline_of(job, now_s),
         tier=tier,
         nice=job.nice,
+        yields=yields,
     )
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from models.planning.problem import Holding, Machine
+from models.planning.problem import Holding, Machine, Yields
 from models.scheduling.availability import Window
 from models.scheduling.room import MILLI, Amounts
+from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
@@ -166,21 +167,30 @@ def holdings(
     `apart` hold is not in `free`: of that nothing is taken.
     """
     jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
-    cores = whole_cores_of(snapshot)
+    cores, ranks = whole_cores_of(snapshot), Ranks(snapshot)
     found = []
     for job in sorted(jobs, key=lambda job: (job.suspended, len(job.nodes), job.job_id)):
         taken = _taken(job, apart, cores)
         parts = parts_of(job, taken, [index[name] for name in job.nodes if name in index], free)
         if parts:
-            found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job)))
+            yields = ranks.yields(job.qos, job.partitions)
+            found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job), yields))
     return found
 
 
 def _holding(
-    job: QueuedJob, parts: list[tuple[int, Amounts]], now_s: float, numbers: Numbers, run_time: RunTime
+    job: QueuedJob,
+    parts: list[tuple[int, Amounts]],
+    now_s: float,
+    numbers: Numbers,
+    run_time: RunTime,
+    yields: Yields | None,
 ) -> Holding:
     ran_s = job.ran_s(now_s)
     limit_left_s = max(0.0, limit_of(job) - ran_s)
+    if job.state == "RUNNING" and job.end_s:
+        # Of one that is being preempted Slurm has its GraceTime left, and that it tells as its end.
+        limit_left_s = min(limit_left_s, max(0.0, job.end_s - now_s))
     return Holding(
         job_id=job.job_id,
         account=numbers.accounts[job.account],
@@ -189,6 +199,7 @@ def _holding(
         ran_s=ran_s,
         limit_left_s=limit_left_s,
         likely_left_s=likely_left_s(run_time, ran_s, limit_left_s),
+        yields=yields,
     )
 
 

@@ -13,6 +13,7 @@ from models.planning.problem import Holding, Pending, Problem
 from models.planning.shadow import Seen, Shadow, Site, begun_anew, usable
 from models.planning.shadow_rolling import Shadows, measured, passed_on
 from models.scheduling.room import Amounts
+from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.problem import own_priority
 from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import limit_of
@@ -59,13 +60,13 @@ def seen_of(snapshot: Snapshot, problem: Problem, known: Collection[int]) -> lis
     ]
     running = {job.job_id: job for job in snapshot.jobs if not job.waits}
     numbers = numbers_of(snapshot)
-    tier_of = {partition.name: partition.tier for partition in snapshot.partitions}
+    ranks = Ranks(snapshot)
     for held in problem.running:
         job = running[held.job_id]
         if job.array_job_id in known and job.array_job_id != job.job_id:
             continue
         pools = frozenset(numbers.pools[name] for name in job.partitions)
-        tier = max((tier_of.get(name, 1) for name in job.partitions), default=1)
+        tier = ranks.tier(job.qos, job.partitions)
         found.append(_that_runs(job, held, snapshot.time_s, pools, tier))
     return found
 

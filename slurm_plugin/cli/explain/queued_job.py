@@ -56,6 +56,7 @@ def find_queued(config: Config, job_id: JobId) -> Queued | None:
 def show_queued(queued: Queued, config: Config, output_format: str) -> None:
     """Print when what waits is likely to start, as it is and if it asked for less; else when what runs ends."""
     from slurm_plugin.advisor.expectation import Expectations
+    from slurm_plugin.advisor.preemption import preemption_in_words
 
     predictor = _predictor(config)
     expect = Expectations(predictor).run_time
@@ -66,6 +67,9 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
         return
     now_s = queued.snapshot.time_s
     print_rows([_running_row(job, expect(job), now_s) for job in queued.records], output_format)
+    for said in dict.fromkeys(preemption_in_words(job, queued.snapshot) for job in queued.records):
+        if said:
+            note(said)
     starting = [job for job in queued.records if job.configuring]
     for job in starting[:1]:
         more = f", like {len(starting) - 1} more of it," if len(starting) > 1 else ""
@@ -97,6 +101,7 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, o
 def _show_waiting(
     queued: Queued, expect: Expect, predictor: Predictor | None, config: Config, output_format: str
 ) -> None:
+    from slurm_plugin.advisor.preemption import preemption_in_words
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
     from slurm_plugin.advisor.waiting import ahead_of, variants, why_it_waits, why_whole
     from slurm_plugin.advisor.whole_cores import whole_cores_of
@@ -110,8 +115,8 @@ def _show_waiting(
     out = frozenset(one.job_id for one in problem.pending if one.out)
     for job in (job for job in queued.records if job.waits):
         note(f"job {name_of(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
-        if whole := why_whole(job):
-            note(whole)
+        for said in filter(None, (why_whole(job), preemption_in_words(job, snapshot))):
+            note(said)
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
         if pending.out:
             note("when it starts is not foreseen: what holds it up is not a matter of room")

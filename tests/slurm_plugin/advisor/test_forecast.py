@@ -15,9 +15,11 @@ from accounting.store.database import open_store
 from models.planning.checks import check
 from slurm_plugin.advisor import forecast as forecast_module
 from slurm_plugin.advisor.forecast import Forecast, arrivals_in, past_of
+from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S, by_limit
+from slurm_plugin.slurm.queue import PartitionState
 from tests.accounting.report.report_store import fill, measured
 from tests.slurm_plugin.slurm.queued import NOW_S, snapshot, waiting
 
@@ -54,7 +56,9 @@ def url(tmp_path: Path) -> str:
 
 def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str) -> None:
     now = snapshot(
-        waiting(1, user="bob", account="biology", priority=777), waiting(2, submit_s=NOW_S - 5, priority=50)
+        waiting(1, user="bob", account="biology", priority=777),
+        waiting(2, submit_s=NOW_S - 5, priority=50),
+        partitions=(PartitionState(name="batch", tier=3),),
     )
     samples = Forecast(url, "alpha", 6 * 3600)(now)
     assert len(samples) == forecast_module.SAMPLES
@@ -68,6 +72,7 @@ def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str
             assert one.pools == {numbers.pools["batch"]}
             assert one.account == numbers.accounts["physics"]
             assert one.priority == 50
+            assert one.tier == 3
     check(problem_of(now, lambda job: by_limit(job, "a test"), coming=samples))
 
 
@@ -83,6 +88,7 @@ def test_what_is_not_known_of_a_submission_is_what_it_got_or_the_least() -> None
                 "user": [f"user{row[0]}" for row in rows],
                 "account": ["physics" for _ in rows],
                 "partition": [row[1] for row in rows],
+                "qos": ["normal" for _ in rows],
                 "limit_s": pa.array([row[2] for row in rows], pa.int64()),
                 "asked_cpus": pa.array([row[3] for row in rows], pa.int64()),
                 "alloc_cpus": pa.array([row[4] for row in rows], pa.int64()),
@@ -96,7 +102,9 @@ def test_what_is_not_known_of_a_submission_is_what_it_got_or_the_least() -> None
     assert past is not None
     assert past.at_s.tolist() == [200.0, 300.0, 400.0]
     numbers = Numbers({"a": 0, "b": 1}, {"physics": 5}, {"user300": 3})
-    first, second = arrivals_in(numbers, past)(0, 3)
+    tiers = (PartitionState(name="a"), PartitionState(name="b", tier=4))
+    first, second = arrivals_in(numbers, Ranks(snapshot(partitions=tiers)), past)(0, 3)
+    assert (first.tier, second.tier) == (1, 4)
     assert (first.pools, first.account, first.user) == (frozenset({0}), 5, 1)
     assert (first.demand, first.limit_s, first.likely_s) == ((1000, 0, 0), UNLIMITED_S, SHORTEST_S)
     assert (second.at_s, second.pools, second.user) == (300.0, frozenset({0, 1}), 3)

@@ -1,0 +1,99 @@
+"""What of what runs would be taken from whom, by whom, as a rollout goes on: Slurm's preemption. Pure.
+
+Of the jobs on the nodes that it comes to, Slurm takes those of the lowest tier first, and of these those on the fewest
+nodes (`_gen_job_prio`; 22.05 to 26.05). Which nodes these are goes by the order of its list of jobs, which nobody sees:
+here the fullest of them is taken, as ever. It decides nothing else: who is first in the queue, and whether he fits by
+himself, is the rollout's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy
+
+from models.planning.problem import Yields
+from models.scheduling.room import Amounts, Ints, Parts, Room, amounts_of, exceeds
+
+
+class Victim(NamedTuple):
+    """A task that runs and may be preempted, by who is of a tier above `above`; in Slurm's order."""
+
+    above: int
+    nodes: int
+    task: int
+    parts: Parts
+
+
+class Yielding:
+    """The tasks that run and may be preempted, and what all of them hold (resources × machines), by their `above`."""
+
+    def __init__(self, machines: int) -> None:
+        self._victims: dict[int, Victim] = {}
+        self._on: list[dict[int, Victim]] = [{} for _ in range(machines)]
+        self._held: dict[int, Ints] = {}
+        # Who is exempt for a while, and until when (seconds).
+        self._exempt: list[tuple[float, Victim]] = []
+        self._ended: set[int] = set()
+
+    def started(self, task: int, yields: Yields | None, parts: Parts, start_s: float, now_s: float) -> None:
+        """Note that a task runs since `start_s`; one that does not yield is none of ours."""
+        if yields is None:
+            return
+        victim, from_s = Victim(yields.above, len(parts), task, parts), start_s + yields.exempt_s
+        if from_s > now_s:
+            heapq.heappush(self._exempt, (from_s, victim))
+        else:
+            self._add(victim)
+
+    def ended(self, task: int) -> None:
+        """Forget a task; one that is none of ours is none."""
+        victim = self._victims.pop(task, None)
+        if victim is None:
+            self._ended.add(task)
+            return
+        for machine, amounts in victim.parts:
+            del self._on[machine][task]
+            self._held[victim.above][:, machine] -= amounts
+
+    @property
+    def changes_at_s(self) -> float:
+        """Return when the next one is exempt no longer; infinite: never."""
+        return self._exempt[0][0] if self._exempt else math.inf
+
+    def pass_to(self, now_s: float) -> bool:
+        """Return whether anybody is exempt no longer since the last time."""
+        before = len(self._victims)
+        while self._exempt and self._exempt[0][0] <= now_s:
+            victim = heapq.heappop(self._exempt)[1]
+            if victim.task not in self._ended:
+                self._add(victim)
+        return len(self._victims) > before
+
+    def chosen(self, tier: int, room: Room, place: Callable[[Room], Parts | None]) -> list[int]:
+        """Return the tasks to end so that a job of a tier finds its place; none where that is not enough."""
+        held = [amounts for above, amounts in self._held.items() if above < tier]
+        parts = place(Room(numpy.sum([room.free, *held], axis=0), room.total)) if held else None
+        chosen: dict[int, Victim] = {}
+        for machine, amounts in parts or ():
+            free = amounts_of(room.free[:, machine])
+            for victim in sorted(self._on[machine].values()):
+                if victim.task in chosen or (exceeds(amounts, free) and victim.above < tier):
+                    chosen[victim.task] = victim
+                    free = _sum(free, dict(victim.parts)[machine])
+        return list(chosen)
+
+    def _add(self, victim: Victim) -> None:
+        self._victims[victim.task] = victim
+        if victim.above not in self._held:
+            self._held[victim.above] = numpy.zeros((3, len(self._on)), dtype=numpy.int64)
+        for machine, amounts in victim.parts:
+            self._on[machine][victim.task] = victim
+            self._held[victim.above][:, machine] += amounts
+
+
+def _sum(first: Amounts, second: Amounts) -> Amounts:
+    return first[0] + second[0], first[1] + second[1], first[2] + second[2]

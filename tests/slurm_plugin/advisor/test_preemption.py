@@ -1,0 +1,144 @@
+"""Who comes first and who yields, as Slurm is set up to preempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from models.planning.problem import Problem, Yields
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.preemption import (
+    BY_PARTITION,
+    BY_QOS,
+    LEVEL,
+    MAY_BE_PREEMPTED,
+    MAY_SUSPEND,
+    Ranks,
+    levels_of,
+    preemption_in_words,
+)
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.slurm.queue import PartitionState, QosState, QueuedJob, Snapshot
+from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, running, snapshot, waiting
+
+QOS = {
+    "scavenger": QosState(preempt_mode="CANCEL"),
+    "normal": QosState(preempts=frozenset({"scavenger"}), exempt_s=600.0),
+    "urgent": QosState(preempts=frozenset({"normal", "scavenger"})),
+}
+PARTITIONS = (
+    PartitionState(name="batch", tier=2, preempt_mode="REQUEUE"),
+    PartitionState(name="owners", tier=5),
+    PartitionState(name="paused", tier=1, preempt_mode="GANG,SUSPEND"),
+)
+
+
+def site(*jobs: Any, by: str = BY_QOS, **fields: Any) -> Snapshot:
+    terms = replace(TERMS, preempt_type=by, preempt_mode="REQUEUE", preempt_exempt_s=60.0)
+    return snapshot(
+        *jobs, **{"terms": terms, "partitions": PARTITIONS, "qos": QOS if by == BY_QOS else {}, **fields}
+    )
+
+
+def problem(of: Snapshot) -> Problem:
+    return problem_of(of, lambda job: by_limit(job, "this is a test"))
+
+
+def test_a_qos_comes_before_those_that_it_preempts_whatever_the_tier() -> None:
+    ranks = Ranks(site())
+    order = [
+        ("urgent", "batch"),
+        ("normal", "owners"),
+        ("normal", "batch"),
+        ("scavenger", "owners"),
+        ("", "batch"),
+    ]
+    tiers = [ranks.tier(qos, (partition,)) for qos, partition in order]
+    assert tiers == sorted(tiers, reverse=True)
+    assert tiers == [2 * LEVEL + 2, LEVEL + 5, LEVEL + 2, 5, 2]
+
+
+def test_rings_of_qos_end() -> None:
+    ring = {"a": QosState(preempts=frozenset({"b", "gone"})), "b": QosState(preempts=frozenset({"a"}))}
+    assert set(levels_of(ring)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("by", "qos", "partition", "yields"),
+    [
+        (BY_QOS, "scavenger", "batch", Yields(above=LEVEL - 1, exempt_s=60.0)),
+        (BY_QOS, "normal", "owners", Yields(above=2 * LEVEL - 1, exempt_s=600.0)),
+        (BY_PARTITION, "", "batch", Yields(above=2, exempt_s=60.0)),
+        (BY_PARTITION, "", "owners", None),
+        # It is suspended, and keeps its memory.
+        (BY_PARTITION, "", "paused", None),
+        ("preempt/none", "", "batch", None),
+    ],
+)
+def test_to_whom_a_job_yields(by: str, qos: str, partition: str, yields: Yields | None) -> None:
+    assert Ranks(site(by=by)).yields(qos, (partition,)) == yields
+
+
+def test_who_lists_partitions_that_preempt_otherwise_yields_to_nobody() -> None:
+    assert Ranks(site(by=BY_PARTITION)).yields("", ("batch", "owners")) is None
+
+
+def test_where_a_qos_that_comes_first_may_not_preempt_it_it_yields_to_nobody() -> None:
+    other = QOS | {"other": QosState()}
+    assert Ranks(site(qos=other)).yields("other", ("batch",)) == Yields(above=LEVEL - 1, exempt_s=60.0)
+    assert Ranks(site(waiting(1, qos="urgent"), qos=other)).yields("other", ("batch",)) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "fields"), [(BY_QOS, {"qos": "urgent"}), (BY_PARTITION, {"partitions": ("owners",)})]
+)
+def test_who_may_preempt_is_foreseen_to(by: str, fields: dict[str, Any]) -> None:
+    full = running(1, cpus=8, qos="normal", start_s=NOW_S - 900)
+    nodes = snapshot(nodes=1).nodes
+    both = tuple(replace(node, partitions=("batch", "owners")) for node in nodes)
+    found = problem(
+        site(full, waiting(2, cpus=8, **fields), waiting(3, cpus=8, qos="normal"), by=by, nodes=both)
+    )
+    first, second = (span.start_s for span in expected_starts(found, samples=0))
+    assert (first, second) == (0.0, 3600.0)
+
+
+def test_who_is_in_his_grace_time_holds_his_node_until_it_is_over() -> None:
+    ending = running(1, cpus=8, start_s=NOW_S - 600, end_s=NOW_S + 20)
+    found = problem(site(ending, waiting(2, cpus=8), by=BY_PARTITION, nodes=1))
+    assert [span.start_s for span in expected_starts(found, samples=0)] == [20.0]
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (waiting(9, partitions=("owners",)), "it may preempt 1 of the jobs that run; "),
+        (waiting(9, partitions=("batch",)), MAY_SUSPEND),
+        (waiting(9, partitions=("paused",)), ""),
+        (running(9, partitions=("batch",)), MAY_BE_PREEMPTED),
+        (running(9, partitions=("owners",)), ""),
+        (running(9, partitions=("paused",)), ""),
+    ],
+)
+def test_what_is_said_of_it(job: QueuedJob, says: str) -> None:
+    nodes = tuple(replace(node, partitions=("batch", "owners", "paused")) for node in snapshot(nodes=1).nodes)
+    others = (
+        running(1),
+        running(2, partitions=("paused",)),
+        running(3, partitions=("owners",)),
+        running(4, nodes=("n9",)),
+    )
+    said = preemption_in_words(job, site(*others, job, by=BY_PARTITION, nodes=nodes))
+    assert said.startswith(says)
+    assert bool(said) == bool(says)
+
+
+def test_where_nobody_preempts_nothing_is_said() -> None:
+    assert not preemption_in_words(waiting(9), snapshot(running(1), waiting(9)))
+    assert not preemption_in_words(running(1), snapshot(running(1), waiting(9)))
+    of_qos = site(running(1, qos="normal"), waiting(9, qos="urgent"))
+    assert preemption_in_words(of_qos.jobs[1], of_qos).startswith("it may preempt 1 of")
+    assert preemption_in_words(of_qos.jobs[0], of_qos) == MAY_BE_PREEMPTED
