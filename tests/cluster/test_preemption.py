@@ -1,0 +1,48 @@
+"""A job that may preempt, on a real Slurm: it starts when it is foreseen to, once the one that runs yields."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.preemption import MAY_BE_PREEMPTED, preemption_in_words
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+EXEMPT_S, LIMIT_S = 12, 1200
+LINES = ("PreemptType=preempt/qos", "PreemptMode=REQUEUE", f"PreemptExemptTime=00:00:{EXEMPT_S}")
+WHOLE = ("-c16", "--mem=100", f"--time={LIMIT_S // 60}")
+
+
+def test_who_may_preempt_starts_when_it_is_foreseen(make_folder: Callable[[], Path]) -> None:
+    with unhooked_site(make_folder() / "site", Shape(lines=LINES)) as sandbox:
+        shell = Shell(sandbox)
+        shell.run("sacctmgr", "--immediate", "add", "qos", "scavenger")
+        shell.run("sacctmgr", "--immediate", "add", "qos", "urgent", "preempt=scavenger")
+        low = shell.submit("--qos=scavenger", *WHOLE, script=f"sleep {LIMIT_S}")
+        shell.wait_state(low, "RUNNING")
+        high = shell.submit("--qos=urgent", *WHOLE, script=f"sleep {LIMIT_S}")
+        now = ScontrolQueue().read()
+        running, waiting = sorted(now.jobs, key=lambda job: job.job_id)
+        assert (running.job_id, waiting.job_id) == (low, high)
+        assert preemption_in_words(running, now) == MAY_BE_PREEMPTED
+        assert preemption_in_words(waiting, now).startswith("it may preempt 1 of the jobs that run")
+        (span,) = expected_starts(problem_of(now, lambda job: by_limit(job, "this is a test")), samples=0)
+        assert span.start_s <= EXEMPT_S
+        shell.wait_state(high, "RUNNING")
+        started_s = float(_told(shell, high))
+        # Slurm looks every two seconds; a machine may be slow, but as long as the limit is, no test takes.
+        assert -2 <= started_s - (now.time_s + span.start_s) <= PATIENCE_S
+        assert _told(shell, low, "%T") == "PENDING"
+        shell.run("scancel", str(low), str(high))
+
+
+def _told(shell: Shell, job: int, what: str = "%S") -> str:
+    said = ("squeue", "--noheader", f"--format={what}", f"--jobs={job}")
+    return shell.run("env", "SLURM_TIME_FORMAT=%s", *said).strip()
