@@ -191,6 +191,9 @@ def _holding(
     if job.state == "RUNNING" and job.end_s:
         # Of one that is being preempted Slurm has its GraceTime left, and that it tells as its end.
         limit_left_s = min(limit_left_s, max(0.0, job.end_s - now_s))
+    if job.state == "COMPLETING":
+        # It has ended, and was perhaps queued again; its processes or an Epilog are what its nodes still wait for.
+        limit_left_s = 0.0
     return Holding(
         job_id=job.job_id,
         account=numbers.accounts[job.account],

@@ -106,6 +106,13 @@ def test_who_may_preempt_is_foreseen_to(by: str, fields: dict[str, Any]) -> None
     assert (first, second) == (0.0, 3600.0)
 
 
+@pytest.mark.parametrize("end_s", [0.0, NOW_S - 3])
+def test_who_has_ended_holds_his_node_no_longer_than_that_is_cleaned_up(end_s: float) -> None:
+    ended = running(1, cpus=8, state="COMPLETING", start_s=NOW_S - 600, end_s=end_s)
+    found = problem(site(ended, waiting(2, cpus=8), by=BY_PARTITION, nodes=1))
+    assert [span.start_s for span in expected_starts(found, samples=0)] == [pytest.approx(0.0, abs=1.0)]
+
+
 def test_who_is_in_his_grace_time_holds_his_node_until_it_is_over() -> None:
     ending = running(1, cpus=8, start_s=NOW_S - 600, end_s=NOW_S + 20)
     found = problem(site(ending, waiting(2, cpus=8), by=BY_PARTITION, nodes=1))
