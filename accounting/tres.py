@@ -68,10 +68,22 @@ def _gpus(parts: Mapping[str, str]) -> int | None:
     """Return the GPUs of any type; where AccountingStorageTRES names types alone, those of each."""
     if "gres/gpu" in parts:
         return whole(parts["gres/gpu"])
-    typed = [whole(value) for name, value in parts.items() if name.startswith("gres/gpu:")]
+    typed = [whole(value) for name, value in parts.items() if _is_typed(name)]
     known = [number for number in typed if number is not None]
     # More than `whole` takes would not fit a store either.
     return whole(str(sum(known))) if known and len(known) == len(typed) else None
+
+
+def gpu_types(text: str) -> dict[str, int]:
+    """Return how many GPUs of each type a TRES list names: of those types that AccountingStorageTRES does."""
+    found = {
+        name.partition(":")[2]: whole(value) for name, value in split_tres(text).items() if _is_typed(name)
+    }
+    return {name: number for name, number in found.items() if number}
+
+
+def _is_typed(name: str) -> bool:
+    return name.startswith("gres/gpu:")
 
 
 def parse_usage(text: str) -> Usage:

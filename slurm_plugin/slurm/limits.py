@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from accounting.tres import parse_tres, split_tres
+from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partition, gives_whole_sockets
 from slurm_plugin.slurm.node_words import core_cpus, words_of
@@ -30,14 +30,17 @@ _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "De
 
 
 def parse_qos(text: str) -> dict[str, Minimum]:
-    """Read `name|cpu=4,gres/gpu=1,mem=10G` lines; a QOS without a minimum is left out."""
+    """Read `name|cpu=4,gres/gpu=1,mem=10G` lines; a QOS without a minimum is left out.
+
+    Which type of GPU a job asks for is not known where this is looked up: the highest minimum of any holds for all.
+    """
     minimums: dict[str, Minimum] = {}
     for line in text.splitlines():
         name, _, tres = line.partition("|")
         least = parse_tres(tres)
         minimum = Minimum(
             cpus=least.cpus or 0,
-            gpus=least.gpus or 0,
+            gpus=max(least.gpus or 0, *gpu_types(tres).values(), 0),
             mem_mib=least.mem_mib or 0,
             is_billed="billing" in split_tres(tres),
         )

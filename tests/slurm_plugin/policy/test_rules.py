@@ -248,6 +248,15 @@ def test_a_cluster_of_whole_nodes_keeps_all_that_is_asked() -> None:
     assert set(kept_by_form(["select_linear"])) == ALL
 
 
+@pytest.mark.parametrize(
+    ("least", "gpus"),
+    [("gres/gpu:a100=2", 2), ("gres/gpu=1,gres/gpu:a100=4", 4), ("gres/gpu=3,gres/gpu:a100=2", 3)],
+)
+def test_the_least_of_a_type_of_gpu_holds_for_gpus_of_any(least: str, gpus: int) -> None:
+    """Below that Slurm lets a job wait for ever (QOSMinGRES), and its type is not known here."""
+    assert parse_qos(f"large|{least}\n") == {"large": Minimum(gpus=gpus)}
+
+
 def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     facts = SiteFacts(
         qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
