@@ -47,9 +47,9 @@ _OTHER_FLAGS = {
     "overcommit": "min_cpus", "O": "min_cpus", "oversubscribe": "oversubscribe", "s": "oversubscribe",
     "contiguous": "contiguous", "spread_job": "spread_job", "use_min_nodes": "use_min_nodes",
 }  # fmt: skip
-_GPU_COUNT = r"(?:[A-Za-z][\w.-]*[:=])?([1-9]\d{0,5})"
+_GPU_COUNT = r"(?:(?!\d+[:=])[\w.-]+[:=])?([1-9]\d{0,5})"
 _GPUS = re.compile(rf"^{_GPU_COUNT}$", re.ASCII)
-_GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT})?$", re.ASCII)
+_GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT}|:[A-Za-z][\w.-]*)?$", re.ASCII)
 _NODES = re.compile(r"^(\d{1,6})(?:-(\d{1,6}))?$", re.ASCII)
 
 

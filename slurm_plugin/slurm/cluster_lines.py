@@ -18,7 +18,7 @@ from slurm_plugin.policy.facts import gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
-from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, states_of
+from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, QosState, ReservedNodes, SchedulerTerms
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
@@ -56,6 +56,7 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
                 cpus=int(has.cpus),
                 mem_mib=has.mem_mib,
                 gpus=int(has.gpus),
+                gpu_types=tuple((name, count) for name, count in gpus_of(words).items() if name),
                 partitions=_listed(words.get("Partitions", "")),
                 away=bool(states & _AWAY),
                 asleep=bool(states & ASLEEP),

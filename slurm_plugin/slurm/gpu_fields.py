@@ -37,6 +37,8 @@ _OLD_PREFIX = "gres:"
 _GPUS = re.compile(r"((?:gres[:/])?gpu(?::(?!\d+[:=])[\w.\-]+)?[:=])(\d{1,9})", re.ASCII)
 # What stands before the count, also where there is none: `--gres=gpu` is one GPU.
 _KIND = re.compile(r"((?:gres[:/])?gpu(?::(?!\d+(?:[:=]|$))[\w.\-]+)?)(?:[:=]\d{1,9})?", re.ASCII)
+# An entry, with its type and its count where it names them.
+_ENTRY = re.compile(r"(?:gres[:/])?gpu(?::(?!\d+(?:[:=]|$))([\w.\-]+))?(?:[:=](\d{1,9}))?", re.ASCII)
 _CPUS = re.compile(r"(cpu[:=])\d+", re.ASCII)
 # Clients from 24.05 on derive it from --gpus-per-task.
 _BOUND = re.compile(r"(gres/gpu:per_task:)\d+", re.ASCII)
@@ -47,6 +49,15 @@ def parse_gpu_fields(block: str) -> dict[str, str]:
     lines = _LINE.findall(block)
     times = Counter(name for name, _ in lines)
     return {name: value for name, value in lines if times[name] == 1}
+
+
+def gpus_by_type(request: str) -> Counter[str]:
+    """Return how many GPUs of each type a field asks for, '' for any: `gres:gpu:a100:2,gres:nic:1`."""
+    found = Counter[str]()
+    for entry in request.split(","):
+        if match := _ENTRY.fullmatch(entry.strip()):
+            found[match[1] or ""] += int(match[2] or 1)
+    return found
 
 
 def amount(fields: Mapping[str, str], kind: str) -> int | None:

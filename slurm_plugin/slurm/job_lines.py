@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from accounting.tres import parse_tres
+from accounting.tres import gpu_types, parse_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
+from slurm_plugin.slurm.gpu_fields import gpus_by_type
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import Dependent, QueuedJob
 
@@ -39,7 +40,6 @@ _FIRST = re.compile(
 _TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?(?::(\d{1,10}))?", re.ASCII)
 _JOB_ID = re.compile(r"JobId=(\d{1,10})\s", re.ASCII)
 _OWNER = re.compile(r"UserId=(.*)\((\d+)\) GroupId=", re.ASCII)
-_GPUS = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?[:=](\d+)", re.ASCII)
 # The lines that every release prints of every job, by their first word: the same from 22.05 to 26.05.
 ALWAYS = (
     "UserId", "Priority", "JobState", "Requeue", "RunTime", "SubmitTime", "StartTime", "SuspendTime", "Partition",
@@ -271,8 +271,10 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
     state = "PENDING" if words["JobState"] in HELD else words["JobState"]
     pending = state == "PENDING"
     nodes = max(1, whole(words["NumNodes"].partition("-")[0]) or 1)
-    tres = parse_tres(_tres(words, pending=pending))
+    listed = _tres(words, pending=pending)
+    tres = parse_tres(listed)
     tasks, tasks_asked = first["tasks"] or "", whole(words["NumTasks"]) or 1
+    asked_gpus = _asked_gpus(texts, nodes, tasks_asked)
     memory_mib = round(parse_memory_mib(words.get("MinMemoryNode", words.get("MinMemoryCPU", "0"))) or 0)
     return QueuedJob(
         job_id=int(first["job"]), user=owner[1], uid=int(owner[2]), account=_text(words["Account"]),
@@ -283,7 +285,8 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         deadline_s=_time_s(words["Deadline"]), least_limit_s=_limit_s(words["TimeMin"]),
         priority=int(words["Priority"]), site_factor=0, nice=int(words.get("Nice", "0")),
         cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
-        mem_mib=tres.mem_mib or 0, gpus=_gpus(tres.gpus, texts, nodes, tasks_asked),
+        mem_mib=tres.mem_mib or 0, gpus=_gpus(listed, tres.gpus, asked_gpus),
+        gpu_types=types_in({} if pending else gpu_types(listed), asked_gpus),
         array_job_id=int(first["array"] or 0), array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=int(first["het"] or 0), held=pending and (words["Priority"] == "0" or words["JobState"] in HELD),
         dependency=_text(words["Dependency"]), reservation=_text(words.get("Reservation", "")),
@@ -345,15 +348,18 @@ def _tres(words: Mapping[str, str], *, pending: bool) -> str:
     return allocated or words.get("TRES") or words.get("ReqTRES", "")
 
 
-def _gpus(listed: int | None, texts: Mapping[str, str], nodes: int, tasks: int) -> int:
-    """Return a job's GPUs; where the site does not account for them, by what it asks in all, of each node or task."""
-    if listed is not None:
-        return listed
-    of_job, of_node, of_task = (
-        sum(int(count) for count in _GPUS.findall(texts.get(key, "")))
-        for key in ("TresPerJob", "TresPerNode", "TresPerTask")
-    )
-    return of_job or nodes * of_node or tasks * of_task
+def _asked_gpus(texts: Mapping[str, str], nodes: int, tasks: int) -> Counter[str]:
+    """Return how many GPUs of each type a job asks for, '' for any: in all, of each node, or of each task."""
+    for key, times in (("TresPerJob", 1), ("TresPerNode", nodes), ("TresPerTask", tasks)):
+        if asked := gpus_by_type(texts.get(key, "")):
+            return Counter({name: times * number for name, number in asked.items()})
+    return Counter()
+
+
+def _gpus(listed: str, counted: int | None, asked: Counter[str]) -> int:
+    """Return a job's GPUs: as they are listed; where the site accounts for some types alone, or for none, as asked."""
+    all_count = "gres/gpu=" in listed
+    return counted if counted is not None and all_count else max(counted or 0, asked.total())
 
 
 def _constraints(words: Mapping[str, str]) -> tuple[str, ...]:
@@ -369,6 +375,15 @@ def _asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:
     asked = [part for key in _TRES_PER for part in texts.get(key, "").split(",")]
     switches = texts.get("Switches")
     return (*other_gres(asked), *([f"Switches={switches}"] if switches else ()))
+
+
+def types_in(listed: Mapping[str, int], asked: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return how many of each type a job was given or asks for; a list lacks types that are not accounted for.
+
+    What waits is not listed right: 26.05 says `gres/gpu:a100=3` of `--gres=gpu:3` where no other type is accounted for.
+    """
+    names = dict.fromkeys(name for name in (*listed, *asked) if name)
+    return tuple((name, max(listed.get(name, 0), asked.get(name, 0))) for name in names)
 
 
 def other_gres(asked: Iterable[str]) -> tuple[str, ...]:

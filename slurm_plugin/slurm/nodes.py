@@ -21,8 +21,8 @@ ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN"})
 SAVING_POWER = ASLEEP | {"POWERING_UP"}
 # What Slurm puts behind a state: not answering, powering up and the like.
 MARKS = "*~#!%$@^-"
-# `gpu:4(S:0),gpu:a100:2,shard:16`.
-_GPUS = re.compile(r"\bgpu(?::[A-Za-z][\w.-]*)?:(\d+)", re.ASCII)
+# `gpu:4(S:0),gpu:a100:2,gpu:1g.10gb:7,shard:16`.
+_GPUS = re.compile(r"(?:^|,)gpu(?::(?!\d+(?:[(,]|$))([\w.\-]+))?:(\d+)", re.ASCII)
 
 
 class Machines(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def states_of(words: dict[str, str]) -> set[str]:
 def capacity_of(words: dict[str, str]) -> Node:
     """Return what a node has for jobs, from the words of its line.
 
-    Its GPUs are in Gres alone where AccountingStorageTRES does not name them.
+    Its GPUs, or some types of them, are in Gres alone where AccountingStorageTRES does not name them.
     """
     tres = parse_tres(words.get("CfgTRES", ""))
     cpus = tres.cpus or whole(words.get("CPUTot")) or 0
@@ -71,5 +71,13 @@ def capacity_of(words: dict[str, str]) -> Node:
     return Node(
         cpus=min(cpus, whole(words.get("CPUEfctv")) or cpus),
         mem_mib=max(0, mem_mib - (whole(words.get("MemSpecLimit")) or 0)),
-        gpus=tres.gpus or sum(map(int, _GPUS.findall(words.get("Gres", "")))),
+        gpus=max(tres.gpus or 0, sum(gpus_of(words).values())),
     )
+
+
+def gpus_of(words: dict[str, str]) -> Counter[str]:
+    """Return how many GPUs of each type a node has, '' for those of none, in the order of its Gres."""
+    found = Counter[str]()
+    for name, count in _GPUS.findall(words.get("Gres", "")):
+        found[name] += int(count)
+    return found

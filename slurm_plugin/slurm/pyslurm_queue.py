@@ -16,7 +16,7 @@ import pyslurm
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks, other_gres
+from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks, other_gres, types_in
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue
 from slurm_plugin.slurm.targets import target_of
@@ -68,6 +68,7 @@ def job_of(job: Loaded) -> QueuedJob:
         nice=job.nice or 0,
         deadline_s=float(job.deadline or 0), least_limit_s=_minutes_s(job.time_limit_min),
         cpus=_count(tres, "cpu") or job.cpus, mem_mib=_count(tres, "mem"), gpus=_gpus(tres),
+        gpu_types=_gpu_types(job, tres, nodes, pending=pending),
         array_job_id=job.array_id or 0, array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=job.heterogeneous_id or 0, held=pending and (not job.priority or job.state in HELD),
         dependency=_dependency(job.dependencies), reservation=job.reservation or "", num_tasks=job.ntasks,
@@ -111,6 +112,18 @@ def _gpus(tres: Loaded) -> int:
         return 0
     plain = [one.count for name, one in tres.gres.items() if name == "gpu"]
     return sum(plain) or sum(one.count for name, one in tres.gres.items() if name.startswith("gpu:"))
+
+
+def _gpu_types(job: Loaded, tres: Loaded, nodes: int, *, pending: bool) -> tuple[tuple[str, int], ...]:
+    """Return what job_lines.py does, but that pyslurm tells only of each node what is asked for."""
+    listed = {} if pending or tres is None else {name: one.count for name, one in tres.gres.items()}
+    asked = {name: nodes * count for name, count in (job.gres_per_node or {}).items()}
+    return types_in(_typed_gpus(listed), _typed_gpus(asked))
+
+
+def _typed_gpus(counts: dict[str, int]) -> dict[str, int]:
+    bare = {name.removeprefix("gres/"): count for name, count in counts.items()}
+    return {name.partition(":")[2]: count for name, count in bare.items() if name.startswith("gpu:")}
 
 
 def _dependency(parts: dict[str, Any] | None) -> str:

@@ -18,7 +18,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
     what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
     Whoever was queued again, `restarts` times, has that moment as `submit_s`.
-    CPUs, memory and GPUs are those of one task of an array. `start_s` of a job that waits is Slurm's own estimate.
+    CPUs, memory and GPUs are those of one task of an array. `gpu_types` says of the types of GPUs that it asks for by
+    name, or is told to have, how many of its `gpus` are. `start_s` of a job that waits is Slurm's own estimate.
     `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
     `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
     gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
@@ -47,6 +48,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpus: int
     mem_mib: int
     gpus: int
+    gpu_types: tuple[tuple[str, int], ...] = ()
     array_job_id: int = 0
     array_tasks: str = ""
     tasks: int = 1
@@ -109,6 +111,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node: what it has for jobs in all, and whether it takes any now; CPUs are hardware threads, or cores alone.
 
+    `gpu_types` says how many of its GPUs are of which type, in its own order; the others have none.
     One that is `asleep` takes jobs too, but is powered up for them first, which takes its time.
     """
 
@@ -117,6 +120,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mem_mib: int
     gpus: int
     partitions: tuple[str, ...]
+    gpu_types: tuple[tuple[str, int], ...] = ()
     away: bool = False
     asleep: bool = False
     cpus_per_core: int = 1

@@ -1,5 +1,6 @@
 """What scontrol, squeue and sprio of each release print (tests/contract/queue), and what nobody can make them print."""
 
+import re
 import tracemalloc
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from slurm_plugin.slurm import cluster_lines, job_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.nodes import parse_nodes
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import problem_of
 from slurm_plugin.slurm.targets import target_of
@@ -145,25 +147,74 @@ def test_what_no_field_tells_is_a_constraint(line: str, instead: str, other: tup
 
 
 @pytest.mark.parametrize(
-    ("asked", "gpus"),
+    ("asked", "gpus", "types"),
     [
-        ("TresPerJob=gres:gpu:6", 6),
-        ("TresPerNode=gres/gpu:a100:2", 4),
-        ("TresPerTask=cpu=1,gres/gpu=1", 32),
-        ("TresPerNode=gres:shard:2", 0),
+        ("TresPerJob=gres:gpu:6", 6, ()),
+        ("TresPerNode=gres/gpu:a100:2", 4, (("a100", 4),)),
+        ("TresPerNode=gres:gpu:h100", 2, (("h100", 2),)),
+        ("TresPerNode=gres:gpu", 2, ()),
+        ("TresPerNode=gres/gpu:1g.10gb:3,gres/gpu:1", 8, (("1g.10gb", 6),)),
+        ("TresPerTask=cpu=1,gres/gpu=1", 32, ()),
+        ("TresPerTask=cpu=1,gres/gpu:a100=1", 32, (("a100", 32),)),
+        ("TresPerNode=gres:shard:2", 0, ()),
     ],
 )
-def test_gpus_where_the_site_does_not_account_for_them(asked: str, gpus: int) -> None:
+def test_gpus_where_the_site_does_not_account_for_them(
+    asked: str, gpus: int, types: tuple[tuple[str, int], ...]
+) -> None:
     text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
     (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
     found = job_lines.parse_job(block.replace("StdIn=/dev/null", f"StdIn=/dev/null\n   {asked}"))
     assert found is not None
-    assert found.gpus == gpus
-    assert found.tres_per_task == ("cpu=1,gres/gpu=1" if "PerTask" in asked else "")
-    line = (
-        "NodeName=n1 Gres=gpu:a100:2(S:0),gpu:1,shard:16 CPUTot=16 RealMemory=64000 State=IDLE CfgTRES=cpu=16"
+    assert (found.gpus, found.gpu_types) == (gpus, types)
+    assert found.tres_per_task == (asked.partition("=")[2] if "PerTask" in asked else "")
+
+
+@pytest.mark.parametrize(
+    ("allocated", "gpus", "types"),
+    [
+        ("gres/gpu=3", 3, ()),
+        ("gres/gpu=3,gres/gpu:a100=2", 3, (("a100", 2),)),
+        # Of types that are accounted for alone, one GPU is of another.
+        ("gres/gpu:a100=2", 4, (("a100", 2),)),
+        ("", 4, ()),
+    ],
+)
+def test_types_of_gpus_that_a_job_of_no_type_was_given(
+    allocated: str, gpus: int, types: tuple[tuple[str, int], ...]
+) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    listed = re.sub(r"(?<=\n   TRES=)\S+", ",".join(filter(None, ("cpu=16", allocated))), block)
+    found = job_lines.parse_job(
+        listed.replace("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres:gpu:2")
     )
-    assert [one.gpus for one in cluster_lines.parse_node_states(line)] == [3]
+    assert found is not None
+    assert (found.gpus, found.gpu_types) == (gpus, types)
+    # Of what waits 26.05 lists the type that is accounted for, which nobody asked for.
+    waits = job_lines.parse_job(
+        listed.replace("JobState=RUNNING", "JobState=PENDING").replace(
+            "StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres:gpu:2"
+        )
+    )
+    assert waits is not None
+    assert (waits.gpus, waits.gpu_types) == (gpus, ())
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "types"),
+    [
+        ("Gres=gpu:a100:2(S:0),gpu:1,shard:16 CfgTRES=cpu=16", 3, (("a100", 2),)),
+        ("Gres=gpu:4(S:0-1) CfgTRES=cpu=16,gres/gpu=4", 4, ()),
+        ("Gres=gpu:1g.10gb:14(S:0),gpu:a100:6(S:0,1) CfgTRES=cpu=16", 20, (("1g.10gb", 14), ("a100", 6))),
+        ("Gres=gpu:h100:4,gpu:a100:2 CfgTRES=cpu=16,gres/gpu:a100=2", 6, (("h100", 4), ("a100", 2))),
+    ],
+)
+def test_the_gpus_of_a_node(words: str, gpus: int, types: tuple[tuple[str, int], ...]) -> None:
+    line = f"NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE {words}"
+    (found,) = cluster_lines.parse_node_states(line)
+    assert (found.gpus, found.gpu_types) == (gpus, types)
+    assert parse_nodes(line).nodes[0].gpus == gpus
 
 
 def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
