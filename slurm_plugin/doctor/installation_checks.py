@@ -41,6 +41,11 @@ def slurm_conf(seen: Seen) -> Judged:
         lacking.append(
             "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"
         )
+    if not _counts_gpus(settings):
+        lacking.append(
+            "AccountingStorageTRES does not name gres/gpu: accounting tells nothing of GPUs, or only of the types that "
+            "it names, so that no job is given fewer"
+        )
     if "linear" in settings.get("selecttype", ""):
         lacking.append("SelectType is select/linear: jobs get whole nodes, so that nothing is cut")
     elif not counts_memory(settings.get("selecttypeparameters")):
@@ -56,6 +61,11 @@ def slurm_conf(seen: Seen) -> Judged:
         )
     lacking += _recovery_lacks(seen, settings)
     return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
+
+
+def _counts_gpus(settings: Mapping[str, str]) -> bool:
+    kinds, counted = (settings.get(name, "").split(",") for name in ("grestypes", "accountingstoragetres"))
+    return "gpu" not in kinds or "gres/gpu" in counted
 
 
 def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:

@@ -17,6 +17,7 @@ from tests.slurm_plugin.surroundings import say_settings
         ({"JobAcctGatherType": "jobacct_gather/none"}, "JobAcctGatherType is neither"),
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
         ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
+        ({"GresTypes": "gpu,nic", "AccountingStorageTRES": "cpu,mem,gres/gpu:a100"}, "name gres/gpu:"),
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
     ],
 )
@@ -29,6 +30,12 @@ def test_a_line_that_slurm_conf_lacks_is_a_warning(
 
 def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(surrounded: Surrounded) -> None:
     say_settings(surrounded.site, JobAcctGatherType="jobacct_gather/linux")
+    surrounded.expect("slurm.conf", "ok", "all that is needed")
+
+
+@pytest.mark.parametrize("counted", ["cpu,gres/gpu,gres/gpu:a100", "cpu,gres/gpu"])
+def test_gpus_that_are_accounted_for_are_all_that_is_needed(surrounded: Surrounded, counted: str) -> None:
+    say_settings(surrounded.site, GresTypes="gpu", AccountingStorageTRES=counted)
     surrounded.expect("slurm.conf", "ok", "all that is needed")
 
 
