@@ -1,11 +1,12 @@
 """What a plan costs, phase by phase, against sorting the queue and against one EASY rollout of it in the same process.
 
-    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--format table|json|csv]
+    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--gpu-types 0] [--format table|json|csv]
 
 Made-up queues on one core, in seconds of CPU time, the least of several runs: 10,000 records on 1,000 nodes, and 1,000
 on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a hundred times
 the run. With `--windows some` a tenth of the nodes is to be down, and pools overlap; with `all` each node is reserved
-a day from now, as for maintenance. The queue without us is simulated again from an hour ago, of
+a day from now, as for maintenance. With `--gpu-types` nodes have four GPUs and all ask for some, two of three by type;
+where there are several types, each node is of one. The queue without us is simulated again from an hour ago, of
 which nothing is certain. The goal is for that and the plan together.
 """
 
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
 import numpy
 
 from bench.figures import goal
@@ -30,11 +32,12 @@ from models.planning.rollout import expected_starts, places_of
 from models.planning.shadow import Seen, Site, begun_anew
 from models.planning.shadow_rolling import measured, passed_on
 from models.scheduling.availability import Window
+from models.scheduling.room import Amounts
 from slurm_plugin.cli.output import note, print_rows
 
 GOAL_RECORDS, GOAL_NODES, MOST_S = 10_000, 1_000, 5.0
 SIZES = ((GOAL_RECORDS, GOAL_NODES), (1_000, 100))
-CPU_MILLI, MEM_MIB = 32_000, 128_000
+CPU_MILLI, MEM_MIB, GPUS = 32_000, 128_000, 4
 HOUR_S = 3600.0
 WHOLE = "both"
 WINDOWS = ("none", "some", "all")
@@ -49,18 +52,23 @@ def main() -> None:
     parser.add_argument(
         "--windows", choices=WINDOWS, default=WINDOWS[0], help="which nodes are to be down or reserved"
     )
+    parser.add_argument("--gpu-types", type=int, default=0, help="of how many types the GPUs are; 0: no GPUs")
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    rows = [row for size in SIZES for row in measure(*size, arguments.times, arguments.windows)]
+    rows = [
+        row
+        for size in SIZES
+        for row in measure(made_up_queue(*size, arguments.windows, arguments.gpu_types), arguments.times)
+    ]
     if arguments.format == "table":
         print_rows(goals(rows), "table", "Goals")
     print_rows(rows, arguments.format, "What a plan costs")
 
 
-def measure(records: int, nodes: int, times: int, windows: str) -> list[Row]:
-    """Return the rows of one size: each phase by itself, and the whole."""
+def measure(problem: Problem, times: int) -> list[Row]:
+    """Return the rows of one queue: each phase by itself, and the whole."""
+    records, nodes = len(problem.pending), len(problem.machines)
     note(f"{records:,} records on {nodes:,} nodes")
-    problem = made_up_queue(records, nodes, windows)
     bounds = Bounds()
     sort_s, order = timed(lambda: slurm_order(problem.pending), times)
     rank = places_of(order)
@@ -142,8 +150,40 @@ def goals(rows: list[Row]) -> list[Row]:
     return [goal("a cycle's plan (CPU s)", where, float(str(whole["CPU s"])), MOST_S, at_most=True)]
 
 
-def made_up_queue(records: int, nodes: int, windows: str) -> Problem:
+def made_up_queue(records: int, nodes: int, windows: str, gpu_types: int = 0) -> Problem:
     """Return a queue on a busy cluster."""
+    plain = _plain_queue(records, nodes, windows)
+    return _with_gpus(plain, gpu_types) if gpu_types else plain
+
+
+def _with_gpus(problem: Problem, types: int) -> Problem:
+    """Return a queue with GPUs for as many CPUs as a job asks for; a single type is not told apart."""
+    replace = msgspec.structs.replace
+
+    def told(amounts: Amounts, kind: int | None) -> Amounts:
+        cpu_milli, mem_mib, _ = amounts
+        gpu_milli = -(-cpu_milli // (CPU_MILLI // GPUS)) * 1000
+        rows = (gpu_milli * (kind == each) for each in range(types)) if types > 1 else ()
+        return (cpu_milli, mem_mib, gpu_milli, *rows)
+
+    return replace(
+        problem,
+        machines=tuple(
+            replace(one, amounts=told(one.amounts, at % types)) for at, one in enumerate(problem.machines)
+        ),
+        pending=tuple(
+            replace(one, demand=told(one.demand, at % types if at % 3 else None))
+            for at, one in enumerate(problem.pending)
+        ),
+        running=tuple(
+            replace(one, parts=tuple((node, told(amounts, node % types)) for node, amounts in one.parts))
+            for one in problem.running
+        ),
+        windows=tuple(replace(one, amounts=told(one.amounts, one.node % types)) for one in problem.windows),
+    )
+
+
+def _plain_queue(records: int, nodes: int, windows: str) -> Problem:
     draw = numpy.random.default_rng(1)
     overlap = windows == "some"
     pools = (frozenset([0, 1]), frozenset([0, 2])) if overlap else (frozenset([0]),)

@@ -16,8 +16,6 @@ from models.planning.problem import Yields
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Ints, Parts, amounts_of
 
-NOTHING: Amounts = (0, 0, 0)
-
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and whose it is.
@@ -71,12 +69,9 @@ def _apart(machine: int, spans: Sequence[tuple[float, float, Amounts]], capacity
     found = []
     for from_s, to_s in pairwise(times):
         held = [amounts for begin_s, end_s, amounts in spans if begin_s <= from_s and to_s <= end_s]
-        cpu, mem, gpu = (
-            min(have, sum(column))
-            for have, column in zip(capacity, zip(*held, NOTHING, strict=True), strict=True)
-        )
-        if cpu or mem or gpu:
-            found.append(Window(node=machine, from_s=from_s, to_s=to_s, amounts=(cpu, mem, gpu)))
+        lacking = tuple(min(have, sum(amounts[row] for amounts in held)) for row, have in enumerate(capacity))
+        if any(lacking):
+            found.append(Window(node=machine, from_s=from_s, to_s=to_s, amounts=lacking))
     return found
 
 

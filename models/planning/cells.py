@@ -18,7 +18,7 @@ from models.planning.cell_windows import Held, lasting, windows_beside
 from models.planning.problem import Holding, Pending, Problem, Yields
 from models.scheduling.availability import Window
 from models.scheduling.placement import part_of
-from models.scheduling.room import Amounts, Floats, Ints, amounts_of
+from models.scheduling.room import Amounts, Floats, Ints, amounts_of, exceeds
 
 # Nothing that runs ends now: its end is an event to come.
 SHORTEST_S = 1e-6
@@ -228,8 +228,8 @@ def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints)
                 continue
             free = left[place[machine]]
             taken = amounts
-            if amounts[0] > free[0] or amounts[1] > free[1] or amounts[2] > free[2]:
-                taken = (min(amounts[0], free[0]), min(amounts[1], free[1]), min(amounts[2], free[2]))
+            if exceeds(amounts, free):
+                taken = tuple(map(min, amounts, free))
             for row, amount in enumerate(taken):
                 free[row] -= amount
             parts.append((place[machine], taken))

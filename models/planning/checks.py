@@ -19,6 +19,7 @@ def check(problem: Problem) -> None:
     for number, machine in enumerate(problem.machines):
         if min(machine.amounts) < 0:
             raise ModelError(f"machine {number} has {machine.amounts}; give amounts of at least 0")
+    _check_resources(problem)
     for job in problem.pending:
         _check_pending(job)
     if len({job.job_id for job in problem.pending}) < len(problem.pending):
@@ -29,6 +30,16 @@ def check(problem: Problem) -> None:
         _check_sample(sample)
     for window in problem.windows:
         _check_window(window, len(problem.machines))
+
+
+def _check_resources(problem: Problem) -> None:
+    amounts = [machine.amounts for machine in problem.machines]
+    amounts += [window.amounts for window in problem.windows]
+    amounts += [job.demand for job in problem.pending]
+    amounts += [held for holding in problem.running for _, held in holding.parts]
+    amounts += [one.demand for sample in problem.coming for one in sample]
+    if len({len(each) for each in amounts}) > 1:
+        raise ModelError("amounts are of different resources; give each type of GPU to all or to none")
 
 
 def nothing_to_plan(problem: Problem, cells: Sequence[Cell]) -> str:

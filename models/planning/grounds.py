@@ -69,8 +69,7 @@ def grounds_of(
     tasks = numpy.array([float(job.tasks) for job in pending])
     waited_s = numpy.array([job.waited_s for job in pending])
     start_by_s = numpy.array([job.start_by_s for job in pending])
-    total = [max(1, sum(machine.amounts[row] for machine in problem.machines)) for row in range(3)]
-    share = numpy.array([max(a / w for a, w in zip(job.demand, total, strict=True)) for job in pending])
+    share = numpy.array(problem.shares())
     run_s = numpy.array([max(SHORTEST_S, job.likely_s) for job in pending])
     found = []
     for future, outlook in zip(futures, base, strict=True):

@@ -49,7 +49,6 @@ def columns_of(problem: Problem, rank: Floats, seed: int) -> Columns:
     def column(values: list[float]) -> Floats:
         return numpy.array(values, dtype=numpy.float64)
 
-    wholes = [max(1, sum(machine.amounts[row] for machine in problem.machines)) for row in range(3)]
     return Columns(
         rank=rank,
         likely_s=column([max(SHORTEST_S, min(job.likely_s, job.limit_s)) for job in pending]),
@@ -57,7 +56,7 @@ def columns_of(problem: Problem, rank: Floats, seed: int) -> Columns:
         deadline_s=column([job.deadline_s for job in pending]),
         cores=column([max(job.demand[0], 1) / MILLI for job in pending]),
         nodes=column([job.nodes for job in pending]),
-        share=column([max(a / w for a, w in zip(job.demand, wholes, strict=True)) for job in pending]),
+        share=column(problem.shares()),
         seed=seed,
     )
 

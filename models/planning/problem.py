@@ -142,6 +142,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[Window, ...] = ()
     longest_wait_s: float = 0.0
 
+    def shares(self) -> list[float]:
+        """Return the largest share of any resource of all machines that a task of each pending record takes."""
+        columns = zip(*(machine.amounts for machine in self.machines), strict=True)
+        wholes = [max(1, sum(column)) for column in columns]
+        return [max(a / w for a, w in zip(job.demand, wholes, strict=True)) for job in self.pending]
+
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A waiting job in a plan: its factor now and then, when it would start without us and with it, from now.

@@ -79,6 +79,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Shadow(msgspec.Struct, frozen=True, kw_only=True):
     """What would be without us at a moment; `nodes` are the machines by name, `pools` what the numbers of pools mean.
 
+    That says what rows of types of GPUs mean, too.
     `came` are records that came after that moment, `longest_s` has the longest wait of each of the last days.
     """
 

@@ -157,7 +157,7 @@ def shortage(at_s: float, capacity: Ints, total: Amounts, windows: Sequence[Wind
 
 
 def _negative(amounts: Amounts) -> Amounts:
-    return -amounts[0], -amounts[1], -amounts[2]
+    return tuple(-amount for amount in amounts)
 
 
 def group_masks(only_for: Sequence[frozenset[int] | None]) -> tuple[list[Mask], dict[int, int]]:

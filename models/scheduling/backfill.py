@@ -14,17 +14,18 @@ import msgspec
 import numpy
 
 from models.scheduling.placement import Place, Placement, holders, place_equal
-from models.scheduling.room import Amounts, Parts, Room, amounts_of, exceeds
+from models.scheduling.room import PLAIN, Amounts, Parts, Room, amounts_of, exceeds
 
 
 class Promise(msgspec.Struct, frozen=True):
     """The moment at which the first job is to start (seconds), its parts, and what is free then beside it.
 
-    `alone` says that one job's end makes the room, so that too few other nodes have room for it by then; `last` are
-    the nodes of that end, `own` those of its parts.
+    It needs the `demand` on each of its nodes. `alone` says that one job's end makes the room, so that too few other
+    nodes have room for it by then; `last` are the nodes of that end, `own` those of its parts.
     """
 
     start_s: float
+    demand: Amounts
     parts: Parts
     beside: Room
     alone: bool
@@ -43,9 +44,8 @@ class Promise(msgspec.Struct, frozen=True):
             self.beside.give(ending.parts)
         if before and not after:
             self.beside.take(ending.parts)
-        demand = self.parts[0][1]
         return all(
-            node in self.own or exceeds(demand, amounts_of(self.beside.free[:, node]))
+            node in self.own or exceeds(self.demand, amounts_of(self.beside.free[:, node]))
             for node, _ in ending.parts
         )
 
@@ -147,6 +147,8 @@ class Freeing:
         self._reach = Reach(wish, spans=self.spans)
         self.at_s, self.alone, self.later = -1.0, False, room
         self.last: Parts = ()
+        # The rows of types of GPUs, of which most clusters have none.
+        self._types = range(PLAIN, len(wish.demand))
         # Nodes that hold the demand, where it takes several.
         self._ready: set[int] = set()
         if wish.nodes > 1:
@@ -155,7 +157,8 @@ class Freeing:
     def first_fit(self, endings: Iterator[Ending]) -> Parts | None:
         """Go on to the first ending by which the job fits, and return where it does; None: not after all of them."""
         columns, freed, ready, reach = self._columns, self._freed, self._ready, self._reach
-        need_cpu, need_mem, need_gpu = self._wish.demand
+        demand, types = self._wish.demand, self._types
+        need_cpu, need_mem, need_gpu = demand[:PLAIN]
         for end_s, _, given in endings:
             first = end_s > self.at_s
             if first:
@@ -163,12 +166,20 @@ class Freeing:
                 if end_s > reach.until_s:
                     reach.pass_to(end_s)
             fits = False
-            for node, (cpu_milli, mem_mib, gpu_milli) in given:
+            for node, amounts in given:
                 bound = freed[node] = columns[node]
-                bound[0] += cpu_milli
-                bound[1] += mem_mib
-                bound[2] += gpu_milli
-                if need_cpu <= bound[0] and need_mem <= bound[1] and need_gpu <= bound[2] and node in reach:
+                bound[0] += amounts[0]
+                bound[1] += amounts[1]
+                bound[2] += amounts[2]
+                for row in types:
+                    bound[row] += amounts[row]
+                if (
+                    need_cpu <= bound[0]
+                    and need_mem <= bound[1]
+                    and need_gpu <= bound[2]
+                    and (not types or not exceeds(demand, bound))
+                    and node in reach
+                ):
                     fits = True
                     ready.add(node)
             if (fits or self.spans) and (parts := self._placed(given, alone=first)) is not None:
@@ -193,12 +204,11 @@ class Freeing:
 
     def _grown_enough(self, given: Parts) -> bool:
         """Add to what all nodes have together, and say whether that is enough."""
-        sums, (need_cpu, need_mem, need_gpu) = self._sums, self._wish.demand
-        for _, (cpu_milli, mem_mib, gpu_milli) in given:
-            sums[0] += cpu_milli
-            sums[1] += mem_mib
-            sums[2] += gpu_milli
-        return need_cpu <= sums[0] and need_mem <= sums[1] and need_gpu <= sums[2]
+        sums = self._sums
+        for _, amounts in given:
+            for row, amount in enumerate(amounts):
+                sums[row] += amount
+        return not exceeds(self._wish.demand, sums)
 
     def rest_of_moment(self, endings: Iterator[Ending]) -> None:
         """Give back what ends in the same moment, too: many do, as tasks of one array."""
@@ -207,11 +217,10 @@ class Freeing:
             if end_s > self.at_s:
                 break
             self.alone = False
-            for node, (cpu_milli, mem_mib, gpu_milli) in given:
+            for node, amounts in given:
                 bound = self._freed[node] = self._columns[node]
-                bound[0] += cpu_milli
-                bound[1] += mem_mib
-                bound[2] += gpu_milli
+                for row, amount in enumerate(amounts):
+                    bound[row] += amount
             grown = True
         if grown:
             self.later = _with(self._room, self._freed)
@@ -239,6 +248,7 @@ def promise(
     steady = claim is None or claim.steady
     return Promise(
         freeing.at_s,
+        wish.demand,
         parts,
         later,
         freeing.alone and steady,

@@ -41,7 +41,8 @@ def place_whole(room: Room, demand: Amounts) -> Parts | None:
     nodes = holding(room, demand)
     if not nodes.size:
         return None
-    return ((int(nodes[room.left_of(nodes).argmin()]), demand),)
+    node = int(nodes[room.left_of(nodes).argmin()])
+    return ((node, room.part(node, demand)),)
 
 
 def holders(room: Room, demand: Amounts) -> set[int]:
@@ -51,10 +52,10 @@ def holders(room: Room, demand: Amounts) -> set[int]:
 
 def holding(room: Room, demand: Amounts) -> Ints:
     """Return the nodes that hold the whole demand, in their order."""
-    cpu_free, mem_free, gpu_free = room.free
-    fit: Mask = cpu_free >= demand[0]
-    fit &= mem_free >= demand[1]
-    fit &= gpu_free >= demand[2]
+    free = room.free
+    fit: Mask = free[0] >= demand[0]
+    for row in range(1, len(demand)):
+        fit &= free[row] >= demand[row]
     return fit.nonzero()[0]
 
 
@@ -68,7 +69,7 @@ def place_equal(room: Room, demand: Amounts, nodes: int) -> Parts | None:
     if len(found) < nodes:
         return None
     fullest = found[numpy.argsort(room.left_of(found), kind="stable")[:nodes]]
-    return tuple((node, demand) for node in sorted(fullest.tolist()))
+    return tuple((node, room.part(node, demand)) for node in sorted(fullest.tolist()))
 
 
 def place_spread(room: Room, demand: Amounts) -> Parts | None:
@@ -98,27 +99,23 @@ def place_spread(room: Room, demand: Amounts) -> Parts | None:
 def fits_whole(room: Room, demands: Ints) -> Mask:
     """Return which demands some node holds whole."""
     # What is too full for the least of them is left out: on a busy cluster all but one or two nodes.
-    cpu_milli, mem_mib, gpu_milli = amounts_of(demands.min(axis=1))
-    free = room.free
-    nodes = ((free[0] >= cpu_milli) & (free[1] >= mem_mib) & (free[2] >= gpu_milli)).nonzero()[0]
-    fit: Mask = numpy.logical_or.reduce(_held_by(free[:, nodes], demands), axis=0)
+    nodes = holding(room, amounts_of(demands.min(axis=1)))
+    fit: Mask = numpy.logical_or.reduce(_held_by(room.free[:, nodes], demands), axis=0)
     return fit
 
 
 def _held_by(free: Ints, demands: Ints) -> Mask:
     """Return which of nodes (resources × nodes) holds which demand (resources × jobs) whole: nodes × jobs."""
     found: Mask = free[0][:, None] >= demands[0]
-    found &= free[1][:, None] >= demands[1]
-    found &= free[2][:, None] >= demands[2]
+    for row in range(1, len(demands)):
+        found &= free[row][:, None] >= demands[row]
     return found
 
 
 def fits_equal(room: Room, demands: Ints, nodes: Ints) -> Mask:
     """Return which demands find as many nodes that hold each whole as they need."""
-    cpu_milli, mem_mib, gpu_milli = amounts_of(demands.min(axis=1))
-    free = room.free
-    found = ((free[0] >= cpu_milli) & (free[1] >= mem_mib) & (free[2] >= gpu_milli)).nonzero()[0]
-    fit: Mask = _held_by(free[:, found], demands).sum(axis=0) >= nodes
+    found = holding(room, amounts_of(demands.min(axis=1)))
+    fit: Mask = _held_by(room.free[:, found], demands).sum(axis=0) >= nodes
     return fit
 
 
@@ -180,8 +177,7 @@ def part_of(demand: Amounts, nodes: int) -> Amounts:
     """Return what a job needs on each of its nodes."""
     if nodes == 1:
         return demand
-    cpu_milli, mem_mib, gpu_milli = demand
-    return -(-cpu_milli // nodes), -(-mem_mib // nodes), -(-gpu_milli // nodes)
+    return tuple(-(-amount // nodes) for amount in demand)
 
 
 def _share_of(demand: Amounts, share: int) -> Amounts:

@@ -6,6 +6,9 @@ ModelError, since whoever placed it looked at another room.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import gt, neg
+
 import numpy
 import numpy.typing as npt
 
@@ -14,12 +17,14 @@ from accounting.errors import ModelError
 Ints = npt.NDArray[numpy.int64]
 Floats = npt.NDArray[numpy.float64]
 Mask = npt.NDArray[numpy.bool_]
-# CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000).
-Amounts = tuple[int, int, int]
+# CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000). Where GPUs of several
+# types are told apart, how many of them are of each type stands behind these.
+Amounts = tuple[int, ...]
 # A job on its nodes: which node, and how much of it.
 Parts = tuple[tuple[int, Amounts], ...]
 
 RESOURCES = ("cpu_milli", "mem_mib", "gpu_milli")
+PLAIN = len(RESOURCES)
 MILLI = 1000
 # A share of the nodes that are few enough to be looked at by themselves: one in so many.
 FEW = 8
@@ -35,7 +40,7 @@ class Room:
         self.free = free
         self.total = total
         # A resource that the cluster lacks orders nothing.
-        self._weights = tuple(1.0 / amount if amount else 0.0 for amount in total)
+        self._weights = tuple(1.0 / amount if amount else 0.0 for amount in total[:PLAIN])
         self._left: Floats | None = None
         self._most: Amounts | None = None
 
@@ -66,7 +71,7 @@ class Room:
     def left_of(self, nodes: Ints) -> Floats:
         """Return what these nodes have left: of few it is worked out for them alone."""
         if self._left is None and FEW * len(nodes) <= self.free.shape[1]:
-            cpu_free, mem_free, gpu_free = self.free.take(nodes, axis=1)
+            cpu_free, mem_free, gpu_free = self.free[:PLAIN].take(nodes, axis=1)
             cpu, mem, gpu = self._weights
             some: Floats = cpu * cpu_free + mem * mem_free + gpu * gpu_free
             return some
@@ -83,10 +88,16 @@ class Room:
         """Whether it is known already that no node holds a demand; finding out costs as much as looking for one."""
         return self._most is not None and exceeds(demand, self._most)
 
+    def part(self, node: int, demand: Amounts) -> Amounts:
+        """Return what a demand takes of a node that holds it."""
+        if len(demand) == PLAIN:
+            return demand
+        return typed(demand, self.free[:, node].tolist())
+
     def take(self, parts: Parts) -> None:
         """Take a job's parts."""
-        for node, (cpu_milli, mem_mib, gpu_milli) in parts:
-            if self._change(node, -cpu_milli, -mem_mib, -gpu_milli) < 0:
+        for node, amounts in parts:
+            if self._change(node, *map(neg, amounts)) < 0:
                 raise ModelError(
                     f"node {node} is too full for {parts}; a policy placed a job where it does not fit"
                 )
@@ -100,25 +111,40 @@ class Room:
         for node, amounts in parts:
             self._change(node, *amounts)
 
-    def _change(self, node: int, cpu_milli: int, mem_mib: int, gpu_milli: int) -> int:
+    def _change(self, node: int, cpu_milli: int, mem_mib: int, gpu_milli: int, *types: int) -> int:
         """Change what a node has free, and return the least of what it has then."""
         free = self.free
-        cpu_free, mem_free, gpu_free = amounts_of(free[:, node])
+        cpu_free, mem_free, gpu_free = amounts_of(free[:PLAIN, node])
         cpu, mem, gpu = cpu_free + cpu_milli, mem_free + mem_mib, gpu_free + gpu_milli
         free[0, node], free[1, node], free[2, node] = cpu, mem, gpu
         if self._left is not None:
             weights = self._weights
             self._left[node] = weights[0] * cpu + weights[1] * mem + weights[2] * gpu
         self._most = None
-        return min(cpu, mem, gpu)
+        if not types:
+            return min(cpu, mem, gpu)
+        free[PLAIN:, node] += types
+        return min(cpu, mem, gpu, *amounts_of(free[PLAIN:, node]))
 
 
 def amounts_of(values: Ints) -> Amounts:
-    """Return three values as plain integers."""
-    cpu_milli, mem_mib, gpu_milli = values.tolist()
-    return cpu_milli, mem_mib, gpu_milli
+    """Return values as plain integers."""
+    return tuple(values.tolist())
 
 
-def exceeds(amounts: Amounts, limit: Amounts) -> bool:
+def typed(demand: Amounts, free: Sequence[int]) -> Amounts:
+    """Return a demand whose GPUs of any type are those of the first types that a node has free."""
+    left = demand[2] - sum(demand[PLAIN:])
+    taken = []
+    for asked, has in zip(demand[PLAIN:], free[PLAIN:], strict=True):
+        more = max(0, min(left, has - asked))
+        taken.append(asked + more)
+        left -= more
+    return (*demand[:PLAIN], *taken)
+
+
+def exceeds(amounts: Sequence[int], limit: Sequence[int]) -> bool:
     """Whether any of the amounts is above its limit."""
-    return amounts[0] > limit[0] or amounts[1] > limit[1] or amounts[2] > limit[2]
+    if amounts[0] > limit[0] or amounts[1] > limit[1] or amounts[2] > limit[2]:
+        return True
+    return len(amounts) > PLAIN and any(map(gt, amounts[PLAIN:], limit[PLAIN:]))

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy
 
 from models.scheduling.ordering import Waiting
-from models.scheduling.room import Amounts, Floats, Ints, Mask
+from models.scheduling.room import PLAIN, Amounts, Floats, Ints, Mask, amounts_of
 
 # Rows of integers of a job; `FRESH` is 1 until a round has looked at it, `GROUP` says what it may use, `NODES` on how
-# many nodes it needs its CPU, MEM and GPU each.
-NUMBER, CPU, MEM, GPU, FRESH, GROUP, NODES = range(7)
-ROWS = 7
+# many nodes it needs each of what stands from `DEMAND` on.
+NUMBER, FRESH, GROUP, NODES, DEMAND = range(5)
 KEY, RUN, LIMIT = range(3)
 FIRST_SIZE = 256
 # So many jobs are taken out one by one; more are together.
@@ -22,8 +21,8 @@ FEW = 2
 class Queue:
     """Jobs sorted by key, equal keys in the order they came; position 0 is the first."""
 
-    def __init__(self) -> None:
-        self._ints: Ints = numpy.zeros((ROWS, FIRST_SIZE), dtype=numpy.int64)
+    def __init__(self, resources: int = PLAIN) -> None:
+        self._ints: Ints = numpy.zeros((DEMAND + resources, FIRST_SIZE), dtype=numpy.int64)
         self._floats: Floats = numpy.zeros((3, FIRST_SIZE))
         self._begin = self._end = 0
 
@@ -55,7 +54,7 @@ class Queue:
             place = self._begin + int(keys.searchsorted(key, side="right"))
             self._ints[:, place + alike : self._end + alike] = self._ints[:, place : self._end]
             self._floats[:, place + alike : self._end + alike] = self._floats[:, place : self._end]
-        self._ints[:, place] = (job.number, *job.demand, 1, group, job.nodes)
+        self._ints[:, place] = (job.number, 1, group, job.nodes, *job.demand)
         self._floats[:, place] = (key, job.predicted_s, job.limit_s)
         if alike > 1:
             self._ints[:, place + 1 : place + alike] = self._ints[:, place, None]
@@ -66,7 +65,7 @@ class Queue:
     def _make_space(self, more: int) -> None:
         jobs = len(self)
         size = max(FIRST_SIZE, 2 * (jobs + more))
-        ints, floats = numpy.zeros((ROWS, size), dtype=numpy.int64), numpy.zeros((3, size))
+        ints, floats = numpy.zeros((len(self._ints), size), dtype=numpy.int64), numpy.zeros((3, size))
         ints[:, :jobs] = self.ints
         floats[:, :jobs] = self._floats[:, self._begin : self._end]
         self._ints, self._floats, self._begin, self._end = ints, floats, 0, jobs
@@ -77,8 +76,7 @@ class Queue:
 
     def demand(self, position: int) -> Amounts:
         """Return what a job needs."""
-        cpu_milli, mem_mib, gpu_milli = self._ints[CPU : GPU + 1, self._begin + position].tolist()
-        return cpu_milli, mem_mib, gpu_milli
+        return amounts_of(self._ints[DEMAND:, self._begin + position])
 
     def nodes(self, position: int) -> int:
         """Return on how many nodes a job needs that."""
@@ -138,6 +136,8 @@ class Queue:
 
     def within(self, most: Amounts) -> Mask:
         """Return which jobs need no more of anything than `most`."""
-        ints = self.ints
-        fit: Mask = (ints[CPU] <= most[0]) & (ints[MEM] <= most[1]) & (ints[GPU] <= most[2])
+        demands = self.ints[DEMAND:]
+        fit: Mask = demands[0] <= most[0]
+        for row in range(1, len(most)):
+            fit &= demands[row] <= most[row]
         return fit

@@ -20,7 +20,7 @@ import numpy
 from models.scheduling.backfill import plan, promise
 from models.scheduling.ordering import dominant_share
 from models.scheduling.room import Amounts, Ints, Mask, Parts
-from models.simulation.queue import CPU, FRESH, GPU, NODES
+from models.simulation.queue import DEMAND, FRESH, NODES
 from models.simulation.state import BESIDE, State
 
 Round = Callable[[State, float], None]
@@ -93,7 +93,7 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
     """Start the jobs at these positions that fit in what their kinds may use, in order."""
     queue = state.queue
     columns = queue.ints[:, hits]
-    tries = fitting(state, Tries(hits, columns[CPU : GPU + 1], kinds, columns[NODES]))
+    tries = fitting(state, Tries(hits, columns[DEMAND:], kinds, columns[NODES]))
     started: list[int] = []
     before, at = Placed(), 0
     while at < len(tries.positions):
@@ -127,8 +127,8 @@ def placed(state: State, position: int, kind: int, before: Placed) -> Placed:
     queue = state.queue
     demand, nodes = queue.demand(position), queue.nodes(position)
     if nodes == 1 and before.parts and len(before.parts) == 1 and before[:2] == (kind, demand):
-        ((node, _),) = before.parts
-        if state.holds(kind, node, demand):
+        ((node, amounts),) = before.parts
+        if state.holds(kind, node, amounts):
             return before
     parts = state.place_at(queue, position, state.usable(kind))
     return Placed(kind, demand, parts)

@@ -59,7 +59,7 @@ class State:
         self.placement = placement
         self.place = placement.place
         self._started = started
-        self.queue = Queue()
+        self.queue = Queue(len(room.free))
         self.lanes: dict[int, Queue] = {}
         self.waiting: dict[int, Waiting] = {}
         self.running: dict[int, Running] = {}

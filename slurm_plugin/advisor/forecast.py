@@ -174,6 +174,9 @@ def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, in
     listed = [names.split(",") for names in past.partitions]
     pools = [frozenset(numbers.pools[name] for name in names if name in numbers.pools) for names in listed]
 
+    # The store does not tell types of GPUs: to a plan those to come take any.
+    of_no_type = (0,) * len(numbers.gpu_types)
+
     def arrivals(first: int, last: int) -> list[Arrival]:
         columns = (
             past.at_s, past.account, past.user, past.where, past.qos, past.demand, past.limit_s, past.likely_s
@@ -185,12 +188,12 @@ def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, in
                 account=accounts[account],
                 user=users[user],
                 pools=pools[where],
-                demand=(cpu_milli, mem_mib, gpu_milli),
+                demand=(*demand, *of_no_type),
                 limit_s=limit_s,
                 likely_s=likely_s,
                 tier=ranks.tier(past.all_qos[qos], listed[where]),
             )
-            for at_s, account, user, where, qos, (cpu_milli, mem_mib, gpu_milli), limit_s, likely_s in rows
+            for at_s, account, user, where, qos, demand, limit_s, likely_s in rows
             if pools[where]
         ]
 

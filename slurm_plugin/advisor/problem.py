@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from models.planning.problem import Coming, Machine, Pending, Problem, Yields
 from models.scheduling.placement import part_of
-from models.scheduling.room import Amounts
+from models.scheduling.room import PLAIN, Amounts, exceeds
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
@@ -161,8 +161,9 @@ def _pending(
     now_s: float,
 ) -> Pending:
     pools = frozenset(numbers.pools[name] for name in partitions)
-    whole, nodes = demand_of(job, tuple(kinds.of(pools)), cores)
-    demand = whole or amounts_of_job(job, cores)
+    asked = amounts_of_job(job, cores, numbers.gpu_types)
+    whole, nodes = demand_of(job, asked, tuple(kinds.of(pools)))
+    demand = whole or asked
     kept = place.kept
     if job.exclusive and whole is None:
         kept = kept or "it wants whole nodes, and they differ"
@@ -212,18 +213,19 @@ def tasks_of(job: QueuedJob) -> int:
     return max(1, min(job.tasks, int(at_once)) if at_once.isdigit() else job.tasks)
 
 
-def demand_of(job: QueuedJob, machines: Sequence[Amounts], cores: WholeCores) -> tuple[Amounts | None, int]:
-    """Return what a job takes and of how many nodes; None for one that wants whole nodes where these differ.
+def demand_of(job: QueuedJob, asked: Amounts, machines: Sequence[Amounts]) -> tuple[Amounts | None, int]:
+    """Return what a job that asks so much takes, of how many nodes; None: it wants whole nodes, and these differ.
 
-    `machines` has each kind that it may use once.
+    `machines` has each kind that it may use once. Nodes that differ in the types of their GPUs alone are alike to who
+    asks for none, and to who asks for one those that have as many.
     """
-    asked, nodes = amounts_of_job(job, cores), max(1, job.num_nodes)
-    most = tuple(max((machine[each] for machine in machines), default=0) for each in range(3))
+    most = tuple(max(column) for column in zip(*machines, strict=True)) or (0,) * len(asked)
     needed = [-(-amount // bound) for amount, bound in zip(asked, most, strict=True) if bound]
-    nodes = max([nodes, *needed])
+    nodes = max([1, job.num_nodes, *needed])
     if not job.exclusive:
         return asked, nodes
-    if len(machines) != 1:
+    typed = (0,) * PLAIN + part_of(asked, nodes)[PLAIN:]
+    plain = {machine[:PLAIN] for machine in machines if not exceeds(typed, machine)}
+    if len(plain) != 1:
         return None, nodes
-    cpu, mem, gpu = machines[0]
-    return (cpu * nodes, mem * nodes, gpu * nodes), nodes
+    return (*(amount * nodes for amount in plain.pop()), *asked[PLAIN:]), nodes

@@ -12,7 +12,7 @@ import msgspec
 
 from models.planning.problem import Holding, Machine, Yields
 from models.scheduling.availability import Window
-from models.scheduling.room import MILLI, Amounts
+from models.scheduling.room import MILLI, Amounts, typed
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
@@ -20,14 +20,16 @@ from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapsh
 
 # What nodes have where memory does not count: more than jobs ask for.
 ENDLESS_MIB = 1 << 40
+UNTYPED = ""
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """The numbers that stand for partitions, accounts and users in a problem."""
+    """The numbers that stand for partitions, accounts and users in a problem, and the types of GPUs it tells apart."""
 
     pools: Mapping[str, int]
     accounts: Mapping[str, int]
     users: Mapping[str, int]
+    gpu_types: tuple[str, ...] = ()
 
 
 def numbers_of(snapshot: Snapshot) -> Numbers:
@@ -37,7 +39,10 @@ def numbers_of(snapshot: Snapshot) -> Numbers:
     pools |= {name for job in jobs for name in job.partitions}
     pools |= {name for node in snapshot.nodes for name in node.partitions}
     return Numbers(
-        _numbered(pools), _numbered({job.account for job in jobs}), _numbered({job.user for job in jobs})
+        _numbered(pools),
+        _numbered({job.account for job in jobs}),
+        _numbered({job.user for job in jobs}),
+        gpu_types_of(snapshot.nodes),
     )
 
 
@@ -45,15 +50,30 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(sorted(names))}
 
 
-def amounts_of_node(node: NodeState) -> Amounts:
+def gpu_types_of(nodes: Iterable[NodeState]) -> tuple[str, ...]:
+    """Return the types of GPUs that nodes have, in their own order; none where all GPUs are of one type, or of none."""
+    found = dict[str, None]()
+    for node in nodes:
+        found |= dict.fromkeys(name for name, _ in node.gpu_types)
+        if node.gpus > sum(count for _, count in node.gpu_types):
+            found[UNTYPED] = None
+    return tuple(name for name in found if name != UNTYPED) if len(found) > 1 else ()
+
+
+def amounts_of_node(node: NodeState, gpu_types: Sequence[str]) -> Amounts:
     """Return what a node has for jobs, in the units of scheduling.room."""
-    return node.cpus * MILLI, node.mem_mib, node.gpus * MILLI
+    return node.cpus * MILLI, node.mem_mib, node.gpus * MILLI, *_of_types(node.gpu_types, gpu_types)
 
 
-def amounts_of_job(job: QueuedJob, cores: WholeCores) -> Amounts:
-    """Return what a job, or one task of an array, takes in all."""
+def amounts_of_job(job: QueuedJob, cores: WholeCores, gpu_types: Sequence[str]) -> Amounts:
+    """Return what a job, or one task of an array, takes in all; of types of GPUs what is known or asked by name."""
     cpus, mem_mib = cores.taken(job)
-    return cpus * MILLI, mem_mib, job.gpus * MILLI
+    return cpus * MILLI, mem_mib, job.gpus * MILLI, *_of_types(job.gpu_types, gpu_types)
+
+
+def _of_types(counts: Iterable[tuple[str, int]], gpu_types: Sequence[str]) -> Iterable[int]:
+    known = dict(counts)
+    return (known.get(name, 0) * MILLI for name in gpu_types)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,18 +100,19 @@ def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJ
         for place, node in enumerate(nodes)
         if all(begin > 0 for begin, _ in spans.get(node.name, ()))
     }
-    free = [amounts_of_node(node) for node in nodes]
+    free = [amounts_of_node(node, numbers.gpu_types) for node in nodes]
     running = holdings(snapshot, numbers, open_now, free, run_time, _in_force(of_parts, snapshot.time_s))
     return Cluster(
         machines=tuple(_machine(node, numbers) for node in nodes),
-        windows=tuple(windows_of(nodes, spans, running)),
+        windows=tuple(windows_of(nodes, numbers.gpu_types, spans, running)),
         running=tuple(running),
     )
 
 
 def _machine(node: NodeState, numbers: Numbers) -> Machine:
     return Machine(
-        amounts=amounts_of_node(node), pools=frozenset(numbers.pools[name] for name in node.partitions)
+        amounts=amounts_of_node(node, numbers.gpu_types),
+        pools=frozenset(numbers.pools[name] for name in node.partitions),
     )
 
 
@@ -135,7 +156,10 @@ def reserved_spans(
 
 
 def windows_of(
-    nodes: Sequence[NodeState], spans: Mapping[str, Sequence[tuple[float, float]]], running: Sequence[Holding]
+    nodes: Sequence[NodeState],
+    gpu_types: Sequence[str],
+    spans: Mapping[str, Sequence[tuple[float, float]]],
+    running: Sequence[Holding],
 ) -> list[Window]:
     """Return what nodes lack during reservations: all but what jobs hold that may run into them."""
     held: dict[int, list[tuple[float, Amounts]]] = {}
@@ -145,7 +169,7 @@ def windows_of(
     windows = []
     for place, node in enumerate(nodes):
         for begin, end in spans.get(node.name, ()):
-            left = amounts_of_node(node)
+            left = amounts_of_node(node, gpu_types)
             for limit_left_s, amounts in held.get(place, ()):
                 left = less(left, amounts) if limit_left_s > begin else left
             windows.append(Window(node=place, from_s=begin, to_s=end, amounts=left))
@@ -162,6 +186,7 @@ def holdings(
 ) -> list[Holding]:
     """Return the jobs that hold nodes, those of one node first: where a job is on several, only the sum is known.
 
+    Where it is not known which type of GPU a job has, it has what those leave that are known, of the first type first.
     What is taken is taken from `free`, so that no node ever holds more than it has: where jobs take turns on the same
     CPUs, those that run have them. A suspended one has what they leave, as if it went on now. What the reservations
     `apart` hold is not in `free`: of that nothing is taken.
@@ -169,13 +194,18 @@ def holdings(
     jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
     cores, ranks = whole_cores_of(snapshot), Ranks(snapshot)
     found = []
-    for job in sorted(jobs, key=lambda job: (job.suspended, len(job.nodes), job.job_id)):
-        taken = _taken(job, apart, cores)
+    for job in sorted(jobs, key=lambda job: _turn(job, numbers.gpu_types)):
+        taken = _taken(job, apart, cores, numbers.gpu_types)
         parts = parts_of(job, taken, [index[name] for name in job.nodes if name in index], free)
         if parts:
             yields = ranks.yields(job.qos, job.partitions)
             found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job), yields))
     return found
+
+
+def _turn(job: QueuedJob, gpu_types: Sequence[str]) -> tuple[bool, bool, int, int]:
+    unknown = bool(gpu_types) and sum(count for _, count in job.gpu_types) < job.gpus
+    return job.suspended, unknown, len(job.nodes), job.job_id
 
 
 def _holding(
@@ -206,11 +236,16 @@ def _holding(
     )
 
 
-def _taken(job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores) -> Amounts:
+def _taken(
+    job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores, gpu_types: Sequence[str]
+) -> Amounts:
     """Return what a job takes of what is not reserved: memory too, where it runs in a reservation of CPUs and GPUs."""
-    cpu, mem, gpu = amounts_of_job(job, cores)
+    taken = amounts_of_job(job, cores, gpu_types)
     own = next((one for one in apart if one.name == job.reservation), None)
-    return (cpu, mem, gpu) if own is None else (0, mem, 0 if own.gpus else gpu)
+    if own is None:
+        return taken
+    _, mem, *gpus = taken
+    return (0, mem, *([0] * len(gpus) if own.gpus else gpus))
 
 
 def parts_of(
@@ -219,10 +254,10 @@ def parts_of(
     """Return what a job that takes so much holds of each of its nodes, in equal parts, and take that."""
     parts = []
     # A part of the nodes is left out where they are away: so is what the job has there.
-    left = tuple(amount * len(places) // len(job.nodes) for amount in left)  # type: ignore[assignment]
+    left = tuple(amount * len(places) // len(job.nodes) for amount in left)
     for number, place in enumerate(sorted(places, key=lambda place: free[place])):
         ahead = len(places) - number
-        share = free[place] if job.exclusive else _share(left, ahead, free[place])
+        share = free[place] if job.exclusive else typed(_share(left, ahead, free[place]), free[place])
         free[place], left = less(free[place], share), less(left, share)
         parts.append((place, share))
     return parts
@@ -230,11 +265,9 @@ def parts_of(
 
 def _share(left: Amounts, among: int, most: Amounts) -> Amounts:
     """Return an equal share of what is left, rounded up, and no more than there is."""
-    cpu, mem, gpu = (min(-(-amount // among), bound) for amount, bound in zip(left, most, strict=True))
-    return cpu, mem, gpu
+    return tuple(min(-(-amount // among), bound) for amount, bound in zip(left, most, strict=True))
 
 
 def less(amounts: Amounts, taken: Amounts) -> Amounts:
     """Return what is left of amounts, never below nothing."""
-    cpu, mem, gpu = (max(0, amount - other) for amount, other in zip(amounts, taken, strict=True))
-    return cpu, mem, gpu
+    return tuple(max(0, amount - other) for amount, other in zip(amounts, taken, strict=True))

@@ -44,10 +44,11 @@ def unmoved(before: Shadow | None, snapshot: Snapshot, problem: Problem, horizon
 
 def site_of(snapshot: Snapshot, problem: Problem) -> Site:
     """Return the cluster of a snapshot, as the problem has it."""
+    numbers = numbers_of(snapshot)
     return Site(
         machines=problem.machines,
         nodes=tuple(node.name for node in snapshot.nodes if not node.away),
-        pools=" ".join(sorted(numbers_of(snapshot).pools)),
+        pools=" ".join((*sorted(numbers.pools), *(f"gpu:{name}" for name in numbers.gpu_types))),
         windows=problem.windows,
     )
 
@@ -118,5 +119,4 @@ def _came_s(job: QueuedJob, start_s: float) -> float:
 
 
 def _sum(parts: list[Amounts]) -> Amounts:
-    cpu, mem, gpu = (sum(column) for column in zip(*parts, strict=True))
-    return cpu, mem, gpu
+    return tuple(sum(column) for column in zip(*parts, strict=True))

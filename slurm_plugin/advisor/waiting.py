@@ -83,7 +83,7 @@ def variants(job: Pending, needed: Needed, *, step: int = 1, whole_nodes: bool =
     Of each node it is given a multiple of `step` CPUs. One that gets `whole_nodes` has all of their CPUs and memory,
     however little it asks for.
     """
-    cpu_milli, mem_mib, gpu_milli = job.demand
+    cpu_milli, mem_mib, *gpus = job.demand
     fewer = smaller = None
     if not whole_nodes:
         fewer = _less(
@@ -95,15 +95,15 @@ def variants(job: Pending, needed: Needed, *, step: int = 1, whole_nodes: bool =
     found = [Variant(what="as it is", job=job)]
     if fewer is not None:
         what = _words("CPUs", fewer, MILLI, known=needed.cpus is not None)
-        found.append(Variant(what=what, job=replace(job, demand=(fewer, mem_mib, gpu_milli))))
+        found.append(Variant(what=what, job=replace(job, demand=(fewer, mem_mib, *gpus))))
     if smaller is not None:
         what = _words("MiB of memory", smaller, 1, known=needed.mem_mib is not None)
-        found.append(Variant(what=what, job=replace(job, demand=(cpu_milli, smaller, gpu_milli))))
+        found.append(Variant(what=what, job=replace(job, demand=(cpu_milli, smaller, *gpus))))
     if shorter_s is not None:
         what = _words("minutes of time", round(shorter_s), 60, known=needed.wall_s is not None)
         found.append(Variant(what=what, job=replace(job, limit_s=shorter_s)))
     if len(found) > 2:
-        demand = (fewer or cpu_milli, smaller or mem_mib, gpu_milli)
+        demand = (fewer or cpu_milli, smaller or mem_mib, *gpus)
         found.append(
             Variant(what="all of these", job=replace(job, demand=demand, limit_s=shorter_s or job.limit_s))
         )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from models.planning.cell_windows import Held, lasting, windows_beside
 from models.scheduling.availability import Window
+from models.scheduling.room import Amounts
 
 CAPACITY = numpy.array([[4000, 6000], [64, 32], [2, 0]], dtype=numpy.int64)
 # Of the problem's machines the cell has these, in these columns.
@@ -51,15 +52,14 @@ running = st.lists(
 )
 
 
-def lacks(given: list[Window], node: int, at_s: float) -> tuple[int, int, int]:
+def lacks(given: list[Window], node: int, at_s: float) -> Amounts:
     """What windows take of a node at a moment, all together."""
     taken = [one.amounts for one in given if one.node == node and one.from_s <= at_s < one.to_s]
     return added_up(taken)
 
 
-def added_up(taken: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-    mem, cpu, gpu = (sum(column) for column in zip(*taken, (0, 0, 0), strict=True))
-    return mem, cpu, gpu
+def added_up(taken: list[Amounts]) -> Amounts:
+    return tuple(sum(column) for column in zip(*taken, (0, 0, 0), strict=True))
 
 
 @given(windows, running)

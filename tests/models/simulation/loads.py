@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy
 from hypothesis import strategies as st
 
+from models.scheduling.room import Amounts
 from models.simulation.nodes import Cluster, Node, cluster_of
 from models.simulation.results import Results
 from models.simulation.workload import Workload, workload
@@ -53,7 +54,7 @@ def load_of(jobs: list[Job], unit_s: float = 1.0) -> Workload:
 
 def most_held(results: Results, cluster: Cluster) -> bool:
     """Whether no node ever held more than it has, worked out anew from the runs and windows alone."""
-    changes: list[tuple[float, int, int, tuple[int, int, int]]] = []
+    changes: list[tuple[float, int, int, Amounts]] = []
     for window in cluster.windows:
         amounts = window.amounts
         changes.append((window.from_s, 1, window.node, amounts))
