@@ -25,7 +25,7 @@ class Yields(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node: what it has in all, and which pools (partitions) may use it."""
+    """A node: what it has in all, and which pools (partitions, or parts of them) it is of."""
 
     amounts: Amounts
     pools: frozenset[int]

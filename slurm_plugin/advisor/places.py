@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from slurm_plugin.advisor.features import is_understood
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
 
@@ -59,7 +60,7 @@ def _fixed(job: QueuedJob, _now_s: float) -> Place | None:
 
 
 def _other(job: QueuedJob, _now_s: float) -> Place | None:
-    beyond = [text for text in job.other if not _is_even(text, job)]
+    beyond = [text for text in job.other if not (_is_even(text, job) or is_understood(text))]
     return Place(f"it asks for {', '.join(beyond)}") if beyond else None
 
 

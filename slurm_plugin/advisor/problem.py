@@ -1,7 +1,8 @@
 """From the cluster as Slurm has it to what a plan is made of. Pure.
 
-It decides how Slurm's words are taken: partitions are pools, of a job those in which it may start; a job that a plan
-must not move keeps its place, with the reason; an exclusive job takes whole nodes, one that no node holds several.
+It decides how Slurm's words are taken: partitions, and their nodes of a feature, are pools, of a job those in which
+it may start; a job that a plan must not move keeps its place, with the reason; an exclusive job takes whole nodes, one
+that no node holds several.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from models.scheduling.placement import part_of
 from models.scheduling.room import PLAIN, Amounts, exceeds
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
-from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of
+from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of, pools_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
@@ -160,7 +161,7 @@ def _pending(
     yields: Yields | None,
     now_s: float,
 ) -> Pending:
-    pools = frozenset(numbers.pools[name] for name in partitions)
+    pools = pools_of(job, partitions, numbers)
     asked = amounts_of_job(job, cores, numbers.gpu_types)
     whole, nodes = demand_of(job, asked, tuple(kinds.of(pools)))
     demand = whole or asked

@@ -13,6 +13,7 @@ import msgspec
 from models.planning.problem import Holding, Machine, Yields
 from models.scheduling.availability import Window
 from models.scheduling.room import MILLI, Amounts, typed
+from slurm_plugin.advisor.features import features_of, pool_name
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
@@ -24,7 +25,10 @@ UNTYPED = ""
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """The numbers that stand for partitions, accounts and users in a problem, and the types of GPUs it tells apart."""
+    """The numbers that stand for pools, accounts and users in a problem, and the types of GPUs it tells apart.
+
+    A pool is a partition, or those of its nodes that have a feature.
+    """
 
     pools: Mapping[str, int]
     accounts: Mapping[str, int]
@@ -37,13 +41,31 @@ def numbers_of(snapshot: Snapshot) -> Numbers:
     jobs = snapshot.jobs
     pools = {partition.name for partition in snapshot.partitions}
     pools |= {name for job in jobs for name in job.partitions}
-    pools |= {name for node in snapshot.nodes for name in node.partitions}
+    # Few nodes are of a kind of their own, and they may have many features.
+    pools |= {name for kind in {_kind(node) for node in snapshot.nodes} for name in _pool_names(*kind)}
     return Numbers(
         _numbered(pools),
         _numbered({job.account for job in jobs}),
         _numbered({job.user for job in jobs}),
         gpu_types_of(snapshot.nodes),
     )
+
+
+def _kind(node: NodeState) -> tuple[Sequence[str], Sequence[str]]:
+    return node.partitions, node.features
+
+
+def _pool_names(partitions: Sequence[str], features: Sequence[str]) -> list[str]:
+    of_features = (pool_name(partition, feature) for partition in partitions for feature in features)
+    return [*partitions, *of_features]
+
+
+def pools_of(job: QueuedJob, partitions: Iterable[str], numbers: Numbers) -> frozenset[int]:
+    """Return the pools of some partitions that a job may use; none where no node there has what it asks for."""
+    names = list(partitions)
+    if features := features_of(job):
+        names = [pool_name(name, feature) for name in names for feature in features]
+    return frozenset(numbers.pools[name] for name in names if name in numbers.pools)
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
@@ -103,16 +125,18 @@ def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJ
     free = [amounts_of_node(node, numbers.gpu_types) for node in nodes]
     running = holdings(snapshot, numbers, open_now, free, run_time, _in_force(of_parts, snapshot.time_s))
     return Cluster(
-        machines=tuple(_machine(node, numbers) for node in nodes),
+        machines=_machines(nodes, numbers),
         windows=tuple(windows_of(nodes, numbers.gpu_types, spans, running)),
         running=tuple(running),
     )
 
 
-def _machine(node: NodeState, numbers: Numbers) -> Machine:
-    return Machine(
-        amounts=amounts_of_node(node, numbers.gpu_types),
-        pools=frozenset(numbers.pools[name] for name in node.partitions),
+def _machines(nodes: Sequence[NodeState], numbers: Numbers) -> tuple[Machine, ...]:
+    pools = {
+        kind: frozenset(numbers.pools[name] for name in _pool_names(*kind)) for kind in set(map(_kind, nodes))
+    }
+    return tuple(
+        Machine(amounts=amounts_of_node(node, numbers.gpu_types), pools=pools[_kind(node)]) for node in nodes
     )
 
 

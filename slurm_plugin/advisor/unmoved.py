@@ -15,7 +15,7 @@ from models.planning.shadow_rolling import Shadows, measured, passed_on
 from models.scheduling.room import Amounts
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.problem import own_priority
-from slurm_plugin.advisor.room import numbers_of
+from slurm_plugin.advisor.room import numbers_of, pools_of
 from slurm_plugin.advisor.run_time import limit_of
 from slurm_plugin.slurm.queue import QueuedJob, Snapshot
 
@@ -66,7 +66,7 @@ def seen_of(snapshot: Snapshot, problem: Problem, known: Collection[int]) -> lis
         job = running[held.job_id]
         if job.array_job_id in known and job.array_job_id != job.job_id:
             continue
-        pools = frozenset(numbers.pools[name] for name in job.partitions)
+        pools = pools_of(job, job.partitions, numbers)
         tier = ranks.tier(job.qos, job.partitions)
         found.append(_that_runs(job, held, snapshot.time_s, pools, tier))
     return found

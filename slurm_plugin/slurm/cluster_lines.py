@@ -56,6 +56,7 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
                 cpus=int(has.cpus),
                 mem_mib=has.mem_mib,
                 gpus=int(has.gpus),
+                features=_listed(words.get("AvailableFeatures", "")),
                 gpu_types=tuple((name, count) for name, count in gpus_of(words).items() if name),
                 partitions=_listed(words.get("Partitions", "")),
                 away=bool(states & _AWAY),

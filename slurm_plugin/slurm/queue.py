@@ -111,7 +111,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node: what it has for jobs in all, and whether it takes any now; CPUs are hardware threads, or cores alone.
 
-    `gpu_types` says how many of its GPUs are of which type, in its own order; the others have none.
+    `gpu_types` says how many of its GPUs are of which type, in its own order; the others have none. `features` are
+    those that it has or, booted anew, could have.
     One that is `asleep` takes jobs too, but is powered up for them first, which takes its time.
     """
 
@@ -121,6 +122,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus: int
     partitions: tuple[str, ...]
     gpu_types: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
     away: bool = False
     asleep: bool = False
     cpus_per_core: int = 1

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 MIXED, PLAIN = ("a100", "a100", "1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb"), ("h100", "h100")
 # A single type alone is accounted for: what Slurm tells of the others is in the words of the request.
 SHAPE = Shape(
-    nodes=(NodeShape(gpu_types=MIXED), NodeShape(gpu_types=PLAIN)),
+    nodes=(NodeShape(gpu_types=MIXED), NodeShape(gpu_types=PLAIN, features=("new-2", "ib"))),
     lines=("AccountingStorageTRES=gres/gpu:a100",),
 )
 SLACK_S = 5
@@ -40,6 +40,7 @@ def test_a_job_waits_for_its_type_and_the_queue_tells_it(make_folder: Callable[[
     a100 = shell.submit(*plain, "--gres=gpu:a100:2")
     h100 = shell.submit(*plain, "--ntasks=2", "--gpus-per-task=h100:1", "--nodes=1")
     any_two = shell.submit(*plain, "--gres=gpu:2")
+    on_new = shell.submit(*plain, "--gres=gpu:2", "--constraint=new-2|ib")
     with commands_on(sandbox):
         seen = open_queue("scontrol").read()
     assert {node.name: node.gpu_types for node in seen.nodes} == {
@@ -53,6 +54,7 @@ def test_a_job_waits_for_its_type_and_the_queue_tells_it(make_folder: Callable[[
         a100: {"a100": 2},
         h100: {"h100": 2},
         any_two: {},
+        on_new: {},
     }
     rows = json.loads(shell.run("rightsizer", "advise", "--format", "json"))
     foreseen_s = {row["job_id"]: row["base_start_s"] for row in rows}
@@ -64,6 +66,7 @@ def test_a_job_waits_for_its_type_and_the_queue_tells_it(make_folder: Callable[[
         a100: pytest.approx(ends_s[on_first], abs=SLACK_S),
         h100: pytest.approx(ends_s[on_second], abs=SLACK_S),
         any_two: pytest.approx(ends_s[other], abs=SLACK_S),
+        on_new: pytest.approx(ends_s[on_second] + 60, abs=SLACK_S),
     }
     # As foreseen, its end lets the one start that waits for its type, and not the one before it.
     shell.run("scancel", str(on_second))

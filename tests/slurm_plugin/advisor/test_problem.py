@@ -17,6 +17,7 @@ from models.scheduling.room import Room
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
+from slurm_plugin.advisor.unmoved import seen_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, Snapshot
 from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, running, snapshot, waiting
 
@@ -48,6 +49,11 @@ SEVERAL = (
         ({"het_job_id": 5}, "it is a part of a het job", False),
         ({"fixed": True}, "its priority was set directly", False),
         ({"other": ("features", "licenses")}, "it asks for features, licenses", False),
+        ({"other": ("Features=fast&ib",)}, "it asks for Features=fast&ib", False),
+        ({"other": ("Features=[fast|ib]",)}, "it asks for Features=[fast|ib]", False),
+        ({"other": ("Features=fast*2",)}, "it asks for Features=fast*2", False),
+        ({"other": ("Features=fast", "Licenses=x")}, "it asks for Licenses=x", False),
+        ({"other": ("Features=fast",)}, "equal parts of it fit no nodes that are there", False),
         ({"partitions": ("closed",)}, "its partition is down", True),
         (TASKS_A_NODE | {"num_tasks": 8}, "", False),
         (TASKS_A_NODE | {"num_tasks": 7}, "it asks for NtasksPerN:B:S:C=4:0:*:*", False),
@@ -94,6 +100,32 @@ def test_a_job_may_use_the_nodes_of_partitions_that_start_it(
     only = problem(found).pending[0]
     pools = numbers_of(found).pools
     assert (only.pools, only.tier) == (frozenset(pools[name] for name in names), tier)
+
+
+@pytest.mark.parametrize(
+    ("asked", "start_s"),
+    [((), 0.0), (("Features=old",), 0.0), (("Features=new-2",), 3000.0), (("Features=new-2|old",), 0.0)],
+)
+def test_a_job_of_a_feature_waits_for_nodes_that_have_it(asked: tuple[str, ...], start_s: float) -> None:
+    old, new = (
+        NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), features=features)
+        for name, features in (("n1", ("old", "ib")), ("n2", ("new-2", "ib")))
+    )
+    held = running(9, cpus=8, nodes=("n2",))
+    found = problem(snapshot(held, waiting(1, cpus=8, other=asked), nodes=(old, new)))
+    assert found.pending[0].kept == ""
+    assert [span.start_s for span in expected_starts(found, 0)] == [start_s]
+
+
+def test_who_runs_on_nodes_of_a_feature_is_known_by_it() -> None:
+    nodes = tuple(
+        NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), features=(name,))
+        for name in ("n1", "n2")
+    )
+    of = snapshot(running(9, other=("Features=n1",)), waiting(1), nodes=nodes)
+    found = {one.job_id: one.pools for one in seen_of(of, problem(of), ())}
+    pools = numbers_of(of).pools
+    assert found == {9: {pools["batch n1"]}, 1: {pools["batch"]}}
 
 
 @pytest.mark.parametrize(

@@ -213,8 +213,15 @@ def test_types_of_gpus_that_a_job_of_no_type_was_given(
 def test_the_gpus_of_a_node(words: str, gpus: int, types: tuple[tuple[str, int], ...]) -> None:
     line = f"NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE {words}"
     (found,) = cluster_lines.parse_node_states(line)
-    assert (found.gpus, found.gpu_types) == (gpus, types)
+    assert (found.gpus, found.gpu_types, found.features) == (gpus, types, ())
     assert parse_nodes(line).nodes[0].gpus == gpus
+
+
+@pytest.mark.parametrize(("said", "features"), [("(null)", ()), ("a100,ib", ("a100", "ib"))])
+def test_the_features_of_a_node(said: str, features: tuple[str, ...]) -> None:
+    line = f"NodeName=n1 AvailableFeatures={said} ActiveFeatures=ib Gres=(null) CPUTot=16 State=IDLE"
+    (found,) = cluster_lines.parse_node_states(line)
+    assert found.features == features
 
 
 def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
