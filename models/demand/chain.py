@@ -8,7 +8,7 @@
     margin   → plus the site's margin
     whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
     evidence → nothing at all, where fewer jobs were seen than the site wants, or where jobs were killed for memory and
-               none since has shown what is enough
+               none since has shown what is enough, or for what Slurm does not see
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
 """
@@ -78,7 +78,7 @@ def demand_chain(
 ) -> Estimator:
     """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
     whole = demand_stages(dimension, growth, margin, most_failures)["whole"]
-    told = unless_unanswered(with_evidence(whole, enough), dimension)
+    told = unless_killed(with_evidence(whole, enough), dimension)
     return once(told, dimension, has_growth=growth is not None)
 
 
@@ -225,15 +225,16 @@ def with_evidence(inner: Estimator, enough: int) -> Estimator:
     return estimate
 
 
-def unless_unanswered(inner: Estimator, dimension: Learned) -> Estimator:
-    """Say nothing of memory while kills for it are unanswered (PastUse.unanswered).
+def unless_killed(inner: Estimator, dimension: Learned) -> Estimator:
+    """Say nothing of memory where kills for it do not let anything be said (PastUse.kills).
 
-    Workflow engines, and people, try again, or ask for more until it is enough, and may give up after a few times.
+    Workflow engines, and people, try again, or ask for more until it is enough, and may give up after a few times. What
+    Slurm does not see no figure of it tells.
     """
 
     def estimate(sight: Sight) -> Estimate | None:
         past = sight.evidence.use(dimension)
-        return None if past is not None and past.unanswered else inner(sight)
+        return None if past is not None and past.kills else inner(sight)
 
     return estimate
 

@@ -18,7 +18,7 @@ from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
-from models.past.evidence import KILLED_BUMP, LEARNED, Learned, PastJob, PastUse, use_of
+from models.past.evidence import KILLED_BUMP, LEARNED, Kills, Learned, PastJob, PastUse, use_of
 
 TOLD_FEATURES = 5
 TOLD_JOBS = 3
@@ -97,14 +97,14 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
 
     `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet).
-    `enough` is False where these are fewer than the site wants, `unanswered` where jobs were killed for
-    memory and none since has shown what is enough: the steps then lead nowhere, and the request stands.
+    `enough` is False where these are fewer than the site wants, `kills` says why those that were killed for memory let
+    nothing be said of it: the steps then lead nowhere, and the request stands.
     """
 
     dimension: Learned | Literal["gpus"]
     basis: str
     enough: bool
-    unanswered: bool
+    kills: Kills
     jobs: int
     streak: int | None
     runs: int | None
@@ -147,7 +147,7 @@ def explain_dimension(
         dimension=dimension,
         basis=sight.evidence.words,
         enough=past.complete >= settings.min_evidence,
-        unanswered=past.unanswered,
+        kills=past.kills,
         jobs=past.count,
         streak=past.streak,
         runs=past.runs if past.quiet == past.runs else None,
@@ -268,7 +268,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         dimension="gpus",
         basis=sight.evidence.words,
         enough=estimate.jobs >= predictor.settings.enough_metered,
-        unanswered=False,
+        kills="",
         jobs=estimate.jobs,
         streak=None,
         runs=None,

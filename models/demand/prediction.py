@@ -9,7 +9,7 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_asked_about
 from models.demand.slowdown import cpus_in_time, fewest_cpus
-from models.past.evidence import Learned, PastJob
+from models.past.evidence import Kills, Learned, PastJob
 from models.past.families import Family
 from models.past.history import History
 
@@ -45,7 +45,8 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What a job will need, in the units of Estimate; None where there is not enough evidence.
 
-    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were. `fewest_cpus` a task are
+    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were; `kills` why those that were
+    killed for memory let nothing be said of it, '' where they do. `fewest_cpus` a task are
     below what it needs, and slow it by no more than the site bears; None where the site bears nothing.
     """
 
@@ -53,6 +54,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
     jobs_seen: int
     memory: Estimate | None = None
+    kills: Kills = ""
     cores: Estimate | None = None
     fewest_cpus: float | None = None
     gpus: Estimate | None = None
@@ -92,12 +94,13 @@ class Predictor:
             return Prediction(model=self.model, basis="no finished job like it is known", jobs_seen=0)
         evidence = sight.evidence
         seen = len(evidence.jobs)
-        cores = self._cores(sight)
+        cores, used = self._cores(sight), evidence.use("memory")
         return Prediction(
             model=self.model,
             basis=f"{seen} earlier {evidence.words}",
             jobs_seen=seen,
             memory=self._memory(sight),
+            kills=used.kills if used else "",
             cores=cores,
             fewest_cpus=self.fewest_cpus(sight, cores),
             gpus=self._gpus(sight),

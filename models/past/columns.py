@@ -30,7 +30,7 @@ COLUMNS = (
     "cluster", "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus",
     "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "outcome", "peak_mem_mib",
     "memory_quality", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus", "alloc_gpus",
-    "gpu_mem_mib", "gpu_quality", "input_mib",
+    "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib",
 )  # fmt: skip
 # Of so many attempts at a time there are Python objects, where somebody asks for them one by one.
 OBJECTS_AT_ONCE = 10_000
@@ -81,6 +81,7 @@ class PastColumns:
     gpu_source: Texts
     given_cpus: Floats
     given_gpus: Floats
+    given_mem_mib: Floats
     gpu_mem_mib: Floats
     gpu_short: Flags
     user: Texts
@@ -182,6 +183,7 @@ def columns_of(table: pa.Table) -> PastColumns:
         gpu_source=texts_of(table["gpu_source"]),
         given_cpus=floats(table["alloc_cpus"]),
         given_gpus=floats(table["alloc_gpus"]),
+        given_mem_mib=floats(table["alloc_mem_mib"]),
         gpu_mem_mib=_finite(table["gpu_mem_mib"]),
         gpu_short=texts_of(table["gpu_quality"]).is_any(("short", "censored")),
         user=user,
@@ -370,6 +372,7 @@ def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
         "job_id": each(past.job_id),
         "given_cpus": whole(past.given_cpus),
         "given_gpus": whole(past.given_gpus),
+        "given_mem_mib": whole(past.given_mem_mib),
         "gpu_mem_mib": each(past.gpu_mem_mib),
         "gpu_short": each(past.gpu_short),
         "input_mib": each(past.input_mib),

@@ -28,6 +28,9 @@ LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
 KILLED_BUMP = 1.2
 # So many in a row, and the next one has all it asks for: who tries again may give up at the third.
 KILLS_IN_A_ROW = 2
+# Jobs are killed for what Slurm does not see only where fewer than this many that were cut end well for each: a program
+# that leaks now and then, or needs more by chance, is killed more seldom.
+SPARED_A_KILL = 10
 # A job that needs two per cent more than all before it is no surprise.
 SURPRISE_LOG = 0.02
 # A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
@@ -36,6 +39,10 @@ REST_RUNS = 3
 # Of a family at rest so many jobs are enough to go by their median.
 WHOLE_JOBS = 8
 
+
+# Why jobs that were killed for memory let nothing be said of it: none since has shown what is enough
+# (`are_unanswered`), or Slurm does not see what they are killed for (`are_unseen`).
+Kills = Literal["", "unanswered", "unseen"]
 
 # What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -75,6 +82,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     gpu_mem_mib: Amount | None = None
     gpu_short: bool = False
     input_mib: Amount | None = None
+    given_mem_mib: Whole | None = None
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
@@ -109,6 +117,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     of them to go by their median: at rest, none of them beyond the request, and not of cores. `runs`, of a family at
     rest, counts the runs since the last that needed more than all before it, that one included; None where there is but
     one, or the first needed most. `calm` counts them then too, but of memory alone; 0 of a family that is not at rest.
+    `kills` says why those that were killed let nothing be said of memory, '' where they do.
     """
 
     needed: tuple[float, ...]
@@ -126,7 +135,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     runs: int | None = None
     calm: int = 0
-    unanswered: bool = False
+    kills: Kills = ""
 
     @property
     def quiet(self) -> int:
@@ -195,8 +204,17 @@ def past_use(
         whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
         runs=calm if calm < runs else None,
         calm=calm if dimension == "memory" else 0,
-        unanswered=dimension == "memory" and are_unanswered(jobs, asked_mib),
+        kills=told_by_kills(jobs, asked_mib) if dimension == "memory" else "",
     )
+
+
+def told_by_kills(jobs: Sequence[PastJob], asked_mib: float | None) -> Kills:
+    """Return why jobs that were killed for memory let nothing be said of it; '' where they do."""
+    if not any(job.mem_at_least for job in jobs):
+        return ""
+    if are_unanswered(jobs, asked_mib):
+        return "unanswered"
+    return "unseen" if are_unseen(jobs) else ""
 
 
 def are_unanswered(jobs: Iterable[PastJob], asked_mib: float | None) -> bool:
@@ -213,6 +231,46 @@ def are_unanswered(jobs: Iterable[PastJob], asked_mib: float | None) -> bool:
         elif job.mem_at_least:
             in_a_row, asked_less = in_a_row + 1, asked_less or less
     return in_a_row >= KILLS_IN_A_ROW or asked_less
+
+
+def are_unseen(jobs: Sequence[PastJob]) -> bool:
+    """Whether jobs that were cut were killed for what Slurm does not see: files in /dev/shm, or a peak between samples.
+
+    Each had more than any job that came to its end was seen to use, by more than what the next one gets anyway
+    (KILLED_BUMP). One such kill is enough where that very job ran again and was seen to use less, else two are, unless
+    enough others ended well with no more than that; and two in a row are in any case.
+    """
+    seen = [
+        job for job in jobs if shows_need(job, "memory") and not job.mem_at_least and job.mem_mib is not None
+    ]
+    most_mib = max((job.mem_mib or 0.0 for job in seen), default=math.inf)
+    killed: list[PastJob] = []
+    spared: list[float] = []
+    in_a_row = 0
+    for job in filter(was_cut, jobs):
+        given_mib = job.given_mem_mib or 0
+        if job.complete:
+            in_a_row = 0
+            spared.append(given_mib)
+        elif job.mem_at_least and given_mib > KILLED_BUMP * most_mib:
+            in_a_row += 1
+            killed.append(job)
+    ran_again = {job.job_id for job in killed if job.job_id} & {job.job_id for job in seen}
+    if not ran_again and len(killed) < KILLS_IN_A_ROW:
+        return False
+    failed_mib = max(job.given_mem_mib or 0 for job in killed)
+    with_no_more = sum(given_mib <= failed_mib for given_mib in spared)
+    return in_a_row >= KILLS_IN_A_ROW or with_no_more < SPARED_A_KILL * len(killed)
+
+
+def was_cut(job: PastJob) -> bool:
+    """Whether a past job ran with less memory than it asked for, or with fewer of the CPUs with which that came."""
+    asked, given = (
+        (job.asked_cpus, job.given_cpus)
+        if job.asked_mem_mib is None
+        else (job.asked_mem_mib, job.given_mem_mib)
+    )
+    return asked is not None and given is not None and given < asked
 
 
 def rests_from_s(jobs: Sequence[PastJob]) -> float:

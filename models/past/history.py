@@ -362,6 +362,7 @@ def past_job(attempt: Attempt) -> PastJob:
         gpu_mem_mib=_finite(use.gpu_mem_mib),
         gpu_short=use.gpu_quality in ("short", "censored"),
         input_mib=attempt.input_mib,
+        given_mem_mib=attempt.row.alloc_mem_mib,
     )
 
 

@@ -99,4 +99,5 @@ def as_run(past: PastJob, granted: Amounts, *, end_s: float, wall_s: float, enou
         gpus=None if past.gpus is None else min(past.gpus, gpu_milli // MILLI),
         given_cpus=cpu_milli // MILLI,
         given_gpus=None if past.given_gpus is None else gpu_milli // MILLI,
+        given_mem_mib=mem_mib or None,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.demand.explanation import Explained, GrowthGrounds, RestsOn, Silence, StepName, explain
+from slurm_plugin.policy.sizing import KILLED
 
 if TYPE_CHECKING:
     from accounting.request import JobRequest
@@ -42,9 +43,6 @@ SILENCES: dict[Silence, str] = {
     "not settled": "the growth model is not asked: the family has not shown enough yet",
 }
 TOO_FEW = "too few jobs for this site's models.min_evidence: the request stands"
-UNANSWERED = (
-    "jobs like it were killed for memory, and none since has shown what is enough: the request stands"
-)
 NOT_COUNTED = "does not count"
 
 Row = dict[str, object]
@@ -73,8 +71,8 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
         yield row("step", TOO_FEW)
-    if one.unanswered:
-        yield row("step", UNANSWERED)
+    if one.kills:
+        yield row("step", f"{KILLED[one.kills]}: the request stands")
     if one.silence:
         yield row("model", SILENCES[one.silence])
     if one.growth is not None:

@@ -15,10 +15,15 @@ from accounting.decisions.decision import DimensionReason
 from accounting.request import Dimension, Grant, JobRequest
 from accounting.units import round_up
 from models.demand.prediction import Prediction
+from models.past.evidence import Kills
 from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
 
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
+KILLED: dict[Kills, str] = {
+    "unanswered": "jobs like it were killed for memory, and none since has shown what is enough",
+    "unseen": "jobs like it were killed with more memory than Slurm saw them use",
+}
 CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
 CPU_KINDS = ("cpus_per_task",)
@@ -70,6 +75,8 @@ def size(
     fewer = _in_kind(request, CPU_KINDS, cores[0]) | _in_kind(request, GPU_KINDS, gpus[0])
     carriers = msgspec.structs.replace(request, **fewer)
     memory = _kept_or(kept, "memory", size_memory(request, carriers, need_mib, limits))
+    if memory[1] == NO_EVIDENCE:
+        memory = None, KILLED.get(prediction.kills, NO_EVIDENCE)
     less = _in_kind(request, MEMORY_KINDS, memory[0])
     after = msgspec.structs.replace(carriers, **less)
     busy_cores = prediction.cores.upper * request.num_tasks if prediction.cores else None

@@ -179,6 +179,32 @@ def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> N
 
 
 @pytest.mark.parametrize(
+    ("ends", "kills", "what"),
+    [
+        (["OUT_OF_MEMORY", "COMPLETED"], "unseen", "with more memory than Slurm saw them use"),
+        (["OUT_OF_MEMORY", "OUT_OF_MEMORY"], "unanswered", "none since has shown what is enough"),
+    ],
+)
+def test_jobs_that_were_killed_and_let_nothing_be_said_are_explained(
+    ends: list[str], kills: str, what: str
+) -> None:
+    history = known(200.0, 200.0)
+    asked_mib = KNOWN.mem_mib
+    assert asked_mib is not None
+    for place, state in enumerate(ends):
+        given_mib = asked_mib if state == "COMPLETED" else 500
+        # The second run is that of the same job.
+        one = attempt(job_id=9, start_s=T0 + 10_000 * (place + 1), state=state, alloc_mem_mib=given_mib)
+        history.add(request_of(one), past_job(one))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    predicted, told = predictor.predict(KNOWN), explained(predictor)
+    assert (predicted.memory, predicted.kills, told.kills) == (None, kills, kills)
+    [said] = [str(row["what"]) for row in explained_rows(told) if "request stands" in str(row["what"])]
+    assert what in said
+    assert explained(predictor, "cores").kills == ""
+
+
+@pytest.mark.parametrize(
     ("growth", "jobs", "silence"),
     [
         (None, 30, "no model"),

@@ -4,6 +4,7 @@ import math
 import os
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +14,12 @@ from models.past.evidence import KILLED_BUMP, PastJob
 from models.past.history import History
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.rules import limits_of
-from slurm_plugin.policy.sizing import Limits, size
+from slurm_plugin.policy.sizing import KILLED, Limits, size
 
 ASKED_MIB, ASKED_CPUS = 16_000, 16
+ASKED = JobRequest(
+    user="ann", job_name="fit", cpus_per_task=ASKED_CPUS, mem_per_node_mib=ASKED_MIB, wall_s=3600
+)
 EXAMPLES = int(os.environ.get("RIGHTSIZER_FAILED_EXAMPLES", "20"))
 
 
@@ -63,13 +67,17 @@ class Family:
         self.ended, self.failed = 0, dict[int, float]()
 
     def sized(self) -> JobRequest:
-        request = JobRequest(
-            user="ann", job_name="fit", cpus_per_task=ASKED_CPUS, mem_per_node_mib=ASKED_MIB, wall_s=3600
-        )
-        return granted(request, size(request, self.predictor.predict(request), self.policy.limits).grant)
+        return granted(ASKED, size(ASKED, self.predictor.predict(ASKED), self.policy.limits).grant)
 
     def end(
-        self, given: JobRequest, mem_mib: float, cores: float, *, killed: bool = False, late: bool = False
+        self,
+        given: JobRequest,
+        mem_mib: float,
+        cores: float,
+        *,
+        killed: bool = False,
+        late: bool = False,
+        job_id: int = 0,
     ) -> None:
         self.ended += 1
         job = PastJob(
@@ -86,9 +94,10 @@ class Family:
             gpus=None,
             gpu_source="",
             script="",
-            job_id=self.ended,
+            job_id=job_id or self.ended,
             wall_at_least=late,
             given_cpus=given.cpus_per_task,
+            given_mem_mib=given.mem_per_node_mib,
         )
         self.history.join(given, job)
 
@@ -102,6 +111,17 @@ class Family:
         if mib >= need_mib or comes_back:
             self.end(given, need_mib, 0.5)
         return mib
+
+    def run_hidden(self, need_mib: float, seen_mib: float) -> None:
+        """Run a job that needs more than Slurm sees of it; if it is killed it comes back as it was asked."""
+        given = self.sized()
+        mib = given.mem_per_node_mib or 0
+        if mib >= need_mib:
+            self.end(given, seen_mib, 0.5)
+            return
+        self.end(given, mib, 0.5, killed=True)
+        self.failed[self.ended] = mib
+        self.end(ASKED, seen_mib, 0.5, job_id=self.ended)
 
     def run_cores(self, need: float) -> int:
         """Run a job that keeps so many cores busy; with fewer its time runs out. Return what it was given."""
@@ -160,6 +180,24 @@ def test_a_family_that_has_grown_fails_no_more_than_a_few_times_in_what_it_remem
     smallest = min(family.failed.values(), default=need_mib)
     most = 1 if comes_back else 1 + math.ceil(math.log(need_mib / smallest) / math.log(KILLED_BUMP))
     assert len(family.failed) <= most
+
+
+@pytest.mark.parametrize("need_mib", [1000, 2048, 12_000])
+@pytest.mark.parametrize(("before", "kills"), [(1, 1), (8, 1), (20, 2), (50, 2)])
+def test_a_family_of_which_slurm_does_not_see_what_it_needs_is_left_whole(
+    before: int, kills: int, need_mib: int
+) -> None:
+    """At once, unless the first had hardly more than was seen: then the second says so."""
+    family = Family(Policy(limits_of(Config().policy), ChainSettings(), 100))
+    for _ in range(before):
+        family.end(ASKED, 200.0, 0.5)
+    for _ in range(40):
+        family.run_hidden(need_mib, 200.0)
+    assert len(family.failed) <= kills
+    sized = size(ASKED, family.predictor.predict(ASKED), family.policy.limits)
+    assert sized.grant.mem_per_node_mib is None
+    [memory] = [reason for reason in sized.reasons if reason.dimension == "memory"]
+    assert memory.reason == KILLED["unseen"]
 
 
 @settings(max_examples=EXAMPLES)
