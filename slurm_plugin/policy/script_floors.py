@@ -71,6 +71,8 @@ _INNER_CORES = re.compile(
     rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
+# Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
+_SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
 _OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 
 
@@ -188,6 +190,8 @@ def _kept(body: str, inner: Sequence[str]) -> list[tuple[Dimension, str]]:
     if _OWN_MEMORY.search(body):
         # It takes whatever it is given: what it took before is no measure of what it needs.
         kept.append(("memory", "the script passes its memory on"))
+    elif _SHARED_MEMORY.search(body):
+        kept.append(("memory", "the script has files in memory (/dev/shm)"))
     elif "-Xmx" not in body and _JAVA.search(body):
         kept.append(("memory", "Java's heap follows the memory of its job"))
     elif _HEAP_PERCENT.search(body) or any(_INNER_SHARES.search(options) for options in inner):

@@ -100,6 +100,10 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("java -jar tool.jar\nexport JAVA_TOOL_OPTIONS=-Xmx4g", []),
         ("module load java\njava -version\n./a", []),
         ("java --version; ./myjava -jar x", []),
+        # What lies there is memory of the job, and of no process that Slurm measures.
+        ("sort -T /dev/shm/$USER big.txt", ["memory"]),
+        ("export TMPDIR=/dev/shm\njava -jar tool.jar", ["memory"]),
+        ("# not in /dev/shm\n./a --cache /scratch/dev/shmoo", []),
         ("srun --mem-per-cpu=500 ./a", ["memory"]),
         ("srun --gres=gpu:2 ./a", ["gpus"]),
         ("srun -G4 ./a", ["gpus"]),
