@@ -8,7 +8,7 @@ The words are those of `Quality` in accounting/records.py. What Slurm's figures 
                                      23.02: anonymous memory, sampled
                                      23.11, 24.05: all memory with the page cache, sampled
     jobacct_gather/cgroup, either    24.11 and later: the kernel's own peak, with the page cache
-    … with no_file_cache (v2)        25.11 and later: anonymous memory, sampled
+    … with no_file_cache (v2)        25.11 and later: all memory but the cache of files on disk, sampled
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ SOME = 0.01
 # Fewer attempts than this say nothing about a habit.
 ENOUGH = 100
 
+LINUX = "jobacct_gather/linux"
+PSS = "JobAcctGatherParams=UsePss"
 GATHER = "JobAcctGatherType=jobacct_gather/cgroup"
 FREQUENCY = "JobAcctGatherFrequency=task=10"
 COMPLETE = "rightsizer ingest --from-file"
@@ -63,7 +65,8 @@ def _advice(segment: Segment) -> Iterator[Advice]:
         yield Advice(cluster=segment.cluster, file="run", line=COMPLETE, reason=_purged(segment))
         segment = segment.since
     rules: tuple[Rule, ...] = (
-        _nothing_gathered, _too_short, _page_cache, _not_enforced, _no_memory_asked, _no_gpus, _no_energy, _no_comments
+        _nothing_gathered, _too_short, _page_cache, _not_enforced, _not_shared, _no_memory_asked, _no_gpus, _no_energy,
+        _no_comments,
     )  # fmt: skip
     # Of what came without its steps it cannot be said how Slurm is set up.
     for rule in rules if segment.with_steps else (_no_steps,):
@@ -115,7 +118,7 @@ def _nothing_gathered(segment: Segment) -> Iterator[tuple[str, str, str]]:
         if share < MANY:
             continue
         name = {"memory": "memory", "cores": "CPU time", "io": "reading and writing"}[dimension]
-        if not segment.gather.startswith(("jobacct_gather/cgroup", "jobacct_gather/linux")):
+        if not segment.gather.startswith(("jobacct_gather/cgroup", LINUX)):
             yield "slurm.conf", GATHER, f"{_percent(share)} of the attempts have no figure for {name}"
         elif dimension == "memory":
             yield (
@@ -171,8 +174,21 @@ def _not_enforced(segment: Segment) -> Iterator[tuple[str, str, str]]:
     if share < SOME:
         return
     said = f"{_percent(share)} of the attempts used more memory than they were allocated"
-    yield "cgroup.conf", "ConstrainRAMSpace=yes", f"{said}: it is not enforced"
+    unless = ""
+    if segment.gather.startswith(LINUX) and "usepss" not in segment.gather.lower():
+        unless = ", if it is not what processes share"
+        yield "slurm.conf", PSS, f"{said}: what processes share counts for each of them"
+    yield "cgroup.conf", "ConstrainRAMSpace=yes", f"{said}: it is not enforced{unless}"
     yield "slurm.conf", "TaskPlugin=task/cgroup,task/affinity", "ConstrainRAMSpace needs task/cgroup"
+
+
+def _not_shared(segment: Segment) -> Iterator[tuple[str, str, str]]:
+    if segment.gather.startswith(LINUX) and "noshared" in segment.gather.lower():
+        yield (
+            "slurm.conf",
+            PSS,
+            "NoShared leaves out what processes share, which their limit counts: who is cut is killed for it",
+        )
 
 
 def _no_memory_asked(segment: Segment) -> Iterator[tuple[str, str, str]]:

@@ -104,6 +104,7 @@ def test_good_labels_on_gpus_need_no_change(store: Engine) -> None:
 GATHER = ("slurm.conf", "JobAcctGatherType=jobacct_gather/cgroup")
 FREQUENCY = ("slurm.conf", "JobAcctGatherFrequency=task=10")
 NO_CACHE = ("slurm.conf", "JobAcctGatherParams=no_file_cache")
+PSS = ("slurm.conf", "JobAcctGatherParams=UsePss")
 GPU_TRES = ("slurm.conf", "AccountingStorageTRES=gres/gpu,gres/gpumem,gres/gpuutil")
 NVML = ("gres.conf", "AutoDetect=nvml")
 COLLECT = ("run", "rightsizer collect")
@@ -142,6 +143,21 @@ FAULTS: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
         [("cgroup.conf", "ConstrainRAMSpace=yes"), ("slurm.conf", "TaskPlugin=task/cgroup,task/affinity")],
     ),
     (
+        "above its memory, if nothing is shared",
+        {"peak_mem_mib": 9000.0, "gather": "jobacct_gather/linux cgroup/v1"},
+        [
+            PSS,
+            ("cgroup.conf", "ConstrainRAMSpace=yes"),
+            ("slurm.conf", "TaskPlugin=task/cgroup,task/affinity"),
+        ],
+    ),
+    (
+        "above its memory, where what is shared counts once",
+        {"peak_mem_mib": 9000.0, "gather": "jobacct_gather/linux UsePss cgroup/v1"},
+        [("cgroup.conf", "ConstrainRAMSpace=yes"), ("slurm.conf", "TaskPlugin=task/cgroup,task/affinity")],
+    ),
+    ("what is shared left out", {"gather": "jobacct_gather/linux NoShared cgroup/v1"}, [PSS]),
+    (
         "memory not shared out",
         {"alloc_mem_mib": None, "asked_mem_mib": 0},
         [("slurm.conf", "SelectTypeParameters=CR_Core_Memory")],
@@ -171,7 +187,7 @@ def test_each_fault_has_its_lines(
 
 
 @ON_SQLITE
-@pytest.mark.parametrize("fault", [fault[1] for fault in FAULTS[:14]], ids=[f[0] for f in FAULTS[:14]])
+@pytest.mark.parametrize("fault", [fault[1] for fault in FAULTS[:17]], ids=[f[0] for f in FAULTS[:17]])
 def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, Any]) -> None:
     # GPUs are judged among the attempts that have them.
     sound = {**fault, "gpu_quality": "sampled", "gpus": 1} if "alloc_gpus" in fault else {}
