@@ -110,6 +110,7 @@ def parse_terms(text: str) -> SchedulerTerms:
     """Read `scontrol show config`."""
     words = config_words(text)
     select = select_names(words.get("SelectTypeParameters"))
+    flags = _listed(words.get("PriorityFlags", "").upper())
     return SchedulerTerms(
         priority_type=words.get("PriorityType", ""),
         scheduler_type=words.get("SchedulerType", ""),
@@ -124,10 +125,19 @@ def parse_terms(text: str) -> SchedulerTerms:
         memory_counts=counts_memory(words.get("SelectTypeParameters")),
         counts_threads="CR_CPU" in select,
         one_task_per_core="CR_ONE_TASK_PER_CORE" in select,
+        favors_small=words.get("PriorityFavorSmall", "").lower() == "yes",
+        size_by_time="SMALL_RELATIVE_TO_TIME" in flags,
+        tres_weights=_tres_weights(words.get("PriorityWeightTRES", "")),
+        tres_by_amount="NO_NORMAL_TRES" in flags,
         preempt_type=words.get("PreemptType", ""),
         preempt_mode=_mode(words.get("PreemptMode", "")),
         preempt_exempt_s=parse_duration_s(words.get("PreemptExemptTime", "")) or 0.0,
     )
+
+
+def _tres_weights(text: str) -> dict[str, float]:
+    pairs = (pair.partition("=") for pair in _listed(text))
+    return {name.lower(): float(weight) for name, _, weight in pairs if _NUMBER.match(weight)}
 
 
 def parse_qos_states(text: str) -> dict[str, QosState]:

@@ -177,6 +177,9 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     `most_age_s` is from when on a job's age counts in full; 0 where that is not said. Where memory does not count
     (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for. `counts_threads`: of
     the cores that a job is given it is told to have what it asked (CR_CPU). `one_task_per_core`: CR_ONE_TASK_PER_CORE.
+    Priority for a job's size (`weights` has JobSize) is for small ones where `favors_small`, and by limit where
+    `size_by_time`; `tres_weights` are those of PriorityWeightTRES by their names in lower case, of a partition's whole
+    or, where `tres_by_amount`, of each CPU and MiB.
     Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run.
     """
 
@@ -189,6 +192,10 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     memory_counts: bool = True
     counts_threads: bool = False
     one_task_per_core: bool = False
+    favors_small: bool = False
+    size_by_time: bool = False
+    tres_weights: Mapping[str, float] = {}
+    tres_by_amount: bool = False
     preempt_type: str = ""
     preempt_mode: str = ""
     preempt_exempt_s: float = 0.0

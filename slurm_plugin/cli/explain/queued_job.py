@@ -103,6 +103,7 @@ def _show_waiting(
 ) -> None:
     from slurm_plugin.advisor.preemption import preemption_in_words
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
+    from slurm_plugin.advisor.size_priority import at_their_size
     from slurm_plugin.advisor.waiting import ahead_of, variants, why_it_waits, why_whole
     from slurm_plugin.advisor.whole_cores import whole_cores_of
 
@@ -126,7 +127,12 @@ def _show_waiting(
         needed, step = _needed(job, predictor, config), cores.step_of(job)
         found = variants(pending, needed, step=step, whole_nodes=job.exclusive)
         # Where room is not what it waits for, to ask for less changes nothing.
-        found = found[:1] if pending.out else found
+        found = found[:1] if pending.out else at_their_size(job, found, snapshot)
+        if lost := max(found[0].job.priority - one.job.priority for one in found):
+            note(
+                f"for less it would have up to {lost:,} points less of its {job.priority:,}: this site gives priority "
+                "for size (PriorityWeightTRES, PriorityWeightJobSize); the starts below count that"
+            )
         rows += _rows(job, found, problem, calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):

@@ -18,7 +18,7 @@ from tests.conftest import Site
 from tests.slurm_plugin.advisor.conftest import mixed
 from tests.slurm_plugin.conftest import Run
 from tests.slurm_plugin.slurm.fake_queue import FakeQueue
-from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
+from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, running, snapshot, waiting
 
 AHEAD_S = 7200
 
@@ -157,3 +157,24 @@ def test_what_a_prediction_rested_on_is_told_once_a_job_has_ended(run: Run, site
     assert refused.code == 1
     assert "the store knows no job 12; run `rightsizer ingest` once it has ended" in refused.err
     assert "queue" not in refused.err  # which has it
+
+
+@pytest.mark.parametrize(("weights", "sooner"), [({}, True), ({"cpu": 16_000.0}, False)])
+def test_who_asks_for_less_may_come_later_where_size_is_priority(
+    weights: dict[str, float], sooner: bool, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight CPUs in half an hour: for job 12, or for 13, which asks for as many and has little less priority."""
+    jobs = (
+        running(1, cpus=8, limit_s=2400),
+        waiting(12, cpus=8, priority=9000),
+        waiting(13, cpus=8, priority=8900),
+    )
+    terms = msgspec.structs.replace(TERMS, tres_weights=weights)
+    monkeypatch.setattr(
+        backends, "open_queue", lambda _name: FakeQueue(snapshot(*jobs, nodes=1, terms=terms))
+    )
+    told = run("explain", "12", "--format", "json")
+    as_it_is, fewer = json.loads(told.out)[:2]
+    assert fewer["if it asked for"] == "4 CPUs, half of what it asks for"
+    assert (fewer["likely start"] <= as_it_is["likely start"]) == sooner
+    assert ("for less it would have up to 8,000 points less of its 9,000" in told.err) != sooner
