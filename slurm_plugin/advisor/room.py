@@ -15,7 +15,7 @@ from models.scheduling.availability import Window
 from models.scheduling.room import MILLI, Amounts, typed
 from slurm_plugin.advisor.features import features_of, pool_name
 from slurm_plugin.advisor.preemption import Ranks
-from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of
+from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
 
@@ -241,13 +241,7 @@ def _holding(
     yields: Yields | None,
 ) -> Holding:
     ran_s = job.ran_s(now_s)
-    limit_left_s = max(0.0, limit_of(job) - ran_s)
-    if job.state == "RUNNING" and job.end_s:
-        # Of one that is being preempted Slurm has its GraceTime left, and that it tells as its end.
-        limit_left_s = min(limit_left_s, max(0.0, job.end_s - now_s))
-    if job.state == "COMPLETING":
-        # It has ended, and was perhaps queued again; its processes or an Epilog are what its nodes still wait for.
-        limit_left_s = 0.0
+    limit_left_s = most_left_s(job, now_s)
     return Holding(
         job_id=job.job_id,
         account=numbers.accounts[job.account],

@@ -39,6 +39,16 @@ def limit_of(job: QueuedJob) -> float:
     return max(SHORTEST_S, UNLIMITED_S if job.limit_s is None else float(job.limit_s))
 
 
+def most_left_s(job: QueuedJob, now_s: float) -> float:
+    """Return how much longer Slurm lets a job have its nodes (seconds); a suspended one as if it went on now."""
+    left_s = max(0.0, limit_of(job) - job.ran_s(now_s))
+    if job.state == "RUNNING" and job.end_s:
+        # One that is being preempted has its GraceTime left, and that Slurm tells as its end.
+        return min(left_s, max(0.0, job.end_s - now_s))
+    # One that is COMPLETING has ended, and was perhaps queued again: an Epilog is what its nodes still wait for.
+    return 0.0 if job.state == "COMPLETING" else left_s
+
+
 def by_limit(job: QueuedJob, why: str) -> RunTime:
     """Return the run time of a job of which nothing is known but its limit, and why nothing is."""
     limit_s = limit_of(job)

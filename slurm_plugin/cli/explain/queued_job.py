@@ -81,15 +81,14 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
 
 
 def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, object]:
-    from slurm_plugin.advisor.run_time import likely_left_s, limit_of
+    from slurm_plugin.advisor.run_time import likely_left_s, most_left_s
 
-    ran_s = job.ran_s(now_s)
-    left_s = max(0.0, limit_of(job) - ran_s)
+    left_s = most_left_s(job, now_s)
     return {
         "job": name_of(job),
         "state": job.state,
         "started": None if job.configuring else _moment(job.start_s - now_s, now_s),
-        "likely end": _moment(likely_left_s(run_time, ran_s, left_s), now_s),
+        "likely end": _moment(likely_left_s(run_time, job.ran_s(now_s), left_s), now_s),
         "its limit": _moment(left_s, now_s),
         "CPUs": job.cpus,
         "memory (MiB)": job.mem_mib,

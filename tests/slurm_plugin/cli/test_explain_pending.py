@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from accounting.journal.advice import AdvisedJob, Cycle
 from accounting.store.advice import write_cycles
 from accounting.store.database import open_store
 from slurm_plugin.slurm import backends
+from slurm_plugin.slurm.queue import PartitionState
 from tests.accounting.report.report_store import fill, measured
 from tests.conftest import Site
 from tests.slurm_plugin.advisor.conftest import mixed
@@ -122,6 +124,31 @@ def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: 
     # An hour from now; of the other ten minutes are over.
     moments = [datetime.strptime(f"2027-{one['its limit']}", "%Y-%m-%d %H:%M") for one in (row, runs)]  # noqa: DTZ007
     assert (moments[0] - moments[1]).total_seconds() == 600
+
+
+def test_of_who_preempts_and_who_is_preempted_it_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, ending = (running(number, cpus=8, nodes=(f"n{number}",)) for number in (1, 2))
+    found = snapshot(
+        full,
+        msgspec.structs.replace(ending, end_s=NOW_S + 120),
+        waiting(12, cpus=8, partitions=("owners",)),
+        nodes=tuple(msgspec.structs.replace(one, partitions=("batch", "owners")) for one in snapshot().nodes),
+        partitions=(
+            PartitionState(name="batch", preempt_mode="REQUEUE"),
+            PartitionState(name="owners", tier=2),
+        ),
+        terms=msgspec.structs.replace(TERMS, preempt_type="preempt/partition_prio", preempt_mode="REQUEUE"),
+    )
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
+    first = run("explain", "12", "--format", "json")
+    assert "it may preempt 2 of the jobs that run" in first.err
+    now = time.strftime("%m-%d %H:%M", time.localtime(NOW_S))
+    assert json.loads(first.out)[0]["likely start"] == now
+    told, other = (run("explain", number, "--format", "json") for number in "21")
+    assert "it may be preempted by jobs that come first" in told.err
+    # It is in its grace time, of which Slurm tells the end.
+    in_two_minutes = time.strftime("%m-%d %H:%M", time.localtime(NOW_S + 120))
+    assert json.loads(told.out)[0]["its limit"] == in_two_minutes != json.loads(other.out)[0]["its limit"]
 
 
 @pytest.mark.parametrize(
