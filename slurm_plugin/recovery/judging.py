@@ -21,11 +21,7 @@ from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue
-from slurm_plugin.slurm.requeuing import KILLED_FOR_MEMORY
-
-# Exit codes as slurmctld prints them, code:signal. A shell whose child was killed (SIGKILL, as the kernel does it) ends
-# with 137.
-_KILLED = ("137:0", "0:9")
+from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
 
 # Who wanted CPUs kept those that he had busy. Servers, and sessions that somebody works in, run until their limit on
 # purpose, and nobody is served by another such run.
@@ -157,7 +153,7 @@ def cause_of(run: Failed) -> Cause | None:
         return "timeout"
     if state == "OUT_OF_MEMORY" or (state == "FAILED" and KILLED_FOR_MEMORY in run.exit_codes):
         return "out_of_memory"
-    if state == "FAILED" and any(code in _KILLED for code in run.exit_codes):
+    if state == "FAILED" and any(code in KILLED for code in run.exit_codes):
         return "killed"
     return None
 

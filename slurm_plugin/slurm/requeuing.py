@@ -25,6 +25,9 @@ Look = Callable[[int], "Failed | None"]
 FAILED = ("OUT_OF_MEMORY", "FAILED", "TIMEOUT")
 # slurmctld's own code for a step that was killed for memory.
 KILLED_FOR_MEMORY = "0:125"
+# Exit codes as slurmctld prints them, code:signal. A shell whose child was killed (SIGKILL, as the kernel does it) ends
+# with 137.
+KILLED = ("137:0", "0:9")
 # So it is printed while nodes are cleaned up, and EpilogSlurmctld runs.
 ENDING = "COMPLETING"
 GONE = "gone"
@@ -87,6 +90,26 @@ def parse_step_states(text: str, job_id: int) -> str | None:
     told = (line.partition("|") for line in text.splitlines())
     killed = (step.partition(".")[0] == str(job_id) and state == "OUT_OF_MEMORY" for step, _, state in told)
     return KILLED_FOR_MEMORY if any(killed) else None
+
+
+def may_be_of_an_earlier_run(run: Failed) -> bool:
+    """Whether the highest code of its steps, by which it was killed, may be that of a run before the last one.
+
+    slurmctld keeps it when a job is queued again, as after a preemption, in which steps are killed (seen on 22.05).
+    """
+    own, *of_steps = run.exit_codes
+    return (
+        run.job.state == "FAILED"
+        and run.restarts > 0
+        and own not in KILLED
+        and any(code in KILLED for code in of_steps)
+    )
+
+
+def parse_step_codes(text: str, job_id: int) -> tuple[str, ...]:
+    """Read `step id|exit code` lines of sacct: the codes of a job's steps; none where it has none there."""
+    told = (line.partition("|") for line in text.splitlines())
+    return tuple(code for step, _, code in told if step.startswith(f"{job_id}.") and code)
 
 
 def requeue(

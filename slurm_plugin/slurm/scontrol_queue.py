@@ -157,6 +157,8 @@ class ScontrolQueue:
             # Of a job without its steps sacct adds up no CPU time.
             said = _accounted(found, "--format=JobIDRaw,TotalCPU,ElapsedRaw,AllocCPUS")
             return msgspec.structs.replace(found, busy_share=requeuing.parse_busy_share(said, job_id))
+        if token.granted and token.recovered_at is None and requeuing.may_be_of_an_earlier_run(found):
+            return with_last_steps(found)
         return with_steps(found) if found.steps_elsewhere and found.job.state == "FAILED" else found
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
@@ -269,6 +271,12 @@ def with_steps(run: Failed) -> Failed:
     """Return a run with what accounting says of its steps; as it is where that does not answer."""
     said = _accounted(run, "-X", "--format=JobIDRaw,DerivedExitCode")
     return _with_code(run, requeuing.parse_step_code(said, run.job.job_id))
+
+
+def with_last_steps(run: Failed) -> Failed:
+    """Return a run with the codes of its own steps, as accounting has them; as it is where that tells of none."""
+    codes = requeuing.parse_step_codes(_accounted(run, "--format=JobIDRaw,ExitCode"), run.job.job_id)
+    return msgspec.structs.replace(run, exit_codes=(run.exit_codes[0], *codes)) if codes else run
 
 
 def with_earlier_runs(run: Failed) -> Failed:

@@ -27,6 +27,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     lambda text: job_lines.salvage(text, 12, 0),
     lambda text: requeuing.parse_failed(text, 1),
     lambda text: requeuing.parse_step_states(text, 1),
+    lambda text: requeuing.parse_step_codes(text, 1),
     lambda text: requeuing.parse_busy_share(text, 1),
     cluster_lines.parse_node_states,
     cluster_lines.parse_partition_states,

@@ -13,7 +13,7 @@ import pytest
 
 from accounting.errors import SlurmError
 from accounting.request import Grant
-from slurm_plugin.recovery.judging import Recovery, judge
+from slurm_plugin.recovery.judging import Recovery, cause_of, judge
 from slurm_plugin.slurm import requeuing, scontrol_queue
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, waits_in
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
@@ -182,6 +182,36 @@ def test_one_that_waits_again_is_asked_of_accounting_how_its_steps_ended(
     )
     monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: ours)
     assert scontrol_queue.ScontrolQueue().failed(3) == ours
+
+
+# `sacct -nP -j 3 --format=JobIDRaw,ExitCode` of 22.05: a step of it was ended as it was preempted, and it ran again.
+AGAIN = "3|1:0\n3.batch|1:0\n"
+
+
+@pytest.mark.parametrize(
+    ("codes", "restarts", "said", "cause"),
+    [
+        (("1:0", "0:9"), 1, AGAIN, None),
+        (("1:0", "137:0"), 2, AGAIN, None),
+        (("1:0", "0:9"), 1, AGAIN + "3.0|0:9\n", "killed"),
+        (("1:0", "0:9"), 1, AGAIN + "3.0|0:125\n", "out_of_memory"),
+        # Of its only run slurmctld tells itself, and of a script that was killed.
+        (("1:0", "0:9"), 0, AGAIN, "killed"),
+        (("0:9", "0:9"), 1, AGAIN, "killed"),
+        # Accounting knows no steps, or does not answer.
+        (("1:0", "0:9"), 1, "3|1:0\n", "killed"),
+        (("1:0", "0:9"), 1, "", "killed"),
+    ],
+)
+def test_a_kill_in_an_earlier_run_is_none_in_the_last(
+    monkeypatch: pytest.MonkeyPatch, codes: tuple[str, ...], restarts: int, said: str, cause: str | None
+) -> None:
+    run = failed("FAILED", *codes, restarts=restarts, job_id=3)
+    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: said)
+    found = scontrol_queue.ScontrolQueue().failed(3)
+    assert found is not None
+    assert cause_of(found) == cause
 
 
 def test_a_job_whose_texts_look_like_slurms_lines_is_not_believed(captured: Captured) -> None:
