@@ -17,6 +17,7 @@ import msgspec
 from accounting.decisions.token import find_token, granted_by
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
@@ -67,6 +68,7 @@ class ScontrolQueue:
         """Nothing is asked yet."""
         self._targets: dict[int, str] = {}
         self._qos: Mapping[str, QosState] = {}
+        self._failures = SaidOnce()
 
     def cluster(self) -> str:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
@@ -175,8 +177,10 @@ class ScontrolQueue:
         try:
             told = _ask("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"format={QOS_FORMAT}")
             self._qos = cluster_lines.parse_qos_states(told)
+            self._failures.over()
         except SlurmError as error:
-            log.warning("which QOS preempts which is as it was known before: %s", error)
+            if self._failures.is_new(str(error)):
+                log.warning("which QOS preempts which is as it was known before: %s", error)
         return self._qos
 
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:

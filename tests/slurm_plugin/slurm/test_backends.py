@@ -89,7 +89,7 @@ def test_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = {
         "config": "PreemptType             = preempt/qos\nPreemptMode             = REQUEUE\n",
@@ -108,7 +108,11 @@ def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
     known = {"urgent": QosState(preempts=frozenset({"normal"}))}
     assert queue.read().qos == known
     said["qos"] = ""
-    assert queue.read().qos == known
+    assert [queue.read().qos for _ in range(2)] == [known, known]
+    # A watching advisor reads once a minute.
+    assert [record.getMessage() for record in caplog.records] == [
+        "which QOS preempts which is as it was known before: slurmdbd is away"
+    ]
     said["config"] = said["config"].replace("qos", "partition_prio")
     asked.clear()
     assert queue.read().qos == {}
