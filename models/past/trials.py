@@ -22,12 +22,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     A whole run has no `wanted`. `timeout` means that it ran out of time with fewer CPUs. `killed_with_fewer_cpus`: it
     asked for no memory and was killed for it; Slurm's configuration alone tells whether its memory came with its CPUs.
+    `memory_whole`: it was cut, and had all the memory that was asked: of kills for want of that it says nothing.
     """
 
     shrunk: bool = False
     failed: bool = False
     wanted: Cause | None = None
     killed_with_fewer_cpus: bool = False
+    memory_whole: bool = False
 
 
 def trial_of(attempt: Attempt) -> Trial | None:
@@ -57,11 +59,13 @@ def trial_of(attempt: Attempt) -> Trial | None:
         # tell what that was leaves only what Slurm knows, which is what was granted.
         shrunk = asked is None or not all(had_all.get(one) for one in _FAILED) or _cut_of_gpus(grant)
     asked_no_memory = asked is not None and asked.mem_mib is None
+    asked_memory = asked is not None and asked.mem_mib is not None
     return Trial(
         shrunk=shrunk,
         failed=failed,
         wanted=wanted,
         killed_with_fewer_cpus=cause == "out_of_memory" and fewer_cpus and asked_no_memory,
+        memory_whole=shrunk and asked_memory and had_all.get("out_of_memory") is True,
     )
 
 

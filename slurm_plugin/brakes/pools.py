@@ -27,11 +27,14 @@ class Portion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """Of a user's cut jobs of one portion the shares, 0..1, that failed, and for want of memory that was cut."""
+    """Of a user's cut jobs of one portion the shares, 0..1, that failed, and for want of memory that was cut.
+
+    `wanted` is None where all of them had all their memory.
+    """
 
     user: str
     failed: float
-    wanted: float
+    wanted: float | None
 
 
 class Wholes(msgspec.Struct, frozen=True, array_like=True):
@@ -69,7 +72,7 @@ def closed(pool: Pool, users: list[str], bound: float) -> Pool:
         counts = pool.portions[user].counts
         tally = added(tally, counts, bound)
         if counts.shrunk:
-            outcomes.append(Outcome(user, counts.failed / counts.shrunk, counts.wanted / counts.shrunk))
+            outcomes.append(Outcome(user, counts.failed / counts.shrunk, counts.killed_share))
         if counts.whole:
             known = wholes.pop(user, Wholes())  # it becomes the one that was seen last
             wholes[user] = Wholes(known.portions + 1, known.failed + counts.whole_failed / counts.whole)
@@ -103,6 +106,6 @@ def _tests(pool: Pool) -> tuple[tuple[Outcomes, Others, tuple[Range, ...]], ...]
     """Return what kills, and what fails, is judged by."""
     wholes = [(one.portions, one.failed) for one in pool.wholes.values()]
     return (
-        ([(one.user, one.wanted) for one in pool.outcomes], (), ALONE),
+        ([(one.user, one.wanted) for one in pool.outcomes if one.wanted is not None], (), ALONE),
         ([(one.user, one.failed) for one in pool.outcomes], wholes, COMPARED),
     )

@@ -9,13 +9,23 @@ from models.sequential import ALONE, COMPARED, Wealth, anew, beginning, judged, 
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
-    """Jobs that were cut, how many of them failed, and for want of memory that was cut; others, and failed ones."""
+    """Jobs that were cut, how many of them failed, and for want of memory that was cut; others, and failed ones.
+
+    `memory_whole` of those that were cut had all the memory that was asked.
+    """
 
     shrunk: int = 0
     failed: int = 0
     wanted: int = 0
     whole: int = 0
     whole_failed: int = 0
+    memory_whole: int = 0
+
+    @property
+    def killed_share(self) -> float | None:
+        """Of the jobs that had less memory the share that was killed for that; None where there is none."""
+        of_memory = self.shrunk - self.memory_whole
+        return self.wanted / of_memory if of_memory > 0 else None
 
     def __add__(self, more: Counts) -> Counts:
         """Add count by count."""
@@ -26,7 +36,12 @@ def counts_of(trial: Trial) -> Counts:
     """Return one run as counts."""
     if not trial.shrunk:
         return Counts(whole=1, whole_failed=int(trial.failed))
-    return Counts(shrunk=1, failed=int(trial.failed), wanted=int(trial.wanted == "out_of_memory"))
+    return Counts(
+        shrunk=1,
+        failed=int(trial.failed),
+        wanted=int(trial.wanted == "out_of_memory"),
+        memory_whole=int(trial.memory_whole),
+    )
 
 
 class Tally(msgspec.Struct, frozen=True, array_like=True):
@@ -44,8 +59,9 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 def added(tally: Tally, counts: Counts, bound: float) -> Tally:
     """Return a tally with one more outcome on each side that has jobs: the shares of these counts."""
     kills, fails = tally.kills, tally.fails
+    if counts.killed_share is not None:
+        kills = judged(kills, ALONE, counts.killed_share, bound)
     if counts.shrunk:
-        kills = judged(kills, ALONE, counts.wanted / counts.shrunk, bound)
         fails = judged(fails, COMPARED, counts.failed / counts.shrunk, bound)
     if counts.whole:
         fails = other(fails, COMPARED, counts.whole_failed / counts.whole)

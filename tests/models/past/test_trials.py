@@ -56,7 +56,7 @@ def test_a_run_by_its_token_and_its_end(token: Any, state: str, trial: Trial | N
     ("token", "row", "trial"),
     [
         (CUT, {}, Trial(failed=True)),
-        (CUT, {"alloc_cpus": 2}, Trial(shrunk=True, failed=True)),
+        (CUT, {"alloc_cpus": 2}, Trial(shrunk=True, failed=True, memory_whole=True)),
         (CUT, {"alloc_mem_mib": 500}, Trial(shrunk=True, failed=True, wanted="out_of_memory")),
         # Whole cores are no more of what a job wants that came to less than it asked.
         (
@@ -69,7 +69,7 @@ def test_a_run_by_its_token_and_its_end(token: Any, state: str, trial: Trial | N
         # Slurm counts no memory here.
         (CUT, {"alloc_mem_mib": None}, Trial(shrunk=True, failed=True, wanted="out_of_memory")),
         (ITS_CPUS, {}, Trial(failed=True)),
-        (OF_GPUS, {}, Trial(shrunk=True, failed=True)),
+        (OF_GPUS, {}, Trial(shrunk=True, failed=True, memory_whole=True)),
     ],
 )
 def test_what_its_user_set_back_before_it_started_was_not_cut(

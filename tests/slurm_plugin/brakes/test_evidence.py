@@ -19,6 +19,7 @@ from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
 KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
 CRASHED = Trial(shrunk=True, failed=True)
 FINE = Trial(shrunk=True)
+FEWER_CPUS = Trial(shrunk=True, memory_whole=True)
 WHOLE = Trial()
 NONE: frozenset[Brake] = frozenset()
 GPU = partition_brake("gpu")
@@ -45,6 +46,31 @@ def test_a_family_is_stopped_by_its_own_jobs_alone() -> None:
     assert is_enough(family_brake("ann", "fit-77"), known)
     assert not is_enough(family_brake("ann", "other"), known)
     assert not is_enough(family_brake("bob", "fit-1"), known)
+
+
+def test_jobs_that_had_all_their_memory_say_nothing_of_those_that_were_killed_for_it() -> None:
+    known = ledger()
+    for trial in (KILLED, FEWER_CPUS, KILLED, FEWER_CPUS, KILLED, KILLED):
+        add(known, trial, 1 if trial is KILLED else 100)
+    assert is_enough(family_brake("ann", "fit-1"), known)
+    assert known.tally(family_brake("ann", "fit-1")).counts == Counts(
+        shrunk=204, failed=4, wanted=4, memory_whole=200
+    )
+    add(known, KILLED, 2, name="other")
+    add(known, FINE, 200, name="other")
+    add(known, KILLED, 2, name="other")
+    assert not is_enough(family_brake("ann", "other"), known)
+
+
+def test_in_a_partition_too_they_say_nothing() -> None:
+    known = ledger()
+    for portion in range(40):
+        for user in range(8):
+            who = {"user": f"u{user}", "now_s": portion * PORTION_S}
+            add(known, KILLED if portion % 10 == 0 else FEWER_CPUS, **who)  # type: ignore[arg-type]
+        known.close_portions(portion * PORTION_S)
+    known.close_portions(50 * PORTION_S)
+    assert is_enough(GPU, known)
 
 
 def wealth_of(odds: float, ranges: tuple[Range, ...]) -> Wealth:
