@@ -14,6 +14,7 @@ from slurm_plugin.cli.report.cuts import cuts
 from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_options
 from slurm_plugin.cli.report.quality import quality
 from slurm_plugin.cli.report.recoveries import recoveries
+from slurm_plugin.cli.report.slowdown import slowdown
 from slurm_plugin.cli.report.tables import brief_use, brief_waste
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
@@ -51,6 +52,7 @@ report_group.add_command(advisor)
 report_group.add_command(cuts)
 report_group.add_command(quality)
 report_group.add_command(recoveries)
+report_group.add_command(slowdown)
 
 
 @report_group.command("families")

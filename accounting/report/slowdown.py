@@ -1,0 +1,156 @@
+"""Whether jobs run longer since they are cut: those of a family that were, beside those that had all they asked for.
+
+Fewer CPUs take longer than was foreseen where they were busy for a moment only, and less memory leaves less for the
+cache of files. No figure of a single job tells that.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from sqlalchemy import Engine, select
+
+from accounting.report.groups import FamilyOf
+from accounting.report.selection import RAN, Selection
+from accounting.store.batches import read_batches
+from accounting.store.schema import attempts
+
+COLUMNS = (
+    "user", "job_name", "script_signature", "partition", "wall_s", "asked_cpus", "alloc_cpus", "asked_mem_mib",
+    "alloc_mem_mib", "asked_gpus", "alloc_gpus",
+)  # fmt: skip
+# What was asked and what was allocated, by what it is.
+AMOUNTS = {
+    "CPUs": ("asked_cpus", "alloc_cpus"),
+    "memory": ("asked_mem_mib", "alloc_mem_mib"),
+    "GPUs": ("asked_gpus", "alloc_gpus"),
+}
+# With fewer on either side a median says little; of more, the latest are enough.
+LEAST_JOBS, MOST_JOBS = 5, 1000
+# A family is said to be slower where chance alone would say so of any at all once in twenty reports.
+CHANCE = 0.05
+S_A_MINUTE, S_AN_HOUR = 60.0, 3600.0
+
+
+class Alike(NamedTuple):
+    """What compared jobs have in common: their user, family and partition, and the CPUs that they asked for."""
+
+    user: str
+    family: str
+    partition: str
+    cpus: int
+
+
+class Ran(NamedTuple):
+    """A job that ended well: how long it ran (seconds), and of what it had less than it had asked for."""
+
+    of: Alike
+    wall_s: float
+    less: frozenset[str]
+
+
+class SlowdownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A family's jobs that were `cut`, in what, beside those that were `whole`: medians of their run times.
+
+    `times` is how many times as long those ran that were cut, `lost_h` what that comes to over all of them, in hours of
+    run time; `chance` is how likely it is to be so much by chance, and `slower` that it is too unlikely, with so many
+    families looked at.
+    """
+
+    user: str
+    family: str
+    partition: str
+    cpus: int
+    less: str
+    cut: int
+    whole: int
+    cut_min: float
+    whole_min: float
+    times: float
+    lost_h: float
+    chance: float
+    slower: bool
+
+
+def read_runs(engine: Engine, selection: Selection, family_of: FamilyOf) -> Iterator[Ran]:
+    """Yield the selected attempts that ran to a good end, from the first that ended to the last."""
+    query = (
+        select(*(attempts.c[name] for name in COLUMNS))
+        .where(*selection.conditions(), RAN, attempts.c.outcome == "completed")
+        .order_by(attempts.c.end_s)
+    )
+    for batch in read_batches(engine, query):
+        yield from runs_in(batch, family_of)
+
+
+def runs_in(batch: pa.Table, family_of: FamilyOf) -> Iterator[Ran]:
+    """Yield what the rows of a table with COLUMNS tell; nothing of a job whose request is not known."""
+    for row in batch.to_pylist():
+        if row["asked_cpus"]:
+            family = family_of(row["job_name"], row["script_signature"])
+            alike = Alike(row["user"], family, row["partition"], row["asked_cpus"])
+            yield Ran(alike, float(row["wall_s"]), _less(row))
+
+
+def _less(row: Mapping[str, int | None]) -> frozenset[str]:
+    return frozenset(
+        what
+        for what, (asked, had) in AMOUNTS.items()
+        if (row[asked] or 0) > (row[had] or 0) and row[had] is not None
+    )
+
+
+def slowdown_rows(runs: Iterable[Ran]) -> list[SlowdownRow]:
+    """Return a row for each family with enough of both, and for what its jobs had less of; who lost most comes first.
+
+    That one side ran longer is tested by ranks (Mann and Whitney, 1947), against all families that are looked at
+    (Holm, 1979).
+    """
+    whole: dict[Alike, deque[float]] = {}
+    cut: dict[tuple[Alike, frozenset[str]], deque[float]] = {}
+    for run in runs:
+        side = cut.setdefault((run.of, run.less), deque(maxlen=MOST_JOBS)) if run.less else None
+        (whole.setdefault(run.of, deque(maxlen=MOST_JOBS)) if side is None else side).append(run.wall_s)
+    found = [
+        _row(alike, less, with_less, whole[alike])
+        for (alike, less), with_less in cut.items()
+        if len(with_less) >= LEAST_JOBS and len(whole.get(alike, ())) >= LEAST_JOBS
+    ]
+    by_chance = sorted(found, key=lambda row: row.chance)
+    slower = set[int]()
+    for place, row in enumerate(by_chance):
+        if row.chance * (len(found) - place) >= CHANCE:
+            break
+        slower.add(id(row))
+    return sorted(
+        (msgspec.structs.replace(row, slower=id(row) in slower) for row in found),
+        key=lambda row: (not row.slower, -row.lost_h, row.user, row.family),
+    )
+
+
+def _row(alike: Alike, less: frozenset[str], cut_s: Iterable[float], whole_s: Iterable[float]) -> SlowdownRow:
+    from scipy.stats import mannwhitneyu  # type: ignore[import-untyped]
+
+    with_less, with_all = list(cut_s), list(whole_s)
+    cut_median_s, whole_median_s = statistics.median(with_less), statistics.median(with_all)
+    chance = float(mannwhitneyu(with_less, with_all, alternative="greater").pvalue)
+    return SlowdownRow(
+        user=alike.user,
+        family=alike.family,
+        partition=alike.partition,
+        cpus=alike.cpus,
+        less=" and ".join(what for what in AMOUNTS if what in less),
+        cut=len(with_less),
+        whole=len(with_all),
+        cut_min=round(cut_median_s / S_A_MINUTE, 2),
+        whole_min=round(whole_median_s / S_A_MINUTE, 2),
+        times=round(cut_median_s / whole_median_s, 3) if whole_median_s else 1.0,
+        lost_h=round(len(with_less) * (cut_median_s - whole_median_s) / S_AN_HOUR, 2),
+        chance=float(f"{chance:.2g}"),
+        slower=False,
+    )

@@ -1,0 +1,77 @@
+"""`rightsizer report slowdown`: whether jobs run longer since they are cut."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+
+if TYPE_CHECKING:
+    from accounting.report.selection import Selection
+    from accounting.report.slowdown import SlowdownRow
+
+
+@click.command("slowdown")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows.")
+@config_option
+@format_option
+@selection_options
+def slowdown(config_file: str | None, top: int, output_format: str, selection: Selection) -> None:
+    """Show whether jobs run longer since they are cut, by family.
+
+    Jobs that ended well with less than they had asked for are compared with those of their user, family, partition
+    and number of CPUs that had all of it: from before, in observe mode, by a rule, or by --comment=rightsize=off. A
+    family is slower where that is too unlikely to be chance, with so many families looked at. Programs and inputs
+    that have changed meanwhile show too.
+
+    \b
+    Example:
+      rightsizer report slowdown --since 2026-01-01
+      rightsizer report slowdown --user ann --top 5
+    """
+    from accounting.report.slowdown import SlowdownRow, read_runs, slowdown_rows
+    from accounting.store.database import open_store
+    from models.past.families import family_name
+
+    engine = open_store(store_url(load_config(config_file)))
+    try:
+        rows = slowdown_rows(read_runs(engine, selection, family_name))
+    finally:
+        engine.dispose()
+    shown = [msgspec.structs.asdict(row) for row in rows[:top]]
+    if output_format == "table":
+        print_rows([{_heading(name): value for name, value in row.items()} for row in shown], output_format)
+    else:
+        print_rows(shown, output_format, columns=SlowdownRow.__struct_fields__)
+    note(_in_words(rows))
+
+
+def _heading(name: str) -> str:
+    return {"cpus": "CPUs asked", "less": "less", "cut_min": "cut (min)", "whole_min": "whole (min)"}.get(
+        name, name.replace("_h", " (h)")
+    )
+
+
+def _in_words(rows: list[SlowdownRow]) -> str:
+    if not rows:
+        return (
+            "no family has five jobs that were cut and five like them that had all they asked for; let some be left "
+            "whole (`percent` of a rule, brakes.control_share), or look again when more have run"
+        )
+    middle = statistics.median(row.times for row in rows)
+    slower = sum(row.slower for row in rows)
+    who = "one family" if len(rows) == 1 else f"{len(rows):,} families, the middle one of them,"
+    told = f"{who} ran {middle:.2f} times as long when cut"
+    if not slower:
+        return f"{told}; none is slower beyond chance"
+    return (
+        f"{told}; {slower:,} slower beyond chance. `rightsizer disable --family USER:FAMILY` leaves one whole; so do a "
+        "rule, and its user's --comment=rightsize=off"
+    )

@@ -1,0 +1,88 @@
+"""Whether cut jobs run longer: beside those of their family that had all they asked for, and beyond chance."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from accounting.records import Attempt
+from accounting.report.selection import Selection
+from accounting.report.slowdown import Alike, Ran, SlowdownRow, read_runs, slowdown_rows
+from accounting.store.database import open_store
+from models.past.families import family_name
+from tests.accounting.report.report_store import fill, measured
+from tests.conftest import Site
+
+# Of `measured`, which asks for 8 CPUs and 8 GiB.
+FEWER: dict[str, Any] = {"alloc_cpus": 2}
+LESS: dict[str, Any] = {"alloc_mem_mib": 2048}
+
+
+def of_family(first: int, minutes: list[float], **changes: Any) -> list[Attempt]:
+    return [
+        measured(first + number, wall_s=round(60 * each), **{"job_name": "fit", **changes})
+        for number, each in enumerate(minutes)
+    ]
+
+
+def rows_of(site: Site, *attempts: Attempt) -> list[SlowdownRow]:
+    engine = open_store(site.config.store.url, create=True)
+    try:
+        fill(engine, attempts, with_steps=False)
+        return slowdown_rows(read_runs(engine, Selection(), family_name))
+    finally:
+        engine.dispose()
+
+
+def test_who_runs_longer_with_less_comes_first(site: Site) -> None:
+    whole, about = [10.0, 11, 12, 13, 14, 15], [11.0, 10, 12, 14, 13, 16]
+    first, second = rows_of(
+        site,
+        *of_family(1, whole),
+        *of_family(21, [2 * each for each in about], **FEWER),
+        *of_family(41, about, **LESS),
+        # Who failed, or ran in a partition of other machines, tells nothing of it.
+        *of_family(61, [1.0] * 6, outcome="cut_short"),
+        *of_family(81, [1.0] * 6, partition="old"),
+    )
+    assert (first.family, first.less, first.cut, first.whole) == ("fit", "CPUs", 6, 6)
+    assert (first.whole_min, first.cut_min, first.times, first.slower) == (12.5, 25.0, 2.0, True)
+    assert first.lost_h == 1.25
+    assert (second.less, second.times, second.slower) == ("memory", 1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cut", "rows"),
+    [
+        (FEWER, 5, 1),
+        ({**FEWER, **LESS}, 5, 1),
+        (FEWER, 4, 0),
+        ({**FEWER, "asked_cpus": 4}, 5, 0),
+        ({**FEWER, "user": "bob"}, 5, 0),
+        ({**FEWER, "start_s": -1}, 5, 0),
+        ({"asked_cpus": None, **LESS}, 5, 0),
+    ],
+)
+def test_like_is_compared_with_like_and_a_few_tell_nothing(
+    changes: dict[str, Any], cut: int, rows: int, site: Site
+) -> None:
+    found = rows_of(site, *of_family(1, [10.0] * 5), *of_family(21, [20.0] * cut, **changes))
+    assert len(found) == rows
+    assert {row.less for row in found} <= {"CPUs", "CPUs and memory"}
+
+
+def test_of_many_families_few_are_slower_by_chance() -> None:
+    """Of 200 reports on eight families that are as fast either way, one in twenty may name any."""
+    draw = random.Random(1)
+    named = 0
+    for _ in range(200):
+        runs = [
+            Ran(Alike("ann", f"f{family}", "main", 8), draw.lognormvariate(5, 0.5), less)
+            for family in range(8)
+            for less in (frozenset[str](), frozenset({"memory"}))
+            for _ in range(10)
+        ]
+        named += any(row.slower for row in slowdown_rows(runs))
+    assert 1 <= named <= 17

@@ -1,0 +1,27 @@
+"""`rightsizer report slowdown`: what it prints, and what it says one can do."""
+
+from __future__ import annotations
+
+import json
+
+from accounting.store.database import open_store
+from tests.accounting.report.report_store import fill, measured
+from tests.conftest import Site
+from tests.slurm_plugin.conftest import Run
+
+
+def test_the_command_says_what_to_do(run: Run, site: Site) -> None:
+    whole = [measured(number, job_name="fit", wall_s=600) for number in range(8)]
+    cut = [measured(10 + number, job_name="fit", wall_s=1800, alloc_mem_mib=2048) for number in range(8)]
+    engine = open_store(site.config.store.url, create=True)
+    fill(engine, [*whole, *cut], with_steps=False)
+    engine.dispose()
+    told = run("report", "slowdown")
+    assert told.code == 0, told.err
+    assert "one family ran 3.00 times as long when cut; 1 slower beyond chance" in told.err
+    assert "rightsizer disable --family USER:FAMILY" in told.err
+    [row] = json.loads(run("report", "slowdown", "--format", "json").out)
+    assert (row["family"], row["less"], row["times"], row["slower"]) == ("fit", "memory", 3.0, True)
+    none = run("report", "slowdown", "--user", "nobody", "--format", "csv")
+    assert none.out.startswith("user,family,partition,cpus,less,")
+    assert "no family has five jobs that were cut" in none.err
