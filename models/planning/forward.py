@@ -271,7 +271,7 @@ class Rollout:
 
 def yielding_of(cell: Cell) -> Yielding:
     """Return what of what runs as a rollout begins may be preempted."""
-    found = Yielding(cell.capacity.shape[1])
+    found = Yielding(*cell.capacity.shape)
     for task, held in enumerate(cell.running):
         found.started(task, held.yields, held.parts, -held.ran_s, 0.0)
     return found

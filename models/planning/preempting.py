@@ -27,11 +27,16 @@ class Victim(NamedTuple):
     task: int
     parts: Parts
 
+    def on(self, machine: int) -> Amounts:
+        """Return what it holds of a machine."""
+        return dict(self.parts)[machine]
+
 
 class Yielding:
     """The tasks that run and may be preempted, and what all of them hold (resources × machines), by their `above`."""
 
-    def __init__(self, machines: int) -> None:
+    def __init__(self, resources: int, machines: int) -> None:
+        self._resources = resources
         self._victims: dict[int, Victim] = {}
         self._on: list[dict[int, Victim]] = [{} for _ in range(machines)]
         self._held: dict[int, Ints] = {}
@@ -80,20 +85,30 @@ class Yielding:
         chosen: dict[int, Victim] = {}
         for machine, amounts in parts or ():
             free = amounts_of(room.free[:, machine])
+            mine: list[Victim] = []
             for victim in sorted(self._on[machine].values()):
-                if victim.task in chosen or (exceeds(amounts, free) and victim.above < tier):
+                if victim.task in chosen:
+                    free = _sum(free, victim.on(machine))
+                elif victim.above < tier and exceeds(amounts, free):
+                    mine.append(victim)
+                    free = _sum(free, victim.on(machine))
+            # Slurm looks once more for fewer of them (preempt_reorder_count).
+            for victim in mine:
+                without = _sum(free, victim.on(machine), -1)
+                if exceeds(amounts, without):
                     chosen[victim.task] = victim
-                    free = _sum(free, dict(victim.parts)[machine])
+                else:
+                    free = without
         return list(chosen)
 
     def _add(self, victim: Victim) -> None:
         self._victims[victim.task] = victim
         if victim.above not in self._held:
-            self._held[victim.above] = numpy.zeros((3, len(self._on)), dtype=numpy.int64)
+            self._held[victim.above] = numpy.zeros((self._resources, len(self._on)), dtype=numpy.int64)
         for machine, amounts in victim.parts:
             self._on[machine][victim.task] = victim
             self._held[victim.above][:, machine] += amounts
 
 
-def _sum(first: Amounts, second: Amounts) -> Amounts:
-    return first[0] + second[0], first[1] + second[1], first[2] + second[2]
+def _sum(first: Amounts, second: Amounts, sign: int = 1) -> Amounts:
+    return tuple(has + sign * more for has, more in zip(first, second, strict=True))

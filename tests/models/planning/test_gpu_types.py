@@ -16,7 +16,7 @@ from models.planning.checks import check
 from models.planning.forward import Until
 from models.planning.futures import likely_future, look_ahead
 from models.planning.planning import plan
-from models.planning.problem import Bounds, Holding, Machine, Pending, Problem
+from models.planning.problem import Bounds, Holding, Machine, Pending, Problem, Yields
 from models.planning.rollout import expected_starts, places_of
 from models.scheduling.backfill import Promise
 from models.scheduling.room import Amounts
@@ -51,6 +51,16 @@ def test_a_job_waits_for_its_own_type_where_another_is_free() -> None:
     asked = [job(1, demand=times(4, H100)), job(2, demand=A100), job(3, demand=ANY)]
     # The last could have the two that are free, were it over before the first needs them.
     assert starts([node(4, 0), node(0, 4)], asked, held) == [50.0, 100.0, 100.0]
+
+
+def test_who_may_preempt_has_those_end_that_have_his_type() -> None:
+    yields = Yields(above=1)
+    held = [
+        msgspec.structs.replace(runs(0, times(2, kind), 100.0), job_id=number, yields=yields)
+        for number, kind in enumerate((A100, H100), 100)
+    ]
+    high, low = job(1, demand=times(2, H100), tier=2, run_s=500.0), job(2, demand=A100)
+    assert starts([node(2, 2)], [high, low], held) == [0.0, 100.0]
 
 
 def test_a_type_that_is_taken_is_not_to_be_had_on_a_node_of_several() -> None:
