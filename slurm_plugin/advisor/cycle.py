@@ -23,7 +23,7 @@ from models.planning.problem import Bounds, Coming, Plan, Problem
 from slurm_plugin.advisor.changes import changes_of, writable
 from slurm_plugin.advisor.evidence import cycle_of
 from slurm_plugin.advisor.expectation import Expectations
-from slurm_plugin.advisor.fitness import unfit
+from slurm_plugin.advisor.fitness import is_untold, unfit
 from slurm_plugin.advisor.journal import append_cycle
 from slurm_plugin.advisor.lots import block_of, is_control
 from slurm_plugin.advisor.problem import problem_of
@@ -96,6 +96,11 @@ class Advisor:
         snapshot = gateway.read()
         if wrong := unfit(snapshot):
             raise SlurmError(f"the queue cannot be reordered as Slurm is set up; set {'; '.join(wrong)}")
+        if is_untold(snapshot):
+            raise SlurmError(
+                "the queue is left as it is until slurmdbd says which QOS preempts which; see that it runs, and that "
+                "`sacctmgr show qos` answers here"
+            )
         known = self._told_of()
         shadow, problem = unmoved(self._state.shadow, snapshot, self._problem(snapshot), settings.horizon_s)
         self._state = State(time_s=snapshot.time_s, shadow=shadow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slurm_plugin.advisor.preemption import BY_QOS
 from slurm_plugin.slurm.queue import Snapshot
 
 NO_PLUGIN = ("", "(null)", "site_factor/none")
@@ -30,6 +31,11 @@ def unfit(snapshot: Snapshot) -> list[str]:
         if word in mode.split(",")
     ]
     return wrong
+
+
+def is_untold(snapshot: Snapshot) -> bool:
+    """Whether Slurm preempts by QOS, and none is told: one of them may preempt by priority (BY_PRIORITY)."""
+    return snapshot.terms.preempt_type == BY_QOS and not snapshot.qos
 
 
 def preempt_modes(snapshot: Snapshot) -> dict[str, str]:

@@ -77,6 +77,16 @@ def test_it_refuses_where_a_partition_or_a_qos_preempts_by_priority(
     make().cycle()
 
 
+def test_it_waits_until_it_knows_which_qos_preempts_which(make: MakeAdvisor, queue: FakeQueue) -> None:
+    queue.snapshot = replace(queue.snapshot, terms=replace(TERMS, preempt_type="preempt/qos"))
+    with pytest.raises(SlurmError, match="until slurmdbd says which QOS preempts which"):
+        make().cycle()
+    assert queue.writes == []
+    queue.snapshot = replace(queue.snapshot, qos={"normal": QosState()})
+    make().cycle()
+    assert queue.writes
+
+
 def test_a_dry_run_writes_nothing(make: MakeAdvisor, queue: FakeQueue, tmp_path: Path) -> None:
     outcome = make(apply=False, keeps=False).cycle()
     assert outcome.changes
