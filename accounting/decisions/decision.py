@@ -44,13 +44,15 @@ class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
 class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What only the submission told, whatever is known later: floors, and dimensions to keep, each with the reason.
 
-    MiB of the job, CPUs per task (0: none), and the GPUs that its nodes take at least.
+    MiB of the job, CPUs per task (0: none), and the GPUs that its nodes take at least. `tasks_stay`: how many of its
+    tasks are on each of its nodes is fixed.
     """
 
     memory_mib: int = 0
     cpus_per_task: int = 0
     gpus: int = 1
     kept: tuple[tuple[Dimension, str], ...] = ()
+    tasks_stay: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,8 +29,8 @@ Flags = NDArray[np.bool_]
 COLUMNS = (
     "cluster", "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus",
     "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "outcome", "peak_mem_mib",
-    "memory_quality", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus", "alloc_gpus",
-    "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib",
+    "memory_quality", "nodes", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus",
+    "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib",
 )  # fmt: skip
 # Of so many attempts at a time there are Python objects, where somebody asks for them one by one.
 OBJECTS_AT_ONCE = 10_000
@@ -160,6 +160,8 @@ def columns_of(table: pa.Table) -> PastColumns:
     outcome, quality = texts_of(table["outcome"]), texts_of(table["memory_quality"])
     user, job_name, script = (texts_of(table[name]) for name in ("user", "job_name", "script_signature"))
     start_s = ints(table["start_s"])
+    # As is_counted_in_part says of one.
+    in_part = quality.is_any(("censored",)) & outcome.is_any(COMPLETE) & (ints(table["nodes"]) > 1)
     return PastColumns(
         cluster=texts_of(table["cluster"]),
         job_id=ints(table["job_id"]),
@@ -174,8 +176,8 @@ def columns_of(table: pa.Table) -> PastColumns:
         limit_s=floats(table["limit_s"]),
         complete=outcome.is_any(COMPLETE),
         mem_mib=_finite(table["peak_mem_mib"]),
-        mem_at_least=quality.is_any(("censored",)),
-        mem_short=quality.is_any(("short",)),
+        mem_at_least=quality.is_any(("censored",)) & ~in_part,
+        mem_short=quality.is_any(("short",)) | in_part,
         cores_per_task=_finite(table["cores_per_task"]),
         wall_s=ints(table["wall_s"]),
         wall_at_least=outcome.is_any(("timeout",)),

@@ -336,9 +336,19 @@ def request_of(attempt: Attempt) -> JobRequest:
     )
 
 
+def is_counted_in_part(memory_quality: str, outcome: str, nodes: int) -> bool:
+    """Whether memory is a lower bound because Slurm saw only one of several nodes: nobody was killed for it.
+
+    Such a bound may be any part of the need (`loses_tasks` in accounting/labels/quality.py); what was too little for a
+    job that was killed is near it.
+    """
+    return memory_quality == "censored" and outcome in COMPLETE and nodes > 1
+
+
 def past_job(attempt: Attempt) -> PastJob:
     """Return an attempt as a past job. One that was cut short shows a lower bound, not its need."""
     use = attempt.use
+    in_part = is_counted_in_part(use.memory_quality, use.outcome, attempt.row.nodes)
     return PastJob(
         end_s=attempt.row.end_s,
         num_tasks=attempt.num_tasks,
@@ -348,8 +358,8 @@ def past_job(attempt: Attempt) -> PastJob:
         complete=use.outcome in COMPLETE,
         mem_mib=_finite(use.peak_mem_mib),
         # What was looked at once may have been looked at before it had grown.
-        mem_short=use.memory_quality == "short",
-        mem_at_least=use.memory_quality == "censored",
+        mem_short=use.memory_quality == "short" or in_part,
+        mem_at_least=use.memory_quality == "censored" and not in_part,
         cores_per_task=_finite(use.cores_per_task),
         wall_s=use.wall_s,
         wall_at_least=use.outcome == "timeout",

@@ -26,6 +26,7 @@ KILLED: dict[Kills, str] = {
 }
 CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
+GATHERS = "with fewer more of its tasks may be on a node, and need more memory than it has there"
 CPU_KINDS = ("cpus_per_task",)
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
@@ -41,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for
     CPUs only. None = not known, and such a job keeps its CPUs; 0 = memory does not follow CPUs here.
     `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
-    most that Slurm lets a CPU carry (0: any amount).
+    most that Slurm lets a CPU carry (0: any amount). `tasks_stay`: how many of its tasks are on each node is fixed.
     """
 
     memory_floor_mib: int
@@ -55,6 +56,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cpus_step: int = 1
     def_mem_per_node_mib: int = 0
     max_mem_per_cpu_mib: int = 0
+    tasks_stay: bool = False
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +154,19 @@ def left_per_node_mib(request: JobRequest, need_mib: int | None, limits: Limits)
     return 0 if request.mem_per_cpu_mib is not None else limits.def_mem_per_node_mib
 
 
+def may_gather(request: JobRequest, need_mib: int | None, limits: Limits) -> bool:
+    """Whether a node may get more tasks than its memory holds, if each of them takes less of anything else.
+
+    Slurm fills one node after the other: of 16 tasks of 4 CPUs four are on a node of 16, and all of them at one CPU
+    each (seen on 22.05 and 24.11). Where memory comes with CPUs or GPUs, each task brings its own.
+    """
+    if request.num_tasks == 1 or request.nodes in (1, request.num_tasks) or limits.tasks_stay:
+        return False
+    if request.mem_per_gpu_mib is not None or per_cpu_mib(request, limits):
+        return False
+    return need_mib is None or left_per_node_mib(request, need_mib, limits) < need_mib
+
+
 def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:
     """Return CPUs per task, or None with the reason to keep what was asked."""
     asked = request.cpus_per_task
@@ -164,6 +179,8 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
         return None, "memory may follow CPUs here: set policy.def_mem_per_cpu_mib"
     if share_mib and need_mib is None:
         return None, "memory follows CPUs, and how much it needs is not known"
+    if may_gather(request, need_mib, limits):
+        return None, GATHERS
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
     left_mib = left_per_node_mib(request, need_mib, limits)
     carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
@@ -190,6 +207,8 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
     asked = found[1]
     if prediction.gpus is None:
         return None, "no metered job like it" if not prediction.gpu_source else NO_EVIDENCE
+    if found[0] != "gpus_per_node" and may_gather(request, need_mib, limits):
+        return None, GATHERS
     carried = 1
     if request.mem_per_gpu_mib is not None:
         if need_mib is None:

@@ -70,6 +70,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The number of nodes where a fixed one was asked for."""
         return self.nodes_min if self.nodes_min == self.nodes_max else None
 
+    @property
+    def tasks_stay(self) -> bool:
+        """Whether it says how many of its tasks are on each node: else Slurm fills one node after the other."""
+        nodes, each = self.nodes, self.ntasks_per_node
+        return nodes is not None and each is not None and self.num_tasks in (None, nodes * each)
+
 
 class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A direct srun or salloc as its own client describes it before it asks slurmctld for anything.

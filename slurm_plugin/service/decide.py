@@ -156,6 +156,7 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         cpus_per_task=script.cpus_per_task,
         gpus=submission.nodes_min or 1 if request.gpus_per_job is not None else 1,
         kept=tuple({**by_script, **kept_dimensions(submission)}.items()),
+        tasks_stay=submission.tasks_stay,
     )
 
 
@@ -181,6 +182,7 @@ def with_floors(
         ),
         min_gpus=max(limits.min_gpus, least.gpus, fixed.gpus),
         cpus_step=max(limits.cpus_step, cpus_step),
+        tasks_stay=fixed.tasks_stay,
     )
 
 

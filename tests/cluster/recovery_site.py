@@ -38,6 +38,7 @@ def past_of(
     user: str = USER,
     *,
     asked: Mapping[str, int] = {},
+    used_mib: float = USED_MIB,
     used_gpus: int | None = None,
 ) -> list[Attempt]:
     """What the model knows: jobs like this one never used more. So it is our policy that cuts them below their need."""
@@ -50,7 +51,7 @@ def past_of(
         "job_name": name,
         "token": False,
         "admin_comment": token,
-        "mem_mib": USED_MIB,
+        "mem_mib": used_mib,
         "gpus": used_gpus,
         "req_gpus": wanted.gpus,
         "alloc_gpus": wanted.gpus,

@@ -26,6 +26,10 @@ ATTEMPTS = [
     msgspec.structs.replace(told(3), asked_cpus=None, asked_mem_mib=None, asked_gpus=None, input_mib=12.5),
     msgspec.structs.replace(told(4), asked_cpus=7, num_tasks=3, script_signature=""),
     msgspec.structs.replace(told(5), row=msgspec.structs.replace(told(5).row, limit_s=None, start_s=0)),
+    *(
+        msgspec.structs.replace(one, use=msgspec.structs.replace(one.use, memory_quality="censored"))
+        for one in (told(6, nodes=4), told(7, nodes=4, state="OUT_OF_MEMORY"), told(8))
+    ),
 ]
 
 

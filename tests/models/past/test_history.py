@@ -203,6 +203,24 @@ def test_an_end_tells_whether_the_need_was_seen(state: str, complete: bool, at_l
     assert (past.complete, past.mem_at_least) == (complete, at_least)
 
 
+@pytest.mark.parametrize(
+    ("state", "nodes", "short", "at_least"),
+    [
+        ("COMPLETED", 4, True, False),
+        # A step of it was killed, and it went on.
+        ("COMPLETED", 1, False, True),
+        ("OUT_OF_MEMORY", 4, False, True),
+    ],
+)
+def test_memory_that_was_counted_on_one_of_several_nodes_is_no_evidence(
+    state: str, nodes: int, short: bool, at_least: bool
+) -> None:
+    ran = attempt(state=state, nodes=nodes)
+    in_part = msgspec.structs.replace(ran, use=msgspec.structs.replace(ran.use, memory_quality="censored"))
+    past = past_job(in_part)
+    assert (past.mem_short, past.mem_at_least) == (short, at_least)
+
+
 TIMES = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 10), st.integers(0, 30), st.booleans()),
     min_size=1,

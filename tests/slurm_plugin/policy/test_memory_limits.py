@@ -17,7 +17,7 @@ from slurm_plugin.policy.sizing import CARRIES, size
 from slurm_plugin.service.decide import memory_comes_with_cpus, with_memory_terms
 from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions, select_parameters
 from tests.builders import request
-from tests.slurm_plugin.policy.test_sizing import limits, prediction
+from tests.slurm_plugin.policy.sized import limits, prediction
 
 CONFIG = """\
 Configuration data as of 2026-01-01T00:00:00

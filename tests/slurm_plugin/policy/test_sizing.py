@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.request import Dimension, Grant, JobRequest, granted
-from models.demand.chain import Estimate
 from models.demand.prediction import Prediction
 from slurm_plugin.policy.sizing import (
     FITS,
@@ -22,24 +21,7 @@ from slurm_plugin.policy.sizing import (
     size,
 )
 from tests.builders import request
-
-
-def prediction(**uppers: float | None) -> Prediction:
-    estimates: dict[str, Any] = {
-        name: None if upper is None else Estimate(upper / 2, upper, 9) for name, upper in uppers.items()
-    }
-    return Prediction(model="m", basis="9 earlier jobs", jobs_seen=9, gpu_source="nvml", **estimates)
-
-
-def limits(**changes: Any) -> Limits:
-    plain: dict[str, Any] = {
-        "memory_floor_mib": 128,
-        "memory_step_mib": 32,
-        "min_saving": 0.1,
-        "def_mem_per_cpu_mib": 0,
-    }
-    return Limits(**{**plain, **changes})
-
+from tests.slurm_plugin.policy.sized import limits, prediction
 
 LIMITS = limits()
 ASK = st.none() | st.integers(1, 512)
@@ -278,7 +260,7 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
     ("changes", "grant"),
     [
         ({"gpus_per_job": 4}, Grant(gpus_per_job=2)),
-        ({"gpus_per_task": 4, "num_tasks": 2}, Grant(gpus_per_task=2)),
+        ({"gpus_per_task": 4, "num_tasks": 2, "nodes": 1}, Grant(gpus_per_task=2)),
         ({"gpus_per_node": 4, "nodes": 3}, Grant(gpus_per_node=2)),
         ({"gpus_per_job": 4, "nodes": 3}, Grant(gpus_per_job=3)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 1000}, Grant(gpus_per_job=2, mem_per_gpu_mib=304)),

@@ -1,0 +1,104 @@
+"""Fewer CPUs or GPUs put more tasks on a node: not where its memory may not hold them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounting.request import Grant, JobRequest, granted
+from slurm_plugin.policy.sizing import GATHERS, size
+from slurm_plugin.policy.submission import Submission, job_request
+from slurm_plugin.service.decide import fixed_by
+from tests.builders import request
+from tests.slurm_plugin.policy.sized import limits, prediction
+
+LIMITS = limits()
+# 16 tasks of 150 MiB, on four nodes of 16 CPUs at four CPUs each, and on one of them at one each (22.05, 24.11).
+MPI: dict[str, Any] = {"num_tasks": 16, "cpus_per_task": 4, "mem_per_node_mib": 1000}
+NEEDS = prediction(memory=2400.0, cores=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bounds", "cpus_per_task"),
+    [
+        ({}, {}, None),
+        # Slurm fills one node after the other, of a fixed number too.
+        ({"nodes": 4}, {}, None),
+        ({"nodes": 4}, {"tasks_stay": True}, 1),
+        ({"nodes": 16}, {}, 1),
+        ({"nodes": 1}, {}, 1),
+        ({"num_tasks": 1}, {}, 1),
+        ({"mem_per_node_mib": 2400}, {}, 1),
+        ({"mem_per_node_mib": None, "mem_per_cpu_mib": 2400}, {}, 1),
+        ({"mem_per_node_mib": None}, {"def_mem_per_node_mib": 1000}, None),
+        ({"mem_per_node_mib": None}, {"def_mem_per_node_mib": 2400}, 1),
+        # All the memory of a node, however much that is.
+        ({"mem_per_node_mib": None}, {}, None),
+    ],
+)
+def test_cpus_stay_where_fewer_would_gather_more_than_a_node_holds(
+    changes: dict[str, Any], bounds: dict[str, Any], cpus_per_task: int | None
+) -> None:
+    sized = size(request(**(MPI | changes)), NEEDS, limits(**bounds))
+    assert sized.grant.cpus_per_task == cpus_per_task
+    cores = next(one.reason for one in sized.reasons if one.dimension == "cores")
+    assert (cores == GATHERS) == (cpus_per_task is None)
+
+
+def test_where_the_need_is_not_known_nothing_is_gathered() -> None:
+    assert not size(request(**MPI), prediction(cores=1.0), LIMITS).grant
+    kept = size(request(**MPI), NEEDS, LIMITS, {"memory": "its script"})
+    assert not kept.grant
+
+
+@pytest.mark.parametrize(
+    ("asked", "gathers"),
+    [
+        ({"gpus_per_task": 2}, True),
+        ({"gpus_per_job": 8}, True),
+        # As many on each node, however many tasks there are.
+        ({"gpus_per_node": 4}, False),
+        ({"gpus_per_task": 2, "num_tasks": 1}, False),
+    ],
+)
+def test_so_do_gpus_that_are_counted_by_task_or_job(asked: dict[str, Any], gathers: bool) -> None:
+    wanted = request(**{"num_tasks": 4, "cpus_per_task": None, "mem_per_node_mib": 1000, **asked})
+    assert (size(wanted, prediction(memory=2400.0, gpus=1), LIMITS).grant == Grant()) == gathers
+
+
+@given(
+    st.integers(2, 64),
+    st.integers(2, 16),
+    st.none() | st.integers(1, 8),
+    st.integers(200, 8000),
+    st.floats(1, 8000),
+)
+def test_a_node_that_gets_all_tasks_holds_them_or_nothing_gathers(
+    tasks: int, cpus: int, nodes: int | None, mem_mib: int, need_mib: float
+) -> None:
+    asked: JobRequest = request(num_tasks=tasks, cpus_per_task=cpus, nodes=nodes, mem_per_node_mib=mem_mib)
+    after = granted(asked, size(asked, prediction(memory=need_mib, cores=1.0), LIMITS).grant)
+    assert after.cpus == asked.cpus or nodes in (1, tasks) or (after.mem_per_node_mib or 0) >= need_mib
+
+
+@pytest.mark.parametrize(
+    ("fields", "stay"),
+    [
+        ({"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 4}, True),
+        ({"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 4, "num_tasks": 16}, True),
+        ({"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 8, "num_tasks": 16}, False),
+        ({"nodes_min": 2, "nodes_max": 4, "ntasks_per_node": 4}, False),
+        ({"nodes_min": 4, "nodes_max": 4, "num_tasks": 16}, False),
+        ({"ntasks_per_node": 4, "num_tasks": 16}, False),
+    ],
+)
+def test_a_job_that_says_how_many_tasks_are_on_a_node_keeps_them_there(
+    fields: dict[str, Any], stay: bool
+) -> None:
+    submission = Submission(
+        user="ann", uid=1000, batch=True, other=(), script="#!/bin/sh\ntrue\n", cpus_per_task=4, **fields
+    )
+    assert fixed_by(submission, job_request(submission)).tasks_stay == stay
