@@ -73,8 +73,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def tasks_stay(self) -> bool:
         """Whether it says how many of its tasks are on each node: else Slurm fills one node after the other."""
-        nodes, each = self.nodes, self.ntasks_per_node
-        return nodes is not None and each is not None and self.num_tasks in (None, nodes * each)
+        if self.ntasks_per_node is None or (self.nodes_min or self.nodes_max) != self.nodes:
+            return False
+        # Without either number Slurm takes one node.
+        return self.num_tasks in (None, (self.nodes or 0) * self.ntasks_per_node)
 
 
 class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fields=True):

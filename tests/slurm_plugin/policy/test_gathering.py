@@ -93,6 +93,8 @@ def test_a_node_that_gets_all_tasks_holds_them_or_nothing_gathers(
         ({"nodes_min": 2, "nodes_max": 4, "ntasks_per_node": 4}, False),
         ({"nodes_min": 4, "nodes_max": 4, "num_tasks": 16}, False),
         ({"ntasks_per_node": 4, "num_tasks": 16}, False),
+        ({"ntasks_per_node": 4}, True),
+        ({"num_tasks": 4}, False),
     ],
 )
 def test_a_job_that_says_how_many_tasks_are_on_a_node_keeps_them_there(
