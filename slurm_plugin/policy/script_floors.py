@@ -56,6 +56,9 @@ _LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
 _INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
+_INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
+# Open MPI's and Hydra's ways of saying how many ranks are on each node.
+_RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
 _INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)[bB]?\b")
 _INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
@@ -79,13 +82,16 @@ _OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     """What a script fixes: floors (0 = none), and dimensions to keep, each with what in the script asks for it.
 
-    `tasks_by_fit`: where the job says no number of tasks, a step starts as many as have room in its CPUs.
+    `tasks_by_fit`: where the job says no number of tasks, a step starts as many as have room in its CPUs. `on_nodes`: a
+    step takes several nodes, `on_each_node`: a launcher is told how many ranks are on each.
     """
 
     memory_mib: int = 0
     cpus_per_task: int = 0
     kept: tuple[tuple[Dimension, str], ...] = ()
     tasks_by_fit: bool = False
+    on_nodes: bool = False
+    on_each_node: bool = False
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -129,6 +135,8 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
         cpus_per_task=max(cpus, default=0),
         kept=tuple(_kept(body, [step.options for step in steps])),
         tasks_by_fit=any(_says_cpus_alone(step.options) for step in steps),
+        on_nodes=any(_INNER_NODES.search(step.options) for step in steps),
+        on_each_node=any(map(_RANKS_PER_NODE.search, _launched(body))),
     )
 
 
@@ -149,10 +157,14 @@ def _held(amounts: Sequence[tuple[float, bool]]) -> float:
 
 def _ranks(body: str) -> list[int]:
     """Return how many ranks each launcher is told to start: the first number of its own command."""
+    return [int(found[1]) for found in map(_RANKS.search, _launched(body)) if found]
+
+
+def _launched(body: str) -> list[str]:
+    """Return the command of each launcher, from its name on."""
     if not any(launcher in body for launcher in _LAUNCHERS):
         return []
-    commands = (_COMMAND_END.split(launched, 1)[0] for launched in _LAUNCHER.split(body)[1:])
-    return [int(found[1]) for found in map(_RANKS.search, commands) if found]
+    return [_COMMAND_END.split(launched, 1)[0] for launched in _LAUNCHER.split(body)[1:]]
 
 
 def _step_cpus(options: str, num_tasks: int) -> int:

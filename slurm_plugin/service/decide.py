@@ -151,6 +151,10 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
     by_script = dict(script.kept)
     if script.tasks_by_fit and submission.num_tasks is None and submission.ntasks_per_node is None:
         by_script.setdefault("cores", "an srun in the script starts as many tasks as fit")
+    if script.on_each_node and not submission.tasks_stay:
+        by_script.setdefault("cores", "the script says how many ranks are on each node")
+    if script.on_nodes and submission.nodes is None:
+        by_script.setdefault("cores", "an srun in the script takes several nodes")
     return Fixed(
         memory_mib=script.memory_mib,
         cpus_per_task=script.cpus_per_task,

@@ -104,3 +104,32 @@ def test_a_job_that_says_how_many_tasks_are_on_a_node_keeps_them_there(
         user="ann", uid=1000, batch=True, other=(), script="#!/bin/sh\ntrue\n", cpus_per_task=4, **fields
     )
     assert fixed_by(submission, job_request(submission)).tasks_stay == stay
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "keeps"),
+    [
+        ("srun -N 4 ./fit", {}, True),
+        ("srun --nodes=2-4 ./fit", {}, True),
+        ("srun -N4 -n 16 ./fit", {"nodes_min": 4, "nodes_max": 4}, False),
+        ("srun -N 1 ./fit", {}, False),
+        ("srun -N 1-4 ./fit", {}, False),
+        ("srun -N 12 ./fit", {}, True),
+        ("srun -N $SLURM_NNODES ./fit", {}, False),
+        ("mpirun --map-by ppr:4:node ./fit", {}, True),
+        ("mpirun -npernode 4 ./fit", {"nodes_min": 4, "nodes_max": 4}, True),
+        ("mpiexec -ppn 4 ./fit", {"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 4}, False),
+        ("mpirun ./fit -ppn 4", {}, True),
+        ("mpirun -np 16 ./fit", {}, False),
+        ("./fit -N 4", {}, False),
+    ],
+)
+def test_a_script_that_counts_on_its_nodes_keeps_its_cpus(
+    command: str, fields: dict[str, Any], keeps: bool
+) -> None:
+    """With fewer CPUs `-n 16 -c 4` has one node, and `-N 4 -n 16 -c 4` most of its CPUs on the first of four."""
+    submission = Submission(
+        user="ann", uid=1000, batch=True, other=(), script=f"#!/bin/sh\n{command}\n", num_tasks=16, cpus_per_task=4,
+        **fields,
+    )  # fmt: skip
+    assert ("cores" in dict(fixed_by(submission, job_request(submission)).kept)) == keeps
