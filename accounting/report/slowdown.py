@@ -7,7 +7,7 @@ cache of files. No figure of a single job tells that.
 from __future__ import annotations
 
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -35,6 +35,8 @@ LEAST_JOBS, MOST_JOBS = 5, 1000
 # A family is said to be slower where chance alone would say so of any at all once in twenty reports.
 CHANCE = 0.05
 S_A_MINUTE, S_AN_HOUR = 60.0, 3600.0
+# Of nothing less than was asked.
+ALL = frozenset[str]()
 
 
 class Alike(NamedTuple):
@@ -111,26 +113,21 @@ def slowdown_rows(runs: Iterable[Ran]) -> list[SlowdownRow]:
     That one side ran longer is tested by ranks (Mann and Whitney, 1947), against all families that are looked at
     (Holm, 1979).
     """
-    whole: dict[Alike, deque[float]] = {}
-    cut: dict[tuple[Alike, frozenset[str]], deque[float]] = {}
-    for run in runs:
-        side = cut.setdefault((run.of, run.less), deque(maxlen=MOST_JOBS)) if run.less else None
-        (whole.setdefault(run.of, deque(maxlen=MOST_JOBS)) if side is None else side).append(run.wall_s)
-    found = [
-        _row(alike, less, with_less, whole[alike])
-        for (alike, less), with_less in cut.items()
-        if len(with_less) >= LEAST_JOBS and len(whole.get(alike, ())) >= LEAST_JOBS
-    ]
-    by_chance = sorted(found, key=lambda row: row.chance)
-    slower = set[int]()
-    for place, row in enumerate(by_chance):
-        if row.chance * (len(found) - place) >= CHANCE:
-            break
-        slower.add(id(row))
-    return sorted(
-        (msgspec.structs.replace(row, slower=id(row) in slower) for row in found),
-        key=lambda row: (not row.slower, -row.lost_h, row.user, row.family),
+    ran_s: defaultdict[tuple[Alike, frozenset[str]], deque[float]] = defaultdict(
+        lambda: deque(maxlen=MOST_JOBS)
     )
+    for run in runs:
+        ran_s[run.of, run.less].append(run.wall_s)
+    found = [
+        _row(alike, less, cut_s, whole_s)
+        for (alike, less), cut_s in ran_s.items()
+        if less and len(cut_s) >= LEAST_JOBS and len(whole_s := ran_s.get((alike, ALL), ())) >= LEAST_JOBS
+    ]
+    slower, rows = True, []
+    for place, row in enumerate(sorted(found, key=lambda row: row.chance)):
+        slower = slower and row.chance * (len(found) - place) < CHANCE
+        rows.append(msgspec.structs.replace(row, slower=slower))
+    return sorted(rows, key=lambda row: (not row.slower, -row.lost_h, row.user, row.family))
 
 
 def _row(alike: Alike, less: frozenset[str], cut_s: Iterable[float], whole_s: Iterable[float]) -> SlowdownRow:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from models.planning.problem import Yields
-from slurm_plugin.slurm.queue import PartitionState, QosState, QueuedJob, Snapshot
+from slurm_plugin.slurm.queue import BY_QOS, PartitionState, QosState, QueuedJob, Snapshot
 
-BY_PARTITION, BY_QOS = "preempt/partition_prio", "preempt/qos"
+BY_PARTITION = "preempt/partition_prio"
 # More than any PriorityTier: a QOS that may preempt another comes before it.
 LEVEL = 1 << 16
 REQUEUE, CANCEL, SUSPEND = "REQUEUE", "CANCEL", "SUSPEND"

@@ -11,6 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+# The PreemptType by which a QOS says whose jobs its own preempt.
+BY_QOS = "preempt/qos"
+
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of slurmctld's that waits or runs. Times are unix seconds (0: not known), memory is MiB.

@@ -23,6 +23,7 @@ from slurm_plugin.slurm.cluster_lines import QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.queue import (
+    BY_QOS,
     Dependent,
     FactorChange,
     Failed,
@@ -44,7 +45,7 @@ READ_PATIENCE_S = 60.0
 WRITE_PATIENCE_S = 30.0
 # With the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
-MULTIFACTOR, PREEMPT_QOS = "priority/multifactor", "preempt/qos"
+MULTIFACTOR = "priority/multifactor"
 # Job, state, start, reason: no text of a user's.
 _FAILED = "%A|%T|%S|%r"
 # Job, user, state, reason, array, dependency.
@@ -172,7 +173,7 @@ class ScontrolQueue:
 
     def _preempting(self, terms: SchedulerTerms) -> Mapping[str, QosState]:
         """Return the QOS where Slurm preempts by them; as it was last told where slurmdbd is away."""
-        if terms.preempt_type != PREEMPT_QOS:
+        if terms.preempt_type != BY_QOS:
             return {}
         try:
             told = _ask("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"format={QOS_FORMAT}")
