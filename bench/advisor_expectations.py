@@ -10,9 +10,9 @@ from typing import NamedTuple
 from accounting.request import JobRequest
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.evidence import PastJob
 from models.past.families import Family, family_keys, wide_keys
 from models.past.history import History
+from models.past.jobs import PastJob
 from models.planning.simulated import Asked
 from models.scheduling.room import MILLI, Floats
 

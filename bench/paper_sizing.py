@@ -9,7 +9,7 @@ from accounting.request import JobRequest
 from bench.paper_load import KINDS
 from models.demand.prediction import ChainSettings
 from models.judging.online import Learner, OnlineJob
-from models.past.evidence import PastJob
+from models.past.jobs import PastJob
 from models.scheduling.room import MILLI, amounts_of
 from models.simulation.learned import LearnedSizing
 from models.simulation.workload import Workload

@@ -19,7 +19,7 @@ from accounting.report.spreads import Percentiles
 from accounting.units import round_up
 
 SPREAD_SHARES = (("median", 0.5), ("p95", 0.95))
-# A job killed for memory needed more than it had: the same bump as in models/past/evidence.py.
+# A job killed for memory needed more than it had: the same bump as in models/past/kills.py.
 KILLED_BUMP = 1.2
 
 Sums = Mapping[str, float]

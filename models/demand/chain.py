@@ -25,8 +25,9 @@ from accounting.request import JobRequest
 from models.demand.features import asked_of, features
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, too_few, without_excess
-from models.past.evidence import Evidence, Learned, PastUse
+from models.past.evidence import Evidence, PastUse
 from models.past.history import Habit
+from models.past.jobs import Learned
 
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8

@@ -18,7 +18,9 @@ from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
-from models.past.evidence import KILLED_BUMP, LEARNED, Kills, Learned, PastJob, PastUse, use_of
+from models.past.evidence import PastUse
+from models.past.jobs import LEARNED, Learned, PastJob, use_of
+from models.past.kills import KILLED_BUMP, Kills
 
 TOLD_FEATURES = 5
 TOLD_JOBS = 3

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from accounting.request import JobRequest
-from models.past.evidence import Evidence, Learned
+from models.past.evidence import Evidence
 from models.past.history import Habit
+from models.past.jobs import Learned
 
 FEATURES = (
     "jobs_seen", "streak", "log_max", "log_mean", "log_last", "log_spread", "log_rise", "last_over_max",

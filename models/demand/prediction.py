@@ -9,9 +9,10 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_asked_about
 from models.demand.slowdown import cpus_in_time, fewest_cpus
-from models.past.evidence import Kills, Learned, PastJob
 from models.past.families import Family
 from models.past.history import History
+from models.past.jobs import Learned, PastJob
+from models.past.kills import Kills
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
 LEAST_METERED = 5

@@ -17,7 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from models.past.evidence import KILLED_BUMP, SURPRISE_LOG, PastJob, PastUse, middle
+from models.past.evidence import SURPRISE_LOG, PastUse, middle
+from models.past.jobs import PastJob
+from models.past.kills import KILLED_BUMP
 
 # A core is busy if it is for this share of the time, in the middle job of a family.
 BUSY_SHARE = 0.9

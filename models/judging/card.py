@@ -14,7 +14,7 @@ from models.judging.drift import FeatureDrift, WeekCalibration
 from models.judging.health import GrowthHealth, drift_of, health_of
 from models.judging.outcomes import DIMENSIONS
 from models.judging.promotion import NEW, Comparison, Verdict
-from models.past.evidence import Learned
+from models.past.jobs import Learned
 from models.training.quantile import SEED
 from models.training.training import Trained, libraries
 from models.versions.artefact import CARD_JSON, CARD_MD

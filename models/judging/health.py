@@ -25,7 +25,7 @@ from models.judging.drift import (
     feature_drift,
     independent_jobs,
 )
-from models.past.evidence import Learned
+from models.past.jobs import Learned
 from models.run_time.importance import Importance, permutation_importances
 from models.training.calibration import offsets_of
 from models.training.matrix import Flags, Matrix

@@ -16,8 +16,8 @@ from accounting.request import JobRequest
 from models.demand.chain import Growth, is_settled
 from models.demand.features import features
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.evidence import Learned, PastJob
 from models.past.history import History
+from models.past.jobs import Learned, PastJob
 from models.training.matrix import Row, matrix_of, need_of
 from models.training.quantile import booster_growth
 from models.training.training import MIN_ROWS, fit_growth

@@ -21,7 +21,7 @@ from accounting.errors import ModelError
 from accounting.presence import is_folder, is_there
 from accounting.request import JobRequest
 from models.judging.online import OnlineJob
-from models.past.evidence import PastJob
+from models.past.jobs import PastJob
 from models.training.matrix import Flags
 
 NEEDED = (

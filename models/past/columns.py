@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from accounting.request import JobRequest
-from models.past.evidence import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.past.families import GENERIC_NAMES, Family
 from models.past.history import COMPLETE, Held, HeldByUsers, History
 from models.past.job_names import normal_name
+from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.past.texts import Texts, texts_of
 
 Flags = NDArray[np.bool_]

@@ -8,29 +8,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from models.past.families import Family, describe_family
-
-# `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
-Learned = Literal["memory", "cores", "wall", "gpu_mem"]
-LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
+from models.past.jobs import Learned, PastJob, held_by, shows_need, use_of
+from models.past.kills import KILLED_BUMP, Kills, told_by_kills
 
 # A past job tells about one with up to this many times its input, where that is known of both; measured
 # (docs/decisions/0028).
 COMPARABLE_INPUT = 4.0
-# Below these amounts a logarithm says nothing.
-LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
-# A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
-# the Vertical Pod Autoscaler's OOM bump.
-KILLED_BUMP = 1.2
-# So many in a row, and the next one has all it asks for: who tries again may give up at the third.
-KILLS_IN_A_ROW = 2
-# Jobs are killed for what Slurm does not see only where fewer than this many that were cut end well for each: a program
-# that leaks now and then, or needs more by chance, is killed more seldom.
-SPARED_A_KILL = 10
 # A job that needs two per cent more than all before it is no surprise.
 SURPRISE_LOG = 0.02
 # A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
@@ -38,72 +26,6 @@ SURPRISE_LOG = 0.02
 REST_RUNS = 3
 # Of a family at rest so many jobs are enough to go by their median.
 WHOLE_JOBS = 8
-
-
-# Why jobs that were killed for memory let nothing be said of it: none since has shown what is enough
-# (`are_unanswered`), or Slurm does not see what they are killed for (`are_unseen`).
-Kills = Literal["", "unanswered", "unseen"]
-
-# What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
-Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Amount = Annotated[float, msgspec.Meta(ge=0.0)]
-
-
-class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
-
-    `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
-    and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
-    `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
-    `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
-    `gpu_short` says that its GPUs were looked at too seldom, too briefly or on too few nodes to show more than bounds.
-    `input_mib` is the size of the files that its script named as input.
-    """
-
-    end_s: int
-    num_tasks: Tasks
-    asked_cpus: Whole | None
-    asked_mem_mib: Whole | None
-    asked_gpus: Whole | None
-    complete: bool
-    mem_mib: Amount | None
-    mem_at_least: bool
-    cores_per_task: Amount | None
-    wall_s: int
-    gpus: Whole | None
-    gpu_source: str
-    script: str
-    job_id: int = 0
-    mem_short: bool = False
-    wall_at_least: bool = False
-    given_cpus: Whole | None = None
-    given_gpus: Whole | None = None
-    gpu_mem_mib: Amount | None = None
-    gpu_short: bool = False
-    input_mib: Amount | None = None
-    given_mem_mib: Whole | None = None
-
-
-def use_of(job: PastJob, dimension: Learned) -> float | None:
-    """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
-    value: float | None
-    if dimension == "memory":
-        value, smallest = job.mem_mib, LEAST_MIB
-    elif dimension == "cores":
-        value, smallest = job.cores_per_task, LEAST_CORES
-    elif dimension == "wall":
-        value, smallest = job.wall_s, LEAST_WALL_S
-    else:
-        value, smallest = job.gpu_mem_mib, LEAST_MIB
-    return None if value is None else max(value, smallest)
-
-
-def shows_need(job: PastJob, dimension: Learned) -> bool:
-    """Whether what a past job used is all that it needed: it ran to its end, and was looked at for long enough."""
-    if dimension == "memory":
-        return job.complete and not job.mem_short
-    return job.complete and not (dimension == "gpu_mem" and job.gpu_short)
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,71 +130,6 @@ def past_use(
     )
 
 
-def told_by_kills(jobs: Sequence[PastJob], asked_mib: float | None) -> Kills:
-    """Return why jobs that were killed for memory let nothing be said of it; '' where they do."""
-    if not any(job.mem_at_least for job in jobs):
-        return ""
-    if are_unanswered(jobs, asked_mib):
-        return "unanswered"
-    return "unseen" if are_unseen(jobs) else ""
-
-
-def are_unanswered(jobs: Iterable[PastJob], asked_mib: float | None) -> bool:
-    """Whether jobs were killed for memory, and nobody since has shown to who asks for so much what is enough.
-
-    Two in a row were, and no job came to its end since; or one was that asked for less, and none that asked for as much
-    came to its end since.
-    """
-    in_a_row, asked_less = 0, False
-    for job in jobs:
-        less = job.asked_mem_mib is not None and asked_mib is not None and job.asked_mem_mib < asked_mib
-        if job.complete:
-            in_a_row, asked_less = 0, asked_less and less
-        elif job.mem_at_least:
-            in_a_row, asked_less = in_a_row + 1, asked_less or less
-    return in_a_row >= KILLS_IN_A_ROW or asked_less
-
-
-def are_unseen(jobs: Sequence[PastJob]) -> bool:
-    """Whether jobs that were cut were killed for what Slurm does not see: files in /dev/shm, or a peak between samples.
-
-    Each had more than any job that came to its end was seen to use, by more than what the next one gets anyway
-    (KILLED_BUMP). One such kill is enough where that very job ran again and was seen to use less, else two are, unless
-    enough others ended well with no more than that; and two in a row are in any case.
-    """
-    seen = [
-        job for job in jobs if shows_need(job, "memory") and not job.mem_at_least and job.mem_mib is not None
-    ]
-    most_mib = max((job.mem_mib or 0.0 for job in seen), default=math.inf)
-    killed: list[PastJob] = []
-    spared: list[float] = []
-    in_a_row = 0
-    for job in filter(was_cut, jobs):
-        given_mib = job.given_mem_mib or 0
-        if job.complete:
-            in_a_row = 0
-            spared.append(given_mib)
-        elif job.mem_at_least and given_mib > KILLED_BUMP * most_mib:
-            in_a_row += 1
-            killed.append(job)
-    ran_again = {job.job_id for job in killed if job.job_id} & {job.job_id for job in seen}
-    if not ran_again and len(killed) < KILLS_IN_A_ROW:
-        return False
-    failed_mib = max(job.given_mem_mib or 0 for job in killed)
-    with_no_more = sum(given_mib <= failed_mib for given_mib in spared)
-    return in_a_row >= KILLS_IN_A_ROW or with_no_more < SPARED_A_KILL * len(killed)
-
-
-def was_cut(job: PastJob) -> bool:
-    """Whether a past job ran with less memory than it asked for, or with fewer of the CPUs with which that came."""
-    asked, given = (
-        (job.asked_cpus, job.given_cpus)
-        if job.asked_mem_mib is None
-        else (job.asked_mem_mib, job.given_mem_mib)
-    )
-    return asked is not None and given is not None and given < asked
-
-
 def rests_from_s(jobs: Sequence[PastJob]) -> float:
     """Return from when on (unix seconds) a family is at rest whose jobs these are; never where they are too few."""
     if len(jobs) < WHOLE_JOBS:
@@ -301,16 +158,6 @@ def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> tuple
         longest_s = max(longest_s, wall_s)
         rests_s = began_s + REST_RUNS * longest_s
     return streak_of(most), len(most)
-
-
-def held_by(job: PastJob, dimension: Learned) -> float:
-    """Return what a past job asked for of a dimension, or else used, times its seconds."""
-    asked: float | None = None
-    if dimension == "memory":
-        asked = job.asked_mem_mib
-    elif dimension != "gpu_mem":  # which nobody can ask for
-        asked = job.asked_cpus if dimension == "cores" else 1
-    return (use_of(job, dimension) or 0.0 if asked is None else asked) * max(job.wall_s, LEAST_WALL_S)
 
 
 class PastGpus(msgspec.Struct, frozen=True):

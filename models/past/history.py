@@ -10,8 +10,9 @@ import msgspec
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.past.evidence import LEARNED, LEAST_CORES, LEAST_MIB, Evidence, Learned, PastJob, held_by
+from models.past.evidence import Evidence
 from models.past.families import Family, cohort_key, family_keys, wide_keys
+from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
 # What ran to an end that shows its whole need.

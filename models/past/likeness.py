@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from accounting.request import JobRequest
-from models.past.evidence import COMPARABLE_INPUT, Evidence, Learned, PastJob, rests_from_s, use_of
+from models.past.evidence import COMPARABLE_INPUT, Evidence, rests_from_s
 from models.past.families import Family, family_keys
+from models.past.jobs import Learned, PastJob, use_of
 
 # A past job tells about one that asks for less than this many times as much: who suddenly asks for ten times the memory
 # knows something about the input that no history does. Workflow engines ask for twice as much where a task was killed,

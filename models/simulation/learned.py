@@ -11,7 +11,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.judging.online import Granted, Learner, OnlineJob
-from models.past.evidence import PastJob
+from models.past.jobs import PastJob
 from models.scheduling.room import MILLI, Amounts, amounts_of
 from models.simulation.workload import Flags, Workload
 

@@ -11,7 +11,8 @@ from accounting.frames import Floats, Ints
 from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK
 from models.demand.features import FEATURES
 from models.past.columns import PastColumns
-from models.past.evidence import KILLED_BUMP, LEARNED, Learned
+from models.past.jobs import LEARNED, Learned
+from models.past.kills import KILLED_BUMP
 from models.training.matrix import Flags, Inputs, Matrix
 from models.training.windows import Comparable, Ended, Uses, parts, uses_in
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints
-from models.past.evidence import Learned, PastJob, shows_need, use_of
+from models.past.jobs import Learned, PastJob, shows_need, use_of
 
 Flags = NDArray[np.bool_]
 Inputs = NDArray[np.float32]

@@ -33,9 +33,9 @@ from accounting.errors import ModelError, UnreadModelError
 from models.demand.chain import Growth, GrowthModel
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.evidence import Learned, PastJob
 from models.past.families import Family, renamed
 from models.past.history import Held, History
+from models.past.jobs import Learned, PastJob
 
 FORMAT = 3
 # What is wrong with what lies there. All other failures (EMFILE, ENOMEM, EIO, EACCES, ESTALE, …) are the machine's.

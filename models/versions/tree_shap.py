@@ -14,7 +14,7 @@ import xgboost
 from accounting.errors import ModelError
 from models.demand.explanation import Contributions
 from models.demand.features import FEATURES
-from models.past.evidence import Learned
+from models.past.jobs import Learned
 from models.versions.artefact import read_checked, read_manifest
 
 

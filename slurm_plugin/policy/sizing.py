@@ -15,7 +15,7 @@ from accounting.decisions.decision import DimensionReason
 from accounting.request import Dimension, Grant, JobRequest
 from accounting.units import round_up
 from models.demand.prediction import Prediction
-from models.past.evidence import Kills
+from models.past.kills import Kills
 from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
 
 NOT_ASKED = "not asked for"

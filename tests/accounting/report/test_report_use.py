@@ -28,7 +28,7 @@ from accounting.report.waste import NOTHING_HELD, NOTHING_MEASURED, left_out_in_
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
 from accounting.store.schema import KEYS_A_QUERY
-from models.past import evidence
+from models.past import kills
 from models.past.families import family_name
 from tests.accounting.report.report_store import RULE, fill, measured
 from tests.builders import T0, gpu_use
@@ -249,7 +249,7 @@ def test_the_selection_holds(store: Engine) -> None:
 
 
 def test_a_killed_job_counts_here_as_it_does_in_predictions() -> None:
-    assert usage.KILLED_BUMP == evidence.KILLED_BUMP
+    assert usage.KILLED_BUMP == kills.KILLED_BUMP
 
 
 def test_energy_is_that_of_accounting_energy(store: Engine) -> None:

@@ -20,8 +20,10 @@ from models.demand.chain import (
 )
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.threads import without_excess
-from models.past.evidence import KILLED_BUMP, Evidence, Learned, PastJob, past_use
+from models.past.evidence import Evidence, past_use
 from models.past.history import Habit, History, past_job, request_of
+from models.past.jobs import Learned, PastJob
+from models.past.kills import KILLED_BUMP
 from tests.builders import attempt, request
 
 KNOWN = request_of(attempt())

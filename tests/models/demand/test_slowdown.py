@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.slowdown import expected_slowdown, fewest_cpus, shares_of
-from models.past.evidence import PastJob
 from models.past.history import History, past_job, request_of
+from models.past.jobs import PastJob
 from tests.builders import attempt
 
 BUSY = st.lists(st.floats(0.1, 40), min_size=1, max_size=30)

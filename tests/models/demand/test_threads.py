@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from models.demand.threads import had_more, too_few, was_filled
-from models.past.evidence import KILLED_BUMP, PastJob
 from models.past.history import past_job
+from models.past.jobs import PastJob
+from models.past.kills import KILLED_BUMP
 from tests.builders import attempt
 
 

@@ -17,7 +17,8 @@ from accounting.request import JobRequest
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
 from models.judging.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
-from models.past.evidence import WHOLE_JOBS, PastJob
+from models.past.evidence import WHOLE_JOBS
+from models.past.jobs import PastJob
 from models.training.matrix import Row, matrix_of
 from models.training.quantile import booster_growth, fit_quantile
 from models.training.training import MIN_ROWS

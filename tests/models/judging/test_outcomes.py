@@ -27,8 +27,8 @@ from models.judging.outcomes import (
 )
 from models.past import columns
 from models.past.columns import PastColumns, columns_of_attempts, past_jobs, requests_in
-from models.past.evidence import PastJob, shows_need
 from models.past.families import Family, family_keys
+from models.past.jobs import PastJob, shows_need
 from tests.builders import T0, attempt
 
 

@@ -1,19 +1,11 @@
 """What the past jobs of a family say: whether they are all that came, and what their runs tell of the next one."""
 
 import math
-from typing import Any
 
 import pytest
 
-from models.past.evidence import (
-    KILLED_BUMP,
-    LEARNED,
-    REST_RUNS,
-    Evidence,
-    past_use,
-    rests_from_s,
-    runs_since_surprise,
-)
+from models.past.evidence import REST_RUNS, Evidence, past_use, rests_from_s, runs_since_surprise
+from models.past.kills import KILLED_BUMP
 from tests.models.past.test_history import job
 
 
@@ -106,110 +98,6 @@ def test_who_was_killed_for_memory_needed_more_of_it_and_of_nothing_else() -> No
     assert wall is not None
     assert (past.needed, past.complete) == ((900.0, 500 * KILLED_BUMP), 2)
     assert (wall.needed, wall.complete) == ((100.0,), 0)
-
-
-KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_mib": 4000}
-
-
-@pytest.mark.parametrize(
-    ("then", "asked_mib", "unanswered"),
-    [
-        ([KILLED], 6000, True),
-        ([KILLED], 4000, False),
-        ([KILLED], None, False),
-        ([KILLED | {"asked_mem_mib": None}], 6000, False),
-        # He does not know it yet, or does no more.
-        ([{"asked_mem_mib": 6000}, KILLED], 6000, True),
-        ([KILLED, {"asked_mem_mib": 6000}], 6000, False),
-        ([KILLED, {"asked_mem_mib": 8000}], 6000, False),
-        ([KILLED, {"asked_mem_mib": 5999}], 6000, True),
-        ([KILLED, {"asked_mem_mib": 6000, "complete": False}], 6000, True),
-        ([KILLED, KILLED | {"asked_mem_mib": 6000}], 6000, True),
-        ([KILLED, KILLED], 4000, True),
-        ([KILLED, KILLED], None, True),
-        ([KILLED, {"complete": False}, KILLED], 4000, True),
-        ([KILLED, {"asked_mem_mib": 100}, KILLED], 4000, False),
-        ([KILLED, KILLED, {"asked_mem_mib": 4000}], 4000, False),
-        # Only a part of its memory was counted, but it came to its end.
-        ([KILLED, KILLED, {"asked_mem_mib": 4000, "mem_at_least": True}], 4000, False),
-        ([KILLED | {"mem_at_least": False}], 6000, False),
-    ],
-)
-def test_a_kill_for_memory_is_unanswered_to_who_asks_for_more_and_two_to_everybody_until_one_ends_well(
-    then: list[dict[str, Any]], asked_mib: float | None, unanswered: bool
-) -> None:
-    jobs = [job(), *(job(**changes) for changes in then)]
-    told = {name: past_use(jobs, name, asked_mib) for name in LEARNED}
-    assert {name: past is not None and past.kills == "unanswered" for name, past in told.items()} == {
-        name: unanswered and name == "memory" for name in LEARNED
-    }
-
-
-WHOLE = {"asked_mem_mib": 4000, "given_mem_mib": 4000, "mem_mib": 200.0}
-CUT = WHOLE | {"given_mem_mib": 1056}
-HIDDEN = KILLED | {"job_id": 7, "given_mem_mib": 1056, "mem_mib": 1056.0}
-AGAIN = WHOLE | {"job_id": 7}
-
-
-@pytest.mark.parametrize(
-    ("then", "unseen"),
-    [
-        ([HIDDEN, AGAIN], True),
-        # What it was seen to use before it was killed tells nothing of that.
-        ([WHOLE, HIDDEN], False),
-        ([HIDDEN | {"job_id": 0}, AGAIN | {"job_id": 0}], False),
-        ([HIDDEN, AGAIN | {"mem_short": True}], False),
-        ([HIDDEN, AGAIN | {"mem_mib": None}], False),
-        ([HIDDEN, AGAIN | {"complete": False}], False),
-        # It ran on several nodes, and was counted on one.
-        ([HIDDEN, AGAIN | {"mem_at_least": True}], False),
-        # As much as the next one gets anyway: sampled a little below what it needed.
-        ([HIDDEN, AGAIN | {"mem_mib": 880.0}], False),
-        ([HIDDEN, AGAIN | {"mem_mib": 879.0}], True),
-        # Others were seen to need so much.
-        ([HIDDEN, AGAIN, WHOLE | {"mem_mib": 900.0}], False),
-        # Its user's own request was too small.
-        ([HIDDEN | {"given_mem_mib": 4000}, AGAIN], False),
-        ([HIDDEN | {"given_mem_mib": None}, AGAIN], False),
-        # Memory came with its CPUs, of which it was left fewer.
-        (
-            [
-                HIDDEN | {"asked_mem_mib": None, "asked_cpus": 8, "given_cpus": 2},
-                AGAIN | {"asked_mem_mib": None},
-            ],
-            True,
-        ),
-        # A kill by chance, among jobs that were cut as far.
-        ([*[CUT] * 9, HIDDEN, AGAIN], True),
-        ([*[CUT] * 10, HIDDEN, AGAIN], False),
-        # With more than it had others end well.
-        ([*[CUT | {"given_mem_mib": 1057}] * 10, HIDDEN, AGAIN], True),
-        # Since some day they need what is not seen.
-        (
-            [
-                *[CUT] * 50,
-                HIDDEN,
-                AGAIN,
-                HIDDEN | {"job_id": 8, "given_mem_mib": 1300},
-                AGAIN | {"job_id": 8},
-            ],
-            True,
-        ),
-        ([*[CUT] * 50, HIDDEN, AGAIN, CUT, HIDDEN | {"job_id": 8}, AGAIN | {"job_id": 8}], False),
-        # Nobody queues them again: their user submits others, which keep all.
-        ([HIDDEN, WHOLE], False),
-        ([HIDDEN, WHOLE, HIDDEN | {"job_id": 8, "given_mem_mib": 1300}, WHOLE], True),
-        ([HIDDEN, WHOLE | {"mem_mib": 3000.0}, HIDDEN | {"job_id": 8}, WHOLE], False),
-    ],
-)
-def test_who_is_killed_with_more_than_he_is_seen_to_use_is_not_seen_as_his_limit_counts(
-    then: list[dict[str, Any]], unseen: bool
-) -> None:
-    jobs = [job(**(WHOLE | {"job_id": 100 + place} | changes)) for place, changes in enumerate(then)]
-    told = {name: past_use(jobs, name, 4000) for name in LEARNED}
-    assert {name: past is not None and past.kills == "unseen" for name, past in told.items()} == {
-        name: unseen and name == "memory" for name in LEARNED
-    }
 
 
 def test_the_memory_that_is_asked_for_bounds_memory_alone() -> None:

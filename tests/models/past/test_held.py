@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from models.past.evidence import held_by
 from models.past.history import HeldByUsers, past_job
+from models.past.jobs import held_by
 from tests.builders import attempt
 
 

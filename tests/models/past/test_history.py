@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from accounting.records import Attempt
 from models.demand.features import FEATURES, features
 from models.past.columns import columns_of_attempts
-from models.past.evidence import KILLED_BUMP, LEARNED, PastJob
 from models.past.history import History, past_job, request_of
+from models.past.jobs import LEARNED, PastJob
+from models.past.kills import KILLED_BUMP
 from models.past.likeness import likeness_of
 from tests.builders import T0, attempt, cancelled_while_it_waited, replay, request
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from accounting.decisions.token import find_token
-from models.past.evidence import PastJob
+from models.past.jobs import PastJob
 from models.past.recent import Finished
 from models.past.trials import Trial
 from models.versions.feed import append_jobs

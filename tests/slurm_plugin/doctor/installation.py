@@ -17,7 +17,7 @@ from accounting.store.records import write_rows
 from models.judging.card import Card, card_files, card_of
 from models.judging.drift import FeatureDrift, WeekCalibration, Word
 from models.judging.promotion import CURRENT, Verdict
-from models.past.evidence import Learned
+from models.past.jobs import Learned
 from models.training import training
 from models.versions import registry
 from slurm_plugin.doctor.checks import CHECKS

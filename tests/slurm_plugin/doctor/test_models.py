@@ -8,7 +8,7 @@ import pytest
 from models.judging.card import card_files, card_of
 from models.judging.drift import Word
 from models.judging.promotion import CURRENT, Verdict
-from models.past.evidence import Learned
+from models.past.jobs import Learned
 from models.versions import registry
 from slurm_plugin.doctor.model_checks import MODEL_AGE_S
 from tests.builders import T0

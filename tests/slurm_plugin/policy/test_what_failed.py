@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from accounting.request import JobRequest, granted
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.evidence import KILLED_BUMP, PastJob
 from models.past.history import History
+from models.past.jobs import PastJob
+from models.past.kills import KILLED_BUMP
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.rules import limits_of
 from slurm_plugin.policy.sizing import KILLED, Limits, size

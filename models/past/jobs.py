@@ -1,0 +1,95 @@
+"""A past job as models see it: what it asked for, what it had, and what it was seen to need. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+# `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
+Learned = Literal["memory", "cores", "wall", "gpu_mem"]
+LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
+
+# Below these amounts a logarithm says nothing.
+LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
+
+# What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
+Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Amount = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
+
+    `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
+    and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
+    `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
+    `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
+    `gpu_short` says that its GPUs were looked at too seldom, too briefly or on too few nodes to show more than bounds.
+    `input_mib` is the size of the files that its script named as input.
+    """
+
+    end_s: int
+    num_tasks: Tasks
+    asked_cpus: Whole | None
+    asked_mem_mib: Whole | None
+    asked_gpus: Whole | None
+    complete: bool
+    mem_mib: Amount | None
+    mem_at_least: bool
+    cores_per_task: Amount | None
+    wall_s: int
+    gpus: Whole | None
+    gpu_source: str
+    script: str
+    job_id: int = 0
+    mem_short: bool = False
+    wall_at_least: bool = False
+    given_cpus: Whole | None = None
+    given_gpus: Whole | None = None
+    gpu_mem_mib: Amount | None = None
+    gpu_short: bool = False
+    input_mib: Amount | None = None
+    given_mem_mib: Whole | None = None
+
+
+def use_of(job: PastJob, dimension: Learned) -> float | None:
+    """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
+    value: float | None
+    if dimension == "memory":
+        value, smallest = job.mem_mib, LEAST_MIB
+    elif dimension == "cores":
+        value, smallest = job.cores_per_task, LEAST_CORES
+    elif dimension == "wall":
+        value, smallest = job.wall_s, LEAST_WALL_S
+    else:
+        value, smallest = job.gpu_mem_mib, LEAST_MIB
+    return None if value is None else max(value, smallest)
+
+
+def shows_need(job: PastJob, dimension: Learned) -> bool:
+    """Whether what a past job used is all that it needed: it ran to its end, and was looked at for long enough."""
+    if dimension == "memory":
+        return job.complete and not job.mem_short
+    return job.complete and not (dimension == "gpu_mem" and job.gpu_short)
+
+
+def was_cut(job: PastJob) -> bool:
+    """Whether a past job ran with less memory than it asked for, or with fewer of the CPUs with which that came."""
+    asked, given = (
+        (job.asked_cpus, job.given_cpus)
+        if job.asked_mem_mib is None
+        else (job.asked_mem_mib, job.given_mem_mib)
+    )
+    return asked is not None and given is not None and given < asked
+
+
+def held_by(job: PastJob, dimension: Learned) -> float:
+    """Return what a past job asked for of a dimension, or else used, times its seconds."""
+    asked: float | None = None
+    if dimension == "memory":
+        asked = job.asked_mem_mib
+    elif dimension != "gpu_mem":  # which nobody can ask for
+        asked = job.asked_cpus if dimension == "cores" else 1
+    return (use_of(job, dimension) or 0.0 if asked is None else asked) * max(job.wall_s, LEAST_WALL_S)
