@@ -7,6 +7,8 @@
     threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
     margin   → plus the site's margin
     whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
+    slowed   → cores alone: twice as many as slowed the family's jobs, whose cores are busy by turns, or, now and then,
+               as they have, to learn whether they do (slowed.py)
     evidence → nothing at all, where fewer jobs were seen than the site wants, or where jobs were killed for memory and
                none since has shown what is enough, or for what Slurm does not see
 
@@ -23,6 +25,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.features import asked_of, features
+from models.demand.slowed import unslowed_cpus
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, too_few, without_excess
 from models.past.evidence import Evidence, PastUse
@@ -35,7 +38,7 @@ SETTLED_JOBS, SETTLED_STREAK = 20, 8
 # More different estimates of the same jobs than this are not remembered at a time.
 MOST_WORKED_OUT = 64
 
-Stage = Literal["history", "tail", "growth", "threads", "margin", "whole"]
+Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
 
 
@@ -75,16 +78,25 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 def demand_chain(
-    dimension: Learned, growth: Growth | None, margin: float, enough: int, most_failures: float
+    dimension: Learned,
+    growth: Growth | None,
+    margin: float,
+    enough: int,
+    most_failures: float,
+    most_slowdown: float = 0.0,
 ) -> Estimator:
     """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
-    whole = demand_stages(dimension, growth, margin, most_failures)["whole"]
-    told = unless_killed(with_evidence(whole, enough), dimension)
+    last = demand_stages(dimension, growth, margin, most_failures, most_slowdown)["slowed"]
+    told = unless_killed(with_evidence(last, enough), dimension)
     return once(told, dimension, has_growth=growth is not None)
 
 
 def demand_stages(
-    dimension: Learned, growth: Growth | None, margin: float, most_failures: float
+    dimension: Learned,
+    growth: Growth | None,
+    margin: float,
+    most_failures: float,
+    most_slowdown: float = 0.0,
 ) -> dict[Stage, Estimator]:
     """Return the chain up to each of its estimators, in their order; each holds the ones before it."""
     history = from_history(dimension)
@@ -101,6 +113,7 @@ def demand_stages(
         "threads": threads,
         "margin": widened,
         "whole": whole,
+        "slowed": with_slowed(whole, most_slowdown) if dimension == "cores" else whole,
     }
 
 
@@ -202,6 +215,19 @@ def with_whole(inner: Estimator) -> Estimator:
             return base
         upper = without_excess(base.upper, past, sight.evidence.jobs)
         return msgspec.structs.replace(base, upper=max(upper, too_few(sight.evidence.jobs)))
+
+    return estimate
+
+
+def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
+    """Raise the upper bound of cores where it slows jobs by more than a share, or nobody can tell (slowed.py)."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base = inner(sight)
+        if base is None:
+            return None
+        unslowed = unslowed_cpus(sight.evidence.jobs, base.upper, most_slowdown)
+        return base if unslowed <= base.upper else msgspec.structs.replace(base, upper=unslowed)
 
     return estimate
 

@@ -17,6 +17,7 @@ from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is
 from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
+from models.demand.slowed import shown_by, slowing_cpus
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
 from models.past.evidence import PastUse
 from models.past.jobs import LEARNED, Learned, PastJob, use_of
@@ -35,6 +36,8 @@ StepName = Literal[
     "margin",
     "whole",
     "too few",
+    "slowed",
+    "compared",
     "slowdown",
     "busy",
 ]
@@ -49,8 +52,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
     Of streak and spread the lower counts, and the next run where it is above that; growth, threads and whole are there
-    where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, slowdown where the
-    site bears that less is granted.
+    where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, `slowed` since jobs
+    with fewer ran longer, `compared` to learn whether they do; slowdown where the site bears that less is granted.
     `upper` is None where there is no bound: nothing was asked for.
     """
 
@@ -164,7 +167,11 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     """Return the chain's steps; the last one is the prediction, or below it what is granted."""
     settings = predictor.settings
     stages = demand_stages(
-        dimension, predictor.growth.get(dimension), settings.margin(dimension), settings.most_failures
+        dimension,
+        predictor.growth.get(dimension),
+        settings.margin(dimension),
+        settings.most_failures,
+        settings.most_slowdown,
     )
     told = {name: estimate.upper for name, stage in stages.items() if (estimate := stage(sight)) is not None}
     highest = told["history"]
@@ -190,12 +197,17 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     if told["threads"] < told["growth"]:
         steps.append(Step(name="threads", upper=told["threads"], counts=True))
     steps.append(Step(name="margin", upper=told["margin"], counts=True))
+    name: StepName
     if told["whole"] != told["margin"]:
-        name: StepName = "whole" if told["whole"] < told["margin"] else "too few"
+        name = "whole" if told["whole"] < told["margin"] else "too few"
         steps.append(Step(name=name, upper=told["whole"], counts=True))
+    if told["slowed"] > told["whole"]:
+        slows = slowing_cpus(shown_by(sight.evidence.jobs), settings.most_slowdown)
+        name = "slowed" if told["slowed"] == 2 * slows else "compared"
+        steps.append(Step(name=name, upper=told["slowed"], counts=True))
     if dimension == "cores":
-        fewest = predictor.fewest_cpus(sight, stages["whole"](sight))
-        if fewest is not None and fewest < told["whole"]:
+        fewest = predictor.fewest_cpus(sight, stages["slowed"](sight))
+        if fewest is not None and fewest < told["slowed"]:
             steps.append(Step(name="slowdown", upper=fewest, counts=True))
     return tuple(steps)
 

@@ -9,6 +9,7 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_asked_about
 from models.demand.slowdown import cpus_in_time, fewest_cpus
+from models.demand.slowed import unslowed_cpus
 from models.past.families import Family
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
@@ -80,6 +81,7 @@ class Predictor:
                 settings.margin(dimension),
                 settings.min_evidence,
                 settings.most_failures,
+                settings.most_slowdown,
             )
 
         self._memory, self._cores, self._wall = chain("memory"), chain("cores"), chain("wall")
@@ -117,7 +119,9 @@ class Predictor:
         if wall is None:
             return None
         in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
-        return fewest_cpus(sight.evidence.jobs, cores.upper, bears, in_time)
+        jobs = sight.evidence.jobs
+        fewest = fewest_cpus(jobs, cores.upper, bears, in_time)
+        return max(fewest, unslowed_cpus(jobs, fewest, bears))
 
     def sees_limit(self, request: JobRequest) -> bool:
         """Whether what is predicted of a job may depend on its time limit."""

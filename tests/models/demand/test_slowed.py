@@ -1,0 +1,175 @@
+"""Jobs that run longer with fewer CPUs than their means foretell: by the cores that they keep busy beside others."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.busy_by_turns import ASKED, ASKED_CPUS, CHAIN, Work, run
+from models.demand.chain import Sight
+from models.demand.explanation import explain
+from models.demand.prediction import ChainSettings, Predictor
+from models.demand.slowed import (
+    A_CONTROL,
+    Shown,
+    are_slowed,
+    lacks_control,
+    shown_by,
+    slowing_cpus,
+    unslowed_cpus,
+)
+from models.past.history import History, past_job
+from models.past.jobs import PastJob
+from slurm_plugin.cli.why import explained_rows
+from tests.builders import attempt
+
+# One core, and eight in a tenth of the work's time: with eight CPUs 1.7 are busy, with two 1.31.
+WHOLE, CUT = Shown(8, 1.7, False), Shown(2, 1.31, True)
+
+
+def job(**changes: Any) -> PastJob:
+    told = {"asked_cpus": 8, "given_cpus": 2, "cores_per_task": 1.3, "num_tasks": 1}
+    return msgspec.structs.replace(past_job(attempt()), **(told | changes))
+
+
+@pytest.mark.parametrize(
+    ("shown", "cpus"),
+    [
+        ([WHOLE] * 3 + [CUT] * 5, 2),
+        ([WHOLE] * 3 + [CUT] * 4, 0),
+        ([CUT] * 50, 0),
+        ([WHOLE] * 50, 0),
+        # A tenth longer is not taken note of.
+        ([WHOLE] * 3 + [Shown(2, 1.6, True)] * 20, 0),
+        # Theirs had fewer, but not half as many.
+        ([Shown(3, 1.7, True)] * 3 + [CUT] * 20, 0),
+        ([Shown(4, 1.7, True)] * 3 + [CUT] * 20, 2),
+        # They asked for two themselves.
+        ([WHOLE] * 3 + [CUT._replace(cut=False)] * 20, 0),
+        # With four they are slowed too, with eight of sixteen no more.
+        ([Shown(16, 1.7, False)] * 3 + [CUT] * 9 + [Shown(4, 1.5, True)] * 9, 4),
+        ([Shown(16, 1.7, False)] * 3 + [CUT] * 9 + [Shown(4, 1.5, True)] * 9 + [Shown(8, 1.68, True)] * 9, 4),
+        # By chance: of three that had all one kept as few busy.
+        ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
+    ],
+    ids=[
+        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "not_twice_as_many", "twice_as_many",
+        "as_asked", "the_most_that_slow", "and_no_more", "by_chance",
+    ],
+)  # fmt: skip
+def test_cpus_slow_who_keeps_fewer_busy_than_those_with_twice_as_many(
+    shown: list[Shown], cpus: float
+) -> None:
+    assert slowing_cpus(shown) == cpus
+
+
+@pytest.mark.parametrize(("share", "slowed"), [(0.0, True), (0.29, True), (0.3, False)])
+def test_what_the_site_bears_slows_nobody(share: float, slowed: bool) -> None:
+    assert (slowing_cpus([WHOLE] * 3 + [CUT] * 20, share) > 0) is slowed
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, [(2, 1.3, True)]),
+        ({"num_tasks": 2, "given_cpus": 3}, [(1.5, 1.3, True)]),
+        ({"given_cpus": 8}, [(8, 1.3, False)]),
+        ({"asked_cpus": None}, [(2, 1.3, False)]),
+        ({"given_cpus": None}, []),
+        ({"cores_per_task": None}, []),
+        ({"complete": False}, []),
+    ],
+)
+def test_jobs_show_what_they_had_and_kept_busy_once_they_ran_to_their_end(
+    changes: dict[str, Any], told: list[Shown]
+) -> None:
+    assert shown_by([job(**changes)]) == told
+
+
+@pytest.mark.parametrize(
+    ("cut", "had", "more", "lacks"),
+    [
+        (A_CONTROL, 2, 0, True),
+        (A_CONTROL - 1, 2, 0, False),
+        (A_CONTROL, 3, 0, False),
+        (A_CONTROL, 2, 1, False),
+        (2 * A_CONTROL - 1, 2, 1, False),
+        (2 * A_CONTROL, 2, 1, True),
+    ],
+)
+def test_of_twenty_that_are_cut_one_is_to_have_had_twice_as_many(
+    cut: int, had: int, more: int, lacks: bool
+) -> None:
+    shown = [Shown(had, 1.0, True)] * cut + [Shown(4, 1.0, True)] * more
+    assert lacks_control(shown, 2) is lacks
+
+
+def test_twice_as_many_are_given_for_either_reason_and_none_without_one() -> None:
+    whole, cut = [job(given_cpus=8, cores_per_task=1.7)] * 3, [job()] * 20
+    assert unslowed_cpus([*whole, *cut], 1.4) == 4
+    assert unslowed_cpus([*whole, *cut], 1.4, 0.5) == 0
+    assert unslowed_cpus(cut, 1.4) == 4
+    assert unslowed_cpus(cut, 2.1) == 6
+    assert unslowed_cpus(whole, 1.4) == 0
+
+
+def test_alike_ones_are_seldom_called_slowed() -> None:
+    random_ = random.Random(3)
+
+    def alarm(fewer: int, more: int) -> bool:
+        busy = [random_.lognormvariate(0, 0.5) for _ in range(fewer + more)]
+        return are_slowed(busy[:fewer], busy[fewer:], 0.1)
+
+    for fewer, more in ((5, 3), (20, 3), (20, 20), (90, 10)):
+        assert sum(alarm(fewer, more) for _ in range(2000)) <= 2000 * 0.04
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 900.0])
+def test_programs_of_one_thread_keep_their_cuts(waits_s: float) -> None:
+    random_ = random.Random(5)
+    families = [
+        [Work(600 * random_.lognormvariate(0, 0.3), 0, 1, waits_s * random_.random()) for _ in range(200)]
+        for _ in range(10)
+    ]
+    before, now = (
+        sum(sum(run(family, CHAIN[stage]).cpus) for family in families) for stage in ("whole", "slowed")
+    )
+    assert before < now <= 1.15 * before
+
+
+def test_a_program_whose_threads_are_busy_by_turns_is_no_longer_slowed() -> None:
+    random_ = random.Random(5)
+    family = [Work(540 * random_.lognormvariate(0, 0.1), 480, 8, 0) for _ in range(200)]
+    before, now = (run(family, CHAIN[stage]).times[50:] for stage in ("whole", "slowed"))
+    assert sum(before) / len(before) > 1.2
+    assert sum(now) / len(now) < 1.1
+
+
+@pytest.mark.parametrize(("whole", "step"), [(3, "slowed"), (0, "compared")])
+@pytest.mark.parametrize("bears", [0.0, 0.2])
+def test_it_is_explained_and_no_slowdown_that_the_site_bears_goes_below(
+    whole: int, step: str, bears: float
+) -> None:
+    history = History(100)
+    past = [job(given_cpus=ASKED_CPUS, cores_per_task=1.7)] * whole + [job(cores_per_task=1.3)] * A_CONTROL
+    for number, one in enumerate(past, start=1):
+        history.join(
+            ASKED, msgspec.structs.replace(one, asked_cpus=ASKED_CPUS, end_s=1000 * number, job_id=number)
+        )
+    predictor = Predictor("m", history, {}, ChainSettings(most_slowdown=bears))
+    told = predictor.predict(ASKED)
+    assert told.cores is not None
+    assert told.cores.upper == 4
+    assert told.fewest_cpus in ((None, 4.0) if not bears else (4.0,))
+    [cores] = [one for one in explain(predictor, ASKED, {}) if one.dimension == "cores"]
+    assert (cores.steps[-1].name, cores.steps[-1].upper) == (step, 4)
+    assert any(
+        "twice as many" in str(row["what"]) or "half as many" in str(row["what"])
+        for row in explained_rows(cores)
+    )
+    evidence = history.evidence(ASKED, 1)
+    assert evidence is not None
+    below = CHAIN["whole"](Sight(ASKED, evidence, history.user_habit(ASKED)))
+    assert below is not None
+    assert below.upper < 4
