@@ -52,6 +52,12 @@ def slurm_conf(seen: Seen) -> Judged:
         lacking.append(
             "SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"
         )
+    if without := seen.limits.without_default:
+        named = ", ".join(without[:3]) + " and others" * (len(without) > 3)
+        lacking.append(
+            f"neither DefMemPerCPU nor DefMemPerNode is set for {named}: "
+            "jobs that ask for no memory hold all of their nodes', and no cut changes that"
+        )
     if _advises(seen) and settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
     if hidden := seen.slurm.hidden:

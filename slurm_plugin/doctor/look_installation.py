@@ -21,7 +21,7 @@ from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_disk import state_folders, store_file
 from slurm_plugin.doctor.seen import AskedSeen, HookSeen, LimitsSeen, PathSeen, SlurmSeen, UnitSeen
-from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.policy.facts import SiteFacts, gives_all_memory
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.hostlist import expand_nodes
@@ -190,7 +190,14 @@ def last_decision_s(journal: Path) -> float | None:
 
 def look_at_limits(config: Config) -> LimitsSeen:
     """Ask Slurm for its limits as the service does."""
-    return LimitsSeen(needed=config.service.limits_needed, complaints=gather(SiteFacts()).complaints)
+    found = gather(SiteFacts())
+    return LimitsSeen(
+        needed=config.service.limits_needed,
+        complaints=found.complaints,
+        without_default=tuple(
+            name for name, partition in found.facts.partitions.items() if gives_all_memory(partition)
+        ),
+    )
 
 
 def look_at_units() -> tuple[UnitSeen, ...]:

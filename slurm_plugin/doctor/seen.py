@@ -209,10 +209,14 @@ class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsSeen(msgspec.Struct, frozen=True):
-    """Whether the service cuts nothing without Slurm's limits, and why some of them cannot be read now."""
+    """Whether the service cuts nothing without Slurm's limits, and why some of them cannot be read now.
+
+    In the partitions `without_default` a job that asks for no memory gets all that its nodes have.
+    """
 
     needed: bool
     complaints: tuple[str, ...]
+    without_default: tuple[str, ...]
 
 
 class UnitSeen(msgspec.Struct, frozen=True):

@@ -158,6 +158,13 @@ def gives_whole_sockets(parameters: str | None) -> bool:
     return "CR_SOCKET" in (parameters or "").upper()
 
 
+def gives_all_memory(partition: Partition) -> bool:
+    """Whether a job there that asks for no memory gets all that its nodes have, so that others find none left."""
+    terms = partition.memory
+    has_default = terms.default_per_cpu_mib or terms.default_per_node_mib
+    return not (has_default or terms.is_uncounted or partition.whole_nodes)
+
+
 def _with_default(terms: MemoryTerms) -> MemoryTerms:
     if terms.max_per_cpu_mib and not terms.default_per_cpu_mib and not terms.default_per_node_mib:
         return msgspec.structs.replace(terms, default_per_node_mib=WHOLE_NODE_MIB)

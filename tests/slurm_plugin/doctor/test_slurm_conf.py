@@ -63,13 +63,38 @@ def test_cloud_nodes_that_22_05_hides_while_they_are_powered_down(
     say_settings(surrounded.site, **{**asleep, **change})
     scontrol = surrounded.site.folder / "tools" / "scontrol"
     answers = """case "$*" in
-*"show partition") echo "PartitionName=main Nodes=n[1-2],c[01-40] TotalNodes=42"; exit;;
+*"show partition") echo "PartitionName=main Nodes=n[1-2],c[01-40] TotalNodes=42 DefMemPerCPU=100"; exit;;
 *"show node") printf 'NodeName=n1 State=IDLE\\nNodeName=n2 State=IDLE\\nNodeName=c02 State=IDLE+CLOUD\\n'; exit;;
 esac
 """
     executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
     said = r"PrivateData has no cloud: .*\(c01 and so on: 39 now\)" if hides else "all that is needed"
     surrounded.expect("slurm.conf", "warning" if hides else "ok", said)
+
+
+@pytest.mark.parametrize(
+    ("partition", "settings", "without"),
+    [
+        ("DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED", {}, True),
+        ("DefMemPerNode=UNLIMITED MaxMemPerCPU=4000", {}, True),
+        ("DefMemPerCPU=2000 MaxMemPerNode=UNLIMITED", {}, False),
+        ("DefMemPerNode=4000 MaxMemPerNode=UNLIMITED", {}, False),
+        ("DefMemPerNode=UNLIMITED", {"DefMemPerCPU": "2000"}, False),
+        ("DefMemPerNode=UNLIMITED OverSubscribe=EXCLUSIVE", {}, False),
+    ],
+)
+def test_partitions_where_who_asks_for_no_memory_holds_all_of_it(
+    surrounded: Surrounded, partition: str, settings: dict[str, str], *, without: bool
+) -> None:
+    say_settings(surrounded.site, SelectTypeParameters="CR_CORE_MEMORY", **settings)
+    scontrol = surrounded.site.folder / "tools" / "scontrol"
+    answers = f"""case "$*" in
+*"show partition") echo "PartitionName=long State=UP {partition}"; exit;;
+esac
+"""
+    executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
+    said = "nor DefMemPerNode is set for long: .* hold all" if without else "all that is needed"
+    surrounded.expect("slurm.conf", "warning" if without else "ok", said)
 
 
 @pytest.mark.parametrize(
