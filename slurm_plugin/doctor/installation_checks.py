@@ -31,9 +31,19 @@ def slurm_conf(seen: Seen) -> Judged:
     """Whether slurm.conf says what we need of it."""
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
-    settings = seen.slurm.settings
-    lacking = []
-    if not loads_hook(seen.slurm):
+    lacking = [
+        *_learning_lacks(seen.slurm),
+        *_sharing_lacks(seen, seen.slurm.settings),
+        *_planning_lacks(seen, seen.slurm),
+        *_recovery_lacks(seen, seen.slurm.settings),
+    ]
+    return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
+
+
+def _learning_lacks(slurm: SlurmSeen) -> list[str]:
+    """Return what keeps us from being asked about jobs, or from learning what they used."""
+    settings, lacking = slurm.settings, []
+    if not loads_hook(slurm):
         lacking.append("JobSubmitPlugins has no lua: no submission is asked about")
     if settings.get("jobacctgathertype", "") not in MEASURING:
         lacking.append(f"JobAcctGatherType is neither {' nor '.join(MEASURING)}: what jobs used is not known")
@@ -46,27 +56,34 @@ def slurm_conf(seen: Seen) -> Judged:
             "AccountingStorageTRES does not name gres/gpu: accounting tells nothing of GPUs, or only of the types that "
             "it names, so that no job is given fewer"
         )
+    return lacking
+
+
+def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
+    """Return what keeps others from using what a job was not given."""
     if "linear" in settings.get("selecttype", ""):
-        lacking.append("SelectType is select/linear: jobs get whole nodes, so that nothing is cut")
-    elif not counts_memory(settings.get("selecttypeparameters")):
-        lacking.append(
-            "SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"
-        )
-    if without := seen.limits.without_default:
-        named = ", ".join(without[:3]) + " and others" * (len(without) > 3)
-        lacking.append(
-            f"neither DefMemPerCPU nor DefMemPerNode is set for {named}: "
-            "jobs that ask for no memory hold all of their nodes', and no cut changes that"
-        )
-    if _advises(seen) and settings.get("prioritytype", "") != "priority/multifactor":
+        return ["SelectType is select/linear: jobs get whole nodes, so that nothing is cut"]
+    if not counts_memory(settings.get("selecttypeparameters")):
+        return ["SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"]
+    without = seen.limits.without_default
+    if not without:
+        return []
+    named = ", ".join(without[:3]) + " and others" * (len(without) > 3)
+    held = "jobs that ask for no memory hold all of their nodes', and no cut changes that"
+    return [f"neither DefMemPerCPU nor DefMemPerNode is set for {named}: {held}"]
+
+
+def _planning_lacks(seen: Seen, slurm: SlurmSeen) -> list[str]:
+    """Return what keeps the advisor from reordering the queue, or plans from seeing all nodes."""
+    lacking = []
+    if _advises(seen) and slurm.settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
-    if hidden := seen.slurm.hidden:
+    if hidden := slurm.hidden:
         lacking.append(
             f"PrivateData has no cloud: while cloud nodes are powered down ({hidden[0]} and so on: {len(hidden)} now) "
             "this release shows them to nobody, and `rightsizer advise` and `explain` plan without them"
         )
-    lacking += _recovery_lacks(seen, settings)
-    return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
+    return lacking
 
 
 def _counts_gpus(settings: Mapping[str, str]) -> bool:
