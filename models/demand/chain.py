@@ -10,7 +10,8 @@
     slowed   → cores alone: twice as many as slowed the family's jobs, whose cores are busy by turns, or, now and then,
                as they have, to learn whether they do (slowed.py)
     evidence → nothing at all, where fewer jobs were seen than the site wants, or where jobs were killed for memory and
-               none since has shown what is enough, or for what Slurm does not see
+               none since has shown what is enough, or for what Slurm does not see; nor where with less memory jobs run
+               longer, or, now and then, to learn whether they do (slowed.py)
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
 """
@@ -25,12 +26,13 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.features import asked_of, features
-from models.demand.slowed import unslowed_cpus
+from models.demand.slowed import Doubt, doubt_of_memory, unslowed_cpus
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, too_few, without_excess
 from models.past.evidence import Evidence, PastUse
 from models.past.history import Habit
 from models.past.jobs import Learned
+from models.past.kills import Kills
 
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
@@ -40,6 +42,8 @@ MOST_WORKED_OUT = 64
 
 Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
+# Why nothing is said of memory, though enough jobs tell of it; '' where it is.
+Untold = Kills | Doubt
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -87,7 +91,9 @@ def demand_chain(
 ) -> Estimator:
     """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
     last = demand_stages(dimension, growth, margin, most_failures, most_slowdown)["slowed"]
-    told = unless_killed(with_evidence(last, enough), dimension)
+    told = with_evidence(last, enough)
+    if dimension == "memory":
+        told = unless_untold(told, most_slowdown)
     return once(told, dimension, has_growth=growth is not None)
 
 
@@ -252,18 +258,25 @@ def with_evidence(inner: Estimator, enough: int) -> Estimator:
     return estimate
 
 
-def unless_killed(inner: Estimator, dimension: Learned) -> Estimator:
-    """Say nothing of memory where kills for it do not let anything be said (PastUse.kills).
+def unless_untold(inner: Estimator, most_slowdown: float) -> Estimator:
+    """Say nothing of memory where what jobs were seen to use says nothing of it (`untold_of`).
 
     Workflow engines, and people, try again, or ask for more until it is enough, and may give up after a few times. What
     Slurm does not see no figure of it tells.
     """
 
     def estimate(sight: Sight) -> Estimate | None:
-        past = sight.evidence.use(dimension)
-        return None if past is not None and past.kills else inner(sight)
+        return None if untold_of(sight.evidence, most_slowdown) else inner(sight)
 
     return estimate
+
+
+def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
+    """Return why nothing is said of memory: by kills for it (PastUse.kills), or by what less of it does (slowed.py)."""
+    past = evidence.use("memory")
+    if past is None:
+        return ""
+    return past.kills or doubt_of_memory(evidence.jobs, most_slowdown)
 
 
 def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:

@@ -13,7 +13,16 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Growth, Sight, demand_stages, from_busy_gpus, is_asked_about, room_and_risk
+from models.demand.chain import (
+    Growth,
+    Sight,
+    Untold,
+    demand_stages,
+    from_busy_gpus,
+    is_asked_about,
+    room_and_risk,
+    untold_of,
+)
 from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
@@ -21,7 +30,7 @@ from models.demand.slowed import shown_by, slowing_cpus
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
 from models.past.evidence import PastUse
 from models.past.jobs import LEARNED, Learned, PastJob, use_of
-from models.past.kills import KILLED_BUMP, Kills
+from models.past.kills import KILLED_BUMP
 
 TOLD_FEATURES = 5
 TOLD_JOBS = 3
@@ -102,14 +111,14 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
 
     `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet).
-    `enough` is False where these are fewer than the site wants, `kills` says why those that were killed for memory let
-    nothing be said of it: the steps then lead nowhere, and the request stands.
+    `enough` is False where these are fewer than the site wants, `untold` says why they let nothing be said of memory:
+    the steps then lead nowhere, and the request stands.
     """
 
     dimension: Learned | Literal["gpus"]
     basis: str
     enough: bool
-    kills: Kills
+    untold: Untold
     jobs: int
     streak: int | None
     runs: int | None
@@ -152,7 +161,7 @@ def explain_dimension(
         dimension=dimension,
         basis=sight.evidence.words,
         enough=past.complete >= settings.min_evidence,
-        kills=past.kills,
+        untold=untold_of(sight.evidence, settings.most_slowdown) if dimension == "memory" else "",
         jobs=past.count,
         streak=past.streak,
         runs=past.runs if past.quiet == past.runs else None,
@@ -282,7 +291,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         dimension="gpus",
         basis=sight.evidence.words,
         enough=estimate.jobs >= predictor.settings.enough_metered,
-        kills="",
+        untold="",
         jobs=estimate.jobs,
         streak=None,
         runs=None,

@@ -7,13 +7,22 @@ from collections.abc import Sequence
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Estimate, Estimator, Growth, Sight, demand_chain, gpu_chain, is_asked_about
+from models.demand.chain import (
+    Estimate,
+    Estimator,
+    Growth,
+    Sight,
+    Untold,
+    demand_chain,
+    gpu_chain,
+    is_asked_about,
+    untold_of,
+)
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.demand.slowed import unslowed_cpus
 from models.past.families import Family
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
-from models.past.kills import Kills
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
 LEAST_METERED = 5
@@ -47,16 +56,16 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What a job will need, in the units of Estimate; None where there is not enough evidence.
 
-    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were; `kills` why those that were
-    killed for memory let nothing be said of it, '' where they do. `fewest_cpus` a task are
-    below what it needs, and slow it by no more than the site bears; None where the site bears nothing.
+    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were; `untold` why they let
+    nothing be said of memory, '' where they do. `fewest_cpus` a task are below what it needs, and slow it by no more
+    than the site bears; None where the site bears nothing.
     """
 
     model: str
     basis: str
     jobs_seen: int
     memory: Estimate | None = None
-    kills: Kills = ""
+    untold: Untold = ""
     cores: Estimate | None = None
     fewest_cpus: float | None = None
     gpus: Estimate | None = None
@@ -97,13 +106,13 @@ class Predictor:
             return Prediction(model=self.model, basis="no finished job like it is known", jobs_seen=0)
         evidence = sight.evidence
         seen = len(evidence.jobs)
-        cores, used = self._cores(sight), evidence.use("memory")
+        memory, cores = self._memory(sight), self._cores(sight)
         return Prediction(
             model=self.model,
             basis=f"{seen} earlier {evidence.words}",
             jobs_seen=seen,
-            memory=self._memory(sight),
-            kills=used.kills if used else "",
+            memory=memory,
+            untold="" if memory else untold_of(evidence, self.settings.most_slowdown),
             cores=cores,
             fewest_cpus=self.fewest_cpus(sight, cores),
             gpus=self._gpus(sight),

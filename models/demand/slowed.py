@@ -1,13 +1,16 @@
-"""With how many CPUs jobs run longer than the means of their busy cores foretell. Pure.
+"""With how many CPUs, or how little memory, jobs run longer than what they were seen to use foretells. Pure.
 
 A mean says nothing of turns: a job that keeps one core busy, and eight in a tenth of its work's time, keeps 1.7 busy,
 and with two CPUs runs 1.3 times as long. It does not fail, and shows less than it needs: 1.3 cores, of which none is
 short. But that tells: the same work in more time is fewer cores busy. So where jobs with c CPUs a task keep fewer busy
-than those that had at least twice as many, they are slowed by as much, whatever their inputs: a larger one is more work
-and more time. Whether it is chance is told by ranks (Mann and Whitney, 1947).
+than those that had at least twice as many, or all, they are slowed by as much, whatever their inputs: a larger one is
+more work and more time. Whether it is chance is told by ranks (Mann and Whitney, 1947).
 
 With nobody to compare with nothing is told, and of the last jobs of a family all may be cut: now and then one is given
 twice as many. So a wrong alarm mends itself too: who is given more is soon one of those that are compared.
+
+So it is with memory: who has too little for his cache of files waits for the disk, fails at nothing, and keeps fewer
+cores busy than who had all he asked for. How much would be enough nobody knows: he gets all.
 """
 
 from __future__ import annotations
@@ -16,36 +19,45 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from models.past.jobs import PastJob, use_of
+from models.demand.threads import BUSY_SHARE
+from models.past.jobs import PastJob, use_of, was_cut
 
 # Of less than this share of its time hardly anybody takes note, and jobs that share a node differ by as much.
 NOTED = 0.1
 # Standard deviations by which the sum of ranks may differ by chance: 2 % to the wrong side, which costs some CPUs
-# for as long as those that seem slowed are remembered (`python -m bench.busy_by_turns`).
+# for as long as those that seem slowed are remembered (`python -m bench.slowed`).
 BY_CHANCE = 2.0
 # From so many jobs with fewer CPUs on something is said.
 LEAST_JOBS = 5
 # Of so many jobs that were cut one is to have had twice as many CPUs.
 A_CONTROL = 20
+# Who waits for the disk waits for long, and memory is what is saved most: only what runs half as long again is taken
+# note of, and of so many jobs whose memory was cut one is to have had all.
+NOTED_OF_MEMORY, A_CONTROL_OF_MEMORY = 0.5, 50
+
+# Why nothing is said of memory: with less of it jobs run longer, or one is given all to learn whether they do.
+Doubt = Literal["", "slowed", "compared"]
 
 
 class Shown(NamedTuple):
-    """What a past job had and kept busy, in CPUs a task, and whether that was less than it had asked for."""
+    """What a past job had and kept busy, in CPUs a task, and whether it had asked for more, or for more memory."""
 
     had: float
     busy: float
     cut: bool
+    less_memory: bool = False
 
 
 def shown_by(jobs: Iterable[PastJob]) -> list[Shown]:
     """Return what the jobs show that ran to their end."""
     return [
         Shown(
-            job.given_cpus / job.num_tasks,
-            use_of(job, "cores") or 0.0,
-            job.given_cpus < (job.asked_cpus or 0),
+            had=job.given_cpus / job.num_tasks,
+            busy=use_of(job, "cores") or 0.0,
+            cut=job.given_cpus < (job.asked_cpus or 0),
+            less_memory=was_cut(job),
         )
         for job in jobs
         if job.complete and job.cores_per_task is not None and job.given_cpus
@@ -59,10 +71,15 @@ def slowing_cpus(shown: Sequence[Shown], most_slowdown: float = 0.0) -> float:
     """
     for cpus in sorted({job.had for job in shown if job.cut}, reverse=True):
         fewer = [job.busy for job in shown if job.cut and cpus / 2 < job.had <= cpus]
-        more = [job.busy for job in shown if job.had >= 2 * cpus]
+        more = [job.busy for job in shown if had_more(job, cpus)]
         if len(fewer) >= LEAST_JOBS and are_slowed(fewer, more, max(NOTED, most_slowdown)):
             return cpus
     return 0.0
+
+
+def had_more(job: Shown, cpus: float) -> bool:
+    """Whether a job had at least twice as many CPUs a task, or all that it asked for, if that is more."""
+    return job.had >= 2 * cpus or (job.had > cpus and not job.cut)
 
 
 def are_slowed(fewer: Sequence[float], more: Sequence[float], share: float) -> bool:
@@ -79,8 +96,8 @@ def lacks_control(shown: Iterable[Shown], cpus: int) -> bool:
     fewer = more = 0
     for job in shown:
         fewer += job.cut and job.had <= cpus
-        more += job.had >= 2 * cpus
-    return fewer >= A_CONTROL * (more + 1)
+        more += had_more(job, cpus)
+    return fewer >= A_CONTROL * max(more, 1)
 
 
 def unslowed_cpus(jobs: Iterable[PastJob], upper: float, most_slowdown: float = 0.0) -> float:
@@ -88,3 +105,20 @@ def unslowed_cpus(jobs: Iterable[PastJob], upper: float, most_slowdown: float = 
     shown, granted = shown_by(jobs), math.ceil(upper)
     compared = granted if lacks_control(shown, granted) else 0
     return 2 * max(slowing_cpus(shown, most_slowdown), compared)
+
+
+def doubt_of_memory(jobs: Iterable[PastJob], most_slowdown: float = 0.0) -> Doubt:
+    """Return why a family's memory is not to be cut though it is known how much they use; '' where it may be.
+
+    Jobs that are slowed for want of CPUs tell nothing of memory, and who keeps all his CPUs busy waits for nothing.
+    """
+    shown = shown_by(jobs)
+    enough = slowing_cpus(shown, most_slowdown)
+    told = [job for job in shown if job.had > enough]
+    less, whole = ([job for job in told if job.less_memory is is_less] for is_less in (True, False))
+    if len(less) >= LEAST_JOBS and are_slowed(
+        [job.busy for job in less], [job.busy for job in whole], max(NOTED_OF_MEMORY, most_slowdown)
+    ):
+        return "slowed"
+    waiting = sum(job.busy < BUSY_SHARE * job.had for job in less)
+    return "compared" if waiting >= A_CONTROL_OF_MEMORY * max(len(whole), 1) else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.demand.explanation import Explained, GrowthGrounds, RestsOn, Silence, StepName, explain
-from slurm_plugin.policy.sizing import KILLED
+from slurm_plugin.policy.sizing import UNTOLD
 
 if TYPE_CHECKING:
     from accounting.request import JobRequest
@@ -73,8 +73,8 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
         yield row("step", TOO_FEW)
-    if one.kills:
-        yield row("step", f"{KILLED[one.kills]}: the request stands")
+    if one.untold:
+        yield row("step", f"{UNTOLD[one.untold]}: the request stands")
     if one.silence:
         yield row("model", SILENCES[one.silence])
     if one.growth is not None:

@@ -14,15 +14,17 @@ import msgspec
 from accounting.decisions.decision import DimensionReason
 from accounting.request import Dimension, Grant, JobRequest
 from accounting.units import round_up
+from models.demand.chain import Untold
 from models.demand.prediction import Prediction
-from models.past.kills import Kills
 from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
 
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
-KILLED: dict[Kills, str] = {
+UNTOLD: dict[Untold, str] = {
     "unanswered": "jobs like it were killed for memory, and none since has shown what is enough",
     "unseen": "jobs like it were killed with more memory than Slurm saw them use",
+    "slowed": "jobs like it ran longer with less memory",
+    "compared": "now and then one has all, to learn whether jobs like it run longer with less memory",
 }
 CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
@@ -78,7 +80,7 @@ def size(
     carriers = msgspec.structs.replace(request, **fewer)
     memory = _kept_or(kept, "memory", size_memory(request, carriers, need_mib, limits))
     if memory[1] == NO_EVIDENCE:
-        memory = None, KILLED.get(prediction.kills, NO_EVIDENCE)
+        memory = None, UNTOLD.get(prediction.untold, NO_EVIDENCE)
     less = _in_kind(request, MEMORY_KINDS, memory[0])
     after = msgspec.structs.replace(carriers, **less)
     busy_cores = prediction.cores.upper * request.num_tasks if prediction.cores else None

@@ -198,10 +198,10 @@ def test_jobs_that_were_killed_and_let_nothing_be_said_are_explained(
         history.add(request_of(one), past_job(one))
     predictor = Predictor("m", history, {}, ChainSettings())
     predicted, told = predictor.predict(KNOWN), explained(predictor)
-    assert (predicted.memory, predicted.kills, told.kills) == (None, kills, kills)
+    assert (predicted.memory, predicted.untold, told.untold) == (None, kills, kills)
     [said] = [str(row["what"]) for row in explained_rows(told) if "request stands" in str(row["what"])]
     assert what in said
-    assert explained(predictor, "cores").kills == ""
+    assert explained(predictor, "cores").untold == ""
 
 
 @pytest.mark.parametrize(

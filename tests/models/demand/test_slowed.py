@@ -6,14 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.busy_by_turns import ASKED, ASKED_CPUS, CHAIN, Work, run
-from models.demand.chain import Sight
+from bench.slowed import ASKED, ASKED_CPUS, ASKED_MIB, CHAINS, WITH, WITHOUT, Work, run
+from models.demand.chain import Sight, Untold
 from models.demand.explanation import explain
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.slowed import (
     A_CONTROL,
+    A_CONTROL_OF_MEMORY,
     Shown,
     are_slowed,
+    doubt_of_memory,
     lacks_control,
     shown_by,
     slowing_cpus,
@@ -22,6 +24,7 @@ from models.demand.slowed import (
 from models.past.history import History, past_job
 from models.past.jobs import PastJob
 from slurm_plugin.cli.why import explained_rows
+from slurm_plugin.policy.sizing import UNTOLD, Limits, size
 from tests.builders import attempt
 
 # One core, and eight in a tenth of the work's time: with eight CPUs 1.7 are busy, with two 1.31.
@@ -29,8 +32,24 @@ WHOLE, CUT = Shown(8, 1.7, False), Shown(2, 1.31, True)
 
 
 def job(**changes: Any) -> PastJob:
-    told = {"asked_cpus": 8, "given_cpus": 2, "cores_per_task": 1.3, "num_tasks": 1}
+    told = {
+        "asked_cpus": 8,
+        "given_cpus": 2,
+        "cores_per_task": 1.3,
+        "num_tasks": 1,
+        "given_mem_mib": ASKED_MIB,
+        "asked_mem_mib": ASKED_MIB,
+    }
     return msgspec.structs.replace(past_job(attempt()), **(told | changes))
+
+
+def history_of(past: list[PastJob]) -> History:
+    history = History(100)
+    for number, one in enumerate(past, start=1):
+        history.join(
+            ASKED, msgspec.structs.replace(one, asked_cpus=ASKED_CPUS, end_s=1000 * number, job_id=number)
+        )
+    return history
 
 
 @pytest.mark.parametrize(
@@ -42,8 +61,9 @@ def job(**changes: Any) -> PastJob:
         ([WHOLE] * 50, 0),
         # A tenth longer is not taken note of.
         ([WHOLE] * 3 + [Shown(2, 1.6, True)] * 20, 0),
-        # Theirs had fewer, but not half as many.
+        # Theirs had more, but not twice as many.
         ([Shown(3, 1.7, True)] * 3 + [CUT] * 20, 0),
+        ([Shown(3, 1.7, False)] * 3 + [CUT] * 20, 2),
         ([Shown(4, 1.7, True)] * 3 + [CUT] * 20, 2),
         # They asked for two themselves.
         ([WHOLE] * 3 + [CUT._replace(cut=False)] * 20, 0),
@@ -54,7 +74,7 @@ def job(**changes: Any) -> PastJob:
         ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
     ],
     ids=[
-        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "not_twice_as_many", "twice_as_many",
+        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "not_twice_as_many", "all", "twice_as_many",
         "as_asked", "the_most_that_slow", "and_no_more", "by_chance",
     ],
 )  # fmt: skip
@@ -72,10 +92,13 @@ def test_what_the_site_bears_slows_nobody(share: float, slowed: bool) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, [(2, 1.3, True)]),
-        ({"num_tasks": 2, "given_cpus": 3}, [(1.5, 1.3, True)]),
-        ({"given_cpus": 8}, [(8, 1.3, False)]),
-        ({"asked_cpus": None}, [(2, 1.3, False)]),
+        ({}, [(2, 1.3, True, False)]),
+        ({"num_tasks": 2, "given_cpus": 3}, [(1.5, 1.3, True, False)]),
+        ({"given_cpus": 8}, [(8, 1.3, False, False)]),
+        ({"given_mem_mib": ASKED_MIB - 1}, [(2, 1.3, True, True)]),
+        # Memory comes with its CPUs.
+        ({"asked_mem_mib": None}, [(2, 1.3, True, True)]),
+        ({"asked_cpus": None}, [(2, 1.3, False, False)]),
         ({"given_cpus": None}, []),
         ({"cores_per_task": None}, []),
         ({"complete": False}, []),
@@ -93,9 +116,10 @@ def test_jobs_show_what_they_had_and_kept_busy_once_they_ran_to_their_end(
         (A_CONTROL, 2, 0, True),
         (A_CONTROL - 1, 2, 0, False),
         (A_CONTROL, 3, 0, False),
-        (A_CONTROL, 2, 1, False),
-        (2 * A_CONTROL - 1, 2, 1, False),
-        (2 * A_CONTROL, 2, 1, True),
+        (A_CONTROL - 1, 2, 1, False),
+        (A_CONTROL, 2, 1, True),
+        (2 * A_CONTROL - 1, 2, 2, False),
+        (2 * A_CONTROL, 2, 2, True),
     ],
 )
 def test_of_twenty_that_are_cut_one_is_to_have_had_twice_as_many(
@@ -112,6 +136,56 @@ def test_twice_as_many_are_given_for_either_reason_and_none_without_one() -> Non
     assert unslowed_cpus(cut, 1.4) == 4
     assert unslowed_cpus(cut, 2.1) == 6
     assert unslowed_cpus(whole, 1.4) == 0
+
+
+# One CPU each, of which those with less memory than they asked for keep a third busy.
+WITH_ALL: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.9}
+WITH_LESS: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.3, "given_mem_mib": 990}
+
+
+@pytest.mark.parametrize(
+    ("past", "doubt"),
+    [
+        ([WITH_ALL] * 3 + [WITH_LESS] * 5, "slowed"),
+        ([WITH_ALL] * 3 + [WITH_LESS] * 4, ""),
+        ([WITH_ALL] * 3 + [WITH_LESS | {"cores_per_task": 0.61}] * 5, ""),
+        ([WITH_ALL] * 3 + [WITH_LESS | {"cores_per_task": 0.59}] * 5, "slowed"),
+        ([WITH_LESS] * (A_CONTROL_OF_MEMORY - 1), ""),
+        ([WITH_LESS] * A_CONTROL_OF_MEMORY, "compared"),
+        ([WITH_LESS] * A_CONTROL_OF_MEMORY + [WITH_LESS | {"given_mem_mib": ASKED_MIB}], "compared"),
+        ([WITH_LESS] * A_CONTROL_OF_MEMORY + [WITH_LESS | {"given_mem_mib": ASKED_MIB}] * 2, ""),
+        ([WITH_LESS | {"cores_per_task": 0.91}] * 99, ""),
+        # They have fewer CPUs too, and that slows them: what memory does nobody knows.
+        ([{"given_cpus": 8, "cores_per_task": 1.7}] * 3 + [WITH_LESS | {"given_cpus": 2}] * 5, ""),
+    ],
+    ids=[
+        "slowed", "too_few", "hardly", "by_more_than_half", "fewer_than_fifty", "nobody_had_all", "one_had_all",
+        "two_had_all", "nobody_waits", "for_want_of_cpus",
+    ],
+)  # fmt: skip
+def test_memory_slows_who_keeps_fewer_cores_busy_than_those_that_had_all(
+    past: list[dict[str, Any]], doubt: str
+) -> None:
+    assert doubt_of_memory([job(**changes) for changes in past]) == doubt
+
+
+@pytest.mark.parametrize(
+    ("past", "untold"),
+    [([WITH_ALL] * 3 + [WITH_LESS] * 5, "slowed"), ([WITH_LESS] * A_CONTROL_OF_MEMORY, "compared")],
+)
+def test_memory_that_slows_stays_as_asked_and_it_is_said_why(
+    past: list[dict[str, Any]], untold: Untold
+) -> None:
+    predictor = Predictor("m", history_of([job(**changes) for changes in past]), {}, ChainSettings())
+    told = predictor.predict(ASKED)
+    assert (told.memory, told.untold) == (None, untold)
+    assert told.cores is not None
+    limits = Limits(memory_floor_mib=1, memory_step_mib=1, min_saving=0.1, def_mem_per_cpu_mib=0)
+    sized = size(ASKED, told, limits)
+    assert sized.grant.mem_per_node_mib is None
+    assert {one.dimension: one.reason for one in sized.reasons}["memory"] == UNTOLD[untold]
+    [memory] = [one for one in explain(predictor, ASKED, {}) if one.dimension == "memory"]
+    assert f"{UNTOLD[untold]}: the request stands" in [row["what"] for row in explained_rows(memory)]
 
 
 def test_alike_ones_are_seldom_called_slowed() -> None:
@@ -133,7 +207,7 @@ def test_programs_of_one_thread_keep_their_cuts(waits_s: float) -> None:
         for _ in range(10)
     ]
     before, now = (
-        sum(sum(run(family, CHAIN[stage]).cpus) for family in families) for stage in ("whole", "slowed")
+        sum(sum(run(family, CHAINS[name]).cpus) for family in families) for name in (WITHOUT, WITH)
     )
     assert before < now <= 1.15 * before
 
@@ -141,9 +215,16 @@ def test_programs_of_one_thread_keep_their_cuts(waits_s: float) -> None:
 def test_a_program_whose_threads_are_busy_by_turns_is_no_longer_slowed() -> None:
     random_ = random.Random(5)
     family = [Work(540 * random_.lognormvariate(0, 0.1), 480, 8, 0) for _ in range(200)]
-    before, now = (run(family, CHAIN[stage]).times[50:] for stage in ("whole", "slowed"))
+    before, now = (run(family, CHAINS[name]).times[50:] for name in (WITHOUT, WITH))
     assert sum(before) / len(before) > 1.2
     assert sum(now) / len(now) < 1.1
+
+
+def test_a_program_that_reads_its_files_again_is_slowed_no_longer_than_it_takes_to_see() -> None:
+    family = [Work(600, 0, 1, 60, 600)] * 300
+    before, now = (run(family, CHAINS[name]) for name in (WITHOUT, WITH))
+    assert sum(each > 1.1 for each in before.times) > 0.95 * len(family)
+    assert sum(each > 1.1 for each in now.times) < 0.35 * len(family)
 
 
 @pytest.mark.parametrize(("whole", "step"), [(3, "slowed"), (0, "compared")])
@@ -151,12 +232,9 @@ def test_a_program_whose_threads_are_busy_by_turns_is_no_longer_slowed() -> None
 def test_it_is_explained_and_no_slowdown_that_the_site_bears_goes_below(
     whole: int, step: str, bears: float
 ) -> None:
-    history = History(100)
-    past = [job(given_cpus=ASKED_CPUS, cores_per_task=1.7)] * whole + [job(cores_per_task=1.3)] * A_CONTROL
-    for number, one in enumerate(past, start=1):
-        history.join(
-            ASKED, msgspec.structs.replace(one, asked_cpus=ASKED_CPUS, end_s=1000 * number, job_id=number)
-        )
+    history = history_of(
+        [job(given_cpus=ASKED_CPUS, cores_per_task=1.7)] * whole + [job(cores_per_task=1.3)] * A_CONTROL
+    )
     predictor = Predictor("m", history, {}, ChainSettings(most_slowdown=bears))
     told = predictor.predict(ASKED)
     assert told.cores is not None
@@ -170,6 +248,6 @@ def test_it_is_explained_and_no_slowdown_that_the_site_bears_goes_below(
     )
     evidence = history.evidence(ASKED, 1)
     assert evidence is not None
-    below = CHAIN["whole"](Sight(ASKED, evidence, history.user_habit(ASKED)))
+    below = CHAINS[WITHOUT].cores(Sight(ASKED, evidence, history.user_habit(ASKED)))
     assert below is not None
     assert below.upper < 4
