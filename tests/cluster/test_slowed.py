@@ -1,0 +1,71 @@
+"""On a real Slurm: jobs that a cut slows, of their CPUs or of their memory, soon get back what slows them."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from models.demand.slowed import LEAST_JOBS
+from slurm_plugin.sandbox import cluster
+from tests.cluster.recovery_site import Run, Site, past_of, start_site
+
+WORK = """python3 -c 'import time
+while time.process_time() < 1: pass'
+"""
+# A second of work, then two pieces that wait for two seconds: three seconds with two CPUs, five with one.
+TURNS = f"""{WORK}seq 2 | xargs -P "$SLURM_CPUS_PER_TASK" -n 1 sh -c 'sleep 2'
+"""
+# As who reads a file again that its memory cannot keep: no disk of a test is slow enough. A script that names the
+# variable keeps its memory.
+AGAIN = f"""{WORK}env | grep -q MEM_PER_NODE=500 || sleep 4
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="rightsizer-", dir="/tmp") as directory:
+        folder = Path(directory)
+        folder.chmod(0o777)
+        site = start_site(folder, 2)
+        try:
+            yield site
+        finally:
+            cluster.stop(folder / "site")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "cpus", "busy", "cut", "said"),
+    [
+        ("turns", TURNS, 2, 1 / 3, lambda run: run.cpus < 2, "with half as many they kept fewer busy"),
+        ("again", AGAIN, 1, 0.9, lambda run: run.mem_mib < 500, "ran longer with less memory"),
+    ],
+    ids=["cpus", "memory"],
+)
+def test_who_keeps_fewer_cores_busy_than_with_all_gets_it_back(
+    site: Site, name: str, body: str, cpus: int, busy: float, cut: Callable[[Run], bool], said: str
+) -> None:
+    asked = (f"-c{cpus}", "--mem=500")
+    amounts = {"cpus_per_task": cpus, "mem_per_node_mib": 500}
+    whole = [
+        msgspec.structs.replace(past, use=msgspec.structs.replace(past.use, cores_per_task=busy))
+        for past in past_of(name, body, 900_000, asked=amounts, used_mib=30)
+    ]
+    site.train({name: whole})
+    first = [site.submit(name, body, asked=asked) for _ in range(LEAST_JOBS)]
+    site.wait_for(lambda: site.have_come_back(*first))
+    assert all(cut(run) for runs in site.runs(*first).values() for run in runs)
+    environment = {**os.environ, **site.sandbox.environment()}
+
+    def is_whole() -> bool:
+        subprocess.run(["rightsizer", "ingest"], env=environment, check=True, capture_output=True)
+        job = site.submit(name, body, asked=asked)
+        site.wait_for(lambda: site.have_come_back(job))
+        return not any(map(cut, site.runs(job)[str(job)]))
+
+    site.wait_for(is_whole)
+    script = str(site.folder / f"{name}.sh")
+    assert said in site.user.run("rightsizer", "predict", "--why", "--", *asked, f"--job-name={name}", script)
