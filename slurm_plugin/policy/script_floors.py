@@ -7,17 +7,18 @@ it was asked for.
 
 from __future__ import annotations
 
-import bisect
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
+from slurm_plugin.policy.script_steps import Step, farmed, read_steps
+from slurm_plugin.policy.script_values import with_values
 
 # A Java process holds more than its heap: threads' stacks, code, buffers.
 HEAP_OVERHEAD = 1.25
@@ -25,21 +26,24 @@ HEAP_OVERHEAD = 1.25
 # What a number may stand behind: a sign or blanks, and a quote.
 _IS = "(?:=|[ \\t]+)"
 _QUOTE = "[\"']?"
+# A number that only the shell knows. What Slurm tells the job follows what it was given, a part of that, too.
+_UNREAD = r"(?:`|\$(?!\{?SLURM_(?!ARRAY)|\(\(\s*\$?\{?SLURM_(?!ARRAY)\w+\}?\s*[-/]))"
 
 _HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
+_HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
 # Without any of these a heap is a quarter of what the job was given, where Java sees that.
 _JAVA = re.compile(r"java(?<!\wjava)[ \t]+-(?!-?version)")
-_MEMORY_OPTION = re.compile(
-    rf"--(?:max-?mem(?:ory)?|memory|mem-limit|memory-limit){_IS}{_QUOTE}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b"
-)
+_SAYS_MEMORY = rf"--(?:max[-_]?mem(?:ory)?|memory|mem-limit|memory-limit){_IS}{_QUOTE}"
+_MEMORY_OPTION = re.compile(rf"{_SAYS_MEMORY}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b")
+_MEMORY_OPTION_UNREAD = re.compile(rf"{_SAYS_MEMORY}[$`]")
 # These begin with plain letters, which are ten times as fast to search for as a boundary: a submission waits. What may
 # not stand before them is looked at behind them.
+# Slurm's own, which an srun in the script asks by.
+_CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
-    # Slurm's own, which an srun in the script asks by.
-    re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b"),
     re.compile(
         rf"-(?<!\w-)(?:-?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
         rf"{_QUOTE}(\d{{1,4}})\b"
@@ -48,19 +52,30 @@ _THREADS = (
 )
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
+# Only of what such a word asks for does it matter what a variable stands for: without them a script is read at once.
+_ASKING = ("srun", *_LAUNCHERS, "-Xmx", "mem")
 _COMMAND_END = re.compile(r"[\n;|&]")
-_RANKS = re.compile(rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}(\d{{1,6}})\b")
-_INNER = re.compile(r"srun(?<!\wsrun)\b([^\n;|&]*)")
-# Where commands end, with their pipes; `&` alone leaves one in the background, while `2>&1`, `&>` and `|&` end none.
-_LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
+_SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
+_RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
+_RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}(?:\d|({_UNREAD}))")
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
 _INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
+_INNER_EACH_NODE = re.compile(r"\s--ntasks-per-node\b|\s(?:-m|--distribution)[=\s]+[\"']?plane\b")
 _INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
 # Open MPI's and Hydra's ways of saying how many ranks are on each node.
 _RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
+_INNER_CPUS_UNREAD = re.compile(
+    rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
+)
+# It has CPUs of its own, which none beside it has, and the memory that comes with them.
+_INNER_PART = re.compile(r"\s(?:-c\s*\S|--cpus-per-task|--exact\b|--exclusive\b)")
+_INNER_AS_A_TASK = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}\$\{{?SLURM_CPUS_PER_TASK\b")
+# Parts of a step that Slurm puts on different nodes: what each has there, nobody knows before.
+_INNER_PARTS = re.compile(r"\s:\s+\S")
 _INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)[bB]?\b")
+_INNER_MEMORY_UNREAD = re.compile(rf"\s--mem(?:-per-[cg]pu)?{_IS}{_QUOTE}{_UNREAD}")
 _INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
 # CPUs and GPUs by their numbers on the node: with fewer of them the step fails, or a task sees none.
 _BY_NUMBER = r"\S*(?:\$|ma(?:p|sk)_)"
@@ -69,6 +84,7 @@ _FOR_TASKS = rf"--(?:tres-per-task|ntasks-per-gpu){_IS}"
 _INNER_GPUS = re.compile(
     rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER}|{_FOR_TASKS})"
 )
+_INNER_GPUS_UNREAD = re.compile(rf"\s(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}{_UNREAD}")
 # A task's CPUs are by GPUs, by their numbers, or twice as many where cores have two threads.
 _INNER_CORES = re.compile(
     rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
@@ -76,14 +92,16 @@ _INNER_CORES = re.compile(
 )
 # Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
-_OWN_MEMORY = re.compile(r"\$\{?SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
+# Arithmetic of the shell needs no sign before a variable, other languages have its name in quotes.
+_OWN_MEMORY = re.compile(r"(?:\$\{?|[(*/+\"'-]\s*)SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 
 
 class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     """What a script fixes: floors (0 = none), and dimensions to keep, each with what in the script asks for it.
 
     `tasks_by_fit`: where the job says no number of tasks, a step starts as many as have room in its CPUs. `on_nodes`: a
-    step takes several nodes, `on_each_node`: a launcher is told how many ranks are on each.
+    step takes several nodes, `on_each_node`: it or a launcher is told how many ranks are on each. `least_part`: the
+    fewest CPUs, and their memory, that a step has on a node, other than all of them or a task's (0: no step does).
     """
 
     memory_mib: int = 0
@@ -92,13 +110,7 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     tasks_by_fit: bool = False
     on_nodes: bool = False
     on_each_node: bool = False
-
-
-class Step(msgspec.Struct, frozen=True):
-    """An srun inside a script: its line from its name on, and whether the next command does not wait for it."""
-
-    options: str
-    background: bool
+    least_part: int = 0
 
 
 NOTHING = ScriptFloors()
@@ -120,44 +132,43 @@ def _fixes_nothing(script: str) -> bool:
 def _read(script: str, num_tasks: int) -> ScriptFloors:
     lines = (line for line in script.splitlines() if not line.lstrip().startswith("#"))
     body = "\n".join(lines).replace("\\\n", "")
-    steps = _steps(body)
-    memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(body)]
-    memory += [_mib(text, "M") for text in _MEMORY_OPTION.findall(body)]
+    said = with_values(body) if any(word in body for word in _ASKING) else body
+    steps = read_steps(said)
+    options, own = [step.options for step in steps], [step.own for step in steps]
+    launched = _launched(said)
+    memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(said)]
+    memory += [_mib(text, "M") for text in _MEMORY_OPTION.findall(said)]
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     cpus = [int(number) for threads in _THREADS for number in threads.findall(body)]
-    cpus += [math.ceil(number / num_tasks) for number in _ranks(body)]
+    cpus += map(int, _CPUS_EXPORTED.findall(said))
+    cpus += [math.ceil(int(ranks[1]) / num_tasks) for ranks in map(_RANKS.search, launched) if ranks]
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
     cpus.append(math.ceil(held / num_tasks))
     # Each task of a step has its CPUs on one node, where there may be no more than one of the job's tasks.
-    cpus += [int(number) for step in steps for number in _INNER_CPUS.findall(step.options)]
+    cpus += [int(number) for step in options for number in _INNER_CPUS.findall(step)]
+    kept = (
+        *_kept_memory(said, options, own),
+        *_kept_by_steps(options, own),
+        *_kept_by_farms(farmed(said, steps)),
+    )
+    if any(first[1] for first in map(_RANKS_UNREAD.search, launched) if first):
+        kept = (*kept, ("cores", "the script's number of ranks cannot be read"))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(cpus, default=0),
-        kept=tuple(_kept(body, [step.options for step in steps])),
-        tasks_by_fit=any(_says_cpus_alone(step.options) for step in steps),
-        on_nodes=any(_INNER_NODES.search(step.options) for step in steps),
-        on_each_node=any(map(_RANKS_PER_NODE.search, _launched(body))),
+        kept=kept,
+        tasks_by_fit=any(map(_says_cpus_alone, options)),
+        on_nodes=any(map(_INNER_NODES.search, options)),
+        on_each_node=any(map(_RANKS_PER_NODE.search, launched))
+        or (num_tasks > 1 and any(map(_INNER_EACH_NODE.search, own))),
+        least_part=min(filter(None, (_part(step, num_tasks) for step in own)), default=0),
     )
-
-
-def _steps(body: str) -> list[Step]:
-    """Return the sruns of a script in their order."""
-    found = list(_INNER.finditer(body))
-    # One pass for all: each by itself would read on to the end of a long line.
-    ends = [(end.start(), end[0] == "&") for end in _LIST_END.finditer(body)] if found else []
-    ends.append((len(body), False))
-    return [Step(step[1], ends[bisect.bisect_left(ends, (step.end(), False))][1]) for step in found]
 
 
 def _held(amounts: Sequence[tuple[float, bool]]) -> float:
     """Return how much steps hold at a time: those in the background all at once, each of the others by itself."""
     alone = max((amount for amount, background in amounts if not background), default=0)
     return max(alone, sum(amount for amount, background in amounts if background))
-
-
-def _ranks(body: str) -> list[int]:
-    """Return how many ranks each launcher is told to start: the first number of its own command."""
-    return [int(found[1]) for found in map(_RANKS.search, _launched(body)) if found]
 
 
 def _launched(body: str) -> list[str]:
@@ -182,6 +193,19 @@ def _step_cpus(options: str, num_tasks: int) -> int:
     return started * int(cpus[1] if cpus else 1)
 
 
+def _takes_part(options: str) -> bool:
+    """Whether an inner srun has CPUs to itself, other than as many as a task of the job has."""
+    return bool(_INNER_PART.search(options)) and not _INNER_AS_A_TASK.search(options)
+
+
+def _part(options: str, num_tasks: int) -> int:
+    """Return the CPUs of such a step on one node at least; 0 where it has all of the job's, or a task's."""
+    if not _takes_part(options):
+        return 0
+    cpus = _INNER_CPUS.search(options)
+    return max(1, _step_cpus(options, 1) if num_tasks == 1 else int(cpus[1]) if cpus else 1)
+
+
 def _says_cpus_alone(options: str) -> bool:
     """Whether an inner srun says CPUs in numbers, and no number of tasks."""
     return bool(_INNER_CPUS.search(options)) and not (
@@ -197,19 +221,36 @@ def _mib(text: str, bare_unit: str) -> float:
     return parse_memory_mib(text, bare_unit=bare_unit) or 0.0
 
 
-def _kept(body: str, inner: Sequence[str]) -> list[tuple[Dimension, str]]:
-    kept: list[tuple[Dimension, str]] = []
-    if _OWN_MEMORY.search(body):
+def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
+    if "SLURM_MEM_PER_" in body and _OWN_MEMORY.search(body):
         # It takes whatever it is given: what it took before is no measure of what it needs.
-        kept.append(("memory", "the script passes its memory on"))
+        yield "memory", "the script passes its memory on"
     elif _SHARED_MEMORY.search(body):
-        kept.append(("memory", "the script has files in memory (/dev/shm)"))
+        yield "memory", "the script has files in memory (/dev/shm)"
     elif "-Xmx" not in body and _JAVA.search(body):
-        kept.append(("memory", "Java's heap follows the memory of its job"))
-    elif _HEAP_PERCENT.search(body) or any(_INNER_SHARES.search(options) for options in inner):
-        kept.append(("memory", "the script fixes its memory"))
-    if any(_INNER_GPUS.search(options) for options in inner):
-        kept.append(("gpus", "an srun in the script fixes its GPUs"))
-    if any(_INNER_CORES.search(options) for options in inner):
-        kept.append(("cores", "an srun in the script fixes its CPUs"))
-    return kept
+        yield "memory", "Java's heap follows the memory of its job"
+    elif _HEAP_PERCENT.search(body) or any(map(_INNER_SHARES.search, steps)):
+        yield "memory", "the script fixes its memory"
+    elif (
+        _HEAP_UNREAD.search(body)
+        or _MEMORY_OPTION_UNREAD.search(body)
+        or any(map(_INNER_MEMORY_UNREAD.search, own))
+    ):
+        yield "memory", "the script fixes its memory by a number that cannot be read"
+
+
+def _kept_by_steps(steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
+    if any(map(_INNER_GPUS.search, steps)) or any(map(_INNER_GPUS_UNREAD.search, own)):
+        yield "gpus", "an srun in the script fixes its GPUs"
+    if any(_INNER_CORES.search(step) or _INNER_PARTS.search(step) for step in steps):
+        yield "cores", "an srun in the script fixes its CPUs"
+    elif any(map(_INNER_CPUS_UNREAD.search, own)):
+        yield "cores", "an srun in the script asks for a number that cannot be read"
+
+
+def _kept_by_farms(farm: Sequence[Step]) -> Iterator[tuple[Dimension, str]]:
+    """Yield what steps wait for that hold it side by side: with less fewer run at once, and the time may not do."""
+    if any(_takes_part(step.own) for step in farm):
+        yield "cores", "the script starts steps side by side, and how many cannot be read"
+    if any(_step_mib(step.options) for step in farm):
+        yield "memory", "the script starts steps side by side, and how many cannot be read"

@@ -155,6 +155,8 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         by_script.setdefault("cores", "the script says how many ranks are on each node")
     if script.on_nodes and submission.nodes is None:
         by_script.setdefault("cores", "an srun in the script takes several nodes")
+    if submission.mem_per_cpu_mib is not None and 0 < script.least_part < (submission.cpus_per_task or 1):
+        by_script.setdefault("memory", "an srun in the script has the memory of its own CPUs")
     return Fixed(
         memory_mib=script.memory_mib,
         cpus_per_task=script.cpus_per_task,

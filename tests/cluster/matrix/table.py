@@ -154,6 +154,29 @@ STEPS = (
         mem=512,
         tasks=2,
     ),
+    # With less these are refused («More processors requested than permitted», «Memory required by task is not
+    # available»), run one after the other, or are killed.
+    form(
+        "step-variables",
+        "-c 8 --mem=8000",
+        script="N=4\nM=2G\nsrun -n $N -c 1 --mem=$M hostname\n",
+        cpu=4,
+        mem=2048,
+    ),
+    form("step-unread", "-c 8 --mem=8000", script="N=$(echo 4)\nsrun -n $N -c 1 --mem=${N}G hostname\n"),
+    form(
+        "step-farm",
+        "-c 8 --mem=8000",
+        script="for n in 1 2 3 4; do srun -n 1 -c 2 --mem=1000 hostname & done; wait\n",
+    ),
+    form(
+        "step-parts",
+        "-p pair -N 2 -c 8 --mem=8000",
+        script="srun -n 1 -c 1 hostname : -n 4 -c 2 hostname\n",
+        mem=512,
+        tasks=2,
+    ),
+    form("step-share", "-c 8 --mem-per-cpu=1000", script="srun -n 1 -c 1 hostname\n"),
     form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2GB hostname\n", cpu=2, mem=2048),
     # Submitted from inside a job, whose environment goes along.
     form("step-exported-cpus", "-n 2 -c 8 --mem=8000", SRUN_CPUS_PER_TASK="8", cpu=4, mem=256, tasks=2),

@@ -2,7 +2,6 @@
 
 import re
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +69,7 @@ from tests.builders import submission
 )
 def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None:
     found = read_floors(f"#!/bin/sh\n{body}\n", num_tasks=2)
-    assert msgspec.structs.replace(found, tasks_by_fit=False) == floors
+    assert (found.memory_mib, found.cpus_per_task) == (floors.memory_mib, floors.cpus_per_task)
 
 
 def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
@@ -86,6 +85,124 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
     ):
         asked = submission(cpus_per_task=8, script=f"#!/bin/sh\n{body}\n", **changes)
         assert ("cores" in dict(fixed_by(asked, job_request(asked)).kept)) is kept, (body, changes)
+
+
+@pytest.mark.parametrize(
+    ("body", "floors"),
+    [
+        ("NP=8\nsrun -n $NP ./a", (0, 8)),
+        ("export NP='8'; srun -n ${NP} ./a", (0, 8)),
+        ("NP=8  # ranks\nmpirun -np $NP ./a", (0, 8)),
+        ("set NP = 8\nmpirun -np $NP ./a", (0, 8)),
+        ("NP=8\nRANKS=$NP\nsrun -n $RANKS -c 1 ./a", (0, 8)),
+        ('MEM=3G\nsrun --mem="$MEM" ./a', (3072, 0)),
+        ("if x; then HEAP=4g; fi\njava -Xmx$HEAP -jar a.jar", (5120, 0)),
+        ("GB=4\ngatk --java-options -Xmx${GB}g", (5120, 0)),
+        ("GB=50\nTrinity --max_memory ${GB}G", (51200, 0)),
+        ("C=4\nexport SRUN_CPUS_PER_TASK=$C\nsrun ./a", (0, 4)),
+        # What a program does with its threads, its past tells: it fails by none.
+        ("T=8\nbwa mem -t $T", (0, 0)),
+        ("NP=$SLURM_NTASKS\nsrun -n $NP ./a", (0, 0)),
+        ("C=${SLURM_CPUS_PER_TASK:-4}\nsrun -n 1 -c $C ./a", (0, 1)),
+        ("srun -n $((SLURM_NTASKS/2)) ./a", (0, 0)),
+        # Not set here, or not for this.
+        ("tool --np=8\nNP=7 # NP=9", (0, 0)),
+    ],
+)
+def test_a_variable_stands_for_the_number_that_the_script_sets_it_to(
+    body: str, floors: tuple[int, int]
+) -> None:
+    found = read_floors(f"#!/bin/sh\n{body}\n", 1)
+    assert (found.memory_mib, found.cpus_per_task, found.kept) == (*floors, ())
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("srun -n $NP ./a", ["cores"]),
+        ("srun -n $1 ./a", ["cores"]),
+        ("srun --ntasks=$((SLURM_NNODES*16)) ./a", ["cores"]),
+        ("srun -n $SLURM_ARRAY_TASK_ID ./a", ["cores"]),
+        ("srun -n `nproc` -c 1 ./a", ["cores"]),
+        ('srun -n1 --cpus-per-task="$C" ./a', ["cores"]),
+        ("for n in 1 2 4; do srun -n $n ./a; done", ["cores"]),
+        ("N=4\nif x; then N=8; fi\nmpirun -np $N ./a", ["cores"]),
+        ("N=$(nproc)\nmpirun -np $N ./a", ["cores"]),
+        ("srun --mem=${MEM} ./a", ["memory"]),
+        ("java -Xmx$HEAP -jar a.jar", ["memory"]),
+        ("java -Xmx$((SLURM_CPUS_PER_TASK*2))g -jar a.jar", ["memory"]),
+        ("Trinity --max_memory $GB", ["memory"]),
+        ("java -Xmx$((SLURM_MEM_PER_NODE*8/10))m -jar a.jar", ["memory"]),
+        ("M=$(( 8 * SLURM_MEM_PER_NODE / 10 ))\n./a", ["memory"]),
+        ("python3 -c 'import os; os.environ[\"SLURM_MEM_PER_NODE\"]'", ["memory"]),
+        ("unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE\n./a", []),
+        ("srun -n4 --gpus=$G ./a", ["gpus"]),
+        # Each part is on a node of its own.
+        ("srun -n 1 ./a : -n 3 ./b", ["cores"]),
+        ("srun -n 1 ./a http://b:80", []),
+        # What stands behind the program is its own.
+        ('srun -l -n 4 --exclusive --mpi=pmix sh -c "$COMMAND"', []),
+        ("srun --label --ntasks 4 --mem 2G python train.py -c $CONFIG --gpus $G -n $EPOCHS", []),
+        ("srun $OPTIONS -n $N ./a", ["cores"]),
+        ('srun -n"$((N * 2))" ./a', ["cores"]),
+        ("mpirun -np 4 ./a -n $EPOCHS", []),
+    ],
+)
+def test_a_number_that_cannot_be_read_keeps_what_it_is_about(body: str, kept: list[str]) -> None:
+    """A step that asks for more than its job was left fails."""
+    assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("for i in 1 2 3; do srun -n1 -c1 ./a $i & done; wait", ["cores"]),
+        ("while read f; do\n  srun -n1 --exact --mem=1G ./a $f &\ndone < list\nwait", ["cores", "memory"]),
+        ("for i in 1 2 3; do srun -n1 --exclusive ./a $i & done; wait", ["cores"]),
+        ("run() { srun -n1 -c1 ./a $1 & }\nrun 1; run 2; wait", ["cores"]),
+        ("parallel -j 8 srun --exclusive -N1 -n1 ./a ::: *.fa", ["cores"]),
+        ('srun="srun --exact -n1"\n$parallel "$srun ./a {1}" ::: {1..9}', ["cores"]),
+        ("seq 8 | xargs -P 8 -I X srun -n1 -c1 --mem=1G ./a X", ["cores", "memory"]),
+        # One after the other, each with all that the job has: Slurm lets no other start beside it.
+        ("for i in 1 2 3; do srun -n1 -c1 ./a $i; done", []),
+        ("for i in 1 2 3; do srun -N1 -n1 -w node$i ./a & done; wait", []),
+        ("seq 8 | xargs -n 1 srun -n1 -c1 ./a", []),
+        # As many as there are tasks, however many CPUs these have.
+        ("for i in $(seq $SLURM_NTASKS); do srun -n1 -c $SLURM_CPUS_PER_TASK ./a & done; wait", []),
+        ("for i in 1 2 3; do srun --overlap -n1 -c1 --mem=1G ./a & done; wait", []),
+        # These can be counted.
+        ("srun -n1 -c1 ./a &\nsrun -n1 -c1 ./b &\nwait", []),
+    ],
+)
+def test_steps_side_by_side_that_nobody_counts_keep_what_they_share_out(body: str, kept: list[str]) -> None:
+    """With less of it fewer run at once: eight of 3 s each took 24 s in place of 3 (22.05, 26.05)."""
+    assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "keeps"),
+    [
+        ("srun -n1 -c1 ./a", {}, True),
+        ("srun -n1 --exact ./a", {}, True),
+        ("srun -n 4 -c 2 ./a", {}, False),
+        ("srun -n1 ./a", {}, False),
+        ("srun bash -c './a'", {}, False),
+        ("srun -n1 -c $SLURM_CPUS_PER_TASK ./a", {}, False),
+        ("srun -n1 -c1 ./a", {"cpus_per_task": 1}, False),
+        ("srun -n1 -c1 ./a", {"mem_per_cpu_mib": None, "mem_per_node_mib": 8000}, False),
+        ("srun -n 2 -c 4 ./a", {"num_tasks": 2}, True),
+        ("srun -n 2 -c 8 ./a", {"num_tasks": 2}, False),
+    ],
+)
+def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
+    command: str, fields: dict[str, int | None], keeps: bool
+) -> None:
+    """Of 8 CPUs of 1000 MiB each, cut to 2 of 128, a step with one was killed at 128 (22.05)."""
+    asked = submission(
+        **{"cpus_per_task": 8, "mem_per_node_mib": None, "mem_per_cpu_mib": 1000, **fields},
+        script=f"#!/bin/sh\n{command}\n",
+    )
+    assert ("memory" in dict(fixed_by(asked, job_request(asked)).kept)) is keeps
 
 
 @pytest.mark.parametrize(
@@ -113,7 +230,7 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("srun --gpu-bind=map_gpu:0,1 ./a", ["gpus"]),
         ("srun --gpu-bind verbose,mask_gpu:0x3 ./a", ["gpus"]),
         ("srun --gpu-bind=closest ./a", []),
-        ("srun --mem-per-cpu  $X ./a", []),
+        ("srun --mem-per-cpu  $X ./a", ["memory"]),
         ("srun --cpus-per-gpu=4 ./a", ["cores"]),
         ("srun --cpu-bind=map_cpu:0,1,2,3 ./a", ["cores"]),
         ("srun --cpu-bind=verbose,mask_cpu:0xff ./a", ["cores"]),

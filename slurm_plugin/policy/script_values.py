@@ -1,0 +1,45 @@
+"""What a script's own variables stand for, where it sets them to a number or to what Slurm tells it. Pure.
+
+`NP=16` and an `srun -n $NP` further down are an `srun -n 16`. A variable that a script sets in two ways, in a loop or
+by a command stays as it is written: what it stands for cannot be read.
+"""
+
+from __future__ import annotations
+
+import re
+
+# What may stand before a variable that a command sets, the C shell's ways among it.
+_BEFORE = frozenset(
+    ("export", "local", "readonly", "declare", "typeset", "-i", "-r", "-x", "set", "@", "then", "do")
+)
+_READABLE = re.compile(r"(?:\d[\w.]*|\$SLURM_\w+|\$\{SLURM_\w+(?::-\w*)?\})")
+_SETS = re.compile(r"=[ \t]*[\"']?(?:\d|\$\{?SLURM_)")
+_USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+def with_values(body: str) -> str:
+    """Return a script with what can be read in place of its variables; its lines are whole, and no comments."""
+    if "$" not in body or not _SETS.search(body):
+        return body
+    values: dict[str, str | None] = {}
+    return "\n".join(";".join(_read(part, values) for part in line.split(";")) for line in body.split("\n"))
+
+
+def _read(part: str, values: dict[str, str | None]) -> str:
+    """Return a command with the values that are known so far, and take note of what it sets."""
+    if values and "$" in part:
+        part = _USED.sub(lambda used: values.get(used[1] or used[2]) or used[0], part)
+    before, sign, value = part.partition("=")
+    if sign:
+        words = before.split()
+        if words and words[-1].isidentifier() and _BEFORE.issuperset(words[:-1]):
+            _set(words[-1], value, values)
+    elif part.lstrip().startswith("for "):
+        values.update(dict.fromkeys(part.split()[1:2]))
+    return part
+
+
+def _set(name: str, value: str, values: dict[str, str | None]) -> None:
+    plain = value.partition(" #")[0].strip().strip("\"'")
+    read = plain if _READABLE.fullmatch(plain) else None
+    values[name] = read if values.get(name, read) == read else None
