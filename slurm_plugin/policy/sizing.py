@@ -29,6 +29,7 @@ UNTOLD: dict[Untold, str] = {
 CARRIES = "memory per CPU needs that many"
 FITS = "it fits already"
 GATHERS = "with fewer more of its tasks may be on a node, and need more memory than it has there"
+OUTNUMBERS = "with fewer more of its tasks may be on a node than it has GPUs there"
 CPU_KINDS = ("cpus_per_task",)
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
@@ -156,13 +157,34 @@ def left_per_node_mib(request: JobRequest, need_mib: int | None, limits: Limits)
     return 0 if request.mem_per_cpu_mib is not None else limits.def_mem_per_node_mib
 
 
+def may_move(request: JobRequest, limits: Limits) -> bool:
+    """Whether a job's tasks may be on other nodes, or others of them together, if each takes less of anything.
+
+    Slurm fills one node after the other: of 16 tasks of 4 CPUs four are on a node of 16, and all of them at one CPU
+    each (seen on 22.05 and 24.11).
+    """
+    return not (request.num_tasks == 1 or request.nodes in (1, request.num_tasks) or limits.tasks_stay)
+
+
+def may_outnumber_gpus(request: JobRequest, limits: Limits) -> bool:
+    """Whether a node may get more tasks than GPUs, if each takes fewer CPUs: a task uses that of its number there.
+
+    With fewer nodes such a job also has fewer GPUs: `-n 8 -c 4 --gres=gpu:4` has eight on nodes of 16 CPUs, and four at
+    two CPUs each (22.05). Those that come with tasks stay with them.
+    """
+    if not may_move(request, limits):
+        return False
+    return request.gpus_per_job is not None or request.num_tasks > (
+        request.gpus_per_node or request.num_tasks
+    )
+
+
 def may_gather(request: JobRequest, need_mib: int | None, limits: Limits) -> bool:
     """Whether a node may get more tasks than its memory holds, if each of them takes less of anything else.
 
-    Slurm fills one node after the other: of 16 tasks of 4 CPUs four are on a node of 16, and all of them at one CPU
-    each (seen on 22.05 and 24.11). Where memory comes with CPUs or GPUs, each task brings its own.
+    Where memory comes with CPUs or GPUs, each task brings its own.
     """
-    if request.num_tasks == 1 or request.nodes in (1, request.num_tasks) or limits.tasks_stay:
+    if not may_move(request, limits):
         return False
     if request.mem_per_gpu_mib is not None or per_cpu_mib(request, limits):
         return False
@@ -183,6 +205,8 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
         return None, "memory follows CPUs, and how much it needs is not known"
     if may_gather(request, need_mib, limits):
         return None, GATHERS
+    if may_outnumber_gpus(request, limits):
+        return None, OUTNUMBERS
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
     left_mib = left_per_node_mib(request, need_mib, limits)
     carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))

@@ -90,6 +90,8 @@ GPUS = (
     form("cpus-gpus-per-task", "-n 2 -c 4 --mem=4000 --gpus-per-task=2", cpu=4, mem=256, gpu=2, tasks=2),
     form("gpus-per-task-typed", "-n 2 --mem=4000 --gpus-per-task=a:1", mem=256, tasks=2),
     form("nodes-gpus", "-p pair -N 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2),
+    # On smaller nodes, with fewer CPUs, all tasks would be on one of them, with half of the GPUs.
+    form("tasks-gres", "-p pair -N 2 -n 5 -c 4 --mem=8000 --gres=gpu:2", mem=512, gpu=2, tasks=5, alone=True),
     form("gpus-per-socket", "--sockets-per-node=1 --mem=4000 --gpus-per-socket=2", mem=256),
     form("cpus-per-gpu", "--mem=4000 --gpus=2 --cpus-per-gpu=4", mem=256),
     form("cpus-per-gpu-gres", "--mem=4000 --gres=gpu:2 --cpus-per-gpu=4", mem=256),

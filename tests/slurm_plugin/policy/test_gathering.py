@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.request import Grant, JobRequest, granted
-from slurm_plugin.policy.sizing import GATHERS, size
+from slurm_plugin.policy.sizing import GATHERS, OUTNUMBERS, size
 from slurm_plugin.policy.submission import Submission, job_request
 from slurm_plugin.service.decide import fixed_by
 from tests.builders import request
@@ -67,6 +67,34 @@ def test_where_the_need_is_not_known_nothing_is_gathered() -> None:
 def test_so_do_gpus_that_are_counted_by_task_or_job(asked: dict[str, Any], gathers: bool) -> None:
     wanted = request(**{"num_tasks": 4, "cpus_per_task": None, "mem_per_node_mib": 1000, **asked})
     assert (size(wanted, prediction(memory=2400.0, gpus=1), LIMITS).grant == Grant()) == gathers
+
+
+@pytest.mark.parametrize(
+    ("changes", "bounds", "keeps"),
+    [
+        # 8 tasks on two nodes of 16 CPUs, four on each; at two CPUs each the first has 6 of them and four GPUs.
+        ({"nodes": 2, "gpus_per_node": 4}, {}, True),
+        # On one node it has four GPUs in place of eight.
+        ({"gpus_per_node": 4}, {}, True),
+        ({"gpus_per_job": 8}, {}, True),
+        ({"nodes": 2, "gpus_per_job": 8}, {}, True),
+        ({"nodes": 2, "gpus_per_node": 4}, {"tasks_stay": True}, False),
+        ({"nodes": 1, "gpus_per_node": 4}, {}, False),
+        ({"nodes": 8, "gpus_per_node": 1}, {}, False),
+        ({"gpus_per_node": 8}, {}, False),
+        ({"gpus_per_task": 1}, {}, False),
+        ({"num_tasks": 1, "gpus_per_job": 8}, {}, False),
+        ({}, {}, False),
+    ],
+)
+def test_a_node_gets_no_more_tasks_than_it_has_gpus(
+    changes: dict[str, Any], bounds: dict[str, Any], keeps: bool
+) -> None:
+    """Each task takes the GPU of its number on the node: one whose number is none there fails."""
+    wanted = request(**{"num_tasks": 8, "cpus_per_task": 4, "mem_per_node_mib": 8000, **changes})
+    sized = size(wanted, prediction(memory=2400.0, cores=1.0, gpus=8), limits(**bounds))
+    cores = next(one.reason for one in sized.reasons if one.dimension == "cores")
+    assert (cores == OUTNUMBERS, sized.grant.cpus_per_task) == (keeps, None if keeps else 1)
 
 
 @given(
