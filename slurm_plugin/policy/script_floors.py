@@ -58,6 +58,13 @@ _COMMAND_END = re.compile(r"[\n;|&]")
 _SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
 _RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
 _RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}(?:\d|({_UNREAD}))")
+# How many CPUs Open MPI binds each rank to.
+_RANK_CPUS = re.compile(rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}(\d{{1,4}})\b")
+# With fewer CPUs one of these numbers is none of the job's, and the program is not started.
+_CPUS_BY_NUMBER = re.compile(
+    r"taskset(?<!\wtaskset)\s+(?:-c|--cpu-list)[ \t]+[^\s-]|numactl\b[^\n;|&]{0,80}\s(?:-C|--physcpubind)"
+    r"|--cpu-?set(?:-cpus)?[= \t]"
+)
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
 _INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
@@ -141,7 +148,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     cpus = [int(number) for threads in _THREADS for number in threads.findall(body)]
     cpus += map(int, _CPUS_EXPORTED.findall(said))
-    cpus += [math.ceil(int(ranks[1]) / num_tasks) for ranks in map(_RANKS.search, launched) if ranks]
+    cpus += [_launcher_cpus(command, num_tasks) for command in launched]
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
     cpus.append(math.ceil(held / num_tasks))
     # Each task of a step has its CPUs on one node, where there may be no more than one of the job's tasks.
@@ -153,6 +160,8 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     )
     if any(first[1] for first in map(_RANKS_UNREAD.search, launched) if first):
         kept = (*kept, ("cores", "the script's number of ranks cannot be read"))
+    if _CPUS_BY_NUMBER.search(body):
+        kept = (*kept, ("cores", "the script takes CPUs by their numbers"))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(cpus, default=0),
@@ -176,6 +185,15 @@ def _launched(body: str) -> list[str]:
     if not any(launcher in body for launcher in _LAUNCHERS):
         return []
     return [_COMMAND_END.split(launched, 1)[0] for launched in _LAUNCHER.split(body)[1:]]
+
+
+def _launcher_cpus(command: str, num_tasks: int) -> int:
+    """Return the CPUs of a task that a launcher counts on, by its ranks (else the job's) and the CPUs of each."""
+    ranks, cpus = _RANKS.search(command), _RANK_CPUS.search(command)
+    if not (ranks or cpus):
+        return 0
+    each = int(cpus[1]) if cpus else 1
+    return max(each, math.ceil((int(ranks[1]) if ranks else num_tasks) * each / num_tasks))
 
 
 def _step_cpus(options: str, num_tasks: int) -> int:

@@ -157,6 +157,8 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         by_script.setdefault("cores", "an srun in the script takes several nodes")
     if submission.mem_per_cpu_mib is not None and 0 < script.least_part < (submission.cpus_per_task or 1):
         by_script.setdefault("memory", "an srun in the script has the memory of its own CPUs")
+    if submission.mem_per_gpu_mib is not None and "gpus" in by_script:
+        by_script.setdefault("memory", "an srun in the script has the memory of its own GPUs")
     return Fixed(
         memory_mib=script.memory_mib,
         cpus_per_task=script.cpus_per_task,

@@ -179,6 +179,7 @@ STEPS = (
         tasks=2,
     ),
     form("step-share", "-c 8 --mem-per-cpu=1000", script="srun -n 1 -c 1 hostname\n"),
+    form("step-gpu-share", "--gpus=4 --mem-per-gpu=2000", script="srun -n 1 --gpus=1 hostname\n"),
     form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2GB hostname\n", cpu=2, mem=2048),
     # Submitted from inside a job, whose environment goes along.
     form("step-exported-cpus", "-n 2 -c 8 --mem=8000", SRUN_CPUS_PER_TASK="8", cpu=4, mem=256, tasks=2),

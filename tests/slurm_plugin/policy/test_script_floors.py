@@ -32,6 +32,10 @@ from tests.builders import submission
         ("make -j8", ScriptFloors(cpus_per_task=8)),
         ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
         ("mpirun -np 8 ./a", ScriptFloors(cpus_per_task=4)),
+        ("mpirun --map-by socket:PE=4 ./a", ScriptFloors(cpus_per_task=4)),
+        ("mpirun -np 8 --map-by slot:pe=4 ./a", ScriptFloors(cpus_per_task=16)),
+        ("mpirun -np 1 --cpus-per-rank 4 ./a", ScriptFloors(cpus_per_task=4)),
+        ("mpirun --map-by slot:PE=$SLURM_CPUS_PER_TASK ./a", ScriptFloors()),
         ("srun -n 8 ./a", ScriptFloors(cpus_per_task=4)),
         ("srun --ntasks=4 --cpus-per-task=3 ./a", ScriptFloors(cpus_per_task=6)),
         # It starts the job's two tasks.
@@ -197,7 +201,7 @@ def test_steps_side_by_side_that_nobody_counts_keep_what_they_share_out(body: st
 def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
     command: str, fields: dict[str, int | None], keeps: bool
 ) -> None:
-    """Of 8 CPUs of 1000 MiB each, cut to 2 of 128, a step with one was killed at 128 (22.05)."""
+    """Of 8 CPUs of 1000 MiB each, cut to 2 of 128, a step with one was killed at 128 (22.05, 26.05)."""
     asked = submission(
         **{"cpus_per_task": 8, "mem_per_node_mib": None, "mem_per_cpu_mib": 1000, **fields},
         script=f"#!/bin/sh\n{command}\n",
@@ -236,6 +240,14 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("srun --cpu-bind=verbose,mask_cpu:0xff ./a", ["cores"]),
         ('B=mask_cpu:0xf\nsrun --cpu-bind "$B" --gpu-bind=$G ./a', ["gpus", "cores"]),
         ("srun --cpu-bind=cores ./a", []),
+        ("taskset -c 0-7 ./a", ["cores"]),
+        ("for i in 0 1 2 3; do taskset --cpu-list $i ./a & done", ["cores"]),
+        ("numactl -l --physcpubind=0-7 ./a", ["cores"]),
+        ("mpirun --cpu-set 0-7 ./a", ["cores"]),
+        ("podman run --cpuset-cpus=0-3 image", ["cores"]),
+        # It only shows them.
+        ("taskset -cp $$; taskset -c -p $$; numactl --show", []),
+        ("numactl --interleave=all ./a", []),
         ("srun --hint=nomultithread -c 4 ./a", ["cores"]),
         ("srun --threads-per-core 1 ./a", ["cores"]),
         ("srun --ntasks-per-gpu=1 ./a", ["gpus", "cores"]),
@@ -244,6 +256,20 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
 )
 def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
     assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
+
+
+@pytest.mark.parametrize(
+    ("command", "keeps"),
+    [("srun -n1 --gpus=1 ./a", True), ("srun -n1 --gres=gpu:1 ./a", True), ("srun ./a", False)],
+)
+def test_a_step_with_some_of_the_gpus_keeps_the_memory_that_comes_with_them(
+    command: str, keeps: bool
+) -> None:
+    """Of 4 GPUs of 2000 MiB each, cut to 64, a step with one was killed at 64 (22.05)."""
+    asked = submission(
+        gpus_per_node=4, mem_per_node_mib=None, mem_per_gpu_mib=2000, script=f"#!/bin/sh\n{command}\n"
+    )
+    assert ("memory" in dict(fixed_by(asked, job_request(asked)).kept)) is keeps
 
 
 # The same as in script_floors.py, said plainly: each begins at a boundary, and one pass goes over all ranks.
