@@ -21,7 +21,7 @@ from slurm_plugin.sbatch.environment import options_in
 _HARMLESS_WITH_VALUE = (
     "-o", "--output", "-e", "--error", "-i", "--input", "--mail-type", "--mail-user", "--export",
     "--export-file", "--open-mode", "--signal", "-b", "--begin", "-d", "--dependency", "--wckey", "--deadline",
-    "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters",
+    "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters", "-m", "--distribution",
 )  # fmt: skip
 _HARMLESS_WITH_OR_WITHOUT = ("--nice", "--get-user-env", "-k", "--no-kill")
 # An option whose value may be left out has it behind a `=` alone: what follows is the next word.
@@ -34,7 +34,8 @@ _HARMLESS_FLAGS = (
 # What slurmctld makes of other options, by the names that the hook gives it (lua/rightsizer/forms.lua).
 _OTHER_WITH_VALUE = {
     "gpus_per_socket": "tres_per_socket", "cpus_per_gpu": "cpus_per_tres", "ntasks_per_gpu": "ntasks_per_tres",
-    "nodelist": "req_nodes", "w": "req_nodes", "exclude": "exc_nodes", "x": "exc_nodes",
+    "nodelist": "req_nodes", "w": "req_nodes", "nodefile": "req_nodes", "F": "req_nodes",
+    "exclude": "exc_nodes", "x": "exc_nodes",
     "constraint": "features", "C": "features", "prefer": "prefer", "reservation": "reservation",
     "licenses": "licenses", "L": "licenses", "threads_per_core": "threads_per_core", "hint": "threads_per_core",
     "ntasks_per_core": "ntasks_per_core", "ntasks_per_socket": "ntasks_per_socket",

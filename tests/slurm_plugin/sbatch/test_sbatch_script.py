@@ -100,6 +100,7 @@ def test_every_way_that_can_be_rewritten_has_its_field(option: str, fields: dict
         ("--exclusive=user", "exclusive_user"),
         ("--constraint=fast", "features"),
         ("-w n1", "req_nodes"),
+        ("-F nodes.txt", "req_nodes"),
         ("--hint=nomultithread", "threads_per_core"),
         ("--gpus-per-socket=2 --sockets-per-node=1", "sockets_per_node+tres_per_socket"),
         ("--cpus-per-gpu=4", "cpus_per_tres"),
@@ -135,6 +136,8 @@ def test_every_name_is_one_of_the_table_of_forms() -> None:
         "--requeue",
         "-H",
         "--export=ALL",
+        "-m cyclic",
+        "--distribution=block:fcyclic",
     ],
 )
 def test_options_that_change_no_need_are_passed_over(option: str) -> None:
