@@ -63,7 +63,7 @@ _RANK_CPUS = re.compile(rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}(\d{{1,4
 # With fewer CPUs one of these numbers is none of the job's, and the program is not started.
 _CPUS_BY_NUMBER = re.compile(
     r"taskset(?<!\wtaskset)\s+(?:-c|--cpu-list)[ \t]+[^\s-]|numactl\b[^\n;|&]{0,80}\s(?:-C|--physcpubind)"
-    r"|--cpu-?set(?:-cpus)?[= \t]"
+    r"|--cpu-?set(?:-cpus)?[= \t]|SLURM_CPU_BIND=\S{0,80}?ma(?:p|sk)_"
 )
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")

@@ -244,6 +244,8 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("for i in 0 1 2 3; do taskset --cpu-list $i ./a & done", ["cores"]),
         ("numactl -l --physcpubind=0-7 ./a", ["cores"]),
         ("mpirun --cpu-set 0-7 ./a", ["cores"]),
+        ("export SLURM_CPU_BIND=verbose,map_cpu:0,4\nsrun ./a", ["cores"]),
+        ("export SLURM_CPU_BIND=cores\nsrun ./a", []),
         ("podman run --cpuset-cpus=0-3 image", ["cores"]),
         # It only shows them.
         ("taskset -cp $$; taskset -c -p $$; numactl --show", []),
@@ -265,7 +267,7 @@ def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
 def test_a_step_with_some_of_the_gpus_keeps_the_memory_that_comes_with_them(
     command: str, keeps: bool
 ) -> None:
-    """Of 4 GPUs of 2000 MiB each, cut to 64, a step with one was killed at 64 (22.05)."""
+    """Of 4 GPUs of 2000 MiB each, cut to 64, a step with one was killed at 64 (22.05, 26.05)."""
     asked = submission(
         gpus_per_node=4, mem_per_node_mib=None, mem_per_gpu_mib=2000, script=f"#!/bin/sh\n{command}\n"
     )
