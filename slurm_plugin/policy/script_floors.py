@@ -18,7 +18,7 @@ from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
 from slurm_plugin.policy.script_steps import Step, farmed, read_steps
-from slurm_plugin.policy.script_values import with_values
+from slurm_plugin.policy.script_values import FOLLOWING, with_values
 
 # A Java process holds more than its heap: threads' stacks, code, buffers.
 HEAP_OVERHEAD = 1.25
@@ -26,8 +26,8 @@ HEAP_OVERHEAD = 1.25
 # What a number may stand behind: a sign or blanks, and a quote.
 _IS = "(?:=|[ \\t]+)"
 _QUOTE = "[\"']?"
-# A number that only the shell knows. What Slurm tells the job follows what it was given, a part of that, too.
-_UNREAD = r"(?:`|\$(?!\{?SLURM_(?!ARRAY)|\(\(\s*\$?\{?SLURM_(?!ARRAY)\w+\}?\s*[-/]))"
+# A number that only the shell knows. What Slurm tells the job follows what it was given.
+_UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
 
 _HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
 _HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
@@ -66,15 +66,15 @@ _CPUS_BY_NUMBER = re.compile(
     r"|--cpu-?set(?:-cpus)?[= \t]|SLURM_CPU_BIND=\S{0,80}?ma(?:p|sk)_"
 )
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
-_INNER_TASKS_PER_NODE = re.compile(rf"\s--ntasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
+_INNER_TASKS_PER_NODE = re.compile(rf"\s--n?tasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
 _INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
-_INNER_EACH_NODE = re.compile(r"\s--ntasks-per-node\b|\s(?:-m|--distribution)[=\s]+[\"']?plane\b")
+_INNER_EACH_NODE = re.compile(r"\s--n?tasks-per-node\b|\s(?:-m|--distribution)[=\s]+[\"']?plane\b")
 _INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
 # Open MPI's and Hydra's ways of saying how many ranks are on each node.
 _RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
 _INNER_CPUS_UNREAD = re.compile(
-    rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
+    rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|tasks-per-node|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
 )
 # It has CPUs of its own, which none beside it has, and the memory that comes with them.
 _INNER_PART = re.compile(r"\s(?:-c\s*\S|--cpus-per-task|--exact\b|--exclusive\b)")

@@ -12,8 +12,11 @@ import re
 _BEFORE = frozenset(
     ("export", "local", "readonly", "declare", "typeset", "-i", "-r", "-x", "set", "@", "then", "do")
 )
-_READABLE = re.compile(r"(?:\d[\w.]*|\$SLURM_\w+|\$\{SLURM_\w+(?::-\w*)?\})")
-_SETS = re.compile(r"=[ \t]*[\"']?(?:\d|\$\{?SLURM_)")
+# Sums and products of Slurm's own numbers, and parts of them: they follow what the job was given.
+_SLURMS = r"\$?\{?SLURM_(?!ARRAY)\w+\}?"
+FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)"
+_READABLE = re.compile(rf"(?:\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
+_SETS = re.compile(r"=[ \t]*[\"']?(?:\d|\$\{?SLURM_|\$\(\()")
 _USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 

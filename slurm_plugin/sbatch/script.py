@@ -79,7 +79,7 @@ def option_parser() -> OptionParser:
     parser = OptionParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-c", "--cpus-per-task", type=count)
     parser.add_argument("-n", "--ntasks", type=count)
-    parser.add_argument("--ntasks-per-node", type=count)
+    parser.add_argument("--ntasks-per-node", "--tasks-per-node", type=count)
     parser.add_argument("-N", "--nodes")
     for memory in ("--mem", "--mem-per-cpu", "--mem-per-gpu"):
         parser.add_argument(memory)

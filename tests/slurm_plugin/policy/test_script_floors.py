@@ -109,6 +109,7 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("NP=$SLURM_NTASKS\nsrun -n $NP ./a", (0, 0)),
         ("C=${SLURM_CPUS_PER_TASK:-4}\nsrun -n 1 -c $C ./a", (0, 1)),
         ("srun -n $((SLURM_NTASKS/2)) ./a", (0, 0)),
+        ("P=$(( SLURM_NTASKS_PER_NODE * $SLURM_NNODES ))\nmpirun -np $P ./a", (0, 0)),
         # Not set here, or not for this.
         ("tool --np=8\nNP=7 # NP=9", (0, 0)),
     ],
@@ -126,6 +127,7 @@ def test_a_variable_stands_for_the_number_that_the_script_sets_it_to(
         ("srun -n $NP ./a", ["cores"]),
         ("srun -n $1 ./a", ["cores"]),
         ("srun --ntasks=$((SLURM_NNODES*16)) ./a", ["cores"]),
+        ("N=$((SLURM_NTASKS*2))\nmpirun -np $N ./a", ["cores"]),
         ("srun -n $SLURM_ARRAY_TASK_ID ./a", ["cores"]),
         ("srun -n `nproc` -c 1 ./a", ["cores"]),
         ('srun -n1 --cpus-per-task="$C" ./a', ["cores"]),

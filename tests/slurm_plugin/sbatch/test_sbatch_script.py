@@ -77,6 +77,7 @@ def test_what_is_only_like_a_directive_is_a_remark() -> None:
         ("-N 2", {"nodes_min": 2, "nodes_max": 2}),
         ("--nodes=2-4", {"nodes_min": 2, "nodes_max": 4}),
         ("--ntasks-per-node=4", {"ntasks_per_node": 4}),
+        ("--tasks-per-node=4", {"ntasks_per_node": 4}),
         ("--array=1-5%2", {"array": True}),
         ("--gres=gpu:a100:2", {"gpus_per_node": 2}),
         ("--gres=license:1,gpu:2", {"gpus_per_node": 2}),
