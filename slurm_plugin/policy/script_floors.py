@@ -34,18 +34,20 @@ _HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
 # Without any of these a heap is a quarter of what the job was given, where Java sees that.
 _JAVA = re.compile(r"java(?<!\wjava)[ \t]+-(?!-?version)")
-_SAYS_MEMORY = rf"--(?:max[-_]?mem(?:ory)?|memory|mem-limit|memory-limit){_IS}{_QUOTE}"
+_SAYS_MEMORY = rf"--(?:max[-_]?mem(?:ory)?|(?:driver-|executor-)?memory|mem-limit|memory-limit){_IS}{_QUOTE}"
 _MEMORY_OPTION = re.compile(rf"{_SAYS_MEMORY}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b")
 _MEMORY_OPTION_UNREAD = re.compile(rf"{_SAYS_MEMORY}[$`]")
 # These begin with plain letters, which are ten times as fast to search for as a boundary: a submission waits. What may
 # not stand before them is looked at behind them.
 # Slurm's own, which an srun in the script asks by.
 _CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
+# What is left over must not be none: with one CPU «all but one» would be no thread at all.
+_CPUS_LEFT = re.compile(r"SLURM_CPUS_(?:PER_TASK|ON_NODE)\}?\s*([-/])\s*(\d{1,3})\b")
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
     re.compile(
-        rf"-(?<!\w-)(?:-?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
+        rf"-(?<!\w-)(?:-?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
         rf"{_QUOTE}(\d{{1,4}})\b"
     ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
@@ -53,7 +55,7 @@ _THREADS = (
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 # Only of what such a word asks for does it matter what a variable stands for: without them a script is read at once.
-_ASKING = ("srun", *_LAUNCHERS, "-Xmx", "mem")
+_ASKING = ("srun", *_LAUNCHERS, "-Xmx", "mem", "((")
 _COMMAND_END = re.compile(r"[\n;|&]")
 _SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
 _RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
@@ -97,6 +99,9 @@ _INNER_CORES = re.compile(
     rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
+NEXTFLOW = "Nextflow shares out what its job has"
+# Started here, it refuses whatever of its workflow asks for more CPUs or memory than it sees (nf-core/sarek#1165).
+_NEXTFLOW = re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b")
 # Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
 # Arithmetic of the shell needs no sign before a variable, other languages have its name in quotes.
@@ -140,38 +145,42 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     lines = (line for line in script.splitlines() if not line.lstrip().startswith("#"))
     body = "\n".join(lines).replace("\\\n", "")
     said = with_values(body) if any(word in body for word in _ASKING) else body
-    steps = read_steps(said)
+    steps, launched = read_steps(said), _launched(said)
     options, own = [step.options for step in steps], [step.own for step in steps]
-    launched = _launched(said)
     memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(said)]
     memory += [_mib(text, "M") for text in _MEMORY_OPTION.findall(said)]
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
-    cpus = [int(number) for threads in _THREADS for number in threads.findall(body)]
-    cpus += map(int, _CPUS_EXPORTED.findall(said))
-    cpus += [_launcher_cpus(command, num_tasks) for command in launched]
-    held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
-    cpus.append(math.ceil(held / num_tasks))
-    # Each task of a step has its CPUs on one node, where there may be no more than one of the job's tasks.
-    cpus += [int(number) for step in options for number in _INNER_CPUS.findall(step)]
-    kept = (
-        *_kept_memory(said, options, own),
-        *_kept_by_steps(options, own),
-        *_kept_by_farms(farmed(said, steps)),
-    )
-    if any(first[1] for first in map(_RANKS_UNREAD.search, launched) if first):
-        kept = (*kept, ("cores", "the script's number of ranks cannot be read"))
-    if _CPUS_BY_NUMBER.search(body):
-        kept = (*kept, ("cores", "the script takes CPUs by their numbers"))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
-        cpus_per_task=max(cpus, default=0),
-        kept=kept,
+        cpus_per_task=max(_cpus(body, said, steps, num_tasks), default=0),
+        kept=(
+            *_kept_memory(said, options, own),
+            *_kept_by_steps(options, own),
+            *_kept_by_farms(farmed(said, steps)),
+            *_kept_by_programs(said, launched),
+        ),
         tasks_by_fit=any(map(_says_cpus_alone, options)),
         on_nodes=any(map(_INNER_NODES.search, options)),
         on_each_node=any(map(_RANKS_PER_NODE.search, launched))
         or (num_tasks > 1 and any(map(_INNER_EACH_NODE.search, own))),
         least_part=min(filter(None, (_part(step, num_tasks) for step in own)), default=0),
     )
+
+
+def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterator[int]:
+    """Yield the CPUs of a task that each command counts on; `said` is the script with what its variables stand for."""
+    for threads in _THREADS:
+        yield from map(int, threads.findall(body))
+    yield from map(int, _CPUS_EXPORTED.findall(said))
+    for sign, number in _CPUS_LEFT.findall(said):
+        yield int(number) + (sign == "-")
+    for command in _launched(said):
+        yield _launcher_cpus(command, num_tasks)
+    held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
+    yield math.ceil(held / num_tasks)
+    # Each task of a step has its CPUs on one node, where there may be no more than one of the job's tasks.
+    for step in steps:
+        yield from map(int, _INNER_CPUS.findall(step.options))
 
 
 def _held(amounts: Sequence[tuple[float, bool]]) -> float:
@@ -264,6 +273,16 @@ def _kept_by_steps(steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[D
         yield "cores", "an srun in the script fixes its CPUs"
     elif any(map(_INNER_CPUS_UNREAD.search, own)):
         yield "cores", "an srun in the script asks for a number that cannot be read"
+
+
+def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
+    if any(first[1] for first in map(_RANKS_UNREAD.search, launched) if first):
+        yield "cores", "the script's number of ranks cannot be read"
+    if _CPUS_BY_NUMBER.search(body):
+        yield "cores", "the script takes CPUs by their numbers"
+    if _NEXTFLOW.search(body):
+        yield "memory", NEXTFLOW
+        yield "cores", NEXTFLOW
 
 
 def _kept_by_farms(farm: Sequence[Step]) -> Iterator[tuple[Dimension, str]]:

@@ -29,6 +29,13 @@ from tests.builders import submission
         ("mpirun -np  8 ./a\nsrun --mem\t 2G ./b", ScriptFloors(cpus_per_task=4, memory_mib=2048)),
         ("tool --threads   6 --max-memory  3G", ScriptFloors(cpus_per_task=6, memory_mib=3072)),
         ("samtools sort -@ 4 x.bam", ScriptFloors(cpus_per_task=4)),
+        # A task that asks a scheduler of its own for more than there is waits for ever.
+        ("ray start --head --num-cpus 4", ScriptFloors(cpus_per_task=4)),
+        ("spark-submit --executor-memory 4G pi.py", ScriptFloors(memory_mib=4096)),
+        # Its threads, or workers, are at least one.
+        ("(( threads = SLURM_CPUS_PER_TASK - 1 ))", ScriptFloors(cpus_per_task=2)),
+        ("./a -w $((${SLURM_CPUS_ON_NODE}/4))", ScriptFloors(cpus_per_task=4)),
+        ("N=$SLURM_CPUS_PER_TASK\n./a $(($N - 2))", ScriptFloors(cpus_per_task=3)),
         ("make -j8", ScriptFloors(cpus_per_task=8)),
         ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
         ("mpirun -np 8 ./a", ScriptFloors(cpus_per_task=4)),
@@ -109,6 +116,7 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("NP=$SLURM_NTASKS\nsrun -n $NP ./a", (0, 0)),
         ("C=${SLURM_CPUS_PER_TASK:-4}\nsrun -n 1 -c $C ./a", (0, 1)),
         ("srun -n $((SLURM_NTASKS/2)) ./a", (0, 0)),
+        ("srun -n $((SLURM_CPUS_PER_TASK-1)) ./a", (0, 2)),
         ("P=$(( SLURM_NTASKS_PER_NODE * $SLURM_NNODES ))\nmpirun -np $P ./a", (0, 0)),
         # Not set here, or not for this.
         ("tool --np=8\nNP=7 # NP=9", (0, 0)),
@@ -249,6 +257,9 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("export SLURM_CPU_BIND=verbose,map_cpu:0,4\nsrun ./a", ["cores"]),
         ("export SLURM_CPU_BIND=cores\nsrun ./a", []),
         ("podman run --cpuset-cpus=0-3 image", ["cores"]),
+        ("nextflow run nf-core/sarek -profile singularity", ["memory", "cores"]),
+        ("./nextflow -c my.config run main.nf", ["memory", "cores"]),
+        ("module load nextflow\n./run", []),
         # It only shows them.
         ("taskset -cp $$; taskset -c -p $$; numactl --show", []),
         ("numactl --interleave=all ./a", []),
@@ -279,7 +290,7 @@ def test_a_step_with_some_of_the_gpus_keeps_the_memory_that_comes_with_them(
 # The same as in script_floors.py, said plainly: each begins at a boundary, and one pass goes over all ranks.
 PLAIN_THREADS = re.compile(
     r"(?:(?:_(?:NUM_THREADS|CPUS_PER_TASK)(?:=|[ \t]+)"
-    r"|\B--?(?:threads|num[-_]threads|n?cpus|nproc|cores|jobs)(?:=|[ \t]+)"
+    r"|\B--?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs)(?:=|[ \t]+)"
     r"|\B-(?:t|@|j|p)\s+)[\"']?|\bmake\s+-j\s*)(\d{1,4})\b"
 )
 PLAIN_LAUNCHED = re.compile(
