@@ -60,8 +60,13 @@ def _fixed(job: QueuedJob, _now_s: float) -> Place | None:
 
 
 def _other(job: QueuedJob, _now_s: float) -> Place | None:
-    beyond = [text for text in job.other if not (_is_even(text, job) or is_understood(text))]
+    beyond = unknown_of(job)
     return Place(f"it asks for {', '.join(beyond)}") if beyond else None
+
+
+def unknown_of(job: QueuedJob) -> list[str]:
+    """Return what a job asks for that no simulation knows, in Slurm's words: it may start later than is foreseen."""
+    return [text for text in job.other if not (_is_even(text, job) or is_understood(text))]
 
 
 def _is_even(text: str, job: QueuedJob) -> bool:

@@ -12,6 +12,10 @@ _QOS = "a limit of its QOS holds it"
 # GrpTRESMins and GrpWall; with AccountingStorageEnforce=safe what a job may use until its limit has to be left.
 _USED_UP = "has used up the time that it may use, or has less left than this job's limit may take"
 _PARTITION = "its partition does not take it now"
+_NO_NODES = (
+    "no nodes are as it asks for: --constraint, --nodelist and the like, or more CPUs of a node than MaxCPUsPerNode of "
+    "its partition allows"
+)
 _IMPOSSIBLE = "Slurm says that it cannot run as it asks"
 
 
@@ -102,10 +106,15 @@ REASONS = (
         of_partition=True,
     ),
     Reason("Partition*", "its partition does not allow what it asks for", _PARTITION, of_partition=True),
+    Reason("BadConstraints", _NO_NODES, _IMPOSSIBLE),
+    Reason("Constraints", _NO_NODES, _IMPOSSIBLE),
+    # MaxMemPerNode, once it waits: at its submission slurmctld refuses such a job, but with EnforcePartLimits=NO.
     Reason(
-        "BadConstraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE
+        "MaxMemPerLimit",
+        "it asks for more memory of a node, or for each CPU, than its partition allows (`scontrol show partition`)",
+        _PARTITION,
+        of_partition=True,
     ),
-    Reason("Constraints", "no nodes are as it asks for (--constraint, --nodelist and the like)", _IMPOSSIBLE),
     Reason("Invalid*", "its account or QOS does not exist, or is not open to it", _IMPOSSIBLE),
     Reason("AccountNotAllowed", "its partition is not open to its account", _IMPOSSIBLE, of_partition=True),
     Reason("QOSNotAllowed", "its partition is not open to its QOS", _IMPOSSIBLE, of_partition=True),
@@ -150,12 +159,21 @@ REASONS = (
         "QOSGrp*", "with it, all jobs of its QOS together would have more than they may have at a time", _QOS
     ),
     Reason("QOS*PerUser*", "its user has as much as the QOS allows at a time", _QOS),
+    Reason("QOSUsageThreshold", "its account's fair share is below what its QOS demands", _QOS),
     Reason("QOSMin*", "it asks for less than its QOS demands", _QOS),
     Reason("QOS*", "it asks for more than its QOS allows", _QOS),
     Reason("*PerAccount", "its account has as much as the QOS allows at a time", _QOS),
     Reason("*RunMinsPerUser", "its user has as much as the QOS allows at a time", _QOS),
     Reason("AccountingPolicy", "a limit of its account or QOS is reached", _ACCOUNT),
     Reason("Cleaning", "what it ran as before is still being cleaned up"),
+    Reason("SchedDefer", "Slurm starts nothing right at its submission (SchedulerParameters=defer)"),
+    Reason("Prolog", "it was started, and the prolog of slurmctld (PrologSlurmctld) runs"),
+    Reason(
+        "MaxPoweredUpNodes",
+        "as many nodes are powered up as may be (MaxPoweredUpNodes)",
+        "as many nodes are powered up as may be",
+    ),
+    Reason("MpiPortsBusy", "the ports that its MPI library needs are in use"),
     Reason("DeadLine", "it cannot end by its deadline any more", "its deadline has passed"),
     Reason("*", "Slurm gives no other reason"),
 )

@@ -100,6 +100,7 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, o
 def _show_waiting(
     queued: Queued, expect: Expect, predictor: Predictor | None, config: Config, output_format: str
 ) -> None:
+    from slurm_plugin.advisor.places import unknown_of
     from slurm_plugin.advisor.preemption import preemption_in_words
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
     from slurm_plugin.advisor.size_priority import at_their_size
@@ -123,6 +124,8 @@ def _show_waiting(
         elif pending.kept == UNEQUAL:
             note(f"when it starts is not foreseen: {UNEQUAL}")
             pending = msgspec.structs.replace(pending, out=True)
+        elif unknown := unknown_of(job):
+            note(f"its start is foreseen as if it did not ask for {', '.join(unknown)}: it may come later")
         needed, step = _needed(job, predictor, config), cores.step_of(job)
         found = variants(pending, needed, step=step, whole_nodes=job.exclusive)
         # Where room is not what it waits for, to ask for less changes nothing.

@@ -66,6 +66,13 @@ def changed(**values: Any) -> QueuedJob:
             "nodes that it needs are down or drained",
         ),
         ("QOSNotAllowed", "its partition is not open to its QOS"),
+        ("MaxMemPerLimit", "it asks for more memory of a node, or for each CPU, than its partition allows"),
+        (
+            "BadConstraints",
+            "no nodes are as it asks for: --constraint, --nodelist and the like, or more CPUs",
+        ),
+        ("QOSUsageThreshold", "its account's fair share is below what its QOS demands"),
+        ("SchedDefer", "Slurm starts nothing right at its submission"),
         ("NvidiaImexChannels", "Slurm gives no other reason (NvidiaImexChannels)"),
     ],
 )
@@ -99,6 +106,8 @@ def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
         ("launch_failed_requeued_held", "it is held"),
         ("InvalidQOS", "Slurm says that it cannot run as it asks"),
         ("DeadLine", "its deadline has passed"),
+        ("MaxMemPerLimit", "its partition does not take it now"),
+        ("MaxPoweredUpNodes", "as many nodes are powered up as may be"),
         (
             "Job's_account_not_permitted_to_use_this_partition_(acct_allows_other_not_root)",
             "Slurm says that it cannot run as it asks",

@@ -14,7 +14,7 @@ from accounting.journal.advice import AdvisedJob, Cycle
 from accounting.store.advice import write_cycles
 from accounting.store.database import open_store
 from slurm_plugin.slurm import backends
-from slurm_plugin.slurm.queue import PartitionState
+from slurm_plugin.slurm.queue import NodeState, PartitionState
 from tests.accounting.report.report_store import fill, measured
 from tests.conftest import Site
 from tests.slurm_plugin.advisor.conftest import mixed
@@ -110,6 +110,16 @@ def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: 
     told = run("explain", "12", "--format", "json")
     assert "when it starts is not foreseen: equal parts of it fit no nodes that are there" in told.err
     assert [row["likely start"] for row in json.loads(told.out)] == [None]
+
+
+def test_what_no_simulation_knows_of_a_job_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, licensed = waiting(12), waiting(13, other=("Licenses=matlab:1", "Features=fast"))
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(plain, licensed)))
+    assert "as if it did not ask for" not in run("explain", "12").err
+    node = NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), features=("fast",))
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(licensed, nodes=(node,))))
+    told = run("explain", "13")
+    assert "as if it did not ask for Licenses=matlab:1: it may come later" in told.err
 
 
 def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
