@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from models.planning.problem import Coming, Machine, Pending, Problem, Yields
 from models.scheduling.placement import part_of
 from models.scheduling.room import PLAIN, Amounts, exceeds
+from slurm_plugin.advisor.access import may_use
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of, pools_of
@@ -48,7 +49,7 @@ def problem_of(
     cluster = cluster_of(snapshot, numbers, expect)
     waiting = [job for job in snapshot.jobs if job.waits]
     partitions = {partition.name: partition for partition in snapshot.partitions}
-    open_to = [open_partitions(job, partitions) for job in waiting]
+    open_to = [open_partitions(job, partitions, snapshot) for job in waiting]
     ranks = Ranks(snapshot)
     tiers = [
         ranks.tier(job.qos, names or job.partitions) for job, names in zip(waiting, open_to, strict=True)
@@ -100,14 +101,18 @@ def own_priority(job: QueuedJob, factor: int) -> int:
     return min(max(0, own), MOST_PRIORITY)
 
 
-def open_partitions(job: QueuedJob, partitions: Mapping[str, PartitionState]) -> tuple[str, ...]:
-    """Return in which of the partitions that it lists a job may start: that are up, and allow its limit.
+def open_partitions(
+    job: QueuedJob, partitions: Mapping[str, PartitionState], snapshot: Snapshot
+) -> tuple[str, ...]:
+    """Return in which of the partitions that it lists a job may start: that are up, and take it and its limit.
 
     All that are up, where none of them allows it: a QOS may.
     """
     up = tuple(name for name in job.partitions if name in partitions and partitions[name].up)
     limit_s = math.inf if job.limit_s is None else job.limit_s
-    return tuple(name for name in up if limit_s <= partitions[name].longest_s) or up
+    found = (partitions[name] for name in up)
+    allowed = (one for one in found if limit_s <= one.longest_s and may_use(job, one, snapshot))
+    return tuple(one.name for one in allowed) or up
 
 
 def _place(job: QueuedJob, now_s: float, top: frozenset[int], *, starts: bool, is_ours: bool) -> Place:

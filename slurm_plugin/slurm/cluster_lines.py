@@ -32,6 +32,7 @@ SPRIO_FORMAT = "%i|%S|%f|%y"
 _NO_SITE_FACTOR = -(2**31)
 # What sacctmgr is asked for.
 QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime"
+PARENTS_FORMAT = "Account,ParentName"
 
 
 class Factors(msgspec.Struct, frozen=True, gc=False):
@@ -81,9 +82,23 @@ def parse_partition_states(text: str, parameters: str | None = None) -> tuple[Pa
             longest_s=_span_s(words.get("MaxTime", "")),
             whole_sockets=gives_whole_sockets(parameters_in(words.get("SelectTypeParameters"), parameters)),
             preempt_mode=_mode(words.get("PreemptMode", "")),
+            accounts=_named(words.get("AllowAccounts", "")),
+            denied_accounts=_named(words.get("DenyAccounts", "")),
+            all_qos=_named(words.get("AllowQos", "").lower()),
+            denied_qos=_named(words.get("DenyQos", "").lower()),
+            groups=_named(words.get("AllowGroups", "")),
+            most_nodes=math.inf if (nodes := whole(words.get("MaxNodes"))) is None else nodes,
+            most_cpus_per_node=whole(words.get("MaxCPUsPerNode")),
+            most_cpus_per_socket=whole(words.get("MaxCPUsPerSocket")),
         )
         for words in _records(text, "PartitionName")
     )
+
+
+def parse_account_parents(text: str) -> dict[str, str]:
+    """Read `account|the account above it` lines of sacctmgr (PARENTS_FORMAT)."""
+    pairs = (line.partition("|") for line in text.splitlines())
+    return {account: parent.strip() for account, _, parent in pairs if account and parent.strip()}
 
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
@@ -200,6 +215,11 @@ def _records(text: str, key: str) -> Iterator[dict[str, str]]:
         words = words_of(line)
         if key in words:
             yield words
+
+
+def _named(value: str) -> tuple[str, ...]:
+    """Return the names that a partition lists; none where it takes, or denies, all alike."""
+    return () if value.upper() in ("ALL", "NONE") else _listed(value)
 
 
 def _listed(value: str) -> tuple[str, ...]:

@@ -1,8 +1,12 @@
-"""Who is in the groups that the site's rules name; asked beforehand, because a directory service may be slow."""
+"""Who is in which groups.
+
+Of those that the site's rules name it is asked beforehand, because a directory service may be slow.
+"""
 
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 
 from accounting.errors import ConfigError
@@ -23,3 +27,12 @@ def members(group: str) -> frozenset[str]:
             f"rules.group names {group!r}, and there is no such group; correct it or make it"
         ) from None
     return frozenset(entry.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == entry.gr_gid}
+
+
+def groups_of(user: str) -> frozenset[str] | None:
+    """Return the names of a user's groups; None where this host does not know him, or all of them."""
+    try:
+        numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+        return frozenset(grp.getgrgid(number).gr_name for number in numbers)
+    except (KeyError, OSError):
+        return None

@@ -136,7 +136,10 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`.
 
     `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket). `preempt_mode` is how its jobs
-    are preempted (its own PreemptMode, or the cluster's); '' is OFF.
+    are preempted (its own PreemptMode, or the cluster's); '' is OFF. It takes jobs of `accounts`, else of all but
+    `denied_accounts`; so with QOS. Without `groups` it takes all users. No job gets more than `most_nodes` there, and
+    all its jobs together no more CPUs of a node, or of one of its sockets, than `most_cpus_per_node` and
+    `most_cpus_per_socket` (None: all).
     """
 
     name: str
@@ -145,6 +148,14 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     longest_s: float = math.inf
     whole_sockets: bool = False
     preempt_mode: str = ""
+    accounts: tuple[str, ...] = ()
+    denied_accounts: tuple[str, ...] = ()
+    all_qos: tuple[str, ...] = ()
+    denied_qos: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    most_nodes: float = math.inf
+    most_cpus_per_node: int | None = None
+    most_cpus_per_socket: int | None = None
 
 
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +216,10 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts by them."""
+    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts by them.
+
+    `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them.
+    """
 
     time_s: float
     jobs: tuple[QueuedJob, ...]
@@ -214,6 +228,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     reservations: tuple[ReservedNodes, ...]
     terms: SchedulerTerms
     qos: Mapping[str, QosState] = {}
+    account_parents: Mapping[str, str] = {}
+    user_groups: Mapping[str, frozenset[str]] = {}
 
 
 class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

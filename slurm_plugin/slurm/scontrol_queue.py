@@ -19,14 +19,16 @@ from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
-from slurm_plugin.slurm.cluster_lines import QOS_FORMAT, SPRIO_FORMAT, Factors
+from slurm_plugin.slurm.cluster_lines import PARENTS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.limits import config_words, select_parameters
+from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
 from slurm_plugin.slurm.queue import (
     BY_QOS,
     Dependent,
     FactorChange,
     Failed,
+    PartitionState,
     QosState,
     QueuedJob,
     Requeue,
@@ -70,6 +72,8 @@ class ScontrolQueue:
         self._targets: dict[int, str] = {}
         self._qos: Mapping[str, QosState] = {}
         self._failures = SaidOnce()
+        self._account_parents: Mapping[str, str] = {}
+        self._untold_parents = SaidOnce()
 
     def cluster(self) -> str:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
@@ -86,18 +90,21 @@ class ScontrolQueue:
         factors = self._factors(terms)
         jobs = self._jobs()
         counts = terms.weights.get("FairShare", 0) > 0
+        partitions = cluster_lines.parse_partition_states(
+            _ask("scontrol", "--all", "--oneliner", "show", "partition"), select_parameters(config)
+        )
         return Snapshot(
             time_s=time.time(),
             jobs=tuple(with_factors(job, factors.get(job.job_id), fair_share_counts=counts) for job in jobs),
             nodes=cluster_lines.parse_node_states(_ask("scontrol", "--all", "--oneliner", "show", "node")),
-            partitions=cluster_lines.parse_partition_states(
-                _ask("scontrol", "--all", "--oneliner", "show", "partition"), select_parameters(config)
-            ),
+            partitions=partitions,
             reservations=cluster_lines.parse_reservations(
                 _ask("scontrol", "--all", "--oneliner", "show", "reservation")
             ),
             terms=terms,
             qos=self._preempting(terms),
+            account_parents=self._parents(config, jobs, partitions),
+            user_groups=user_groups(jobs, partitions),
         )
 
     def site_factors(self) -> dict[int, int]:
@@ -183,6 +190,24 @@ class ScontrolQueue:
             if self._failures.is_new(str(error)):
                 log.warning("which QOS preempts which is as it was known before: %s", error)
         return self._qos
+
+    def _parents(
+        self, config: str, jobs: Sequence[QueuedJob], partitions: Sequence[PartitionState]
+    ) -> Mapping[str, str]:
+        """Return the account above each where it decides where a job may start; as last told where that is not told."""
+        by_account = {one.name for one in partitions if one.accounts or one.denied_accounts}
+        if not any(chosen_among(job, by_account) for job in jobs) or not accounts_are_inherited(config):
+            return {}
+        words = ("sacctmgr", "--noheader", "--parsable2", "show", "association", f"format={PARENTS_FORMAT}")
+        cluster = cluster_lines.parse_cluster_name(config)
+        try:
+            told = _ask(*words, "where", f"cluster={cluster}", "user=")
+            self._account_parents = cluster_lines.parse_account_parents(told)
+            self._untold_parents.over()
+        except SlurmError as error:
+            if self._untold_parents.is_new(str(error)):
+                log.warning("which account is below which is as it was known before: %s", error)
+        return self._account_parents
 
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:

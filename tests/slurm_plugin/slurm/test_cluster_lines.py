@@ -58,6 +58,28 @@ def test_which_partitions_give_whole_sockets() -> None:
         assert [one.whole_sockets for one in found] == whole
 
 
+def test_whom_a_partition_takes_and_how_much_it_gives() -> None:
+    shut, wide = cluster_lines.parse_partition_states(
+        "PartitionName=shut AllowGroups=staff,root AllowAccounts=physics,chem AllowQos=Long,normal MaxNodes=4 "
+        "MaxCPUsPerNode=6 MaxCPUsPerSocket=3\n"
+        "PartitionName=wide AllowGroups=ALL DenyAccounts=guests DenyQos=low MaxNodes=UNLIMITED "
+        "MaxCPUsPerNode=UNLIMITED\n"
+    )
+    assert (shut.groups, shut.accounts, shut.all_qos) == (
+        ("staff", "root"), ("physics", "chem"), ("long", "normal"),
+    )  # fmt: skip
+    assert (shut.most_nodes, shut.most_cpus_per_node, shut.most_cpus_per_socket) == (4, 6, 3)
+    assert (wide.groups, wide.accounts, wide.denied_accounts, wide.denied_qos) == (
+        (), (), ("guests",), ("low",),
+    )  # fmt: skip
+    assert (wide.most_nodes, wide.most_cpus_per_node, wide.most_cpus_per_socket) == (math.inf, None, None)
+
+
+def test_which_account_is_above_which() -> None:
+    told = "root|\nphysics|root\nlasers|physics\n"
+    assert cluster_lines.parse_account_parents(told) == {"physics": "root", "lasers": "physics"}
+
+
 def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
     line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
     states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))

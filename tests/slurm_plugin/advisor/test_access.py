@@ -1,0 +1,65 @@
+"""In which of several partitions a job may start, by whose it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from slurm_plugin.advisor.access import may_use
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.room import numbers_of
+from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.slurm.queue import PartitionState
+from tests.slurm_plugin.slurm.queued import snapshot, waiting
+
+ABOVE = {"lasers": "physics", "physics": "root"}
+
+
+@pytest.mark.parametrize(
+    ("partition", "takes"),
+    [
+        ({}, True),
+        ({"accounts": ("physics",)}, True),
+        ({"accounts": ("lasers",)}, True),
+        ({"accounts": ("chemistry",)}, False),
+        ({"denied_accounts": ("physics",)}, False),
+        ({"denied_accounts": ("chemistry",)}, True),
+        # Where some are allowed, Slurm does not look at whom it denies.
+        ({"accounts": ("physics",), "denied_accounts": ("lasers",)}, True),
+        ({"all_qos": ("normal", "long")}, True),
+        ({"all_qos": ("long",)}, False),
+        ({"denied_qos": ("normal",)}, False),
+        ({"groups": ("staff", "ann")}, True),
+        ({"groups": ("staff",)}, False),
+        ({"most_nodes": 2}, True),
+        ({"most_nodes": 1}, False),
+        ({"most_nodes": math.inf}, True),
+    ],
+)
+def test_whom_a_partition_takes(partition: dict[str, Any], takes: bool) -> None:
+    known = snapshot(account_parents=ABOVE, user_groups={"ann": frozenset({"ann"})})
+    job = waiting(1, account="lasers", qos="normal", num_nodes=2)
+    assert may_use(job, PartitionState(name="own", **partition), known) is takes
+
+
+def test_what_is_not_known_of_a_user_forbids_nothing_and_an_account_counts_alone() -> None:
+    partitions = [
+        PartitionState(name="own", groups=("staff",)),
+        PartitionState(name="a", accounts=("physics",)),
+    ]
+    job = waiting(1, account="lasers")
+    assert [may_use(job, one, snapshot()) for one in partitions] == [True, False]
+
+
+def test_a_partition_that_does_not_take_a_job_is_none_that_it_may_start_in() -> None:
+    partitions = (PartitionState(name="batch"), PartitionState(name="own", accounts=("chemistry",), tier=9))
+    found = snapshot(
+        waiting(1, partitions=("batch", "own")), waiting(2, partitions=("own",)), partitions=partitions
+    )
+    several, alone = problem_of(found, lambda job: by_limit(job, "this is a test")).pending
+    pools = numbers_of(found).pools
+    assert (several.pools, several.tier) == (frozenset({pools["batch"]}), 1)
+    # Of one alone slurmctld tells whether it is so.
+    assert (alone.pools, alone.tier) == (frozenset({pools["own"]}), 9)

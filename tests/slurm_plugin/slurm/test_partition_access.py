@@ -1,0 +1,63 @@
+"""What is asked for where partitions take some accounts, or groups, alone."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+
+from accounting.errors import SlurmError
+from slurm_plugin.slurm import scontrol_queue
+from slurm_plugin.slurm.partition_access import accounts_are_inherited, user_groups
+from slurm_plugin.slurm.queue import PartitionState
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.slurm_plugin.slurm.queued import waiting
+
+CONFIG = "ClusterName             = alpha\nSLURM_VERSION           = {}\n"
+PARTITIONS = (PartitionState(name="batch"), PartitionState(name="own", groups=("staff",)))
+
+
+@pytest.mark.parametrize(("release", "inherited"), [("22.05.8", False), ("23.02.0", True), ("26.05.1", True)])
+def test_from_which_release_on_accounts_below_count(release: str, inherited: bool) -> None:
+    assert accounts_are_inherited(CONFIG.format(release)) is inherited
+
+
+def test_the_groups_of_users_are_asked_for_where_they_decide() -> None:
+    me = pwd.getpwuid(65534)
+    several = waiting(1, user=me.pw_name, uid=me.pw_uid, partitions=("batch", "own"))
+    assert me.pw_name in user_groups([several], PARTITIONS)
+    alone = waiting(1, user=me.pw_name, uid=me.pw_uid, partitions=("own",))
+    assert user_groups([alone], PARTITIONS) == {}
+    # Slurm asks no groups of root; and who is not known here may be anywhere.
+    others = [waiting(2, user="root", uid=0, partitions=("batch", "own"))]
+    others.append(waiting(3, user=f"nobody-{os.getpid()}", partitions=("batch", "own")))
+    assert user_groups(others, PARTITIONS) == {}
+
+
+def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = list[tuple[str, ...]]()
+    said = {"accounts": "physics|root\nlasers|physics\n", "partition": "PartitionName=batch\n"}
+
+    def ask(*command: str) -> str:
+        asked.append(command)
+        if command[0] != "sacctmgr":
+            return {"config": CONFIG.format("24.11.5"), **said}.get(command[-1], "")
+        if not said["accounts"]:
+            raise SlurmError("slurmdbd is away")
+        return said["accounts"]
+
+    queue = ScontrolQueue()
+    monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    monkeypatch.setattr(queue, "_jobs", lambda: [waiting(1, partitions=("batch", "own"))])
+    assert queue.read().account_parents == {}
+    assert "sacctmgr" not in {command[0] for command in asked}
+    said["partition"] += "PartitionName=own AllowAccounts=physics\n"
+    known = {"physics": "root", "lasers": "physics"}
+    assert queue.read().account_parents == known
+    assert asked[-1][-2:] == ("cluster=alpha", "user=")
+    said["accounts"] = ""
+    assert [queue.read().account_parents for _ in range(2)] == [known, known]
+    assert len(caplog.records) == 1
