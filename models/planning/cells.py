@@ -57,6 +57,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others, `queue` has
     them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
     are known only so well, and Slurm may start it. `preempts` says that some that wait, or come, may preempt some.
+    `bounds` is as of a Problem.
     """
 
     capacity: Ints
@@ -73,11 +74,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     queue: Lined
     beginning: Beginning
     preempts: bool = False
+    bounds: int = 0
 
     @property
     def total(self) -> Amounts:
-        """What all machines have."""
-        return amounts_of(self.capacity.sum(axis=1))
+        """What all machines have; of bounds nothing."""
+        return total_of(self.capacity, self.bounds)
 
 
 def slurm_order(pending: Sequence[Pending]) -> list[int]:
@@ -107,6 +109,12 @@ def cells_of(problem: Problem) -> list[Cell]:
         for root in sorted(machines)
         if root in members
     ]
+
+
+def total_of(capacity: Ints, bounds: int) -> Amounts:
+    """Return what machines (resources × machines) have in all; of the last `bounds` rows nothing."""
+    resources = amounts_of(capacity[: len(capacity) - bounds].sum(axis=1))
+    return (*resources, *([0] * bounds))
 
 
 def home_of(cells: Sequence[Cell], pools: frozenset[int]) -> tuple[int, int] | None:
@@ -150,7 +158,7 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
     everybody = frozenset(groups.values())
     if all(each == everybody for each in only_for):
         only_for = ()
-    total = amounts_of(capacity.sum(axis=1))
+    total = total_of(capacity, problem.bounds)
     never = _misfits(problem.pending, members, lasting(capacity, windows), pools)
     stuck = never | frozenset(number for number in members if problem.pending[number].out)
     active = tuple(number for number in members if number not in stuck)
@@ -179,6 +187,7 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
         ),
         beginning=beginning_of(capacity, running, windows, only_for),
         preempts=_may_preempt(problem, members, running),
+        bounds=problem.bounds,
     )
 
 

@@ -132,7 +132,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """All that a plan knows. `coming` has one list of arrivals a sample of the forecast; none: no forecast.
 
     `windows` are what machines lack for a time, for all who are not named by a reservation. `longest_wait_s` is the
-    longest that anybody waits where nothing is moved; 0: not known.
+    longest that anybody waits where nothing is moved; 0: not known. So many of the last amounts are `bounds`: how much
+    of a machine those have together that are under each, and nothing to have (models/scheduling/room.py).
     """
 
     machines: tuple[Machine, ...]
@@ -141,12 +142,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     coming: tuple[tuple[Coming, ...], ...] = ()
     windows: tuple[Window, ...] = ()
     longest_wait_s: float = 0.0
+    bounds: int = 0
 
     def shares(self) -> list[float]:
         """Return the largest share of any resource of all machines that a task of each pending record takes."""
-        columns = zip(*(machine.amounts for machine in self.machines), strict=True)
-        wholes = [max(1, sum(column)) for column in columns]
-        return [max(a / w for a, w in zip(job.demand, wholes, strict=True)) for job in self.pending]
+        columns = list(zip(*(machine.amounts for machine in self.machines), strict=True))
+        wholes = [max(1, sum(column)) for column in columns[: len(columns) - self.bounds]]
+        return [max(a / w for a, w in zip(job.demand, wholes, strict=False)) for job in self.pending]
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):

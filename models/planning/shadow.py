@@ -95,12 +95,16 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster now: machines by name, what they lack for a time (from now), and what the numbers of pools mean."""
+    """The cluster now: machines by name, what they lack for a time (from now), and what the numbers of pools mean.
+
+    `bounds` is as of a Problem.
+    """
 
     machines: tuple[Machine, ...]
     nodes: tuple[str, ...]
     pools: str = ""
     windows: tuple[Window, ...] = ()
+    bounds: int = 0
 
 
 def begun_anew(site: Site, now_s: float, seen: Iterable[Seen], running: Sequence[Holding]) -> Shadow:

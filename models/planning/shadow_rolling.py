@@ -132,6 +132,7 @@ def _problem(shadow: Shadow, records: Sequence[Seen], site: Site, now_s: float) 
             )
             for window in site.windows
         ),
+        bounds=site.bounds,
     )
 
 

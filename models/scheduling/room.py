@@ -7,6 +7,7 @@ ModelError, since whoever placed it looked at another room.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from operator import gt, neg
 
 import numpy
@@ -18,7 +19,8 @@ Ints = npt.NDArray[numpy.int64]
 Floats = npt.NDArray[numpy.float64]
 Mask = npt.NDArray[numpy.bool_]
 # CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000). Where GPUs of several
-# types are told apart, how many of them are of each type stands behind these.
+# types are told apart, how many of them are of each type stands behind these; behind that, for each bound, how much of
+# a node those jobs may take together that are under it.
 Amounts = tuple[int, ...]
 # A job on its nodes: which node, and how much of it.
 Parts = tuple[tuple[int, Amounts], ...]
@@ -33,6 +35,7 @@ FEW = 8
 class Room:
     """Free amounts of nodes (resources × nodes), and what placement asks of them.
 
+    `total` is what the cluster has in all; of a bound 0: it is nothing to have.
     GPU shares are of the node's GPUs together: which physical GPU a share is on is not told apart yet.
     """
 
@@ -92,7 +95,7 @@ class Room:
         """Return what a demand takes of a node that holds it."""
         if len(demand) == PLAIN:
             return demand
-        return typed(demand, self.free[:, node].tolist())
+        return typed(demand, self.free[:, node].tolist(), self.total)
 
     def take(self, parts: Parts) -> None:
         """Take a job's parts."""
@@ -132,12 +135,15 @@ def amounts_of(values: Ints) -> Amounts:
     return tuple(values.tolist())
 
 
-def typed(demand: Amounts, free: Sequence[int]) -> Amounts:
-    """Return a demand whose GPUs of any type are those of the first types that a node has free."""
-    left = demand[2] - sum(demand[PLAIN:])
+def typed(demand: Amounts, free: Sequence[int], total: Sequence[int]) -> Amounts:
+    """Return a demand whose GPUs of any type are those of the first types that a node has free.
+
+    `total` is as of a Room: what has none is no type.
+    """
+    left = demand[2] - sum(compress(demand[PLAIN:], total[PLAIN:]))
     taken = []
-    for asked, has in zip(demand[PLAIN:], free[PLAIN:], strict=True):
-        more = max(0, min(left, has - asked))
+    for asked, has, whole in zip(demand[PLAIN:], free[PLAIN:], total[PLAIN:], strict=True):
+        more = max(0, min(left, has - asked)) if whole else 0
         taken.append(asked + more)
         left -= more
     return (*demand[:PLAIN], *taken)

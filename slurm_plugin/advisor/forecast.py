@@ -17,6 +17,7 @@ from sqlalchemy import select
 from models.planning.arrivals import DAY_S, LOOKED_BACK_DAYS, Arrival, drawn_arrivals
 from models.planning.problem import Coming
 from models.scheduling.room import MILLI, Floats, Ints
+from slurm_plugin.advisor.cpu_caps import under_caps
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S
@@ -176,6 +177,7 @@ def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, in
 
     # The store does not tell types of GPUs: to a plan those to come take any.
     of_no_type = (0,) * len(numbers.gpu_types)
+    under = [under_caps(names, numbers.capped) for names in listed]
 
     def arrivals(first: int, last: int) -> list[Arrival]:
         columns = (
@@ -188,7 +190,7 @@ def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, in
                 account=accounts[account],
                 user=users[user],
                 pools=pools[where],
-                demand=(*demand, *of_no_type),
+                demand=(*demand, *of_no_type, *(demand[0] * is_under for is_under in under[where])),
                 limit_s=limit_s,
                 likely_s=likely_s,
                 tier=ranks.tier(past.all_qos[qos], listed[where]),

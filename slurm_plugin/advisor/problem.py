@@ -87,6 +87,7 @@ def problem_of(
         running=cluster.running,
         coming=tuple(tuple(sample) for sample in coming),
         windows=cluster.windows,
+        bounds=len(numbers.capped),
     )
 
 
@@ -167,7 +168,7 @@ def _pending(
     now_s: float,
 ) -> Pending:
     pools = pools_of(job, partitions, numbers)
-    asked = amounts_of_job(job, cores, numbers.gpu_types)
+    asked = amounts_of_job(job, partitions, cores, numbers)
     whole, nodes = demand_of(job, asked, tuple(kinds.of(pools)))
     demand = whole or asked
     kept = place.kept

@@ -12,12 +12,13 @@ import msgspec
 
 from models.planning.problem import Holding, Machine, Yields
 from models.scheduling.availability import Window
-from models.scheduling.room import MILLI, Amounts, typed
+from models.scheduling.room import MILLI, PLAIN, Amounts, typed
+from slurm_plugin.advisor.cpu_caps import cap_of, capped_of, under_caps
 from slurm_plugin.advisor.features import features_of, pool_name
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
-from slurm_plugin.slurm.queue import NodeState, QueuedJob, ReservedNodes, Snapshot
+from slurm_plugin.slurm.queue import NodeState, PartitionState, QueuedJob, ReservedNodes, Snapshot
 
 # What nodes have where memory does not count: more than jobs ask for.
 ENDLESS_MIB = 1 << 40
@@ -27,13 +28,20 @@ UNTYPED = ""
 class Numbers(msgspec.Struct, frozen=True):
     """The numbers that stand for pools, accounts and users in a problem, and the types of GPUs it tells apart.
 
-    A pool is a partition, or those of its nodes that have a feature.
+    A pool is a partition, or those of its nodes that have a feature. `capped` are the partitions whose jobs may not
+    have all CPUs of some node (MaxCPUsPerNode, MaxCPUsPerSocket): for each a bound stands behind all amounts.
     """
 
     pools: Mapping[str, int]
     accounts: Mapping[str, int]
     users: Mapping[str, int]
     gpu_types: tuple[str, ...] = ()
+    capped: tuple[PartitionState, ...] = ()
+
+    @property
+    def total(self) -> tuple[int, ...]:
+        """Which amounts are something to have, as `typed` asks: all but bounds."""
+        return (*([1] * (PLAIN + len(self.gpu_types))), *([0] * len(self.capped)))
 
 
 def numbers_of(snapshot: Snapshot) -> Numbers:
@@ -48,6 +56,7 @@ def numbers_of(snapshot: Snapshot) -> Numbers:
         _numbered({job.account for job in jobs}),
         _numbered({job.user for job in jobs}),
         gpu_types_of(snapshot.nodes),
+        capped_of(snapshot),
     )
 
 
@@ -82,15 +91,22 @@ def gpu_types_of(nodes: Iterable[NodeState]) -> tuple[str, ...]:
     return tuple(name for name in found if name != UNTYPED) if len(found) > 1 else ()
 
 
-def amounts_of_node(node: NodeState, gpu_types: Sequence[str]) -> Amounts:
-    """Return what a node has for jobs, in the units of scheduling.room."""
-    return node.cpus * MILLI, node.mem_mib, node.gpus * MILLI, *_of_types(node.gpu_types, gpu_types)
+def amounts_of_node(node: NodeState, numbers: Numbers) -> Amounts:
+    """Return what a node has for jobs, in the units of scheduling.room, and for those of each capped partition."""
+    plain = (node.cpus * MILLI, node.mem_mib, node.gpus * MILLI)
+    caps = (cap_of(node, one) * MILLI for one in numbers.capped)
+    return *plain, *_of_types(node.gpu_types, numbers.gpu_types), *caps
 
 
-def amounts_of_job(job: QueuedJob, cores: WholeCores, gpu_types: Sequence[str]) -> Amounts:
-    """Return what a job, or one task of an array, takes in all; of types of GPUs what is known or asked by name."""
+def amounts_of_job(job: QueuedJob, partitions: Sequence[str], cores: WholeCores, numbers: Numbers) -> Amounts:
+    """Return what a job, or one task of an array, takes in all; of types of GPUs what is known or asked by name.
+
+    `partitions` are those where it may start, or runs.
+    """
     cpus, mem_mib = cores.taken(job)
-    return cpus * MILLI, mem_mib, job.gpus * MILLI, *_of_types(job.gpu_types, gpu_types)
+    plain = (cpus * MILLI, mem_mib, job.gpus * MILLI)
+    caps = (cpus * MILLI * is_under for is_under in under_caps(partitions, numbers.capped))
+    return *plain, *_of_types(job.gpu_types, numbers.gpu_types), *caps
 
 
 def _of_types(counts: Iterable[tuple[str, int]], gpu_types: Sequence[str]) -> Iterable[int]:
@@ -122,11 +138,11 @@ def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJ
         for place, node in enumerate(nodes)
         if all(begin > 0 for begin, _ in spans.get(node.name, ()))
     }
-    free = [amounts_of_node(node, numbers.gpu_types) for node in nodes]
+    free = [amounts_of_node(node, numbers) for node in nodes]
     running = holdings(snapshot, numbers, open_now, free, run_time, _in_force(of_parts, snapshot.time_s))
     return Cluster(
         machines=_machines(nodes, numbers),
-        windows=tuple(windows_of(nodes, numbers.gpu_types, spans, running)),
+        windows=tuple(windows_of(nodes, numbers, spans, running)),
         running=tuple(running),
     )
 
@@ -135,9 +151,7 @@ def _machines(nodes: Sequence[NodeState], numbers: Numbers) -> tuple[Machine, ..
     pools = {
         kind: frozenset(numbers.pools[name] for name in _pool_names(*kind)) for kind in set(map(_kind, nodes))
     }
-    return tuple(
-        Machine(amounts=amounts_of_node(node, numbers.gpu_types), pools=pools[_kind(node)]) for node in nodes
-    )
+    return tuple(Machine(amounts=amounts_of_node(node, numbers), pools=pools[_kind(node)]) for node in nodes)
 
 
 def parts_reserved(nodes: Sequence[NodeState], reservations: Iterable[ReservedNodes]) -> list[ReservedNodes]:
@@ -181,7 +195,7 @@ def reserved_spans(
 
 def windows_of(
     nodes: Sequence[NodeState],
-    gpu_types: Sequence[str],
+    numbers: Numbers,
     spans: Mapping[str, Sequence[tuple[float, float]]],
     running: Sequence[Holding],
 ) -> list[Window]:
@@ -193,7 +207,7 @@ def windows_of(
     windows = []
     for place, node in enumerate(nodes):
         for begin, end in spans.get(node.name, ()):
-            left = amounts_of_node(node, gpu_types)
+            left = amounts_of_node(node, numbers)
             for limit_left_s, amounts in held.get(place, ()):
                 left = less(left, amounts) if limit_left_s > begin else left
             windows.append(Window(node=place, from_s=begin, to_s=end, amounts=left))
@@ -219,8 +233,9 @@ def holdings(
     cores, ranks = whole_cores_of(snapshot), Ranks(snapshot)
     found = []
     for job in sorted(jobs, key=lambda job: _turn(job, numbers.gpu_types)):
-        taken = _taken(job, apart, cores, numbers.gpu_types)
-        parts = parts_of(job, taken, [index[name] for name in job.nodes if name in index], free)
+        taken = _taken(job, apart, cores, numbers)
+        places = [index[name] for name in job.nodes if name in index]
+        parts = parts_of(job, taken, places, free, numbers.total)
         if parts:
             yields = ranks.yields(job.qos, job.partitions)
             found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job), yields))
@@ -254,11 +269,9 @@ def _holding(
     )
 
 
-def _taken(
-    job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores, gpu_types: Sequence[str]
-) -> Amounts:
+def _taken(job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores, numbers: Numbers) -> Amounts:
     """Return what a job takes of what is not reserved: memory too, where it runs in a reservation of CPUs and GPUs."""
-    taken = amounts_of_job(job, cores, gpu_types)
+    taken = amounts_of_job(job, job.partitions, cores, numbers)
     own = next((one for one in apart if one.name == job.reservation), None)
     if own is None:
         return taken
@@ -267,15 +280,18 @@ def _taken(
 
 
 def parts_of(
-    job: QueuedJob, left: Amounts, places: Sequence[int], free: list[Amounts]
+    job: QueuedJob, left: Amounts, places: Sequence[int], free: list[Amounts], total: Sequence[int]
 ) -> list[tuple[int, Amounts]]:
-    """Return what a job that takes so much holds of each of its nodes, in equal parts, and take that."""
+    """Return what a job that takes so much holds of each of its nodes, in equal parts, and take that.
+
+    `total` is that of the numbers.
+    """
     parts = []
     # A part of the nodes is left out where they are away: so is what the job has there.
     left = tuple(amount * len(places) // len(job.nodes) for amount in left)
     for number, place in enumerate(sorted(places, key=lambda place: free[place])):
         ahead = len(places) - number
-        share = free[place] if job.exclusive else typed(_share(left, ahead, free[place]), free[place])
+        share = free[place] if job.exclusive else typed(_share(left, ahead, free[place]), free[place], total)
         free[place], left = less(free[place], share), less(left, share)
         parts.append((place, share))
     return parts

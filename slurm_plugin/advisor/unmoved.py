@@ -48,8 +48,15 @@ def site_of(snapshot: Snapshot, problem: Problem) -> Site:
     return Site(
         machines=problem.machines,
         nodes=tuple(node.name for node in snapshot.nodes if not node.away),
-        pools=" ".join((*sorted(numbers.pools), *(f"gpu:{name}" for name in numbers.gpu_types))),
+        pools=" ".join(
+            (
+                *sorted(numbers.pools),
+                *(f"gpu:{name}" for name in numbers.gpu_types),
+                *(f"cpus:{one.name}" for one in numbers.capped),
+            )
+        ),
         windows=problem.windows,
+        bounds=problem.bounds,
     )
 
 
