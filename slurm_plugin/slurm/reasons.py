@@ -79,6 +79,12 @@ REASONS = (
     ),
     Reason("Licenses", "all licences that it asks for are in use", "it waits for licences"),
     Reason("BurstBuffer*", "its burst buffer is not ready", "it waits for its burst buffer"),
+    # Before a maintenance most of what waits, and all of it during one: a plan knows until when.
+    Reason(
+        "ReqNodeNotAvail*eserved?for*",
+        "the nodes that it could have are reserved, or will be before its time limit is over (`scontrol show "
+        "reservation` tells when); with less --time it may start before",
+    ),
     Reason(
         "ReqNodeNotAvail*",
         "a node that it needs is down, drained, reserved or about to be powered down",

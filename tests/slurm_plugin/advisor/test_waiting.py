@@ -36,6 +36,10 @@ def changed(**values: Any) -> QueuedJob:
             "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
             "a node that it needs is down, drained, reserved or about to be powered down",
         ),
+        (
+            "ReqNodeNotAvail,_Reserved_for_maintenance",
+            "the nodes that it could have are reserved, or will be before its time limit is over",
+        ),
         ("user_env_retrieval_failed_requeued_held", "its node could not read its user's environment"),
         ("launch failed requeued held", "Slurm could not start it, queued it again and holds it"),
         ("QOSMaxCpuPerUserLimit", "its user has as much as the QOS allows at a time"),
@@ -106,6 +110,9 @@ def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
         ("launch_failed_requeued_held", "it is held"),
         ("InvalidQOS", "Slurm says that it cannot run as it asks"),
         ("DeadLine", "its deadline has passed"),
+        ("ReqNodeNotAvail,_Reserved_for_maintenance", ""),
+        ("ReqNodeNotAvail, May be reserved for other job", ""),
+        ("ReqNodeNotAvail,_UnavailableNodes:reserved[1-2]", "the nodes that it asks for are not there"),
         ("MaxMemPerLimit", "its partition does not take it now"),
         ("MaxPoweredUpNodes", "as many nodes are powered up as may be"),
         (
