@@ -136,10 +136,10 @@ def commands_on(sandbox: Sandbox) -> Iterator[None]:
 
 
 @contextmanager
-def unhooked_site(folder: Path, shape: Shape = PLAIN) -> Iterator[Sandbox]:
-    """Start a sandbox of one node without our hook and service; this process's commands work on it in the block."""
+def unhooked_site(folder: Path, shape: Shape = PLAIN, nodes: int = 1) -> Iterator[Sandbox]:
+    """Start a sandbox without our hook and service; this process's commands work on it in the block."""
     options = Options(
-        directory=folder, nodes=1, slurm_prefix=chosen_prefix(), hook=False, serve=False, shape=shape
+        directory=folder, nodes=nodes, slurm_prefix=chosen_prefix(), hook=False, serve=False, shape=shape
     )
     sandbox = cluster.start(options)
     with commands_on(sandbox):
