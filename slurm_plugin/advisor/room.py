@@ -16,7 +16,7 @@ from models.scheduling.room import MILLI, PLAIN, Amounts, typed
 from slurm_plugin.advisor.cpu_caps import cap_of, capped_of, under_caps
 from slurm_plugin.advisor.features import features_of, pool_name
 from slurm_plugin.advisor.preemption import Ranks
-from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s
+from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s, over_limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import NodeState, PartitionState, QueuedJob, ReservedNodes, Snapshot
 
@@ -238,7 +238,8 @@ def holdings(
         parts = parts_of(job, taken, places, free, numbers.total)
         if parts:
             yields = ranks.yields(job.qos, job.partitions)
-            found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job), yields))
+            over_s = over_limit_of(job, snapshot)
+            found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job), yields, over_s))
     return found
 
 
@@ -254,9 +255,10 @@ def _holding(
     numbers: Numbers,
     run_time: RunTime,
     yields: Yields | None,
+    over_limit_s: float,
 ) -> Holding:
     ran_s = job.ran_s(now_s)
-    limit_left_s = most_left_s(job, now_s)
+    limit_left_s = most_left_s(job, now_s, over_limit_s)
     return Holding(
         job_id=job.job_id,
         account=numbers.accounts[job.account],

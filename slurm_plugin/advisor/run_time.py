@@ -13,7 +13,7 @@ import msgspec
 from accounting.decisions.token import asked_request, find_token
 from accounting.request import JobRequest
 from models.demand.chain import Estimate
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.queue import QueuedJob, Snapshot
 
 # What a job without a limit is taken for; as far ahead as no plan looks.
 UNLIMITED_S = 365 * 86400.0
@@ -39,14 +39,28 @@ def limit_of(job: QueuedJob) -> float:
     return max(SHORTEST_S, UNLIMITED_S if job.limit_s is None else float(job.limit_s))
 
 
-def most_left_s(job: QueuedJob, now_s: float) -> float:
-    """Return how much longer Slurm lets a job have its nodes (seconds); a suspended one as if it went on now."""
-    left_s = max(0.0, limit_of(job) - job.ran_s(now_s))
+def most_left_s(job: QueuedJob, now_s: float, over_limit_s: float = 0.0) -> float:
+    """Return how much longer Slurm lets a job have its nodes (seconds); a suspended one as if it went on now.
+
+    One that is beyond its limit may be so for `over_limit_s` (OverTimeLimit), and for as long as its limit at most:
+    where Slurm never ends it nothing is known.
+    """
+    beyond_s = job.ran_s(now_s) - limit_of(job)
+    if job.state == "RUNNING" and beyond_s > 0:
+        return max(0.0, min(over_limit_s, limit_of(job)) - beyond_s)
+    left_s = max(0.0, -beyond_s)
     if job.state == "RUNNING" and job.end_s:
         # One that is being preempted has its GraceTime left, and that Slurm tells as its end.
         return min(left_s, max(0.0, job.end_s - now_s))
     # One that is COMPLETING has ended, and was perhaps queued again: an Epilog is what its nodes still wait for.
     return 0.0 if job.state == "COMPLETING" else left_s
+
+
+def over_limit_of(job: QueuedJob, snapshot: Snapshot) -> float:
+    """Return how long a job that runs may run beyond its limit (seconds): as its partition says, or the cluster."""
+    own = {one.name: one.over_limit_s for one in snapshot.partitions if one.name in job.partitions}
+    told = [seconds for seconds in own.values() if seconds is not None]
+    return max(told, default=snapshot.terms.over_limit_s)
 
 
 def by_limit(job: QueuedJob, why: str) -> RunTime:

@@ -90,6 +90,7 @@ def parse_partition_states(text: str, parameters: str | None = None) -> tuple[Pa
             most_nodes=math.inf if (nodes := whole(words.get("MaxNodes"))) is None else nodes,
             most_cpus_per_node=whole(words.get("MaxCPUsPerNode")),
             most_cpus_per_socket=whole(words.get("MaxCPUsPerSocket")),
+            over_limit_s=_minutes_s(words.get("OverTimeLimit", "")),
         )
         for words in _records(text, "PartitionName")
     )
@@ -147,6 +148,7 @@ def parse_terms(text: str) -> SchedulerTerms:
         preempt_type=words.get("PreemptType", ""),
         preempt_mode=_mode(words.get("PreemptMode", "")),
         preempt_exempt_s=parse_duration_s(words.get("PreemptExemptTime", "")) or 0.0,
+        over_limit_s=_minutes_s(words.get("OverTimeLimit", "").removesuffix(" min")) or 0.0,
     )
 
 
@@ -197,6 +199,14 @@ def parse_factors(text: str) -> dict[int, Factors]:
 def _number(text: str) -> float:
     """Return what Slurm writes as a number; 0 for `Unknown` and the like."""
     return float(text) if _NUMBER.match(text) else 0.0
+
+
+def _minutes_s(text: str) -> float | None:
+    """Return a number of minutes; infinite for `UNLIMITED`, None where there is none."""
+    if text == "UNLIMITED":
+        return math.inf
+    minutes = whole(text)
+    return None if minutes is None else 60.0 * minutes
 
 
 def _span_s(text: str) -> float:

@@ -139,7 +139,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     are preempted (its own PreemptMode, or the cluster's); '' is OFF. It takes jobs of `accounts`, else of all but
     `denied_accounts`; so with QOS. Without `groups` it takes all users. No job gets more than `most_nodes` there, and
     all its jobs together no more CPUs of a node, or of one of its sockets, than `most_cpus_per_node` and
-    `most_cpus_per_socket` (None: all).
+    `most_cpus_per_socket` (None: all). Its jobs may run for `over_limit_s` beyond their limits (None: the cluster's).
     """
 
     name: str
@@ -156,6 +156,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     most_nodes: float = math.inf
     most_cpus_per_node: int | None = None
     most_cpus_per_socket: int | None = None
+    over_limit_s: float | None = None
 
 
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +195,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     Priority for a job's size (`weights` has JobSize) is for small ones where `favors_small`, and by limit where
     `size_by_time`; `tres_weights` are those of PriorityWeightTRES by their names in lower case, of a partition's whole
     or, where `tres_by_amount`, of each CPU and MiB.
-    Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run.
+    Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run. Nobody
+    is ended before he is `over_limit_s` beyond his limit (OverTimeLimit).
     """
 
     priority_type: str
@@ -213,6 +215,7 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     preempt_type: str = ""
     preempt_mode: str = ""
     preempt_exempt_s: float = 0.0
+    over_limit_s: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

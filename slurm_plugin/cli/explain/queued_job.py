@@ -57,6 +57,7 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
     """Print when what waits is likely to start, as it is and if it asked for less; else when what runs ends."""
     from slurm_plugin.advisor.expectation import Expectations
     from slurm_plugin.advisor.preemption import preemption_in_words
+    from slurm_plugin.advisor.run_time import over_limit_of
 
     predictor = _predictor(config)
     expect = Expectations(predictor).run_time
@@ -66,7 +67,10 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
         _show_waiting(queued, expect, predictor, config, output_format)
         return
     now_s = queued.snapshot.time_s
-    print_rows([_running_row(job, expect(job), now_s) for job in queued.records], output_format)
+    over_s = {job.job_id: over_limit_of(job, queued.snapshot) for job in queued.records}
+    print_rows(
+        [_running_row(job, expect(job), now_s, over_s[job.job_id]) for job in queued.records], output_format
+    )
     for said in dict.fromkeys(preemption_in_words(job, queued.snapshot) for job in queued.records):
         if said:
             note(said)
@@ -80,10 +84,10 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
         )
 
 
-def _running_row(job: QueuedJob, run_time: RunTime, now_s: float) -> dict[str, object]:
+def _running_row(job: QueuedJob, run_time: RunTime, now_s: float, over_limit_s: float) -> dict[str, object]:
     from slurm_plugin.advisor.run_time import likely_left_s, most_left_s
 
-    left_s = most_left_s(job, now_s)
+    left_s = most_left_s(job, now_s, over_limit_s)
     return {
         "job": name_of(job),
         "state": job.state,

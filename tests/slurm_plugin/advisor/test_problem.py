@@ -341,6 +341,30 @@ def test_no_node_ever_holds_or_lacks_more_than_it_has(
             then.take(tuple(part for part in parts if part[0] == window.node))
 
 
+@pytest.mark.parametrize(
+    ("of_cluster_s", "of_partition_s", "left_s"),
+    [
+        (0.0, None, 0),
+        (300.0, None, 180),
+        (60.0, None, 0),
+        (300.0, 0.0, 0),
+        (0.0, 240.0, 120),
+        (math.inf, None, 360),
+    ],
+)
+def test_who_runs_beyond_his_limit_does_so_as_long_as_he_may(
+    of_cluster_s: float, of_partition_s: float | None, left_s: float
+) -> None:
+    terms = msgspec.structs.replace(TERMS, over_limit_s=of_cluster_s)
+    partitions = (PartitionState(name="batch", over_limit_s=of_partition_s),)
+    over = running(1, limit_s=480, end_s=NOW_S - 120)
+    (held,) = problem(snapshot(over, terms=terms, partitions=partitions)).running
+    assert (held.limit_left_s, held.likely_left_s) == (left_s, left_s)
+    within = running(1, limit_s=660, end_s=NOW_S + 60)
+    (held,) = problem(snapshot(within, terms=terms, partitions=partitions)).running
+    assert held.limit_left_s == 60
+
+
 def test_what_runs_is_expected_to_run_on_as_those_that_ran_as_long() -> None:
     found = problem_of(
         snapshot(running(1, start_s=NOW_S - 600)),

@@ -75,6 +75,14 @@ def test_whom_a_partition_takes_and_how_much_it_gives() -> None:
     assert (wide.most_nodes, wide.most_cpus_per_node, wide.most_cpus_per_socket) == (math.inf, None, None)
 
 
+@pytest.mark.parametrize(("cluster", "over_s"), [("0 min", 0.0), ("5 min", 300.0), ("UNLIMITED", math.inf)])
+def test_how_long_jobs_may_run_beyond_their_limits(cluster: str, over_s: float) -> None:
+    assert cluster_lines.parse_terms(f"OverTimeLimit           = {cluster}\n").over_limit_s == over_s
+    lines = (f"PartitionName=p OverTimeLimit={own}" for own in ("NONE", "0", "UNLIMITED"))
+    found = cluster_lines.parse_partition_states("\n".join(lines))
+    assert [one.over_limit_s for one in found] == [None, 0.0, math.inf]
+
+
 def test_which_account_is_above_which() -> None:
     told = "root|\nphysics|root\nlasers|physics\n"
     assert cluster_lines.parse_account_parents(told) == {"physics": "root", "lasers": "physics"}
