@@ -88,6 +88,22 @@ def test_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [node.count for node in read_nodes().nodes] == [1]
 
 
+def test_a_configuration_counts_whose_teller_is_not_answered_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "ClusterName             = alpha\n\nSlurmctld(primary) at head is DOWN\n"
+    # As 26.05 ends for a user whom slurmctld throttles.
+    executable(tmp_path / "scontrol", f"#!/bin/sh\nprintf '{told}'\nexit 1\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert ScontrolQueue().cluster() == "alpha"
+    executable(tmp_path / "scontrol", f"#!/bin/sh\nprintf '{told}'\necho lost >&2\nexit 1\n")
+    with pytest.raises(SlurmError, match="scontrol failed: lost"):
+        ScontrolQueue().cluster()
+    executable(tmp_path / "scontrol", "#!/bin/sh\necho 'ClusterName             = alpha'\nexit 1\n")
+    with pytest.raises(SlurmError, match="scontrol failed: no message"):
+        ScontrolQueue().cluster()
+
+
 def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
