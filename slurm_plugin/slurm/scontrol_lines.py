@@ -107,7 +107,8 @@ def _scontrol(
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(
-            f"slurmctld has not taken an update within {patience_s:g} s; check that it runs"
+            f"slurmctld has not taken an update within {patience_s:g} s; check that it runs, and that it limits no "
+            "requests of this user (rl_enable): SlurmUser has no limit"
         ) from None
     except OSError as error:
         raise SlurmError(f"cannot run scontrol: {error}; put Slurm's commands on the PATH") from None
