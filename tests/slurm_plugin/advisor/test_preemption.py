@@ -105,6 +105,22 @@ def test_who_may_preempt_is_foreseen_to(by: str, fields: dict[str, Any]) -> None
     assert (first, second) == (0.0, 3600.0)
 
 
+def test_who_may_preempt_waits_for_those_that_are_under_the_same_cap() -> None:
+    full = running(1, cpus=8, gpus=2, start_s=NOW_S - 900)
+    mixed = replace(
+        snapshot(nodes=1).nodes[0],
+        partitions=("batch", "owners"),
+        gpus=4,
+        gpu_types=(("a100", 2), ("h100", 2)),
+    )
+    capped = tuple(replace(one, most_cpus_per_node=4) if one.name == "owners" else one for one in PARTITIONS)
+    urgent = [waiting(number, cpus=4, gpus=1, partitions=("owners",)) for number in (2, 3)]
+    found = problem(site(full, *urgent, by=BY_PARTITION, nodes=(mixed,), partitions=capped))
+    first, second = (span.start_s for span in expected_starts(found, samples=0))
+    assert first == 0
+    assert second >= 2700
+
+
 @pytest.mark.parametrize("end_s", [0.0, NOW_S - 3])
 def test_who_has_ended_holds_his_node_no_longer_than_that_is_cleaned_up(end_s: float) -> None:
     ended = running(1, cpus=8, state="COMPLETING", start_s=NOW_S - 600, end_s=end_s)
