@@ -124,10 +124,10 @@ def drawn(random_: random.Random, spread: float) -> float:
     return random_.lognormvariate(0, spread)
 
 
-def run(family: Sequence[Work], chains: Chains) -> Told:
-    """Run a family's jobs one after the other, each sized by what the earlier ones showed."""
+def run(family: Sequence[Work], chains: Chains, array: int = 1) -> Told:
+    """Run a family's jobs, so many at a time, all of them sized by what the ones before showed."""
     history, told = History(RECENT_JOBS), Told([], [], [])
-    end_s = 0
+    end_s, cpus, mem_mib = 0, ASKED_CPUS, ASKED_MIB
 
     def granted(chain: Estimator, asked: int) -> int:
         evidence = history.evidence(ASKED, 1)
@@ -135,7 +135,8 @@ def run(family: Sequence[Work], chains: Chains) -> Told:
         return asked if estimate is None else min(asked, max(1, math.ceil(estimate.upper)))
 
     for number, work in enumerate(family):
-        cpus, mem_mib = granted(chains.cores, ASKED_CPUS), granted(chains.memory, ASKED_MIB)
+        if number % array == 0:
+            cpus, mem_mib = granted(chains.cores, ASKED_CPUS), granted(chains.memory, ASKED_MIB)
         runs_s = work.runs_s(cpus, mem_mib)
         end_s += round(runs_s) + 60
         told.cpus.append(cpus)
@@ -154,12 +155,15 @@ def ended(number: int, end_s: int, cpus: int, mem_mib: int, work: Work, wall_s: 
     )  # fmt: skip
 
 
-KINDS: dict[str, Callable[[random.Random, int], list[Work]]] = {
-    "busy by turns": by_turns,
-    "one thread": one_thread,
-    "all threads busy": all_threads,
-    "fewer threads": changed,
-    "reads again": reads_again,
+# How a kind's jobs are drawn, and how many are submitted at a time.
+KINDS: dict[str, tuple[Callable[[random.Random, int], list[Work]], int]] = {
+    "busy by turns": (by_turns, 1),
+    "reads again": (reads_again, 1),
+    "one thread": (one_thread, 1),
+    "all threads busy": (all_threads, 1),
+    "fewer threads": (changed, 1),
+    "busy by turns, arrays": (by_turns, 150),
+    "one thread, arrays": (one_thread, 150),
 }
 
 
@@ -187,15 +191,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--families", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=300, help="of those in arrays twenty times as many")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rows = []
-    for kind, draw in KINDS.items():
+    for kind, (draw, array) in KINDS.items():
         random_ = random.Random(args.seed)
-        families = [draw(random_, args.jobs) for _ in range(args.families)]
+        families = [draw(random_, args.jobs * (1 if array == 1 else 20)) for _ in range(args.families)]
         rows += [
-            row(kind, name, [run(family, chains) for family in families]) for name, chains in CHAINS.items()
+            row(kind, name, [run(family, chains, array) for family in families])
+            for name, chains in CHAINS.items()
         ]
     print(pandas.DataFrame(rows).to_string(index=False))
 

@@ -232,7 +232,7 @@ def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
         base = inner(sight)
         if base is None:
             return None
-        unslowed = unslowed_cpus(sight.evidence.jobs, base.upper, most_slowdown)
+        unslowed = unslowed_cpus(sight.evidence.compared, base.upper, most_slowdown)
         return base if unslowed <= base.upper else msgspec.structs.replace(base, upper=unslowed)
 
     return estimate
@@ -276,7 +276,7 @@ def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
     past = evidence.use("memory")
     if past is None:
         return ""
-    return past.kills or doubt_of_memory(evidence.jobs, most_slowdown)
+    return past.kills or doubt_of_memory(evidence.compared, most_slowdown)
 
 
 def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:

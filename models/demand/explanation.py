@@ -211,7 +211,7 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
         name = "whole" if told["whole"] < told["margin"] else "too few"
         steps.append(Step(name=name, upper=told["whole"], counts=True))
     if told["slowed"] > told["whole"]:
-        slows = slowing_cpus(shown_by(sight.evidence.jobs), settings.most_slowdown)
+        slows = slowing_cpus(shown_by(sight.evidence.compared), settings.most_slowdown)
         name = "slowed" if told["slowed"] == 2 * slows else "compared"
         steps.append(Step(name=name, upper=told["slowed"], counts=True))
     if dimension == "cores":

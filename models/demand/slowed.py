@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -33,6 +34,8 @@ BY_CHANCE = 2.0
 LEAST_JOBS = 5
 # Of so many jobs that were cut one is to have had twice as many CPUs.
 A_CONTROL = 20
+# Where one is missing it is drawn, anew as each job ends: else all of an array would be it, and every second array.
+DRAWN = 20
 # Who waits for the disk waits for long, and memory is what is saved most: only what runs half as long again is taken
 # note of, and of so many jobs whose memory was cut one is to have had all.
 NOTED_OF_MEMORY, A_CONTROL_OF_MEMORY = 0.5, 50
@@ -100,14 +103,19 @@ def lacks_control(shown: Iterable[Shown], cpus: int) -> bool:
     return fewer >= A_CONTROL * max(more, 1)
 
 
-def unslowed_cpus(jobs: Iterable[PastJob], upper: float, most_slowdown: float = 0.0) -> float:
+def is_drawn(jobs: Sequence[PastJob]) -> bool:
+    """Whether the next job of a family is one to compare others with: by lot, which its last job casts."""
+    return bool(jobs) and zlib.crc32(f"{jobs[-1].end_s} {jobs[-1].job_id}".encode()) % DRAWN == 0
+
+
+def unslowed_cpus(jobs: Sequence[PastJob], upper: float, most_slowdown: float = 0.0) -> float:
     """Return the fewest CPUs a task with which jobs are not slowed, or it is told; 0 where `upper` will do."""
     shown, granted = shown_by(jobs), math.ceil(upper)
-    compared = granted if lacks_control(shown, granted) else 0
+    compared = granted if is_drawn(jobs) and lacks_control(shown, granted) else 0
     return 2 * max(slowing_cpus(shown, most_slowdown), compared)
 
 
-def doubt_of_memory(jobs: Iterable[PastJob], most_slowdown: float = 0.0) -> Doubt:
+def doubt_of_memory(jobs: Sequence[PastJob], most_slowdown: float = 0.0) -> Doubt:
     """Return why a family's memory is not to be cut though it is known how much they use; '' where it may be.
 
     Jobs that are slowed for want of CPUs tell nothing of memory, and who keeps all his CPUs busy waits for nothing.
@@ -121,4 +129,4 @@ def doubt_of_memory(jobs: Iterable[PastJob], most_slowdown: float = 0.0) -> Doub
     ):
         return "slowed"
     waiting = sum(job.busy < BUSY_SHARE * job.had for job in less)
-    return "compared" if waiting >= A_CONTROL_OF_MEMORY * max(len(whole), 1) else ""
+    return "compared" if is_drawn(jobs) and waiting >= A_CONTROL_OF_MEMORY * max(len(whole), 1) else ""

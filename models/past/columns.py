@@ -18,7 +18,7 @@ from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from accounting.request import JobRequest
 from models.past.families import GENERIC_NAMES, Family
-from models.past.history import COMPLETE, Held, HeldByUsers, History
+from models.past.history import BESIDE, COMPLETE, Held, HeldByUsers, History
 from models.past.job_names import normal_name
 from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.past.texts import Texts, texts_of
@@ -144,6 +144,13 @@ class PastColumns:
         short = {"memory": self.mem_short, "gpu_mem": self.gpu_short}.get(dimension)
         return self.complete if short is None else self.complete & ~short
 
+    @property
+    def had_all(self) -> Flags:
+        """Whether each shows what it keeps busy with all that it asked for (`had_all` in jobs.py)."""
+        less_memory = self.given_mem_mib < self.asked_mem_mib
+        all_cpus = self.given_cpus >= np.nan_to_num(self.asked_cpus, nan=0.0)
+        return self.complete & ~np.isnan(self.cores_per_task) & all_cpus & ~less_memory
+
     def metered_by(self, rows: Ints | slice = slice(None)) -> tuple[str, ...]:
         """Return who metered the GPUs of some attempts, or of all."""
         codes, words = self.gpu_source.codes[rows], self.gpu_source.words
@@ -262,10 +269,10 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
         counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
         history.held[dimension] = _site_held(past.user.codes[counted], _held(past, dimension)[counted])
     jobs: dict[int, PastJob] = {}
-    for family, rows in _groups(past, by_end, recent_jobs):
-        fresh = [row for row in rows if row not in jobs]
+    for family, rows, beside in _groups(past, by_end, recent_jobs):
+        fresh = [row for row in (*beside, *rows) if row not in jobs]
         jobs.update(zip(fresh, past_jobs(past, np.array(fresh, np.int64)), strict=True))
-        history.load(family, [jobs[row] for row in rows])
+        history.load(family, [jobs[row] for row in rows], [jobs[row] for row in beside])
     history.keep_recent()
     return history
 
@@ -292,9 +299,10 @@ def _held(past: PastColumns, dimension: Learned) -> Floats:
     return np.where(np.isnan(asked), used, asked) * past.use("wall")
 
 
-def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int]]]:
-    """Return the last rows of every group, the groups in the order in which a history meets them."""
-    found: list[tuple[tuple[int, int], Family, list[int]]] = []
+def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
+    """Return the last rows of every group, and what is remembered beside them, in the order a history meets them."""
+    found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
+    whole = past.had_all
     for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
         codes = kind.codes[by_end]
         ranks = np.flatnonzero(codes >= 0)
@@ -302,9 +310,11 @@ def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Fam
         bounds = [*np.flatnonzero(np.diff(codes[ranks], prepend=-1)).tolist(), len(ranks)]
         for begin, end in itertools.pairwise(bounds):
             first = int(ranks[begin])
-            kept = by_end[ranks[max(begin, end - recent_jobs) : end]].tolist()
-            found.append(((first, place), kind.names[codes[first]], kept))
-    return [(family, rows) for _, family, rows in sorted(found, key=lambda one: one[0])]
+            middle = max(begin, end - recent_jobs)
+            older = by_end[ranks[begin:middle]] if place < len(past.families) else by_end[:0]
+            kept, beside = by_end[ranks[middle:end]].tolist(), older[whole[older]][-BESIDE:].tolist()
+            found.append(((first, place), kind.names[codes[first]], kept, beside))
+    return [(family, rows, beside) for _, family, rows, beside in sorted(found, key=lambda one: one[0])]
 
 
 def requests_in(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:

@@ -209,8 +209,9 @@ class Evidence:
 
     `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
     request's input, None where that is not known, `asked_mib` its memory, None where it does not ask. `at_rest` says
-    that no job of the family can be missing for being slow. Requests that see the same of a family share it
-    (models/past/likeness.py).
+    that no job of the family can be missing for being slow. `beside` are some before them that had all they asked for,
+    for those that were cut to be compared with: they tell nothing of what is needed. Requests that see the same of a
+    family share it (models/past/likeness.py).
     """
 
     def __init__(
@@ -220,11 +221,13 @@ class Evidence:
         site_held: Mapping[Learned, float] | None = None,
         input_mib: float | None = None,
         asked_mib: float | None = None,
+        beside: Sequence[PastJob] = (),
         *,
         at_rest: bool = False,
     ) -> None:
         self.family = family
         self.jobs = tuple(jobs)
+        self.beside = tuple(beside)
         self.input_mib = input_mib
         self.asked_mib = asked_mib
         self.at_rest = at_rest
@@ -239,6 +242,11 @@ class Evidence:
         if dimension not in self._uses:
             self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib, at_rest=self.at_rest)
         return self._uses[dimension]
+
+    @property
+    def compared(self) -> tuple[PastJob, ...]:
+        """They and those beside them, the oldest first."""
+        return (*self.beside, *self.jobs)
 
     @property
     def gpus(self) -> PastGpus | None:

@@ -12,7 +12,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.past.evidence import Evidence
 from models.past.families import Family, cohort_key, family_keys, wide_keys
-from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
+from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, had_all, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
 # What ran to an end that shows its whole need.
@@ -23,6 +23,8 @@ MOST_LOOKS = 4096
 # million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
 MOST_FAMILIES = 20_000
 NEVER = (0, 0)
+# Of those that had all that they asked for so many are remembered beside a family's recent jobs, to compare them with.
+BESIDE = 10
 # No user counts for more jobs than this in the mean job that risks are relative to, where that makes it larger.
 MOST_OF_A_USER = 100
 
@@ -91,6 +93,8 @@ class History:
     def __init__(self, recent_jobs: int) -> None:
         self.recent_jobs = recent_jobs
         self._jobs: dict[Family, deque[PastJob]] = {}
+        # Of those before them the last that had all.
+        self._beside: dict[Family, deque[PastJob]] = {}
         # Worked out once and kept until the next job: a history that serves gets none any more.
         self._habits: dict[Family, Habit] = {}
         self._pasts: dict[Family, FamilyPast] = {}
@@ -120,12 +124,14 @@ class History:
         # All is relative to what the site's mean job holds.
         self._forget_pasts()
 
-    def load(self, family: Family, jobs: Iterable[PastJob]) -> None:
-        """Put jobs, oldest first, into one family; one that has some already keeps the last of all.
+    def load(self, family: Family, jobs: Iterable[PastJob], beside: Iterable[PastJob] = ()) -> None:
+        """Put jobs, oldest first, and those remembered `beside` them into one family; it keeps the last of all.
 
         Whoever has loaded all that he will calls `keep_recent`.
         """
-        known = self._jobs.pop(family, ())
+        known, older = self._jobs.pop(family, ()), self._beside.pop(family, ())
+        for job in sorted((*older, *beside), key=_by_end):
+            self._set_beside(family, job)
         self._append(family, sorted((*known, *jobs), key=_by_end) if known else jobs)
         self._seen.setdefault(bounded_with(family), OrderedDict())[family] = None
 
@@ -141,16 +147,25 @@ class History:
         """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
         for _ in range(min(families, len(self._jobs))):
             family, _jobs = self._jobs.popitem()
+            self._beside.pop(family, None)
             self._forget(family)
             self._seen[bounded_with(family)].pop(family)
         return bool(self._jobs)
 
     def _append(self, family: Family, jobs: Iterable[PastJob]) -> None:
         known = self._jobs.setdefault(family, deque(maxlen=self.recent_jobs))
-        known.extend(jobs)
+        for job in jobs:
+            if len(known) == self.recent_jobs:
+                self._set_beside(family, known[0])
+            known.append(job)
         if known:
             self._now_s = max(self._now_s, known[-1].end_s)
         self._forget(family)
+
+    def _set_beside(self, family: Family, job: PastJob) -> None:
+        """Remember a job beside a family's recent ones, if it had all: users and limits are compared with nobody."""
+        if len(family) > 2 and had_all(job):
+            self._beside.setdefault(family, deque(maxlen=BESIDE)).append(job)
 
     def join(self, request: JobRequest, job: PastJob) -> bool:
         """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
@@ -172,8 +187,11 @@ class History:
 
     def _place(self, family: Family, job: PastJob) -> bool:
         jobs = self._jobs.get(family) or deque(maxlen=self.recent_jobs)
+        oldest = jobs[0] if len(jobs) == self.recent_jobs else None
         if not place_by_end(jobs, job):
             return False
+        if oldest is not None:
+            self._set_beside(family, oldest)
         self._jobs[family] = jobs
         self._forget(family)
         return True
@@ -204,7 +222,7 @@ class History:
 
     def _drop(self, family: Family) -> None:
         self._forget(family)
-        for known in (self._jobs, self._joined, self._seen[bounded_with(family)]):
+        for known in (self._jobs, self._beside, self._joined, self._seen[bounded_with(family)]):
             known.pop(family, None)
 
     def _forget(self, family: Family) -> None:
@@ -220,6 +238,10 @@ class History:
         """Yield every family with its jobs, in the order of its first one."""
         for family, jobs in self._jobs.items():
             yield family, tuple(jobs)
+
+    def beside(self, family: Family) -> tuple[PastJob, ...]:
+        """Return the last jobs before a family's recent ones that had all that they asked for, the oldest first."""
+        return tuple(self._beside.get(family, ()))
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
         """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
@@ -244,7 +266,9 @@ class History:
             if not jobs:
                 return None
             site_held = {dimension: held.mean for dimension, held in self.held.items()}
-            past = self._pasts[family] = FamilyPast(family, jobs, site_held, now_s=self._now_s)
+            past = self._pasts[family] = FamilyPast(
+                family, jobs, site_held, self._beside.get(family, ()), now_s=self._now_s
+            )
             if not past.at_rest and past.rests_from_s < math.inf:
                 self._rests_from_s[family] = past.rests_from_s
         place = past.place(like)

@@ -85,6 +85,13 @@ def was_cut(job: PastJob) -> bool:
     return asked is not None and given is not None and given < asked
 
 
+def had_all(job: PastJob) -> bool:
+    """Whether it is known what a past job kept busy to its end with all CPUs and all memory that it asked for."""
+    if not job.complete or job.cores_per_task is None or job.given_cpus is None or was_cut(job):
+        return False
+    return job.given_cpus >= (job.asked_cpus or 0)
+
+
 def held_by(job: PastJob, dimension: Learned) -> float:
     """Return what a past job asked for of a dimension, or else used, times its seconds."""
     asked: float | None = None

@@ -94,7 +94,7 @@ Place = tuple[int, int, int, int, int, int, float | None]
 
 
 class FamilyPast:
-    """A family's jobs, the oldest first, and what was `seen` of them from each place.
+    """A family's jobs and those `beside` them, the oldest first, and what was `seen` of them from each place.
 
     It is at rest from `rests_from_s` on (unix seconds); `at_rest` says whether it was when it was looked at.
     """
@@ -104,17 +104,19 @@ class FamilyPast:
         family: Family,
         jobs: Iterable[PastJob],
         site_held: Mapping[Learned, float] | None = None,
+        beside: Iterable[PastJob] = (),
         *,
         now_s: float = -math.inf,
     ) -> None:
         self._family = family
-        self._jobs = tuple(jobs)
+        self._jobs, self._beside = tuple(jobs), tuple(beside)
+        told = (*self._beside, *self._jobs)
         self._site_held = site_held
         self.rests_from_s = rests_from_s(self._jobs)
         self.at_rest = now_s >= self.rests_from_s
-        self._asked_mib = _in_order(job.asked_mem_mib for job in self._jobs)
-        self._asked_cpus = _in_order(job.asked_cpus for job in self._jobs)
-        self._asked_gpus = _in_order(job.asked_gpus for job in self._jobs)
+        self._asked_mib = _in_order(job.asked_mem_mib for job in told)
+        self._asked_cpus = _in_order(job.asked_cpus for job in told)
+        self._asked_gpus = _in_order(job.asked_gpus for job in told)
         # Who used more than is asked for tells less, unless it was killed (past_use in models/past/evidence.py).
         self._used_mib = _in_order(use_of(job, "memory") for job in self._jobs if not job.mem_at_least)
         # Where one was killed for memory, it counts who asked for less than is asked for now (are_unanswered).
@@ -141,6 +143,7 @@ class FamilyPast:
             self._site_held,
             like.input_mib,
             like.mem_mib or None,
+            comparable(self._beside, like),
             at_rest=self.at_rest,
         )
 

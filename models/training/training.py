@@ -187,7 +187,10 @@ def libraries() -> dict[str, str]:
 
 
 def _files(trained: Trained) -> dict[str, bytes]:
-    families = tuple(StoredFamily(family, tuple(jobs)) for family, jobs in trained.history.items())
+    history = trained.history
+    families = tuple(
+        StoredFamily(family, tuple(jobs), history.beside(family)) for family, jobs in history.items()
+    )
     stored = StoredHistory(held=trained.history.held, families=families)
     files = {HISTORY: _json(stored), GOLDEN: _json(_golden(trained))}
     for dimension, fitted in trained.fitted.items():

@@ -126,10 +126,11 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
-    """One family of the history file."""
+    """One family of the history file, and those remembered beside its recent jobs (History.beside)."""
 
     family: Family
     jobs: tuple[PastJob, ...]
+    beside: tuple[PastJob, ...] = ()
 
 
 class StoredHeld(msgspec.Struct, frozen=True, kw_only=True):
@@ -324,7 +325,7 @@ def _history(content: bytes, recent_jobs: int) -> History:
     held, families = stored_history(content)
     history.held.update(held)
     for stored in families:
-        history.load(renamed(stored.family), stored.jobs)
+        history.load(renamed(stored.family), stored.jobs, stored.beside)
     history.keep_recent()
     return history
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from accounting.records import Attempt
 from models.demand.features import FEATURES, features
 from models.past.columns import columns_of_attempts
-from models.past.history import History, past_job, request_of
-from models.past.jobs import LEARNED, PastJob
+from models.past.history import BESIDE, History, past_job, request_of
+from models.past.jobs import LEARNED, PastJob, had_all
 from models.past.kills import KILLED_BUMP
 from models.past.likeness import likeness_of
 from tests.builders import T0, attempt, cancelled_while_it_waited, replay, request
@@ -144,6 +144,48 @@ def test_the_narrowest_family_with_enough_speaks() -> None:
     assert (wide.family[0], len(wide.jobs)) == ("user+name", 7)
     assert history.evidence(request(job_name="unknown"), enough=1) is None
     assert history.evidence(request(user="bob"), enough=1) is None
+
+
+def test_the_last_before_the_recent_ones_that_had_all_are_remembered_beside_them() -> None:
+    amounts = {"asked_cpus": 8, "given_cpus": 8}
+    whole = [job(job_id=n, end_s=n, **amounts) for n in range(1, 31)]
+    cut = [job(job_id=n, end_s=n, **{**amounts, "given_cpus": 2}) for n in range(31, 51)]
+    added, joined, loaded = filled([*whole, *cut], recent_jobs=10), History(10), History(10)
+    for one in (*whole, *cut):
+        joined.join(KNOWN, one)
+    for family, jobs in added.items():
+        loaded.load(family, jobs, added.beside(family))
+    for history in (added, joined, loaded):
+        found = history.evidence(KNOWN, enough=1)
+        assert found is not None
+        assert [one.job_id for one in found.jobs] == [*range(41, 51)]
+        assert [one.job_id for one in found.beside] == [*range(21, 31)][-BESIDE:]
+        assert [one.job_id for one in found.compared] == [*range(21, 31), *range(41, 51)]
+        far_more = msgspec.structs.replace(KNOWN, cpus_per_task=17)
+        assert history.evidence(far_more, enough=1) is None
+        # Of a user, or of a limit, nothing is compared.
+        assert {len(family) for family, _ in history.items() if history.beside(family)} == {3, 4}
+        assert not history.discard(10)
+        assert not vars(history)["_beside"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "whole"),
+    [
+        ({}, True),
+        ({"given_cpus": 9}, True),
+        ({"given_cpus": 7}, False),
+        ({"given_cpus": None}, False),
+        ({"asked_cpus": None}, True),
+        ({"given_mem_mib": 3999}, False),
+        ({"given_mem_mib": None}, True),
+        ({"cores_per_task": None}, False),
+        ({"complete": False}, False),
+    ],
+)
+def test_who_had_all_that_he_asked_for(changes: dict[str, Any], whole: bool) -> None:
+    amounts = {"asked_cpus": 8, "given_cpus": 8, "asked_mem_mib": 4000, "given_mem_mib": 4000}
+    assert had_all(job(**(amounts | changes))) is whole
 
 
 def test_a_changed_script_is_new_work_whatever_its_name() -> None:

@@ -47,7 +47,9 @@ def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[L
 
 
 def stored(history: History) -> tuple[Any, ...]:
-    families = tuple(StoredFamily(family, tuple(jobs)) for family, jobs in history.items())
+    families = tuple(
+        StoredFamily(family, tuple(jobs), history.beside(family)) for family, jobs in history.items()
+    )
     return {dimension: (one.amount, one.jobs) for dimension, one in history.held.items()}, families
 
 

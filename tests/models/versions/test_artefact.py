@@ -321,10 +321,18 @@ def test_a_history_read_family_by_family_is_the_history(
     job = msgspec.structs.replace(plain, script="]\n  ]\n", gpu_source=',\n "families": [\n')
     whole = StoredHistory(
         held={"memory": Held(5.0, 3)},
-        families=tuple(StoredFamily(family, (job,) * count) for family, count in families),
+        families=tuple(StoredFamily(family, (job,) * count, (plain,) * count) for family, count in families),
     )
     held, read = stored_history(msgspec.json.format(msgspec.json.encode(whole), indent=indent))
     assert (held, tuple(read)) == (whole.held, whole.families)
+
+
+def test_a_family_that_was_stored_without_jobs_beside_its_own_has_none() -> None:
+    family, jobs, beside = ("user+name", "ann", "fit"), (past_job(attempt()),), (past_job(attempt(job_id=7)),)
+    stored = msgspec.json.encode(StoredFamily(family, jobs, beside))
+    before = msgspec.json.encode(msgspec.json.decode(stored)[:2])
+    assert msgspec.json.decode(stored, type=StoredFamily).beside == beside
+    assert msgspec.json.decode(before, type=StoredFamily) == StoredFamily(family, jobs)
 
 
 def test_a_history_that_ends_too_early_is_damaged(trained_model: TrainedModel) -> None:
