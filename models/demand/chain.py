@@ -230,8 +230,8 @@ def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
 
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
-        if base is None:
-            return None
+        if base is None or not sight.evidence.any_had_less:
+            return base
         unslowed = unslowed_cpus(sight.evidence.compared, base.upper, most_slowdown)
         return base if unslowed <= base.upper else msgspec.structs.replace(base, upper=unslowed)
 
@@ -274,9 +274,9 @@ def unless_untold(inner: Estimator, most_slowdown: float) -> Estimator:
 def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
     """Return why nothing is said of memory: by kills for it (PastUse.kills), or by what less of it does (slowed.py)."""
     past = evidence.use("memory")
-    if past is None:
-        return ""
-    return past.kills or doubt_of_memory(evidence.compared, most_slowdown)
+    if past is None or past.kills or not evidence.any_had_less:
+        return past.kills if past else ""
+    return doubt_of_memory(evidence.compared, most_slowdown)
 
 
 def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from models.demand.threads import BUSY_SHARE
-from models.past.jobs import PastJob, use_of, was_cut
+from models.past.jobs import LEAST_CORES, PastJob, was_cut
 
 # Of less than this share of its time hardly anybody takes note, and jobs that share a node differ by as much.
 NOTED = 0.1
@@ -56,11 +56,12 @@ class Shown(NamedTuple):
 def shown_by(jobs: Iterable[PastJob]) -> list[Shown]:
     """Return what the jobs show that ran to their end."""
     return [
+        # By place: a submission waits for it.
         Shown(
-            had=job.given_cpus / job.num_tasks,
-            busy=use_of(job, "cores") or 0.0,
-            cut=job.given_cpus < (job.asked_cpus or 0),
-            less_memory=was_cut(job),
+            job.given_cpus / job.num_tasks,
+            max(job.cores_per_task, LEAST_CORES),
+            job.given_cpus < (job.asked_cpus or 0),
+            was_cut(job),
         )
         for job in jobs
         if job.complete and job.cores_per_task is not None and job.given_cpus

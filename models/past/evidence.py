@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from models.past.families import Family, describe_family
-from models.past.jobs import Learned, PastJob, held_by, shows_need, use_of
+from models.past.jobs import Learned, PastJob, had_less, held_by, shows_need, use_of
 from models.past.kills import KILLED_BUMP, Kills, told_by_kills
 
 # A past job tells about one with up to this many times its input, where that is known of both; measured
@@ -247,6 +247,11 @@ class Evidence:
     def compared(self) -> tuple[PastJob, ...]:
         """They and those beside them, the oldest first."""
         return (*self.beside, *self.jobs)
+
+    @functools.cached_property
+    def any_had_less(self) -> bool:
+        """Whether any of them ran with less than it asked for; without one there is nobody to compare."""
+        return any(map(had_less, self.jobs))
 
     @property
     def gpus(self) -> PastGpus | None:

@@ -85,6 +85,13 @@ def was_cut(job: PastJob) -> bool:
     return asked is not None and given is not None and given < asked
 
 
+def had_less(job: PastJob) -> bool:
+    """Whether a past job ran with fewer CPUs, or less memory, than it asked for."""
+    return was_cut(job) or (
+        job.asked_cpus is not None and job.given_cpus is not None and job.given_cpus < job.asked_cpus
+    )
+
+
 def had_all(job: PastJob) -> bool:
     """Whether it is known what a past job kept busy to its end with all CPUs and all memory that it asked for."""
     if not job.complete or job.cores_per_task is None or job.given_cpus is None or was_cut(job):
