@@ -140,7 +140,7 @@ class PastColumns:
         return columns[dimension]
 
     def shows_need(self, dimension: Learned) -> Flags:
-        """Whether what each used is its need (`shows_need` in evidence.py)."""
+        """Whether what each used is its need (`shows_need` in jobs.py)."""
         short = {"memory": self.mem_short, "gpu_mem": self.gpu_short}.get(dimension)
         return self.complete if short is None else self.complete & ~short
 

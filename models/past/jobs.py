@@ -94,9 +94,8 @@ def had_less(job: PastJob) -> bool:
 
 def had_all(job: PastJob) -> bool:
     """Whether it is known what a past job kept busy to its end with all CPUs and all memory that it asked for."""
-    if not job.complete or job.cores_per_task is None or job.given_cpus is None or was_cut(job):
-        return False
-    return job.given_cpus >= (job.asked_cpus or 0)
+    is_told = job.complete and job.cores_per_task is not None and job.given_cpus is not None
+    return is_told and not had_less(job)
 
 
 def held_by(job: PastJob, dimension: Learned) -> float:
