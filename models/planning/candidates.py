@@ -49,7 +49,7 @@ def glimpse(ahead: Ahead, name: str, wished: Floats) -> Candidate:
 
     Neither delays nor factors are looked at yet, so that it may not be used.
     """
-    wished = first_of(wished, ahead.places, ahead.bounds.most_changes)
+    wished = first_of(ahead, wished, ahead.bounds.most_changes)
     places: Floats = numpy.full(len(wished), math.inf)
     for cell in ahead.cells:
         order = arranged(
@@ -68,7 +68,7 @@ def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> t
     """
     urgent, sooner_s = set(ahead.urgent), dict[int, float]()
     spent, moved, step_s = 0, ahead.bounds.most_changes, max(LEAST_STEP_S, ahead.bounds.most_delay_s)
-    keys = first_of(wished, ahead.places, moved)
+    keys = first_of(ahead, wished, moved)
     for turn in count():
         found = arrange(ahead, keys, urgent)
         if found.refused:
@@ -83,7 +83,7 @@ def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> t
             sooner_s[number] = sooner_s.get(number, 0.0) + step_s
         if turn >= TURNS_OF_ALL:
             moved = min(moved, len(keys)) // 2
-            keys = first_of(wished, ahead.places, moved)
+            keys = first_of(ahead, wished, moved)
     return msgspec.structs.replace(seen, refused=found.refused), spent
 
 
@@ -122,10 +122,13 @@ def _out_of_reach(order: list[int], factors: dict[int, int], most_factor: int) -
     return "it would take priorities that Slurm does not have: those of jobs that keep their place are near its least"
 
 
-def first_of(wished: Floats, places: Floats, most: int) -> Floats:
-    """Return wished keys of which only the first `most` are left; the rest stays in Slurm's order of places."""
+def first_of(ahead: Ahead, wished: Floats, most: int) -> Floats:
+    """Return wished keys of which only the first `most` are left; the rest stays in Slurm's order of places.
+
+    Who is at a limit, and could not start now, is of the last.
+    """
     keys: Floats = numpy.full(len(wished), math.inf)
-    order = numpy.lexsort((places, wished))[:most]
+    order = numpy.lexsort((ahead.places, wished, ahead.at_limits))[:most]
     keys[order] = wished[order]
     return keys
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
+from models.planning.ledger import Dues
 from models.planning.problem import Yields
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Ints, Parts, amounts_of
@@ -20,7 +21,7 @@ from models.scheduling.room import Amounts, Ints, Parts, amounts_of
 class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and whose it is.
 
-    It has run for `ran_s`, and `yields` as a Holding does.
+    It has run for `ran_s`, and `yields` and counts for limits as a Holding does.
     """
 
     parts: Parts
@@ -29,6 +30,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     user: int
     ran_s: float = 0.0
     yields: Yields | None = None
+    dues: Dues = ()
 
 
 def windows_beside(
@@ -53,7 +55,8 @@ def windows_beside(
                 parts.append((machine, amounts))
         if len(parts) == len(held.parts):
             beside.append(held)
-        elif parts:
+        elif parts or held.dues:
+            # It counts for limits until it really ends.
             beside.append(msgspec.structs.replace(held, parts=tuple(parts)))
     found = [
         window

@@ -7,7 +7,7 @@ node». A machine on which more runs than it has is full.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,10 +15,11 @@ import numpy
 
 from models.planning.beginning import Beginning, beginning_of
 from models.planning.cell_windows import Held, lasting, windows_beside
+from models.planning.ledger import Dues, Elsewhere, Ledger, Limits, elsewhere_of, of_limits, relevant
 from models.planning.problem import Holding, Pending, Problem, Yields
 from models.scheduling.availability import Window
 from models.scheduling.placement import part_of
-from models.scheduling.room import Amounts, Floats, Ints, amounts_of, exceeds
+from models.scheduling.room import Amounts, Floats, Ints, Mask, amounts_of, exceeds
 
 # Nothing that runs ends now: its end is an event to come.
 SHORTEST_S = 1e-6
@@ -28,7 +29,7 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     """What a task of a record needs on each of its nodes, how often, which group it is of, and its limit (seconds).
 
     `share` is the largest share of any resource of all the cell's machines that a task takes. It may preempt what
-    yields to its `tier`, and `yields` itself once it runs.
+    yields to its `tier`, and `yields` itself once it runs. Each counts for limits by its `dues`.
     """
 
     demand: Amounts
@@ -39,14 +40,16 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     share: float = 0.0
     tier: int = 1
     yields: Yields | None = None
+    dues: Dues = ()
 
 
 class Lined(NamedTuple):
-    """What waits and may start, in columns: its number, how many tasks, and the share of the cell of a task."""
+    """What waits and may start, in columns: number, tasks, a task's share of the cell, and whether limits bind it."""
 
     numbers: Ints
     tasks: Floats
     share: Floats
+    limited: Mask
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +60,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others, `queue` has
     them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
     are known only so well, and Slurm may start it. `preempts` says that some that wait, or come, may preempt some.
-    `bounds` is as of a Problem.
+    `bounds` is as of a Problem. `limits` are those that bind who waits here; what is `elsewhere` counts for them, too.
     """
 
     capacity: Ints
@@ -75,6 +78,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     beginning: Beginning
     preempts: bool = False
     bounds: int = 0
+    limits: Limits = {}
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     @property
     def total(self) -> Amounts:
@@ -117,6 +122,20 @@ def total_of(capacity: Ints, bounds: int) -> Amounts:
     return (*resources, *([0] * bounds))
 
 
+def ledger_of(cell: Cell) -> Ledger:
+    """Return what counts for the limits of a cell now."""
+    return Ledger(cell.limits, (*(held.dues for held in cell.running), *(one.dues for one in cell.elsewhere)))
+
+
+def at_limits(cells: Sequence[Cell], records: int) -> Mask:
+    """Return which of the records could not start now whatever is free."""
+    found: Mask = numpy.zeros(records, dtype=numpy.bool_)
+    for cell in (cell for cell in cells if cell.limits):
+        ledger = ledger_of(cell)
+        found[[at for at in cell.active if ledger.barring(cell.needs[at].dues)]] = True
+    return found
+
+
 def home_of(cells: Sequence[Cell], pools: frozenset[int]) -> tuple[int, int] | None:
     """Return the cell and the group of some pools; None: no machine is for them, or nothing waits for one."""
     for number, cell in enumerate(cells):
@@ -150,7 +169,8 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
     capacity = numpy.array(
         [problem.machines[number].amounts for number in machines], dtype=numpy.int64
     ).T.copy()
-    running = _running(problem.running, place, capacity)
+    limits = relevant(problem.limits, (problem.pending[number].dues for number in members))
+    running = _running(problem.running, place, capacity, limits)
     windows, running = windows_beside(problem.windows, place, capacity, running)
     groups = _groups({problem.pending[number].pools for number in members} | coming)
     pools = [problem.machines[number].pools for number in machines]
@@ -159,15 +179,20 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
     if all(each == everybody for each in only_for):
         only_for = ()
     total = total_of(capacity, problem.bounds)
-    never = _misfits(problem.pending, members, lasting(capacity, windows), pools)
-    stuck = never | frozenset(number for number in members if problem.pending[number].out)
+    never_fit = _misfits(problem.pending, members, lasting(capacity, windows), pools)
+    ledger = Ledger(limits, ())
+    stuck = never_fit | frozenset(
+        number
+        for number in members
+        if problem.pending[number].out or ledger.never(problem.pending[number].dues)
+    )
     active = tuple(number for number in members if number not in stuck)
     in_line = tuple(
         number
         for number in members
         if number not in stuck or (problem.pending[number].kept and not problem.pending[number].out)
     )
-    needs = {number: _need(problem.pending[number], groups, total) for number in members}
+    needs = {number: _need(problem.pending[number], groups, total, limits) for number in members}
     return Cell(
         capacity=capacity,
         free=_free(capacity, running),
@@ -184,11 +209,28 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: set
             numpy.array(active, dtype=numpy.int64),
             numpy.array([float(needs[number].tasks) for number in active]),
             numpy.array([needs[number].share for number in active]),
+            numpy.array(
+                [any(due.binds for due in needs[number].dues) for number in active], dtype=numpy.bool_
+            ),
         ),
         beginning=beginning_of(capacity, running, windows, only_for),
         preempts=_may_preempt(problem, members, running),
         bounds=problem.bounds,
+        limits=limits,
+        elsewhere=_elsewhere(problem, place, limits),
     )
+
+
+def _elsewhere(problem: Problem, place: Mapping[int, int], limits: Limits) -> tuple[Elsewhere, ...]:
+    """Return what counts for limits and runs on no machine of a cell."""
+    if not limits:
+        return ()
+    others = [
+        Elsewhere(dues=one.dues, left_s=max(SHORTEST_S, one.likely_left_s))
+        for one in problem.running
+        if one.dues and not any(machine in place for machine, _ in one.parts)
+    ]
+    return elsewhere_of(limits, [*problem.elsewhere, *others])
 
 
 def _may_preempt(problem: Problem, members: Sequence[int], running: Sequence[Held]) -> bool:
@@ -212,21 +254,24 @@ def _free(capacity: Ints, running: Sequence[Held]) -> Ints:
     return free
 
 
-def _need(job: Pending, groups: dict[frozenset[int], int], total: Amounts) -> Need:
+def _need(job: Pending, groups: dict[frozenset[int], int], total: Amounts, limits: Limits) -> Need:
     share = 0.0
     for amount, whole in zip(job.demand, total, strict=True):
         if whole and amount / whole > share:
             share = amount / whole
     demand = part_of(job.demand, job.nodes)
     group = groups[job.pools]
-    return Need(demand, job.nodes, job.tasks, group, job.limit_s, share, job.tier, job.yields)
+    dues = of_limits(job.dues, limits)
+    return Need(demand, job.nodes, job.tasks, group, job.limit_s, share, job.tier, job.yields, dues)
 
 
 def _groups(pools: Iterable[frozenset[int]]) -> dict[frozenset[int], int]:
     return {each: group for group, each in enumerate(sorted(pools, key=sorted))}
 
 
-def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints) -> list[Held]:
+def _running(
+    holdings: Sequence[Holding], place: dict[int, int], capacity: Ints, limits: Limits
+) -> list[Held]:
     """Return what runs here, no machine above what it has."""
     left: list[list[int]] = capacity.T.tolist()
     found = []
@@ -253,6 +298,7 @@ def _running(holdings: Sequence[Holding], place: dict[int, int], capacity: Ints)
                     user=holding.user,
                     ran_s=holding.ran_s,
                     yields=holding.yields,
+                    dues=of_limits(holding.dues, limits),
                 )
             )
     return found

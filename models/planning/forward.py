@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy
 
-from models.planning.cells import Cell, Need
+from models.planning.cells import Cell, Need, ledger_of
+from models.planning.ledger import Dues
 from models.planning.preempting import Yielding
 from models.scheduling.ordering import FIFO, Waiting
 from models.scheduling.placement import WHOLE
@@ -75,7 +76,9 @@ class Rollout:
         self.grid_s = grid_s
         beginning = cell.beginning
         windows = beginning.windows.copy() if beginning.windows else None
-        self.state = State(Room(cell.free.copy(), self.total), FIFO, WHOLE, self._started, windows)
+        room = Room(cell.free.copy(), self.total)
+        passed_over = self._passed_over if cell.limits else None
+        self.state = State(room, FIFO, WHOLE, self._started, windows, passed_over)
         self.state.begin(beginning.running, beginning.endings)
         self.state.pass_to(0.0)
         self.now_s = 0.0
@@ -101,6 +104,12 @@ class Rollout:
         self.parts: list[Parts] = []
         self.awaited: set[int] = set()
         self.yielding = yielding_of(cell) if cell.preempts else None
+        self.ledger = ledger_of(cell)
+        # What each task that runs counts for limits, what runs elsewhere in the order of its ends (the next one last),
+        # and the records that wait for a limit, by their places.
+        self.dues = {task: held.dues for task, held in enumerate(cell.running) if held.dues}
+        self.elsewhere = [*reversed(cell.elsewhere)]
+        self.parked: dict[str, list[tuple[float, int]]] = {}
 
     def run(self, until: Until) -> Rolled:
         """Run until then."""
@@ -124,15 +133,16 @@ class Rollout:
         )
 
     def _next_s(self) -> float:
-        if not (self.state.waiting or self.ahead or self.arrivals):
+        if not (self.state.waiting or self.ahead or self.arrivals or self.parked):
             return math.inf
         arrival_s = -self.arrivals[-1][0] if self.arrivals else math.inf
         promotion_s = -self.promotions[-1][0] if self.promotions else math.inf
         while self.ends and self.ends[0][1] not in self.state.running:
             heapq.heappop(self.ends)  # It was preempted.
         end_s = self.ends[0][0] if self.ends else math.inf
+        elsewhere_s = self.elsewhere[-1].left_s if self.elsewhere else math.inf
         exempt_s = self.yielding.changes_at_s if self.yielding else math.inf
-        next_s = min(arrival_s, promotion_s, end_s, exempt_s, self.state.changes_at_s)
+        next_s = min(arrival_s, promotion_s, end_s, elsewhere_s, exempt_s, self.state.changes_at_s)
         if not self.grid_s or next_s == math.inf:
             return next_s
         return math.ceil(next_s / self.grid_s) * self.grid_s
@@ -141,11 +151,10 @@ class Rollout:
         self.now_s = now_s
         while self.ends and self.ends[0][0] <= now_s:
             task = heapq.heappop(self.ends)[1]
-            if task not in self.state.running:
-                continue
-            self.state.end(task, 0, (0, 0, 0), now_s)
-            if self.yielding:
-                self.yielding.ended(task)
+            if task in self.state.running:
+                self._end(task)
+        while self.elsewhere and self.elsewhere[-1].left_s <= now_s:
+            self._give_back(self.elsewhere.pop().dues)
         if self.yielding and self.yielding.pass_to(now_s):
             self.state.stale = True
         if self.state.changes_at_s <= now_s:
@@ -154,6 +163,25 @@ class Rollout:
             number = self.arrivals.pop()[1]
             heapq.heappush(self.ahead, (self.places[number], number))
         self._promote()
+
+    def _end(self, task: int) -> None:
+        self.state.end(task, 0, (0, 0, 0), self.now_s)
+        if self.yielding:
+            self.yielding.ended(task)
+        self._give_back(self.dues.pop(task, ()))
+
+    def _give_back(self, dues: Dues) -> None:
+        self.ledger.give(dues)
+        self._wake(dues, AT_ONCE)
+
+    def _wake(self, dues: Dues, most: int) -> None:
+        """Let the first of those that wait for these limits be looked at again."""
+        for due in dues:
+            parked = self.parked.get(due.limit, [])
+            for _ in range(min(most, len(parked))):
+                heapq.heappush(self.ahead, heapq.heappop(parked))
+            if not parked:
+                self.parked.pop(due.limit, None)
 
     def _promote(self) -> None:
         """Let those come first whose time for that is now, in Slurm's own order among each other."""
@@ -192,7 +220,11 @@ class Rollout:
             easy(state, self.now_s)
             state.queue.looked_at()
             state.released = state.stale = state.arrived = False
-            if len(state.queue) and state.promise is None:
+            if len(state.queue) and state.passes_over(state.queue.number(0)):
+                # Nothing is kept free for it.
+                state.queue.remove(0)
+                state.stale = True
+            elif len(state.queue) and state.promise is None:
                 # It never fits beside windows that come again and again; nothing else may wait for it.
                 self._drop_first()
             elif len(self.starts_s) == before or not self.ahead:
@@ -204,9 +236,27 @@ class Rollout:
             place, number = heapq.heappop(ahead)
             if place != self.places[number] or self.let_in.get(number):
                 continue
+            if limit := self.ledger.barring(self.entries[number].need.dues):
+                self._park(number, limit)
+                continue
             self.frontier = max(self.frontier, place)
             tasks = self.let_in[number] = min(self.left[number], AT_ONCE)
             self._enqueue(self.entries[number], place, tasks)
+
+    def _park(self, number: int, limit: str) -> None:
+        heapq.heappush(self.parked.setdefault(limit, []), (self.places[number], number))
+
+    def _passed_over(self, task: int) -> bool:
+        """Whether a task that waits is at a limit; then it waits for that."""
+        number = self.record_of[task]
+        limit = self.ledger.barring(self.entries[number].need.dues)
+        if limit is None:
+            return False
+        del self.state.waiting[task], self.record_of[task]
+        self.let_in[number] -= 1
+        if not self.let_in[number]:
+            self._park(number, limit)
+        return True
 
     def _enqueue(self, entry: Entry, place: float, tasks: int) -> None:
         first, need = self.next_task, entry.need
@@ -237,6 +287,11 @@ class Rollout:
         heapq.heappush(self.ends, (now_s + min(entry.run_s, entry.need.limit_s), task))
         if self.yielding:
             self.yielding.started(task, entry.need.yields, parts, now_s, now_s)
+        if dues := entry.need.dues:
+            self.dues[task] = dues
+            self.ledger.take(dues)
+            if self.parked and self.ledger.barring(dues) is None:
+                self._wake(dues, 1)
         self.numbers.append(number)
         self.starts_s.append(now_s)
         self.parts.append(parts)
@@ -257,8 +312,7 @@ class Rollout:
         tier = self.entries[self.record_of[state.queue.number(0)]].need.tier
         ended = yielding.chosen(tier, state.room, lambda room: state.place_first(room, self.now_s))
         for task in ended:
-            state.end(task, 0, (0, 0, 0), self.now_s)
-            yielding.ended(task)
+            self._end(task)
         state.stale = state.stale or bool(ended)
         return bool(ended)
 

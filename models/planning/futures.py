@@ -168,9 +168,11 @@ def _entries(
     """Return those that wait in a cell, as far behind as a rollout could come to look at."""
     active = cell.queue.numbers
     own, most = places[active], until.most_starts + DEPTH + len(future.arrivals)
-    if most < len(active):
-        last = numpy.partition(own, most)[most]
-        active = active[(own <= last) | numpy.isin(active, list(turns_s))]
+    limited = cell.queue.limited
+    # Who is at a limit is passed over, so that however many of them there are, others are looked at.
+    if most < numpy.count_nonzero(~limited):
+        last = numpy.partition(own[~limited], most)[most]
+        active = active[(own <= last) | limited | numpy.isin(active, list(turns_s))]
     return [
         Entry(at, cell.needs[at], place, run_s)
         for at, place, run_s in zip(

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from accounting.errors import ModelError
+from models.planning.ledger import Dues, Elsewhere, Limits
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
 
@@ -42,6 +43,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     not known. `deadline_s` is when it has to have ended, if it runs to its limit. Slurm looks at those of a higher
     `tier` (PriorityTier; with preempt/qos that of its QOS before it) first, whatever their priority. Once it runs it
     `yields` to others, None: to nobody. Of a user's records none is put behind one of his that has a higher `nice`.
+    A task of it counts for limits by its `dues`.
     """
 
     job_id: int
@@ -65,6 +67,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tier: int = 1
     nice: int = 0
     yields: Yields | None = None
+    dues: Dues = ()
 
     @property
     def start_by_s(self) -> float:
@@ -73,7 +76,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that runs: where, how long already, how much longer at most, and likely, and to whom it yields."""
+    """A job that runs: where, how long already, how much longer at most, and likely, to whom it yields, its dues."""
 
     job_id: int
     account: int
@@ -83,6 +86,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit_left_s: float
     likely_left_s: float
     yields: Yields | None = None
+    dues: Dues = ()
 
 
 class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -133,7 +137,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     `windows` are what machines lack for a time, for all who are not named by a reservation. `longest_wait_s` is the
     longest that anybody waits where nothing is moved; 0: not known. So many of the last amounts are `bounds`: how much
-    of a machine those have together that are under each, and nothing to have (models/scheduling/room.py).
+    of a machine those have together that are under each, and nothing to have (models/scheduling/room.py). `limits` has
+    how much may count for each, by name (ledger.py); `elsewhere` counts, too, and is none of `running`.
     """
 
     machines: tuple[Machine, ...]
@@ -143,6 +148,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[Window, ...] = ()
     longest_wait_s: float = 0.0
     bounds: int = 0
+    limits: Limits = {}
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     def shares(self) -> list[float]:
         """Return the largest share of any resource of all machines that a task of each pending record takes."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 import numpy
 
-from models.planning.cells import Cell
+from models.planning.cells import Cell, at_limits
 from models.planning.forward import Rolled, Until
 from models.planning.futures import Future, Outlook, look_ahead
 from models.planning.grounds import Ground, grounds_of, starts_of
@@ -22,7 +22,7 @@ from models.planning.objectives import OBJECTIVES, at_once
 from models.planning.problem import Bounds, Problem
 from models.planning.tail import tail_s
 from models.planning.within_bounds import urgent_ones
-from models.scheduling.room import Floats
+from models.scheduling.room import Floats, Mask
 
 # How many times as many tasks as may without us may start in a rollout.
 MORE_STARTS = 3
@@ -41,7 +41,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as it would start without us, in each of some futures; `rest_s` has the estimates behind each rollout.
 
     `places` are Slurm's own, `latest_s` is by when each record has to start; from `turns_s` on it comes first in a
-    future, and who is `urgent` comes first now. Infinite: none.
+    future, and who is `urgent` comes first now. Infinite: none. Who is `at_limits` could not start now.
     """
 
     problem: Problem
@@ -56,6 +56,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     latest_s: Floats
     turns_s: tuple[Floats, ...]
     urgent: frozenset[int]
+    at_limits: Mask
 
     @property
     def starts(self) -> int:
@@ -115,6 +116,7 @@ def ahead_of(
             for outlook, own_s in zip(base, rest_s, strict=True)
         ),
         urgent=_urgent(problem, bounds, cells, turn_s),
+        at_limits=at_limits(cells, len(problem.pending)),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 import numpy
 
+from models.planning.ledger import Dues, Elsewhere, Limits
 from models.planning.problem import Holding, Machine
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
@@ -46,6 +47,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ran_s: float = 0.0
     tasks: int = 1
     out: bool = False
+    dues: Dues = ()
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -57,6 +59,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit_s: float
     run_s: float
     ran_s: float
+    dues: Dues = ()
 
     @property
     def end_s(self) -> float:
@@ -97,7 +100,7 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True):
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster now: machines by name, what they lack for a time (from now), and what the numbers of pools mean.
 
-    `bounds` is as of a Problem.
+    `bounds`, `limits` and `elsewhere` are as of a Problem.
     """
 
     machines: tuple[Machine, ...]
@@ -105,6 +108,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     pools: str = ""
     windows: tuple[Window, ...] = ()
     bounds: int = 0
+    limits: Limits = {}
+    elsewhere: tuple[Elsewhere, ...] = ()
 
 
 def begun_anew(site: Site, now_s: float, seen: Iterable[Seen], running: Sequence[Holding]) -> Shadow:
@@ -118,6 +123,7 @@ def begun_anew(site: Site, now_s: float, seen: Iterable[Seen], running: Sequence
             limit_s=held.ran_s + held.limit_left_s,
             run_s=held.ran_s + held.likely_left_s,
             ran_s=held.ran_s,
+            dues=held.dues,
         )
         for held in running
     ]
@@ -200,6 +206,7 @@ def _learned(records: Iterable[Seen], of: Mapping[int, Seen], older: int, since_
             out=now.out,
             priority=now.priority if waits else one.priority + older,
             pools=now.pools if waits else one.pools,
+            dues=now.dues if waits else one.dues,
         )
 
 

@@ -116,6 +116,7 @@ def _task(start: Start) -> Task:
         run_s=record.run_s,
         # Which task of an array is which is not told: its tasks run as long as is expected.
         ran_s=record.ran_s if record.tasks == 1 else record.run_s,
+        dues=record.dues,
     )
 
 
@@ -133,6 +134,10 @@ def _problem(shadow: Shadow, records: Sequence[Seen], site: Site, now_s: float) 
             for window in site.windows
         ),
         bounds=site.bounds,
+        limits=site.limits,
+        elsewhere=tuple(
+            msgspec.structs.replace(one, left_s=one.left_s + now_s - from_s) for one in site.elsewhere
+        ),
     )
 
 
@@ -154,6 +159,7 @@ def _pending(one: Seen, from_s: float) -> Pending:
         nodes=one.nodes,
         out=one.out,
         tier=one.tier,
+        dues=one.dues,
     )
 
 
@@ -166,6 +172,7 @@ def _holding(task: Task, from_s: float) -> Holding:
         ran_s=from_s - task.start_s,
         limit_left_s=task.start_s + task.limit_s - from_s,
         likely_left_s=task.end_s - from_s,
+        dues=task.dues,
     )
 
 

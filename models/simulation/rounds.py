@@ -37,6 +37,8 @@ def strict(state: State, now_s: float) -> None:
 def start_first(state: State, now_s: float) -> bool:
     """Start the first job if it fits."""
     queue = state.queue
+    while len(queue) and state.passes_over(queue.number(0)):
+        queue.remove(0)
     if not len(queue):
         return False
     parts = state.place_at(queue, 0, state.usable(state.kind(queue, 0, now_s)))
@@ -94,10 +96,14 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
     queue = state.queue
     columns = queue.ints[:, hits]
     tries = fitting(state, Tries(hits, columns[DEMAND:], kinds, columns[NODES]))
-    started: list[int] = []
+    gone: list[int] = []
     before, at = Placed(), 0
     while at < len(tries.positions):
         kind, position = int(tries.kinds[at]), int(tries.positions[at])
+        if state.passes_over(queue.number(position)):
+            gone.append(position)
+            at += 1
+            continue
         before = placed(state, position, kind, before)
         parts = before.parts
         if parts is None:
@@ -105,9 +111,9 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
             tries, at = fitting(state, tries.behind(at)), 0
             continue
         state.launch(queue.number(position), parts, beside=kind % 2 == BESIDE)
-        started.append(position)
+        gone.append(position)
         at += 1
-    queue.remove_all(started)
+    queue.remove_all(gone)
 
 
 class Placed(NamedTuple):

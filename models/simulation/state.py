@@ -52,6 +52,7 @@ class State:
         placement: Placement,
         started: Callable[[int, Parts], None],
         windows: Availability | None,
+        passed_over: Callable[[int], bool] | None = None,
     ) -> None:
         self.room = room
         self.windows = windows
@@ -59,6 +60,7 @@ class State:
         self.placement = placement
         self.place = placement.place
         self._started = started
+        self._passed_over = passed_over
         self.queue = Queue(len(room.free))
         self.lanes: dict[int, Queue] = {}
         self.waiting: dict[int, Waiting] = {}
@@ -144,6 +146,10 @@ class State:
             self.stale = True
             if not (self.windows.coming or self.windows.lasts):
                 self.windows = None
+
+    def passes_over(self, number: int) -> bool:
+        """Whether a job may not start whatever is free: it waits no longer, and is to be taken out of its queue."""
+        return self._passed_over is not None and self._passed_over(number)
 
     def start(self, queue: Queue, position: int, parts: Parts, *, beside: bool = False) -> None:
         """Start a waiting job here, `beside` the promise if it outlasts that."""

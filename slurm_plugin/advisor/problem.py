@@ -11,6 +11,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import msgspec
+
+from models.planning.ledger import Ledger
 from models.planning.problem import Coming, Machine, Pending, Problem, Yields
 from models.scheduling.placement import part_of
 from models.scheduling.room import PLAIN, Amounts, exceeds
@@ -19,13 +22,17 @@ from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of, pools_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
+from slurm_plugin.advisor.shared_limits import SharedLimits, counted
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
+from slurm_plugin.slurm.reasons import reason_of
 
 MOST_PRIORITY = (1 << 32) - 1
 # What factors may bridge, where nobody says.
 REACH = 10_000
 # Why a job keeps its place that is in no simulation.
+# Slurm's reason of who only waits his turn.
+TURN = "Priority"
 UNEQUAL = "equal parts of it fit no nodes that are there"
 
 Expect = Callable[[QueuedJob], RunTime]
@@ -57,22 +64,16 @@ def problem_of(
     factors = {job.job_id: factor_of(job, ours) for job in waiting}
     own = [own_priority(job, factors[job.job_id]) for job in waiting]
     top = top_of(waiting, own, tiers, reach)
-    kinds, cores = Kinds(cluster.machines), whole_cores_of(snapshot)
+    kinds, cores, limits = Kinds(cluster.machines), whole_cores_of(snapshot), SharedLimits(snapshot)
     pending = [
         _pending(
             job,
             names or job.partitions,
             numbers,
             kinds,
-            _place(
-                job,
-                snapshot.time_s,
-                top,
-                starts=bool(names),
-                is_ours=factors[job.job_id] == job.site_factor,
-            ),
             expect(job),
             cores=cores,
+            limits=limits,
             factor=factors[job.job_id],
             priority=priority,
             tier=tier,
@@ -81,14 +82,41 @@ def problem_of(
         )
         for job, names, priority, tier in zip(waiting, open_to, own, tiers, strict=True)
     ]
+    running, elsewhere = counted(snapshot, cluster.running, numbers, cores, limits, expect)
+    ledger = Ledger(limits.most, [*(one.dues for one in running), *(one.dues for one in elsewhere)])
+    placed = [
+        _at(
+            one,
+            _place(
+                _that_may_wait(job, one, ledger),
+                snapshot.time_s,
+                top,
+                starts=bool(names),
+                is_ours=one.factor == job.site_factor,
+            ),
+        )
+        for job, one, names in zip(waiting, pending, open_to, strict=True)
+    ]
     return Problem(
         machines=cluster.machines,
-        pending=tuple(pending),
-        running=cluster.running,
+        pending=tuple(placed),
+        running=running,
         coming=tuple(tuple(sample) for sample in coming),
         windows=cluster.windows,
         bounds=len(numbers.capped),
+        limits=limits.most,
+        elsewhere=elsewhere,
     )
+
+
+def _that_may_wait(job: QueuedJob, one: Pending, ledger: Ledger) -> QueuedJob:
+    """Return a job as one that waits its turn where it waits for a limit whose end a plan foresees."""
+    is_known = reason_of(job.reason).shared and ledger.barring(one.dues) and not ledger.never(one.dues)
+    return msgspec.structs.replace(job, reason=TURN) if is_known else job
+
+
+def _at(one: Pending, place: Place) -> Pending:
+    return msgspec.structs.replace(one, kept=place.kept or one.kept, out=place.out) if place.kept else one
 
 
 def factor_of(job: QueuedJob, ours: Mapping[int, Collection[int]] | None) -> int:
@@ -157,10 +185,10 @@ def _pending(
     partitions: Sequence[str],
     numbers: Numbers,
     kinds: Kinds,
-    place: Place,
     run_time: RunTime,
     *,
     cores: WholeCores,
+    limits: SharedLimits,
     factor: int,
     priority: int,
     tier: int,
@@ -171,9 +199,7 @@ def _pending(
     asked = amounts_of_job(job, partitions, cores, numbers)
     whole, nodes = demand_of(job, asked, tuple(kinds.of(pools)))
     demand = whole or asked
-    kept = place.kept
-    if job.exclusive and whole is None:
-        kept = kept or "it wants whole nodes, and they differ"
+    kept = "it wants whole nodes, and they differ" if job.exclusive and whole is None else ""
     if not kinds.hold(pools, demand, nodes):
         kept = kept or UNEQUAL
     since_s = job.eligible_s if 0 < job.eligible_s <= now_s else job.submit_s
@@ -189,15 +215,15 @@ def _pending(
         likely_s=run_time.likely_s,
         upper_s=run_time.upper_s,
         waited_s=max(0.0, now_s - since_s),
-        tasks=tasks_of(job),
+        tasks=job.tasks,
         nodes=nodes,
         fair_share=job.fair_share,
         kept=kept,
-        out=place.out,
         deadline_s=deadline_of(job, now_s),
         tier=tier,
         nice=job.nice,
         yields=yields,
+        dues=limits.dues(job, partitions, demand),
     )
 
 
@@ -212,12 +238,6 @@ def deadline_of(job: QueuedJob, now_s: float) -> float:
     # Of a job without a limit Slurm asks nothing but that it begins.
     least_s = job.least_limit_s or (0.0 if job.limit_s is None else limit_s)
     return job.deadline_s - now_s + limit_s - min(least_s, limit_s)
-
-
-def tasks_of(job: QueuedJob) -> int:
-    """Return how many tasks of a record may run at once: those that wait, or as many as its array may run (`%5`)."""
-    _, _, at_once = job.array_tasks.partition("%")
-    return max(1, min(job.tasks, int(at_once)) if at_once.isdigit() else job.tasks)
 
 
 def demand_of(job: QueuedJob, asked: Amounts, machines: Sequence[Amounts]) -> tuple[Amounts | None, int]:

@@ -57,6 +57,8 @@ def site_of(snapshot: Snapshot, problem: Problem) -> Site:
         ),
         windows=problem.windows,
         bounds=problem.bounds,
+        limits=problem.limits,
+        elsewhere=problem.elsewhere,
     )
 
 
@@ -93,6 +95,7 @@ def _that_waits(job: QueuedJob, one: Pending, now_s: float) -> Seen:
         run_s=one.likely_s,
         tasks=job.tasks,
         out=one.out,
+        dues=one.dues,
     )
 
 
@@ -109,6 +112,7 @@ def _that_runs(job: QueuedJob, held: Holding, now_s: float, pools: frozenset[int
         limit_s=limit_of(job),
         run_s=held.ran_s + held.likely_left_s,
         ran_s=held.ran_s,
+        dues=held.dues,
     )
 
 

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from accounting.tres import parse_tres
-from accounting.units import parse_duration_s, whole
+from accounting.tres import parse_tres, split_tres
+from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.policy.facts import gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
-from slurm_plugin.slurm.queue import NodeState, PartitionState, QosState, ReservedNodes, SchedulerTerms
+from slurm_plugin.slurm.queue import (
+    AssociationState,
+    NodeState,
+    PartitionState,
+    QosState,
+    ReservedNodes,
+    SchedulerTerms,
+)
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
+_COUNTED = re.compile(r"jobs|cpu|gres/gpu(:.+)?")
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
 _NOTHING = ("(null)", "N/A", "")
@@ -31,8 +39,10 @@ _NOTHING = ("(null)", "N/A", "")
 SPRIO_FORMAT = "%i|%S|%f|%y"
 _NO_SITE_FACTOR = -(2**31)
 # What sacctmgr is asked for.
-QOS_FORMAT = "Name,Preempt,PreemptMode,PreemptExemptTime"
-PARENTS_FORMAT = "Account,ParentName"
+QOS_FORMAT = (
+    "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,GrpTRES,GrpJobs,MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA"
+)
+ASSOCIATIONS_FORMAT = "Account,User,Partition,ParentName,GrpTRES,GrpJobs,MaxJobs"
 
 
 class Factors(msgspec.Struct, frozen=True, gc=False):
@@ -91,15 +101,40 @@ def parse_partition_states(text: str, parameters: str | None = None) -> tuple[Pa
             most_cpus_per_node=whole(words.get("MaxCPUsPerNode")),
             most_cpus_per_socket=whole(words.get("MaxCPUsPerSocket")),
             over_limit_s=_minutes_s(words.get("OverTimeLimit", "")),
+            qos="" if (qos := words.get("QoS", "")) in _NOTHING else qos,
         )
         for words in _records(text, "PartitionName")
     )
 
 
-def parse_account_parents(text: str) -> dict[str, str]:
-    """Read `account|the account above it` lines of sacctmgr (PARENTS_FORMAT)."""
-    pairs = (line.partition("|") for line in text.splitlines())
-    return {account: parent.strip() for account, _, parent in pairs if account and parent.strip()}
+def parse_association_states(text: str) -> tuple[AssociationState, ...]:
+    """Read sacctmgr's ASSOCIATIONS_FORMAT; MaxJobs of a user is what he has by the accounts above him, too."""
+    rows = (line.split("|") for line in text.splitlines())
+    return tuple(
+        AssociationState(
+            account=account,
+            user=user,
+            partition=partition,
+            parent=parent,
+            together=_at_a_time(tres, jobs),
+            most_jobs=whole(most_jobs),
+        )
+        for account, user, partition, parent, tres, jobs, most_jobs in (row for row in rows if len(row) == 7)
+    )
+
+
+def parents_of(associations: Iterable[AssociationState]) -> dict[str, str]:
+    """Return the account above each."""
+    return {one.account: one.parent for one in associations if one.parent and not one.user}
+
+
+def _at_a_time(tres: str, jobs: str) -> dict[str, int]:
+    """Return how much jobs may have at a time of what can be counted, memory in MiB; what is no limit is left out."""
+    parts = {"jobs": jobs, **split_tres(tres)}
+    mem_mib = parse_memory_mib(parts.get("mem", ""))
+    found = {name: whole(value) for name, value in parts.items() if _COUNTED.fullmatch(name)}
+    found["mem"] = None if mem_mib is None else int(mem_mib)
+    return {name: most for name, most in found.items() if most is not None}
 
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
@@ -149,6 +184,9 @@ def parse_terms(text: str) -> SchedulerTerms:
         preempt_mode=_mode(words.get("PreemptMode", "")),
         preempt_exempt_s=parse_duration_s(words.get("PreemptExemptTime", "")) or 0.0,
         over_limit_s=_minutes_s(words.get("OverTimeLimit", "").removesuffix(" min")) or 0.0,
+        limits_hold=not {"limits", "safe"}.isdisjoint(
+            _listed(words.get("AccountingStorageEnforce", "").lower())
+        ),
     )
 
 
@@ -158,17 +196,21 @@ def _tres_weights(text: str) -> dict[str, float]:
 
 
 def parse_qos_states(text: str) -> dict[str, QosState]:
-    """Read `name|QOS that it preempts|mode|exempt time` lines of sacctmgr (QOS_FORMAT)."""
+    """Read sacctmgr's QOS_FORMAT; a QOS without a mode has `cluster` there."""
     found = {}
-    for line in text.splitlines():
-        name, preempts, mode, exempt = (*line.split("|"), "", "", "")[:4]
-        if name:
-            found[name] = QosState(
-                preempts=frozenset(_listed(preempts)),
-                # `cluster` is what stands there where a QOS has none of its own.
-                preempt_mode=_mode(mode),
-                exempt_s=parse_duration_s(exempt),
-            )
+    for row in (line.split("|") for line in text.splitlines()):
+        if len(row) != 11:
+            continue
+        name, preempts, mode, exempt, flags, *limits = row
+        found[name] = QosState(
+            preempts=frozenset(_listed(preempts)),
+            preempt_mode=_mode(mode),
+            exempt_s=parse_duration_s(exempt),
+            together=_at_a_time(*limits[:2]),
+            of_user=_at_a_time(*limits[2:4]),
+            of_account=_at_a_time(*limits[4:]),
+            over_partition="OverPartQOS" in _listed(flags),
+        )
     return found
 
 

@@ -140,6 +140,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     `denied_accounts`; so with QOS. Without `groups` it takes all users. No job gets more than `most_nodes` there, and
     all its jobs together no more CPUs of a node, or of one of its sockets, than `most_cpus_per_node` and
     `most_cpus_per_socket` (None: all). Its jobs may run for `over_limit_s` beyond their limits (None: the cluster's).
+    They are under the limits of its `qos`, too.
     """
 
     name: str
@@ -157,17 +158,39 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     most_cpus_per_node: int | None = None
     most_cpus_per_socket: int | None = None
     over_limit_s: float | None = None
+    qos: str = ""
 
 
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
     """A QOS: the QOS whose jobs its own may preempt, and how its own are; '' is the cluster's mode.
 
-    They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says.
+    They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says. How much all its
+    jobs may have `together` at a time, and those `of_user` and `of_account`, by what it is: `jobs`, `cpu`, `mem` (MiB),
+    `gres/gpu`, `gres/gpu:TYPE`. It goes `over_partition` whose QOS limits the same (OverPartQOS).
     """
 
     preempts: frozenset[str] = frozenset()
     preempt_mode: str = ""
     exempt_s: float | None = None
+    together: Mapping[str, int] = {}
+    of_user: Mapping[str, int] = {}
+    of_account: Mapping[str, int] = {}
+    over_partition: bool = False
+
+
+class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
+    """An account (`user` is ''), or a user of it, there in one partition alone, where that is not ''.
+
+    `parent` is the account above an account. `together` is how much all its jobs may have at a time, as of a QOS, and
+    `most_jobs` how many jobs a user may run (None: any number).
+    """
+
+    account: str
+    user: str = ""
+    partition: str = ""
+    parent: str = ""
+    together: Mapping[str, int] = {}
+    most_jobs: int | None = None
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +219,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     `size_by_time`; `tres_weights` are those of PriorityWeightTRES by their names in lower case, of a partition's whole
     or, where `tres_by_amount`, of each CPU and MiB.
     Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run. Nobody
-    is ended before he is `over_limit_s` beyond his limit (OverTimeLimit).
+    is ended before he is `over_limit_s` beyond his limit (OverTimeLimit). Where `limits_hold`, those of accounts and
+    QOS do.
     """
 
     priority_type: str
@@ -216,12 +240,14 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     preempt_mode: str = ""
     preempt_exempt_s: float = 0.0
     over_limit_s: float = 0.0
+    limits_hold: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts by them.
+    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts or limits by them.
 
-    `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them.
+    `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them;
+    `associations` are told where limits hold.
     """
 
     time_s: float
@@ -233,6 +259,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     qos: Mapping[str, QosState] = {}
     account_parents: Mapping[str, str] = {}
     user_groups: Mapping[str, frozenset[str]] = {}
+    associations: tuple[AssociationState, ...] = ()
 
 
 class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

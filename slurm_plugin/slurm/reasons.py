@@ -23,13 +23,15 @@ class Reason(NamedTuple):
     """A reason of Slurm's (a pattern), what it says to the job's user, and why its place is kept, '' where it need not.
 
     Who is kept cannot start now, whatever its priority. But what is `of_partition` Slurm says of the one that it looked
-    at last: of a job that lists others, too, it tells nothing (seen on 22.05).
+    at last: of a job that lists others, too, it tells nothing (seen on 22.05). What is `shared` is a limit of what
+    jobs may have at a time: some that run have to end.
     """
 
     pattern: str
     said: str
     kept: str = ""
     of_partition: bool = False
+    shared: bool = False
 
     def holds(self, partitions: Sequence[str]) -> bool:
         """Whether a job that lists these partitions cannot start now."""
@@ -71,6 +73,7 @@ REASONS = (
         "JobArrayTaskLimit",
         "as many tasks of its array run as the array allows at a time (the %N of --array)",
         "its array runs as many tasks as it may",
+        shared=True,
     ),
     Reason(
         "Reservation*",
@@ -155,20 +158,27 @@ REASONS = (
     ),
     Reason("AssocGrp*Minutes*", f"its account {_USED_UP}", _ACCOUNT),
     Reason("AssocGrpWall*", f"its account {_USED_UP}", _ACCOUNT),
-    Reason("AssocGrp*", "with it, its account would have more than it may have at a time", _ACCOUNT),
-    Reason("AssocMaxJobs*", "its user runs as many jobs as his account lets him at a time", _ACCOUNT),
+    Reason(
+        "AssocGrp*", "with it, its account would have more than it may have at a time", _ACCOUNT, shared=True
+    ),
+    Reason(
+        "AssocMaxJobs*", "its user runs as many jobs as his account lets him at a time", _ACCOUNT, shared=True
+    ),
     Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),
     Reason("QOSGrp*RunMin*", "with it, what runs of its QOS could still use more time than it may", _QOS),
     Reason("QOSGrp*Minutes*", f"its QOS {_USED_UP}", _QOS),
     Reason("QOSGrpWall*", f"its QOS {_USED_UP}", _QOS),
     Reason(
-        "QOSGrp*", "with it, all jobs of its QOS together would have more than they may have at a time", _QOS
+        "QOSGrp*",
+        "with it, all jobs of its QOS together would have more than they may have at a time",
+        _QOS,
+        shared=True,
     ),
-    Reason("QOS*PerUser*", "its user has as much as the QOS allows at a time", _QOS),
+    Reason("QOS*PerUser*", "its user has as much as the QOS allows at a time", _QOS, shared=True),
     Reason("QOSUsageThreshold", "its account's fair share is below what its QOS demands", _QOS),
     Reason("QOSMin*", "it asks for less than its QOS demands", _QOS),
     Reason("QOS*", "it asks for more than its QOS allows", _QOS),
-    Reason("*PerAccount", "its account has as much as the QOS allows at a time", _QOS),
+    Reason("*PerAccount", "its account has as much as the QOS allows at a time", _QOS, shared=True),
     Reason("*RunMinsPerUser", "its user has as much as the QOS allows at a time", _QOS),
     Reason("AccountingPolicy", "a limit of its account or QOS is reached", _ACCOUNT),
     Reason("Cleaning", "what it ran as before is still being cleaned up"),

@@ -17,14 +17,15 @@ import msgspec
 from accounting.decisions.token import find_token, granted_by
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
-from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
-from slurm_plugin.slurm.cluster_lines import PARENTS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
+from slurm_plugin.slurm.cluster_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
+from slurm_plugin.slurm.last_told import LastTold
 from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
 from slurm_plugin.slurm.queue import (
     BY_QOS,
+    AssociationState,
     Dependent,
     FactorChange,
     Failed,
@@ -70,10 +71,8 @@ class ScontrolQueue:
     def __init__(self) -> None:
         """Nothing is asked yet."""
         self._targets: dict[int, str] = {}
-        self._qos: Mapping[str, QosState] = {}
-        self._failures = SaidOnce()
-        self._account_parents: Mapping[str, str] = {}
-        self._untold_parents = SaidOnce()
+        self._qos = LastTold[Mapping[str, QosState]]("what QOS allow and preempt", {})
+        self._associations = LastTold[tuple[AssociationState, ...]]("what accounts allow", ())
 
     def cluster(self) -> str:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
@@ -93,6 +92,7 @@ class ScontrolQueue:
         partitions = cluster_lines.parse_partition_states(
             _ask("scontrol", "--all", "--oneliner", "show", "partition"), select_parameters(config)
         )
+        associations, parents = self._accounts(config, terms, jobs, partitions)
         return Snapshot(
             time_s=time.time(),
             jobs=tuple(with_factors(job, factors.get(job.job_id), fair_share_counts=counts) for job in jobs),
@@ -102,9 +102,10 @@ class ScontrolQueue:
                 _ask("scontrol", "--all", "--oneliner", "show", "reservation")
             ),
             terms=terms,
-            qos=self._preempting(terms),
-            account_parents=self._parents(config, jobs, partitions),
+            qos=self._all_qos(terms),
+            account_parents=parents,
             user_groups=user_groups(jobs, partitions),
+            associations=associations,
         )
 
     def site_factors(self) -> dict[int, int]:
@@ -178,36 +179,33 @@ class ScontrolQueue:
         """
         return requeuing.requeue(wanted, _last_run, partial(_update, kept_open=kept_open))
 
-    def _preempting(self, terms: SchedulerTerms) -> Mapping[str, QosState]:
-        """Return the QOS where Slurm preempts by them; as it was last told where slurmdbd is away."""
-        if terms.preempt_type != BY_QOS:
+    def _all_qos(self, terms: SchedulerTerms) -> Mapping[str, QosState]:
+        """Return the QOS where Slurm preempts or limits by them."""
+        if terms.preempt_type != BY_QOS and not terms.limits_hold:
             return {}
-        try:
-            told = _ask("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"format={QOS_FORMAT}")
-            self._qos = cluster_lines.parse_qos_states(told)
-            self._failures.over()
-        except SlurmError as error:
-            if self._failures.is_new(str(error)):
-                log.warning("which QOS preempts which is as it was known before: %s", error)
-        return self._qos
+        return self._qos.now(lambda: cluster_lines.parse_qos_states(_managed("qos", QOS_FORMAT)))
 
-    def _parents(
-        self, config: str, jobs: Sequence[QueuedJob], partitions: Sequence[PartitionState]
-    ) -> Mapping[str, str]:
-        """Return the account above each where it decides where a job may start; as last told where that is not told."""
+    def _accounts(
+        self,
+        config: str,
+        terms: SchedulerTerms,
+        jobs: Sequence[QueuedJob],
+        partitions: Sequence[PartitionState],
+    ) -> tuple[tuple[AssociationState, ...], Mapping[str, str]]:
+        """Return who may have how much where limits hold, and the account above each where partitions go by that."""
         by_account = {one.name for one in partitions if one.accounts or one.denied_accounts}
-        if not any(chosen_among(job, by_account) for job in jobs) or not accounts_are_inherited(config):
-            return {}
-        words = ("sacctmgr", "--noheader", "--parsable2", "show", "association", f"format={PARENTS_FORMAT}")
+        decides = any(chosen_among(job, by_account) for job in jobs) and accounts_are_inherited(config)
+        if not (decides or terms.limits_hold):
+            return (), {}
         cluster = cluster_lines.parse_cluster_name(config)
-        try:
-            told = _ask(*words, "where", f"cluster={cluster}", "user=")
-            self._account_parents = cluster_lines.parse_account_parents(told)
-            self._untold_parents.over()
-        except SlurmError as error:
-            if self._untold_parents.is_new(str(error)):
-                log.warning("which account is below which is as it was known before: %s", error)
-        return self._account_parents
+        # Of users there may be many.
+        where = ("where", f"cluster={cluster}", *(() if terms.limits_hold else ("user=",)))
+        told = self._associations.now(
+            lambda: cluster_lines.parse_association_states(
+                _managed("association", ASSOCIATIONS_FORMAT, *where)
+            )
+        )
+        return told if terms.limits_hold else (), cluster_lines.parents_of(told) if decides else {}
 
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:
@@ -281,6 +279,10 @@ def has_plain_folder(job_id: int) -> bool:
             return False
         raise
     return bool(said) and _LINE_END not in said
+
+
+def _managed(what: str, fields: str, *where: str) -> str:
+    return _ask("sacctmgr", "--noheader", "--parsable2", "show", what, f"format={fields}", *where)
 
 
 def _owners() -> dict[int, int]:

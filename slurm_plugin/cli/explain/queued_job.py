@@ -107,6 +107,7 @@ def _show_waiting(
     from slurm_plugin.advisor.places import unknown_of
     from slurm_plugin.advisor.preemption import preemption_in_words
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
+    from slurm_plugin.advisor.shared_limits import counted_anew
     from slurm_plugin.advisor.size_priority import at_their_size
     from slurm_plugin.advisor.waiting import ahead_of, variants, why_it_waits, why_whole
     from slurm_plugin.advisor.whole_cores import whole_cores_of
@@ -133,7 +134,7 @@ def _show_waiting(
         needed, step = _needed(job, predictor, config), cores.step_of(job)
         found = variants(pending, needed, step=step, whole_nodes=job.exclusive)
         # Where room is not what it waits for, to ask for less changes nothing.
-        found = found[:1] if pending.out else at_their_size(job, found, snapshot)
+        found = found[:1] if pending.out else counted_anew(job, at_their_size(job, found, snapshot), snapshot)
         if lost := max(found[0].job.priority - one.job.priority for one in found):
             note(
                 f"for less it would have up to {lost:,} points less of its {job.priority:,}: this site gives priority "
@@ -142,9 +143,9 @@ def _show_waiting(
         rows += _rows(job, found, problem, calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
-        left_out = "who submits later, and limits of accounts,"
+        left_out = "who submits later, and limits of time and nodes of accounts and QOS,"
         if _may_wake(queued):
-            left_out = "who submits later, limits of accounts, and how long nodes take to power up,"
+            left_out = "who submits later, limits of time and nodes of accounts and QOS, and how long nodes take to power up,"
         note(
             f"starts are simulated from the queue as it is now; {left_out} are not in it. {_meaning(calibration)}"
         )

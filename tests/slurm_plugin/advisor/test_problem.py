@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.planning.ledger import Due
 from models.planning.problem import Problem
 from models.planning.rollout import expected_starts
 from models.scheduling.availability import shortage
@@ -221,9 +222,14 @@ def test_a_job_that_no_node_holds_takes_several() -> None:
 
 def test_an_array_runs_as_many_tasks_as_it_may() -> None:
     both = problem(
-        snapshot(waiting(1, tasks=90, array_tasks="10-99%5"), waiting(2, tasks=90, array_tasks="10-99"))
+        snapshot(
+            waiting(1, tasks=90, array_job_id=1, array_tasks="10-99%5"),
+            waiting(2, tasks=90, array_job_id=2, array_tasks="10-99"),
+        )
     )
-    assert [each.tasks for each in both.pending] == [5, 90]
+    assert [each.tasks for each in both.pending] == [90, 90]
+    assert both.limits == {"array 1": 5}
+    assert [each.dues for each in both.pending] == [(Due("array 1", 1),), ()]
 
 
 def test_a_node_that_is_away_is_not_there_nor_what_runs_on_it() -> None:

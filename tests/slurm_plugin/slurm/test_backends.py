@@ -109,7 +109,7 @@ def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
 ) -> None:
     said = {
         "config": "PreemptType             = preempt/qos\nPreemptMode             = REQUEUE\n",
-        "qos": "urgent|normal|cluster|\n",
+        "qos": "urgent|normal|cluster||||||||\n",
     }
     asked = list[str]()
 
@@ -127,7 +127,7 @@ def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
     assert [queue.read().qos for _ in range(2)] == [known, known]
     # A watching advisor reads once a minute.
     assert [record.getMessage() for record in caplog.records] == [
-        "which QOS preempts which is as it was known before: slurmdbd is away"
+        "what QOS allow and preempt is as it was known before: slurmdbd is away"
     ]
     said["config"] = said["config"].replace("qos", "partition_prio")
     asked.clear()

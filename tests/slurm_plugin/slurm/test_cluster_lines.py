@@ -7,7 +7,7 @@ import pytest
 from slurm_plugin.slurm import cluster_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import parse_nodes
-from slurm_plugin.slurm.queue import QosState
+from slurm_plugin.slurm.queue import AssociationState, QosState
 from tests.slurm_plugin.slurm.captured import Captured
 
 
@@ -84,8 +84,9 @@ def test_how_long_jobs_may_run_beyond_their_limits(cluster: str, over_s: float) 
 
 
 def test_which_account_is_above_which() -> None:
-    told = "root|\nphysics|root\nlasers|physics\n"
-    assert cluster_lines.parse_account_parents(told) == {"physics": "root", "lasers": "physics"}
+    told = "root||||||\nroot|root||root|||\nphysics|||root|||\nlasers|||physics|||\nlasers|ann|||||\n"
+    found = cluster_lines.parse_association_states(told)
+    assert cluster_lines.parents_of(found) == {"physics": "root", "lasers": "physics"}
 
 
 def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
@@ -127,12 +128,45 @@ def test_how_jobs_are_preempted() -> None:
 
 def test_which_qos_preempts_which() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without a mode of its own has the cluster's.
-    text = "normal||cluster|\nscavenger||cancel|00:10:00\nurgent|normal,scavenger|cluster|\n"
+    text = "normal||cluster||||||||\nscavenger||cancel|00:10:00|||||||\nurgent|normal,scavenger|cluster||||||||\n"
     assert cluster_lines.parse_qos_states(text) == {
         "normal": QosState(),
         "scavenger": QosState(preempt_mode="CANCEL", exempt_s=600.0),
         "urgent": QosState(preempts=frozenset({"normal", "scavenger"})),
     }
+
+
+def test_how_much_jobs_may_have_at_a_time() -> None:
+    # As sacctmgr of 22.05, 24.11 and 26.05 prints it.
+    (found,) = cluster_lines.parse_qos_states(
+        "q1||cluster||NoReserve,OverPartQOS|cpu=8,mem=10G,node=2,billing=9|5|cpu=4,gres/gpu=2||gres/gpu:a100=1|7\n"
+    ).values()
+    assert found == QosState(
+        together={"cpu": 8, "mem": 10_240, "jobs": 5},
+        of_user={"cpu": 4, "gres/gpu": 2},
+        of_account={"gres/gpu:a100": 1, "jobs": 7},
+        over_partition=True,
+    )
+    account, user = cluster_lines.parse_association_states("a1|||root|mem=5000M|9|4\na1|ann|main||cpu=3||2\n")
+    assert account == AssociationState(
+        account="a1", parent="root", together={"mem": 5000, "jobs": 9}, most_jobs=4
+    )
+    assert user == AssociationState(
+        account="a1", user="ann", partition="main", together={"cpu": 3}, most_jobs=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("enforced", "hold"),
+    [
+        ("associations,limits,qos", True),
+        ("associations,limits,qos,safe", True),
+        ("associations", False),
+        ("none", False),
+    ],
+)
+def test_whether_limits_hold(enforced: str, hold: bool) -> None:
+    assert cluster_lines.parse_terms(f"AccountingStorageEnforce = {enforced}\n").limits_hold is hold
 
 
 def test_nobody_is_preempted_on_most_sites(captured: Captured) -> None:

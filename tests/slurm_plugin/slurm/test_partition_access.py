@@ -39,7 +39,7 @@ def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = list[tuple[str, ...]]()
-    said = {"accounts": "physics|root\nlasers|physics\n", "partition": "PartitionName=batch\n"}
+    said = {"accounts": "physics|||root|||\nlasers|||physics|||\n", "partition": "PartitionName=batch\n"}
 
     def ask(*command: str) -> str:
         asked.append(command)
@@ -57,7 +57,8 @@ def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
     said["partition"] += "PartitionName=own AllowAccounts=physics\n"
     known = {"physics": "root", "lasers": "physics"}
     assert queue.read().account_parents == known
-    assert asked[-1][-2:] == ("cluster=alpha", "user=")
+    (accounts,) = (command for command in asked if command[0] == "sacctmgr")
+    assert accounts[-2:] == ("cluster=alpha", "user=")
     said["accounts"] = ""
     assert [queue.read().account_parents for _ in range(2)] == [known, known]
     assert len(caplog.records) == 1

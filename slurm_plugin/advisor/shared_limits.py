@@ -1,0 +1,182 @@
+"""What jobs may have together at a time, by their QOS, accounts and arrays, and for which of it each counts. Pure.
+
+As `acct_policy.c` goes by it (22.05 to 26.05): what the QOS of the partition limits, that of the job does not, nor what
+either does an account; with OverPartQOS the job's own comes first. Who is not bound by a limit counts for it still.
+Jobs, CPUs, memory and GPUs are counted. Nodes, which jobs may share, are not, nor is time (GrpWall, Grp…Mins, RunMins):
+of who waits for such a limit nothing is foreseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from models.planning.ledger import Due, Dues, Elsewhere
+from models.planning.problem import Holding
+from models.scheduling.room import MILLI, Amounts
+from slurm_plugin.advisor.room import Numbers, amounts_of_job
+from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s
+from slurm_plugin.advisor.waiting import Variant
+from slurm_plugin.advisor.whole_cores import WholeCores
+from slurm_plugin.slurm.queue import AssociationState, QosState, QueuedJob, Snapshot
+
+JOBS = "jobs"
+_ALL, _USER, _ACCOUNT = "all", "user", "account"
+
+
+class _Rule(NamedTuple):
+    """A limit: whom it holds together, of what, its name, and how much."""
+
+    whom: str
+    kind: str
+    name: str
+    most: int
+
+
+class SharedLimits:
+    """The limits of one snapshot; `most` has those for which anybody was found to count, by name."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.most: dict[str, int] = {}
+        holds = snapshot.terms.limits_hold
+        self._qos = snapshot.qos if holds else {}
+        self._partition_qos = {one.name: one.qos for one in snapshot.partitions if one.qos}
+        associations = snapshot.associations if holds else ()
+        self._associations = {(one.account, one.user, one.partition): one for one in associations}
+        self._lineages: dict[tuple[str, str, str], tuple[AssociationState, ...]] = {}
+        self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
+
+    def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts) -> Dues:
+        """Return for what a job, or a task of an array, counts while it runs, given what it takes in all.
+
+        `partitions` are those where it may start, or runs. One that is COMPLETING has ended, and counts no longer.
+        """
+        if not (self._qos or self._associations or self._at_once) or job.state == "COMPLETING":
+            return ()
+        found: list[Due] = []
+        counts = _counts(job, taken)
+        bound: set[tuple[str, str]] = set()
+        for name in self._both_qos(job, partitions):
+            rules = list(_rules_of(name, self._qos[name], job))
+            found += self._due(rules, counts, bound)
+            bound |= {(rule.whom, rule.kind) for rule in rules}
+        found += self._due(self._rules_of_account(job, partitions, bound), counts, bound)
+        if job.array_job_id in self._at_once:
+            rule = _Rule(_ALL, JOBS, f"array {job.array_job_id}", self._at_once[job.array_job_id])
+            found += self._due([rule], counts, ())
+        return tuple(found)
+
+    def _due(
+        self, rules: Iterable[_Rule], counts: Mapping[str, int], bound: Iterable[tuple[str, str]]
+    ) -> Iterator[Due]:
+        for whom, kind, name, most in rules:
+            if amount := counts.get(kind, 0):
+                self.most[name] = most
+                yield Due(name, amount, (whom, kind) not in bound)
+
+    def _both_qos(self, job: QueuedJob, partitions: Sequence[str]) -> list[str]:
+        """Return the QOS by whose limits a job goes, the one first that counts before the other."""
+        of_partitions = {self._partition_qos.get(name, "") for name in partitions}
+        found = [of_partitions.pop() if len(of_partitions) == 1 else "", job.qos]
+        if job.qos in self._qos and self._qos[job.qos].over_partition:
+            found.reverse()
+        return [name for name in dict.fromkeys(found) if name in self._qos]
+
+    def _rules_of_account(
+        self, job: QueuedJob, partitions: Sequence[str], bound: set[tuple[str, str]]
+    ) -> Iterator[_Rule]:
+        lineage = self._lineage(job, partitions)
+        for one in lineage:
+            name = " ".join(filter(None, ("account", one.account, one.user, one.partition)))
+            yield from (_Rule(_ALL, kind, f"{name}: {kind}", most) for kind, most in one.together.items())
+            # Slurm hands MaxJobs down to the users' own, where it counts.
+            if one is lineage[0] and one.user and one.most_jobs is not None:
+                whom = _ACCOUNT if (_ACCOUNT, JOBS) in bound else _USER
+                yield _Rule(whom, JOBS, f"{name}: its user's jobs", one.most_jobs)
+
+    def _lineage(self, job: QueuedJob, partitions: Sequence[str]) -> tuple[AssociationState, ...]:
+        """Return a job's own association, of a partition where there is one, and the accounts above it."""
+        own = ((job.account, job.user, name) for name in (*partitions, ""))
+        key = next((key for key in own if key in self._associations), (job.account, "", ""))
+        if key not in self._lineages:
+            self._lineages[key] = tuple(self._upwards(key))
+        return self._lineages[key]
+
+    def _upwards(self, key: tuple[str, str, str]) -> Iterator[AssociationState]:
+        seen = set[tuple[str, str, str]]()
+        while key in self._associations and key not in seen:
+            seen.add(key)
+            one = self._associations[key]
+            yield one
+            key = (one.account if one.user else one.parent, "", "")
+
+
+def counted(
+    snapshot: Snapshot,
+    running: Sequence[Holding],
+    numbers: Numbers,
+    cores: WholeCores,
+    limits: SharedLimits,
+    run_time: Callable[[QueuedJob], RunTime],
+) -> tuple[tuple[Holding, ...], tuple[Elsewhere, ...]]:
+    """Return what runs with what it counts for limits: also of what runs on nodes that are not planned."""
+    jobs = [job for job in snapshot.jobs if not job.waits]
+    dues = {
+        job.job_id: found
+        for job in jobs
+        if (found := limits.dues(job, job.partitions, amounts_of_job(job, job.partitions, cores, numbers)))
+    }
+    if not dues:
+        return tuple(running), ()
+    planned = {held.job_id for held in running}
+    elsewhere = (job for job in jobs if job.job_id in dues and job.job_id not in planned)
+    return (
+        tuple(msgspec.structs.replace(held, dues=dues.get(held.job_id, ())) for held in running),
+        tuple(
+            Elsewhere(
+                dues=dues[job.job_id],
+                left_s=likely_left_s(
+                    run_time(job), job.ran_s(snapshot.time_s), most_left_s(job, snapshot.time_s)
+                ),
+            )
+            for job in elsewhere
+        ),
+    )
+
+
+def counted_anew(job: QueuedJob, found: Sequence[Variant], snapshot: Snapshot) -> list[Variant]:
+    """Return what a job might be, each with what it would count for: for less, also less of a limit."""
+    limits, replace = SharedLimits(snapshot), msgspec.structs.replace
+    return [
+        replace(one, job=replace(one.job, dues=limits.dues(job, job.partitions, one.job.demand)))
+        for one in found
+    ]
+
+
+def at_once_of(job: QueuedJob) -> int:
+    """Return how many tasks of an array that waits may run at a time (`%5`); 0: all."""
+    at_once = job.array_tasks.partition("%")[2]
+    return int(at_once) if at_once.isdecimal() else 0
+
+
+def _rules_of(name: str, qos: QosState, job: QueuedJob) -> Iterator[_Rule]:
+    for whom, who, limits in (
+        (_ALL, "", qos.together),
+        (_USER, f" user {job.user}", qos.of_user),
+        (_ACCOUNT, f" account {job.account}", qos.of_account),
+    ):
+        yield from (_Rule(whom, kind, f"qos {name}{who}: {kind}", most) for kind, most in limits.items())
+
+
+def _counts(job: QueuedJob, taken: Amounts) -> dict[str, int]:
+    cpu_milli, mem_mib, gpu_milli = taken[:3]
+    of_types = {f"gres/gpu:{name}": count for name, count in job.gpu_types}
+    return {
+        JOBS: 1,
+        "cpu": -(-cpu_milli // MILLI),
+        "mem": mem_mib,
+        "gres/gpu": gpu_milli // MILLI,
+        **of_types,
+    }

@@ -1,0 +1,130 @@
+"""Limits of QOS, accounts and arrays on a real Slurm: who is at one is foreseen to start when another has ended."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+LIMIT_S = 1200
+# One job of 4 CPUs, 100 MiB and a GPU may run, or is all that fits: what is set of a QOS, and of an account.
+OF_QOS = (
+    "MaxJobsPU=1",
+    "MaxTRESPU=cpu=6",
+    "MaxTRESPU=gres/gpu=1",
+    "MaxTRESPA=mem=150",
+    "GrpTRES=cpu=4",
+    "GrpJobs=1",
+)
+OF_ACCOUNTS = ("MaxJobs=1", "GrpTRES=mem=100", "GrpTRES=gres/gpu=1", "GrpJobs=1")
+OF_PARTITION, TWICE = "of-partition", "over-partition"
+MANAGE = ("sacctmgr", "--immediate")
+
+
+@pytest.fixture(scope="module")
+def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
+    lines = (
+        "AccountingStorageEnforce=associations,limits,qos",
+        "AccountingStorageTRES=gres/gpu",
+        "PartitionName=held Nodes={node[0]}",
+    )
+    with unhooked_site(make_folder() / "site", Shape(lines=lines)) as sandbox:
+        shell = Shell(sandbox)
+        qos = {f"q{number}": limit for number, limit in enumerate(OF_QOS)}
+        qos |= {OF_PARTITION: "MaxJobsPU=1", TWICE: "MaxJobsPU=2 Flags=OverPartQOS"}
+        for name, limits in qos.items():
+            shell.run(*MANAGE, "add", "qos", name, "set", *limits.split())
+        accounts = {f"a{number}": f"set {limit}" for number, limit in enumerate(OF_ACCOUNTS)}
+        for name, limits in {"free": "", **accounts}.items():
+            shell.run(*MANAGE, "add", "account", name, *limits.split())
+            below = f"below-{name}"
+            shell.run(*MANAGE, "add", "account", below, f"parent={name}")
+            shell.run(*MANAGE, "add", "user", "root", f"account={below}", f"qos=normal,{','.join(qos)}")
+        shell.run("scontrol", "update", "PartitionName=held", f"QOS={OF_PARTITION}")
+        known = ("scontrol", "show", "assoc_mgr", "users=root", "flags=assoc")
+        wait_for(lambda: f"below-a{len(OF_ACCOUNTS) - 1}" in shell.run(*known))
+        yield shell
+
+
+@pytest.fixture(autouse=True)
+def _empty(shell: Shell) -> Iterator[None]:
+    yield
+    shell.run("scancel", "--user=root")
+    wait_for(lambda: not shell.run("squeue", "--noheader"))
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+
+
+def submit(shell: Shell, *options: str) -> int:
+    asked = ("--account=below-free", "-c4", "--mem=100", "--gres=gpu:1", f"--time={LIMIT_S // 60}")
+    return shell.submit(*asked, *options, script=f"sleep {LIMIT_S}")
+
+
+def foreseen() -> dict[int, float]:
+    """Return in how many seconds each job that waits would start if all run as long as they may."""
+    now = ScontrolQueue().read()
+    spans = expected_starts(problem_of(now, lambda job: by_limit(job, "this is a test")), samples=0)
+    waiting = [job for job in now.jobs if job.waits]
+    return {job.job_id: span.start_s for job, span in zip(waiting, spans, strict=True)}
+
+
+def wait_held(shell: Shell, job: int) -> None:
+    """Wait until Slurm has looked at a job, and says that a limit holds it."""
+    asked = ("squeue", "--noheader", "--Format=Reason:64", f"--jobs={job}")
+    wait_for(lambda: shell.run(*asked).strip() not in ("None", "Priority", "Resources", ""))
+
+
+CASES = (
+    *((f"--qos=q{number}",) for number in range(len(OF_QOS))),
+    *((f"--account=below-a{number}",) for number in range(len(OF_ACCOUNTS))),
+    ("--partition=held",),
+)
+
+
+@pytest.mark.parametrize(
+    "options", CASES, ids=(*OF_QOS, *(f"account {limit}" for limit in OF_ACCOUNTS), "partition")
+)
+def test_who_is_at_a_limit_starts_as_foreseen(shell: Shell, options: tuple[str, ...]) -> None:
+    first = submit(shell, *options)
+    shell.wait_state(first, "RUNNING")
+    second, third = submit(shell, *options), submit(shell, *options)
+    for job in (second, third):
+        wait_held(shell, job)
+    found = foreseen()
+    assert LIMIT_S / 2 < found[second] <= LIMIT_S < 3 * LIMIT_S / 2 < found[third] <= 2 * LIMIT_S
+    # It holds nobody up.
+    shell.wait_state(submit(shell), "RUNNING")
+    shell.run("scancel", str(first))
+    shell.wait_state(second, "RUNNING")
+    wait_held(shell, third)
+    assert LIMIT_S / 2 < foreseen()[third] <= LIMIT_S
+
+
+def test_a_qos_that_goes_over_its_partitions_lets_two_run(shell: Shell) -> None:
+    options = ("--partition=held", f"--qos={TWICE}")
+    jobs = [submit(shell, *options) for _ in range(3)]
+    for job in jobs[:2]:
+        shell.wait_state(job, "RUNNING")
+    wait_held(shell, jobs[2])
+    assert LIMIT_S / 2 < foreseen()[jobs[2]] <= LIMIT_S
+
+
+def test_an_array_runs_as_many_tasks_as_it_may(shell: Shell) -> None:
+    job = submit(shell, "--array=1-3%1")
+    wait_for(lambda: bool(shell.run("squeue", "--noheader", "--states=RUNNING", f"--jobs={job}")))
+    wait_held(shell, job)
+    assert LIMIT_S / 2 < foreseen()[job] <= LIMIT_S

@@ -1,0 +1,204 @@
+"""Limits of what jobs may have at a time: who is at one is passed over until something that counts for it ends."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.planning.cells import at_limits, cells_of, slurm_order
+from models.planning.forward import AT_ONCE, Until
+from models.planning.futures import likely_future, look_ahead
+from models.planning.ledger import Due, Dues, Elsewhere, Ledger
+from models.planning.planning import plan
+from models.planning.problem import Bounds, Holding, Pending, Problem, Yields
+from models.planning.rollout import expected_starts, places_of
+from tests.models.planning.problems import POOL, holding, job, machine
+
+JOBS = "ann: jobs"
+
+
+def due(amount: int = 1, limit: str = JOBS, *, binds: bool = True) -> Dues:
+    return (Due(limit, amount, binds),)
+
+
+def problem(*pending: Pending, running: tuple[Holding, ...] = (), cpus: int = 8, **others: object) -> Problem:
+    return Problem(
+        machines=(machine(cpus),),
+        pending=pending,
+        running=running,
+        **{"limits": {JOBS: 2}, **others},  # type: ignore[arg-type]
+    )
+
+
+def starts(found: Problem) -> list[float]:
+    return [span.start_s for span in expected_starts(found, samples=0)]
+
+
+def test_who_is_at_a_limit_starts_when_one_that_counts_for_it_ends() -> None:
+    jobs = (
+        job(1, run_s=100.0, dues=due()),
+        job(2, run_s=60.0, dues=due()),
+        job(3, dues=due()),
+        job(4, dues=due()),
+    )
+    assert starts(problem(*jobs)) == [0.0, 0.0, 60.0, 100.0]
+
+
+def test_nothing_is_kept_free_for_who_is_at_a_limit() -> None:
+    first = job(1, cpus=4, run_s=500.0, dues=due(2))
+    at_it = job(2, cpus=4, run_s=60.0, dues=due())
+    # Were four CPUs kept for the second at 500 s, nobody with a longer limit could have them.
+    assert starts(problem(first, at_it, job(3, cpus=4, run_s=30.0, limit_s=9000.0))) == [0.0, 500.0, 0.0]
+    # It may be the one that waits for room as another fills its limit.
+    by_room = (
+        job(1, cpus=6, run_s=90.0),
+        job(2, cpus=4, run_s=60.0, dues=due(2)),
+        job(3, cpus=2, run_s=80.0, dues=due()),
+    )
+    assert starts(problem(*by_room, job(4, cpus=2, run_s=9000.0))) == [0.0, 90.0, 0.0, 80.0]
+
+
+def test_what_runs_counts_wherever_it_does() -> None:
+    held = (counting(holding(0, 1, left_s=300.0), dues=due()),)
+    elsewhere = (Elsewhere(dues=due(), left_s=70.0),)
+    assert starts(problem(job(1, dues=due()), running=held, elsewhere=elsewhere)) == [70.0]
+    assert starts(problem(job(1, dues=due(2)), running=held, elsewhere=elsewhere)) == [300.0]
+
+
+def counting(held: Holding, dues: Dues) -> Holding:
+    return msgspec.structs.replace(held, dues=dues)
+
+
+def test_what_runs_in_another_cell_counts_too() -> None:
+    other = frozenset([1])
+    held = counting(holding(1, 1, left_s=90.0), dues=due(2))
+    found = Problem(
+        machines=(machine(), machine(pools=other)),
+        pending=(job(1, dues=due()), job(2, pools=other)),
+        running=(held,),
+        limits={JOBS: 2},
+    )
+    assert starts(found) == [90.0, 0.0]
+
+
+def test_an_array_runs_as_many_tasks_as_it_may() -> None:
+    found = problem(job(1, run_s=60.0, tasks=5, dues=due()), job(2))
+    (cell,) = cells_of(found)
+    outlook = look_ahead(
+        [cell], places_of(slurm_order(found.pending)), likely_future(found, [cell]), [Until()]
+    )
+    (rolled,) = outlook.rolled
+    of_array = [
+        start_s for number, start_s in zip(rolled.numbers, rolled.starts_s, strict=True) if not number
+    ]
+    assert of_array == [0.0, 0.0, 60.0, 60.0, 120.0]
+
+
+def test_a_limit_that_does_not_bind_is_counted_alone() -> None:
+    assert starts(problem(job(1, dues=due(2, binds=False)), job(2, dues=due()))) == [0.0, 60.0]
+    assert starts(problem(job(1, dues=due(2)), job(2, dues=due(binds=False)))) == [0.0, 0.0]
+
+
+def test_who_is_beyond_a_limit_by_himself_never_starts() -> None:
+    assert starts(problem(job(1, dues=due(3)), job(2, dues=due()))) == [math.inf, 0.0]
+
+
+def test_a_limit_that_is_not_known_lets_all_start() -> None:
+    assert starts(problem(job(1, dues=due(limit="else")), job(2, dues=due(limit="else")))) == [0.0, 0.0]
+
+
+def test_however_many_are_at_a_limit_others_are_looked_at() -> None:
+    many = [job(number, run_s=1000.0, dues=due()) for number in range(1, 2501)]
+    others = [job(3000 + number, run_s=1000.0) for number in range(8)]
+    found = starts(problem(*many, *others))
+    assert found[2500:] == [0.0] * 6 + [1020.0] * 2  # A long queue is looked at every 30 s.
+    assert found[:3] == [0.0, 0.0, 1020.0]
+
+
+def test_as_many_start_as_a_large_one_leaves_room_for() -> None:
+    # More than are looked at at a time wait for what one gives back.
+    cpus = 3 * AT_ONCE
+    held = counting(holding(0, 1, left_s=50.0), dues=due(cpus))
+    many = [job(number, run_s=10.0, dues=due()) for number in range(1, cpus + 1)]
+    assert starts(problem(*many, running=(held,), cpus=cpus, limits={JOBS: cpus})) == [50.0] * cpus
+
+
+def test_who_is_preempted_counts_no_longer() -> None:
+    low = job(1, cpus=8, run_s=500.0, dues=due(2), yields=Yields(above=1))
+    high = job(2, cpus=8, run_s=50.0, tier=2)
+    (cell,) = cells_of(problem(low, high, job(3, cpus=8, run_s=60.0, tier=2, dues=due(), priority=1)))
+    ledger = Ledger({JOBS: 2}, [due(2)])
+    assert ledger.barring(due())
+    ledger.give(due(2))
+    assert ledger.barring(due()) is None
+    assert cell.preempts
+
+
+def test_who_could_not_start_now_is_moved_last() -> None:
+    ann = [job(number, run_s=60.0, limit_s=6000.0, dues=due(2)) for number in range(1, 6)]
+    others = [job(10 + number, run_s=600.0 + number, limit_s=6000.0, cpus=8) for number in range(5)]
+    found = problem(*ann, *others, running=(counting(holding(0, 8, left_s=6000.0), dues=due(2)),))
+    assert at_limits(cells_of(found), len(found.pending)).tolist() == [True] * 5 + [False] * 5
+    changed = plan(found, Bounds(most_changes=3, most_delay_s=1e6, most_inversion=1.0)).changes
+    assert not {one.job_id for one in changed} & {one.job_id for one in ann}
+
+
+limits = st.dictionaries(st.sampled_from("abc"), st.integers(1, 6), min_size=1)
+dues_drawn = st.lists(
+    st.builds(Due, st.sampled_from("abc"), st.integers(1, 4), st.sampled_from([True, True, False])),
+    max_size=3,
+).map(tuple)
+
+
+@st.composite
+def limited(draw: st.DrawFn) -> Problem:
+    pending = tuple(
+        job(
+            number,
+            cpus=draw(st.integers(1, 4)),
+            run_s=60.0 * draw(st.integers(1, 9)),
+            tasks=draw(st.sampled_from([1, 1, 2, 40])),
+            dues=draw(dues_drawn),
+            pools=frozenset([draw(st.integers(0, 1))]),
+            priority=draw(st.integers(1, 9)),
+        )
+        for number in range(1, draw(st.integers(2, 12)))
+    )
+    running = tuple(
+        counting(
+            holding(place, draw(st.integers(1, 2)), 60.0 * draw(st.integers(1, 9))), dues=draw(dues_drawn)
+        )
+        for place in range(draw(st.integers(0, 2)))
+    )
+    machines = (machine(4, POOL), machine(4, frozenset([0, 1])))
+    return Problem(machines=machines, pending=pending, running=running, limits=draw(limits))
+
+
+@given(limited())
+@settings(deadline=None)
+def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) -> None:
+    (cell,) = cells_of(found)
+    places = places_of(slurm_order(found.pending))
+    (rolled,) = look_ahead([cell], places, likely_future(found, [cell]), [Until()]).rolled
+    spans = [(0.0, held.likely_left_s, held.dues) for held in found.running]
+    for number, start_s in zip(rolled.numbers, rolled.starts_s, strict=True):
+        one = found.pending[number]
+        ledger = Ledger(found.limits, [dues for begin_s, end_s, dues in spans if begin_s <= start_s < end_s])
+        assert ledger.barring(one.dues) is None
+        spans.append((start_s, start_s + one.likely_s, one.dues))
+    started = numpy.bincount(rolled.numbers, minlength=len(found.pending)).tolist() if rolled.numbers else []
+    nobody = Ledger(found.limits, ())
+    expected = [0 if nobody.never(one.dues) else one.tasks for one in found.pending]
+    assert (started or [0] * len(expected)) == expected
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_plan_of_who_is_at_limits_is_the_same_twice(seed: int) -> None:
+    pending = tuple(job(number, run_s=60.0 * number, limit_s=1e4, dues=due()) for number in range(1, 30))
+    found = problem(*pending, running=(holding(0, 8, left_s=600.0),))
+    assert plan(found, Bounds(), seed) == plan(found, Bounds(), seed)

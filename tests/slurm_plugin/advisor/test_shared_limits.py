@@ -1,0 +1,190 @@
+"""By which limits of QOS, accounts and arrays a job goes, and what of a queue that holds up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.planning.ledger import Due
+from models.planning.problem import Problem
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.advisor.shared_limits import SharedLimits, counted_anew
+from slurm_plugin.advisor.waiting import Needed, variants
+from slurm_plugin.slurm.queue import (
+    AssociationState,
+    NodeState,
+    PartitionState,
+    QosState,
+    QueuedJob,
+    Snapshot,
+)
+from tests.slurm_plugin.slurm.queued import TERMS, running, snapshot, waiting
+
+HOLD = msgspec.structs.replace(TERMS, limits_hold=True)
+TAKEN = (4000, 2000, 1000)
+ACCOUNTS = (
+    AssociationState(account="root"),
+    AssociationState(account="science", parent="root", together={"cpu": 64}),
+    AssociationState(account="physics", parent="science", together={"gres/gpu": 2, "jobs": 9}),
+    AssociationState(account="physics", user="ann", most_jobs=3),
+    AssociationState(account="physics", user="ann", partition="debug", most_jobs=1),
+)
+
+
+def site(*jobs: QueuedJob, **fields: Any) -> Snapshot:
+    return snapshot(*jobs, **{"terms": HOLD, **fields})
+
+
+def told(
+    of: Snapshot, job: QueuedJob | None = None, partitions: tuple[str, ...] = ("batch",)
+) -> dict[str, tuple[int, bool]]:
+    """Return for how much a job counts, by limit, and whether that binds it."""
+    dues = SharedLimits(of).dues(job or waiting(1), partitions, TAKEN)
+    assert len({due.limit for due in dues}) == len(dues)
+    return {due.limit: (due.amount, due.binds) for due in dues}
+
+
+def test_an_account_and_those_above_it_limit_what_their_jobs_have() -> None:
+    found = SharedLimits(site(associations=ACCOUNTS))
+    assert set(found.dues(waiting(1), ("batch",), TAKEN)) == {
+        Due("account physics ann: its user's jobs", 1),
+        Due("account physics: gres/gpu", 1),
+        Due("account physics: jobs", 1),
+        Due("account science: cpu", 4),
+    }
+    assert found.most == {
+        "account physics ann: its user's jobs": 3,
+        "account physics: gres/gpu": 2,
+        "account physics: jobs": 9,
+        "account science: cpu": 64,
+    }
+
+
+def test_a_user_may_be_limited_in_one_partition_and_others_by_their_account() -> None:
+    known = site(associations=ACCOUNTS)
+    assert "account physics ann debug: its user's jobs" in told(known, partitions=("debug",))
+    assert "account physics: jobs" in told(known, waiting(2, user="bob"))
+    assert told(known, waiting(2, account="gone")) == {}
+
+
+def test_a_qos_limits_all_its_jobs_those_of_a_user_and_of_an_account() -> None:
+    qos = QosState(together={"jobs": 5}, of_user={"cpu": 8, "gres/gpu": 1}, of_account={"mem": 9000})
+    assert told(site(qos={"normal": qos})) == {
+        "qos normal: jobs": (1, True),
+        "qos normal user ann: cpu": (4, True),
+        "qos normal user ann: gres/gpu": (1, True),
+        "qos normal account physics: mem": (2000, True),
+    }
+
+
+def test_what_a_partitions_qos_limits_the_jobs_own_does_not_nor_what_either_does_an_account() -> None:
+    own = QosState(of_user={"cpu": 8, "jobs": 4}, together={"gres/gpu": 3})
+    batch = QosState(of_user={"cpu": 16})
+    known = site(
+        qos={"normal": own, "batch-qos": batch},
+        partitions=(PartitionState(name="batch", qos="batch-qos"),),
+        associations=ACCOUNTS,
+    )
+    binds = {limit: binds for limit, (_, binds) in told(known).items()}
+    assert binds == {
+        "qos batch-qos user ann: cpu": True,
+        "qos normal user ann: cpu": False,
+        "qos normal user ann: jobs": True,
+        "qos normal: gres/gpu": True,
+        # Of a user that is another limit than what a whole account may have.
+        "account science: cpu": True,
+        "account physics: jobs": True,
+        "account physics: gres/gpu": False,
+        "account physics ann: its user's jobs": False,
+    }
+    over = msgspec.structs.replace(own, over_partition=True)
+    first = told(msgspec.structs.replace(known, qos={"normal": over, "batch-qos": batch}))
+    assert (first["qos batch-qos user ann: cpu"], first["qos normal user ann: cpu"]) == (
+        (4, False),
+        (4, True),
+    )
+
+
+def test_the_qos_of_one_partition_of_several_is_not_known_to_hold() -> None:
+    known = site(
+        qos={"part": QosState(together={"jobs": 1})},
+        partitions=(PartitionState(name="batch", qos="part"), PartitionState(name="other")),
+    )
+    assert told(known, partitions=("batch", "other")) == {}
+    assert told(known) == {"qos part: jobs": (1, True)}
+
+
+def test_gpus_of_a_type_are_counted_where_they_are_asked_for_by_name() -> None:
+    known = site(qos={"normal": QosState(of_user={"gres/gpu:a100": 2})})
+    assert told(known) == {}
+    assert told(known, waiting(1, gpu_types=(("a100", 1),))) == {
+        "qos normal user ann: gres/gpu:a100": (1, True)
+    }
+
+
+def test_no_limit_holds_where_slurm_is_told_so_but_that_of_an_array() -> None:
+    qos = {"normal": QosState(together={"jobs": 5})}
+    array = waiting(7, array_job_id=7, array_tasks="3-9%2", tasks=7)
+    known = snapshot(array, qos=qos, associations=ACCOUNTS)
+    assert told(known, array) == {"array 7": (1, True)}
+    assert told(known, running(8, array_job_id=7, array_tasks="1")) == {"array 7": (1, True)}
+    assert told(known, running(9, array_job_id=6, array_tasks="1")) == {}
+
+
+def test_what_has_ended_counts_no_longer() -> None:
+    known = site(qos={"normal": QosState(together={"jobs": 5})})
+    assert told(known, running(1, state="SUSPENDED"))
+    assert told(known, running(1, state="COMPLETING")) == {}
+
+
+def planned(*jobs: QueuedJob, most: int = 1, **fields: Any) -> Problem:
+    known = site(*jobs, qos={"normal": QosState(of_user={"jobs": most})}, **fields)
+    return problem_of(known, lambda job: by_limit(job, "this is a test"))
+
+
+AT_LIMIT = "QOSMaxJobsPerUserLimit"
+
+
+def test_who_waits_for_a_limit_is_foreseen_by_what_runs_and_may_be_moved() -> None:
+    found = planned(running(1), waiting(2, reason=AT_LIMIT), waiting(3))
+    assert [(one.kept, one.out) for one in found.pending] == [("", False)] * 2
+    assert [span.start_s for span in expected_starts(found, samples=0)] == [3000.0, 6600.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"reason": "QOSGrpNodeLimit"}, 2),  # Nodes are not counted: by what is, it could start.
+        ({"reason": "AssocGrpCPUMinutesLimit"}, 1),
+        ({"reason": AT_LIMIT}, 0),  # It never could.
+        ({"reason": AT_LIMIT, "held": True}, 1),
+        ({"reason": AT_LIMIT, "dependency": "afterok:1"}, 1),
+    ],
+)
+def test_who_cannot_start_as_far_as_is_known_is_out(fields: dict[str, object], most: int) -> None:
+    found = planned(running(1), waiting(2, **fields), most=most)
+    assert found.pending[0].out
+
+
+def test_what_runs_on_nodes_that_are_away_counts_too() -> None:
+    nodes = tuple(
+        NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), away=name == "n1")
+        for name in ("n1", "n2")
+    )
+    found = planned(running(1), waiting(2, reason=AT_LIMIT), nodes=nodes)
+    assert found.running == ()
+    assert [span.start_s for span in expected_starts(found, samples=0)] == [3000.0]
+
+
+def test_who_asks_for_less_counts_for_less() -> None:
+    known = site(waiting(1, cpus=4), qos={"normal": QosState(of_user={"cpu": 6})})
+    (as_it_is, *_) = problem_of(known, lambda job: by_limit(job, "this is a test")).pending
+    found = counted_anew(known.jobs[0], variants(as_it_is, Needed(cpus=1)), known)
+    assert [one.job.dues for one in found[:2]] == [
+        (Due("qos normal user ann: cpu", 4),),
+        (Due("qos normal user ann: cpu", 1),),
+    ]
