@@ -1,12 +1,13 @@
 """What a plan costs, phase by phase, against sorting the queue and against one EASY rollout of it in the same process.
 
-    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--gpu-types 0] [--format table|json|csv]
+    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--gpu-types 0] [--limited]
 
 Made-up queues on one core, in seconds of CPU time, the least of several runs: 10,000 records on 1,000 nodes, and 1,000
 on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a hundred times
 the run. With `--windows some` a tenth of the nodes is to be down, and pools overlap; with `all` each node is reserved
 a day from now, as for maintenance. With `--gpu-types` nodes have four GPUs and all ask for some, two of three by type;
-where there are several types, each node is of one. The queue without us is simulated again from an hour ago, of
+where there are several types, each node is of one. With `--limited` half of the users may have no more CPUs at a time
+than they have now, and all are counted. The queue without us is simulated again from an hour ago, of
 which nothing is certain. The goal is for that and the plan together.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -24,6 +26,7 @@ from bench.figures import goal
 from models.planning.candidates import glimpse
 from models.planning.cells import cells_of, slurm_order
 from models.planning.futures import likely_future
+from models.planning.ledger import Due
 from models.planning.orders import columns_of, smallest_area
 from models.planning.planning import MOST_STARTS, SHARE_OF_ONE, plan
 from models.planning.problem import Bounds, Holding, Machine, Pending, Problem
@@ -38,6 +41,7 @@ from slurm_plugin.cli.output import note, print_rows
 GOAL_RECORDS, GOAL_NODES, MOST_S = 10_000, 1_000, 5.0
 SIZES = ((GOAL_RECORDS, GOAL_NODES), (1_000, 100))
 CPU_MILLI, MEM_MIB, GPUS = 32_000, 128_000, 4
+USERS = 50
 HOUR_S = 3600.0
 WHOLE = "both"
 WINDOWS = ("none", "some", "all")
@@ -53,12 +57,16 @@ def main() -> None:
         "--windows", choices=WINDOWS, default=WINDOWS[0], help="which nodes are to be down or reserved"
     )
     parser.add_argument("--gpu-types", type=int, default=0, help="of how many types the GPUs are; 0: no GPUs")
+    parser.add_argument("--limited", action="store_true", help="half of the users are at a limit of CPUs")
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     rows = [
         row
         for size in SIZES
-        for row in measure(made_up_queue(*size, arguments.windows, arguments.gpu_types), arguments.times)
+        for row in measure(
+            made_up_queue(*size, arguments.windows, arguments.gpu_types, limited=arguments.limited),
+            arguments.times,
+        )
     ]
     if arguments.format == "table":
         print_rows(goals(rows), "table", "Goals")
@@ -107,7 +115,7 @@ def measure(problem: Problem, times: int) -> list[Row]:
 def timed_shadow(problem: Problem, horizon_s: float, times: int) -> float:
     """Return what it costs to pass the queue without us on by an hour, and to measure a problem against it."""
     nodes = tuple(str(node) for node in range(len(problem.machines)))
-    site = Site(machines=problem.machines, nodes=nodes, windows=problem.windows)
+    site = Site(machines=problem.machines, nodes=nodes, windows=problem.windows, limits=problem.limits)
     seen = [_seen(job) for job in problem.pending]
     shadow = begun_anew(site, 0.0, seen, problem.running)
     tasks = {job.job_id: job.tasks for job in problem.pending}
@@ -130,6 +138,7 @@ def _seen(job: Pending) -> Seen:
         limit_s=job.limit_s,
         run_s=job.likely_s,
         tasks=job.tasks,
+        dues=job.dues,
     )
 
 
@@ -150,10 +159,33 @@ def goals(rows: list[Row]) -> list[Row]:
     return [goal("a cycle's plan (CPU s)", where, float(str(whole["CPU s"])), MOST_S, at_most=True)]
 
 
-def made_up_queue(records: int, nodes: int, windows: str, gpu_types: int = 0) -> Problem:
+def made_up_queue(
+    records: int, nodes: int, windows: str, gpu_types: int = 0, *, limited: bool = False
+) -> Problem:
     """Return a queue on a busy cluster."""
     plain = _plain_queue(records, nodes, windows)
-    return _with_gpus(plain, gpu_types) if gpu_types else plain
+    found = _with_gpus(plain, gpu_types) if gpu_types else plain
+    return _with_limits(found) if limited else found
+
+
+def _with_limits(problem: Problem) -> Problem:
+    """Return a queue of which each second user may have no more CPUs at a time than he has."""
+    replace, names = msgspec.structs.replace, [f"user {number}: cpu" for number in range(USERS)]
+    running = tuple(
+        replace(one, dues=(Due(names[at % USERS], one.parts[0][1][0] // 1000),))
+        for at, one in enumerate(problem.running)
+    )
+    has = Counter[str]()
+    for one in running:
+        has[one.dues[0].limit] += one.dues[0].amount
+    return replace(
+        problem,
+        pending=tuple(
+            replace(one, dues=(Due(names[one.user], one.demand[0] // 1000),)) for one in problem.pending
+        ),
+        running=running,
+        limits={name: has[name] for name in names[::2]},
+    )
 
 
 def _with_gpus(problem: Problem, types: int) -> Problem:
@@ -215,7 +247,7 @@ def _record(at: int, records: int, draw: numpy.random.Generator, *, overlap: boo
     return Pending(
         job_id=at + 1,
         account=at % 7,
-        user=at % 50,
+        user=at % USERS,
         pools=frozenset([int(draw.integers(0, 3)) if overlap else 0]),
         priority=100_000 - at,
         factor=0,

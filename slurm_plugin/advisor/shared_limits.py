@@ -8,7 +8,7 @@ of who waits for such a limit nothing is foreseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,12 +27,13 @@ _ALL, _USER, _ACCOUNT = "all", "user", "account"
 
 
 class _Rule(NamedTuple):
-    """A limit: whom it holds together, of what, its name, and how much."""
+    """A limit: whom it holds together, of what, its name, how much, and whether another one goes before it."""
 
     whom: str
     kind: str
     name: str
     most: int
+    binds: bool = True
 
 
 class SharedLimits:
@@ -45,8 +46,9 @@ class SharedLimits:
         self._partition_qos = {one.name: one.qos for one in snapshot.partitions if one.qos}
         associations = snapshot.associations if holds else ()
         self._associations = {(one.account, one.user, one.partition): one for one in associations}
-        self._lineages: dict[tuple[str, str, str], tuple[AssociationState, ...]] = {}
         self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
+        # Of many jobs few differ in whose they are.
+        self._rules: dict[tuple[str, str, str, tuple[str, ...]], tuple[_Rule, ...]] = {}
 
     def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts) -> Dues:
         """Return for what a job, or a task of an array, counts while it runs, given what it takes in all.
@@ -55,26 +57,31 @@ class SharedLimits:
         """
         if not (self._qos or self._associations or self._at_once) or job.state == "COMPLETING":
             return ()
-        found: list[Due] = []
-        counts = _counts(job, taken)
-        bound: set[tuple[str, str]] = set()
-        for name in self._both_qos(job, partitions):
-            rules = list(_rules_of(name, self._qos[name], job))
-            found += self._due(rules, counts, bound)
-            bound |= {(rule.whom, rule.kind) for rule in rules}
-        found += self._due(self._rules_of_account(job, partitions, bound), counts, bound)
+        whose = (job.qos, job.user, job.account, tuple(partitions))
+        if whose not in self._rules:
+            self._rules[whose] = tuple(self._rules_of(job, partitions))
+        rules = self._rules[whose]
         if job.array_job_id in self._at_once:
-            rule = _Rule(_ALL, JOBS, f"array {job.array_job_id}", self._at_once[job.array_job_id])
-            found += self._due([rule], counts, ())
+            array = f"array {job.array_job_id}"
+            rules = (*rules, _Rule(_ALL, JOBS, array, self._at_once[job.array_job_id]))
+        if not rules:
+            return ()
+        counts = _counts(job, taken)
+        found = []
+        for rule in rules:
+            if amount := counts.get(rule.kind, 0):
+                self.most[rule.name] = rule.most
+                found.append(Due(rule.name, amount, rule.binds))
         return tuple(found)
 
-    def _due(
-        self, rules: Iterable[_Rule], counts: Mapping[str, int], bound: Iterable[tuple[str, str]]
-    ) -> Iterator[Due]:
-        for whom, kind, name, most in rules:
-            if amount := counts.get(kind, 0):
-                self.most[name] = most
-                yield Due(name, amount, (whom, kind) not in bound)
+    def _rules_of(self, job: QueuedJob, partitions: Sequence[str]) -> Iterator[_Rule]:
+        """Yield the limits for which jobs of such a user, account, QOS and partitions count."""
+        bound: set[tuple[str, str]] = set()
+        for name in self._both_qos(job, partitions):
+            rules = list(_rules_of_qos(name, self._qos[name], job))
+            yield from _after(rules, bound)
+            bound |= {(rule.whom, rule.kind) for rule in rules}
+        yield from _after(self._rules_of_account(job, partitions, bound), bound)
 
     def _both_qos(self, job: QueuedJob, partitions: Sequence[str]) -> list[str]:
         """Return the QOS by whose limits a job goes, the one first that counts before the other."""
@@ -87,24 +94,18 @@ class SharedLimits:
     def _rules_of_account(
         self, job: QueuedJob, partitions: Sequence[str], bound: set[tuple[str, str]]
     ) -> Iterator[_Rule]:
-        lineage = self._lineage(job, partitions)
-        for one in lineage:
+        own = ((job.account, job.user, name) for name in (*partitions, ""))
+        first = next((key for key in own if key in self._associations), (job.account, "", ""))
+        for one in self._upwards(first):
             name = " ".join(filter(None, ("account", one.account, one.user, one.partition)))
             yield from (_Rule(_ALL, kind, f"{name}: {kind}", most) for kind, most in one.together.items())
             # Slurm hands MaxJobs down to the users' own, where it counts.
-            if one is lineage[0] and one.user and one.most_jobs is not None:
+            if one.user and one.most_jobs is not None:
                 whom = _ACCOUNT if (_ACCOUNT, JOBS) in bound else _USER
                 yield _Rule(whom, JOBS, f"{name}: its user's jobs", one.most_jobs)
 
-    def _lineage(self, job: QueuedJob, partitions: Sequence[str]) -> tuple[AssociationState, ...]:
-        """Return a job's own association, of a partition where there is one, and the accounts above it."""
-        own = ((job.account, job.user, name) for name in (*partitions, ""))
-        key = next((key for key in own if key in self._associations), (job.account, "", ""))
-        if key not in self._lineages:
-            self._lineages[key] = tuple(self._upwards(key))
-        return self._lineages[key]
-
     def _upwards(self, key: tuple[str, str, str]) -> Iterator[AssociationState]:
+        """Yield an association and the accounts above it."""
         seen = set[tuple[str, str, str]]()
         while key in self._associations and key not in seen:
             seen.add(key)
@@ -161,13 +162,17 @@ def at_once_of(job: QueuedJob) -> int:
     return int(at_once) if at_once.isdecimal() else 0
 
 
-def _rules_of(name: str, qos: QosState, job: QueuedJob) -> Iterator[_Rule]:
+def _rules_of_qos(name: str, qos: QosState, job: QueuedJob) -> Iterator[_Rule]:
     for whom, who, limits in (
         (_ALL, "", qos.together),
         (_USER, f" user {job.user}", qos.of_user),
         (_ACCOUNT, f" account {job.account}", qos.of_account),
     ):
         yield from (_Rule(whom, kind, f"qos {name}{who}: {kind}", most) for kind, most in limits.items())
+
+
+def _after(rules: Iterable[_Rule], bound: Collection[tuple[str, str]]) -> Iterator[_Rule]:
+    yield from (rule._replace(binds=(rule.whom, rule.kind) not in bound) for rule in rules)
 
 
 def _counts(job: QueuedJob, taken: Amounts) -> dict[str, int]:

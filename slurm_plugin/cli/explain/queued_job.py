@@ -143,11 +143,10 @@ def _show_waiting(
         rows += _rows(job, found, problem, calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
-        left_out = "who submits later, and limits of time and nodes of accounts and QOS,"
-        if _may_wake(queued):
-            left_out = "who submits later, limits of time and nodes of accounts and QOS, and how long nodes take to power up,"
+        waking = "how long nodes take to power up, " if _may_wake(queued) else ""
         note(
-            f"starts are simulated from the queue as it is now; {left_out} are not in it. {_meaning(calibration)}"
+            f"starts are simulated from the queue as it is now; who submits later, {waking}and limits of nodes and of time "
+            f"used up are not in it. {_meaning(calibration)}"
         )
 
 
