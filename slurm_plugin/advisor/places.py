@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from slurm_plugin.advisor.features import is_understood
+from slurm_plugin.advisor import features, licences
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
 
@@ -66,7 +66,8 @@ def _other(job: QueuedJob, _now_s: float) -> Place | None:
 
 def unknown_of(job: QueuedJob) -> list[str]:
     """Return what a job asks for that no simulation knows, in Slurm's words: it may start later than is foreseen."""
-    return [text for text in job.other if not (_is_even(text, job) or is_understood(text))]
+    known = (features.is_understood, licences.is_understood, lambda text: _is_even(text, job))
+    return [text for text in job.other if not any(is_known(text) for is_known in known)]
 
 
 def _is_even(text: str, job: QueuedJob) -> bool:

@@ -1,4 +1,4 @@
-"""What jobs may have together at a time, by their QOS, accounts and arrays, and for which of it each counts. Pure.
+"""What jobs may have together at a time, by QOS, accounts, arrays and licences, and for which of it each counts. Pure.
 
 As `acct_policy.c` goes by it (22.05 to 26.05): what the QOS of the partition limits, that of the job does not, nor what
 either does an account; with OverPartQOS the job's own comes first. Who is not bound by a limit counts for it still.
@@ -16,6 +16,7 @@ import msgspec
 from models.planning.ledger import Due, Dues, Elsewhere
 from models.planning.problem import Holding
 from models.scheduling.room import MILLI, Amounts
+from slurm_plugin.advisor.licences import licences_of
 from slurm_plugin.advisor.room import Numbers, amounts_of_job
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s
 from slurm_plugin.advisor.waiting import Variant
@@ -47,6 +48,7 @@ class SharedLimits:
         associations = snapshot.associations if holds else ()
         self._associations = {(one.account, one.user, one.partition): one for one in associations}
         self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
+        self._licences = snapshot.licences
         # Of many jobs few differ in whose they are.
         self._rules: dict[tuple[str, str, str, tuple[str, ...]], tuple[_Rule, ...]] = {}
 
@@ -55,24 +57,25 @@ class SharedLimits:
 
         `partitions` are those where it may start, or runs. One that is COMPLETING has ended, and counts no longer.
         """
-        if not (self._qos or self._associations or self._at_once) or job.state == "COMPLETING":
+        if job.state == "COMPLETING":
             return ()
         whose = (job.qos, job.user, job.account, tuple(partitions))
         if whose not in self._rules:
             self._rules[whose] = tuple(self._rules_of(job, partitions))
         rules = self._rules[whose]
+        counts = _counts(job, taken) if rules else {}
+        found = [(rule, counts[rule.kind]) for rule in rules if counts.get(rule.kind)]
         if job.array_job_id in self._at_once:
             array = f"array {job.array_job_id}"
-            rules = (*rules, _Rule(_ALL, JOBS, array, self._at_once[job.array_job_id]))
-        if not rules:
-            return ()
-        counts = _counts(job, taken)
-        found = []
-        for rule in rules:
-            if amount := counts.get(rule.kind, 0):
-                self.most[rule.name] = rule.most
-                found.append(Due(rule.name, amount, rule.binds))
-        return tuple(found)
+            found.append((_Rule(_ALL, JOBS, array, self._at_once[job.array_job_id]), 1))
+        asked = licences_of(job) if job.other and self._licences else {}
+        found += [
+            (_Rule(_ALL, name, f"licence {name}", self._licences[name]), asked[name])
+            for name in asked.keys() & self._licences.keys()
+        ]
+        for rule, _ in found:
+            self.most[rule.name] = rule.most
+        return tuple(Due(rule.name, amount, rule.binds) for rule, amount in found)
 
     def _rules_of(self, job: QueuedJob, partitions: Sequence[str]) -> Iterator[_Rule]:
         """Yield the limits for which jobs of such a user, account, QOS and partitions count."""

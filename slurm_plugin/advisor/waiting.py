@@ -1,8 +1,8 @@
 """For a job that waits: Slurm's reason in words, and what it might ask for instead. Pure; it changes nothing.
 
 What is said of a start rests on a simulation (models/planning/rollout.py) that knows nodes, priorities and limits of
-time, what jobs may have at a time, but no licences, no time that an account has used up, and nothing of what others are
-about to submit.
+time, and what jobs may have at a time, but no time that an account has used up, and nothing of what others are about to
+submit.
 """
 
 from __future__ import annotations

@@ -157,6 +157,18 @@ def _reservation(words: dict[str, str]) -> ReservedNodes:
     )
 
 
+def parse_licences(text: str) -> dict[str, int]:
+    """Read `scontrol --oneliner show licenses`: how many of each jobs may have at a time, but those that are reserved.
+
+    Of those that a server elsewhere gives out, too, what others have is not among the free ones.
+    """
+    counts = {
+        words["LicenseName"]: [int(_number(words.get(name, "0"))) for name in ("Used", "Free", "Reserved")]
+        for words in _records(text, "LicenseName")
+    }
+    return {name: used + free - reserved for name, (used, free, reserved) in counts.items()}
+
+
 def parse_terms(text: str) -> SchedulerTerms:
     """Read `scontrol show config`."""
     words = config_words(text)

@@ -158,7 +158,7 @@ def _constraints(job: Loaded) -> tuple[str, ...]:
         "ExcNodeList": job.excluded_nodes,
         "Features": ",".join(job.constraints),
         "ClusterFeatures": ",".join(job.cluster_constraints),
-        "Licenses": ",".join(job.licenses),
+        "Licenses": ",".join(f"{name}:{count}" for name, count in job.licenses.items()),
         "Contiguous": 1 if job.requires_contiguous_nodes else None,
         "CoreSpec": job.cores_reserved_for_system,
         "ThreadSpec": job.threads_reserved_for_system,

@@ -247,7 +247,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts or limits by them.
 
     `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them;
-    `associations` are told where limits hold.
+    `associations` are told where limits hold. `licences` has how many of each jobs may have at a time.
     """
 
     time_s: float
@@ -260,6 +260,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     account_parents: Mapping[str, str] = {}
     user_groups: Mapping[str, frozenset[str]] = {}
     associations: tuple[AssociationState, ...] = ()
+    licences: Mapping[str, int] = {}
 
 
 class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

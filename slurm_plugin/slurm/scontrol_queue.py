@@ -106,6 +106,7 @@ class ScontrolQueue:
             account_parents=parents,
             user_groups=user_groups(jobs, partitions),
             associations=associations,
+            licences=cluster_lines.parse_licences(_ask("scontrol", "--oneliner", "show", "licenses")),
         )
 
     def site_factors(self) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Limits of QOS, accounts and arrays on a real Slurm: who is at one is foreseen to start when another has ended."""
+"""Limits of QOS, accounts, arrays, and licences on a real Slurm: who is at one starts when it is foreseen to."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +36,7 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
         "AccountingStorageEnforce=associations,limits,qos",
         "AccountingStorageTRES=gres/gpu",
         "PartitionName=held Nodes={node[0]}",
+        "Licenses=matlab:3",
     )
     with unhooked_site(make_folder() / "site", Shape(lines=lines)) as sandbox:
         shell = Shell(sandbox)
@@ -92,11 +93,12 @@ CASES = (
     *((f"--qos=q{number}",) for number in range(len(OF_QOS))),
     *((f"--account=below-a{number}",) for number in range(len(OF_ACCOUNTS))),
     ("--partition=held",),
+    ("--licenses=matlab:2",),
 )
 
 
 @pytest.mark.parametrize(
-    "options", CASES, ids=(*OF_QOS, *(f"account {limit}" for limit in OF_ACCOUNTS), "partition")
+    "options", CASES, ids=(*OF_QOS, *(f"account {limit}" for limit in OF_ACCOUNTS), "partition", "licences")
 )
 def test_who_is_at_a_limit_starts_as_foreseen(shell: Shell, options: tuple[str, ...]) -> None:
     first = submit(shell, *options)

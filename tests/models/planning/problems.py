@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
+from models.planning.ledger import Due
 from models.planning.problem import Holding, Machine, Pending, Problem
 from models.scheduling.availability import Window
 
@@ -52,6 +54,9 @@ def holding(machine: int, cpus: int, left_s: float, limit_left_s: float = math.n
 
 
 shares = st.sampled_from([None, 0.0, 0.1, 0.25, 0.5, 0.5, 0.75, 1.0])
+dues = st.sampled_from(
+    [(), (), (Due("a", 1),), (Due("a", 2), Due("b", 1)), (Due("a", 9), Due("b", 1, binds=False))]
+)
 pools = st.sampled_from([frozenset([0]), frozenset([1]), frozenset([0, 1]), frozenset([2])])
 
 
@@ -78,6 +83,7 @@ def pending_jobs(draw: st.DrawFn, most: int = 14, *, kept: bool = True) -> tuple
             pools=draw(pools),
             user=draw(st.integers(0, 1)),
             nice=draw(st.sampled_from([0, 0, 0, 1, 5, -5])),
+            dues=draw(dues),
         )
         for number in range(draw(st.integers(1, most)))
     )
@@ -101,4 +107,10 @@ def problems(draw: st.DrawFn) -> Problem:
         )
         for from_s in draw(st.lists(st.sampled_from([-50.0, 0.0, 600.0, 3000.0]), max_size=3))
     )
-    return Problem(machines=machines, pending=draw(pending_jobs()), running=running, windows=windows)
+    return Problem(
+        machines=machines,
+        pending=draw(pending_jobs()),
+        running=tuple(msgspec.structs.replace(one, dues=draw(dues)) for one in running),
+        windows=windows,
+        limits=draw(st.sampled_from([{}, {"a": 4, "b": 2}])),
+    )

@@ -53,7 +53,7 @@ SEVERAL = (
         ({"other": ("Features=fast&ib",)}, "it asks for Features=fast&ib", False),
         ({"other": ("Features=[fast|ib]",)}, "it asks for Features=[fast|ib]", False),
         ({"other": ("Features=fast*2",)}, "it asks for Features=fast*2", False),
-        ({"other": ("Features=fast", "Licenses=x")}, "it asks for Licenses=x", False),
+        ({"other": ("Features=fast", "Licenses=x|y")}, "it asks for Licenses=x|y", False),
         ({"other": ("Features=fast",)}, "equal parts of it fit no nodes that are there", False),
         ({"partitions": ("closed",)}, "its partition is down", True),
         (TASKS_A_NODE | {"num_tasks": 8}, "", False),

@@ -188,3 +188,25 @@ def test_who_asks_for_less_counts_for_less() -> None:
         (Due("qos normal user ann: cpu", 4),),
         (Due("qos normal user ann: cpu", 1),),
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "counts"),
+    [
+        ("Licenses=matlab:2,ansys@db", {"licence matlab": 2, "licence ansys@db": 1}),
+        ("Licenses=gone:1", {}),
+        ("Licenses=matlab|ansys@db", {}),
+        ("Features=matlab", {}),
+    ],
+)
+def test_licences_are_a_limit_of_the_cluster(asked: str, counts: dict[str, int]) -> None:
+    known = snapshot(licences={"matlab": 4, "ansys@db": 1})
+    assert told(known, waiting(1, other=(asked,))) == {name: (count, True) for name, count in counts.items()}
+
+
+def test_who_waits_for_licences_is_foreseen_once_others_give_them_back() -> None:
+    one = {"other": ("Licenses=matlab:1",)}
+    known = snapshot(running(1, **one), waiting(2, reason="Licenses", **one), licences={"matlab": 1})
+    found = problem_of(known, lambda job: by_limit(job, "this is a test"))
+    assert [(each.kept, each.out) for each in found.pending] == [("", False)]
+    assert [span.start_s for span in expected_starts(found, samples=0)] == [3000.0]

@@ -169,6 +169,16 @@ def test_whether_limits_hold(enforced: str, hold: bool) -> None:
     assert cluster_lines.parse_terms(f"AccountingStorageEnforce = {enforced}\n").limits_hold is hold
 
 
+def test_how_many_licences_jobs_may_have() -> None:
+    text = (
+        "LicenseName=matlab Total=5 Used=2 Free=3 Reserved=1 Remote=no\n"
+        # Of a server's, 4 of 9 are ours, of which others hold one more than they should.
+        "LicenseName=ansys@db Total=4 Used=1 Free=2 Reserved=0 Remote=yes LastConsumed=6 LastDeficit=1 LastUpdate=0\n"
+    )
+    assert cluster_lines.parse_licences(text) == {"matlab": 4, "ansys@db": 3}
+    assert cluster_lines.parse_licences("No licenses configured in Slurm.\n") == {}
+
+
 def test_nobody_is_preempted_on_most_sites(captured: Captured) -> None:
     assert not any(
         one.preempt_mode for one in cluster_lines.parse_partition_states(captured.text("partitions"))
