@@ -2,8 +2,8 @@
 
 As `acct_policy.c` goes by it (22.05 to 26.05): what the QOS of the partition limits, that of the job does not, nor what
 either does an account; with OverPartQOS the job's own comes first. Who is not bound by a limit counts for it still.
-Jobs, CPUs, memory and GPUs are counted. Nodes, which jobs may share, are not, nor is time (GrpWall, Grp…Mins, RunMins):
-of who waits for such a limit nothing is foreseen.
+Jobs, CPUs, memory and GPUs are counted, nodes of jobs that have them to themselves: those that jobs share Slurm counts
+once. Time is not (GrpWall, Grp…Mins, RunMins): of who waits for such a limit nothing is foreseen.
 """
 
 from __future__ import annotations
@@ -180,11 +180,11 @@ def _after(rules: Iterable[_Rule], bound: Collection[tuple[str, str]]) -> Iterat
 
 def _counts(job: QueuedJob, taken: Amounts) -> dict[str, int]:
     cpu_milli, mem_mib, gpu_milli = taken[:3]
-    of_types = {f"gres/gpu:{name}": count for name, count in job.gpu_types}
     return {
         JOBS: 1,
         "cpu": -(-cpu_milli // MILLI),
         "mem": mem_mib,
+        "node": job.num_nodes if job.exclusive else 0,
         "gres/gpu": gpu_milli // MILLI,
-        **of_types,
+        **{f"gres/gpu:{name}": count for name, count in job.gpu_types},
     }

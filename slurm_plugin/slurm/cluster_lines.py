@@ -30,7 +30,7 @@ from slurm_plugin.slurm.queue import (
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
-_COUNTED = re.compile(r"jobs|cpu|gres/gpu(:.+)?")
+_COUNTED = re.compile(r"jobs|cpu|node|gres/gpu(:.+)?")
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
 _NOTHING = ("(null)", "N/A", "")

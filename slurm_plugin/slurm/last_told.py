@@ -28,5 +28,5 @@ class LastTold(Generic[Told]):
             self._failures.over()
         except SlurmError as error:
             if self._failures.is_new(str(error)):
-                log.warning("%s is as it was known before: %s", self._what, error)
+                log.warning("%s is not known anew: %s", self._what, error)
         return self._told

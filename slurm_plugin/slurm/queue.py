@@ -166,7 +166,7 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
 
     They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says. How much all its
     jobs may have `together` at a time, and those `of_user` and `of_account`, by what it is: `jobs`, `cpu`, `mem` (MiB),
-    `gres/gpu`, `gres/gpu:TYPE`. It goes `over_partition` whose QOS limits the same (OverPartQOS).
+    `node`, `gres/gpu`, `gres/gpu:TYPE`. It goes `over_partition` whose QOS limits the same (OverPartQOS).
     """
 
     preempts: frozenset[str] = frozenset()

@@ -126,6 +126,12 @@ def test_gpus_of_a_type_are_counted_where_they_are_asked_for_by_name() -> None:
     }
 
 
+def test_nodes_are_counted_of_who_has_them_to_himself() -> None:
+    known = site(qos={"normal": QosState(of_user={"node": 4})})
+    assert told(known, waiting(1, num_nodes=3, exclusive=True)) == {"qos normal user ann: node": (3, True)}
+    assert told(known, waiting(1, num_nodes=3)) == {}
+
+
 def test_no_limit_holds_where_slurm_is_told_so_but_that_of_an_array() -> None:
     qos = {"normal": QosState(together={"jobs": 5})}
     array = waiting(7, array_job_id=7, array_tasks="3-9%2", tasks=7)

@@ -127,7 +127,7 @@ def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
     assert [queue.read().qos for _ in range(2)] == [known, known]
     # A watching advisor reads once a minute.
     assert [record.getMessage() for record in caplog.records] == [
-        "what QOS allow and preempt is as it was known before: slurmdbd is away"
+        "what QOS allow and preempt is not known anew: slurmdbd is away"
     ]
     said["config"] = said["config"].replace("qos", "partition_prio")
     asked.clear()

@@ -142,7 +142,7 @@ def test_how_much_jobs_may_have_at_a_time() -> None:
         "q1||cluster||NoReserve,OverPartQOS|cpu=8,mem=10G,node=2,billing=9|5|cpu=4,gres/gpu=2||gres/gpu:a100=1|7\n"
     ).values()
     assert found == QosState(
-        together={"cpu": 8, "mem": 10_240, "jobs": 5},
+        together={"cpu": 8, "mem": 10_240, "node": 2, "jobs": 5},
         of_user={"cpu": 4, "gres/gpu": 2},
         of_account={"gres/gpu:a100": 1, "jobs": 7},
         over_partition=True,
