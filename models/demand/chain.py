@@ -37,9 +37,6 @@ from models.past.kills import Kills
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
 
-# More different estimates of the same jobs than this are not remembered at a time.
-MOST_WORKED_OUT = 64
-
 Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
 # Why nothing is said of memory, though enough jobs tell of it; '' where it is.
@@ -230,9 +227,9 @@ def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
 
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
-        if base is None or not sight.evidence.any_had_less:
-            return base
-        unslowed = unslowed_cpus(sight.evidence.compared, base.upper, most_slowdown)
+        if base is None:
+            return None
+        unslowed = unslowed_cpus(sight.evidence, base.upper, most_slowdown)
         return base if unslowed <= base.upper else msgspec.structs.replace(base, upper=unslowed)
 
     return estimate
@@ -274,22 +271,17 @@ def unless_untold(inner: Estimator, most_slowdown: float) -> Estimator:
 def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
     """Return why nothing is said of memory: by kills for it (PastUse.kills), or by what less of it does (slowed.py)."""
     past = evidence.use("memory")
-    if past is None or past.kills or not evidence.any_had_less:
-        return past.kills if past else ""
-    return doubt_of_memory(evidence.compared, most_slowdown)
+    if past is None:
+        return ""
+    return past.kills or doubt_of_memory(evidence, most_slowdown)
 
 
 def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:
     """Work an estimate out once for all requests of the same family that the chain cannot tell apart."""
 
     def estimate(sight: Sight) -> Estimate | None:
-        known, seen = sight.evidence.worked_out, (inner, *seen_of(sight, dimension, has_growth=has_growth))
-        if seen not in known:
-            if len(known) >= MOST_WORKED_OUT:
-                known.clear()
-            known[seen] = inner(sight)
-        found: Estimate | None = known[seen]
-        return found
+        seen = (inner, *seen_of(sight, dimension, has_growth=has_growth))
+        return sight.evidence.once(seen, lambda: inner(sight))
 
     return estimate
 

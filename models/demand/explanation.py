@@ -26,7 +26,7 @@ from models.demand.chain import (
 from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
-from models.demand.slowed import shown_by, slowing_cpus
+from models.demand.slowed import slowing_in
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
 from models.past.evidence import PastUse
 from models.past.jobs import LEARNED, Learned, PastJob, use_of
@@ -211,7 +211,7 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
         name = "whole" if told["whole"] < told["margin"] else "too few"
         steps.append(Step(name=name, upper=told["whole"], counts=True))
     if told["slowed"] > told["whole"]:
-        slows = slowing_cpus(shown_by(sight.evidence.compared), settings.most_slowdown)
+        slows = slowing_in(sight.evidence, settings.most_slowdown)
         name = "slowed" if told["slowed"] == 2 * slows else "compared"
         steps.append(Step(name=name, upper=told["slowed"], counts=True))
     if dimension == "cores":

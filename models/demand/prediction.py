@@ -130,7 +130,7 @@ class Predictor:
         in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
         jobs = sight.evidence.jobs
         fewest = fewest_cpus(jobs, cores.upper, bears, in_time)
-        return max(fewest, unslowed_cpus(sight.evidence.compared, fewest, bears))
+        return max(fewest, unslowed_cpus(sight.evidence, fewest, bears))
 
     def sees_limit(self, request: JobRequest) -> bool:
         """Whether what is predicted of a job may depend on its time limit."""

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from models.demand.threads import BUSY_SHARE
-from models.past.jobs import LEAST_CORES, PastJob, was_cut
+from models.past.evidence import Evidence
+from models.past.jobs import LEAST_CORES, PastJob, had_less, was_cut
 
 # Of less than this share of its time hardly anybody takes note, and jobs that share a node differ by as much.
 NOTED = 0.1
@@ -68,6 +69,18 @@ def shown_by(jobs: Iterable[PastJob]) -> list[Shown]:
     ]
 
 
+def shown_in(evidence: Evidence) -> list[Shown]:
+    """Return what jobs show that may be compared: none where nobody had less. CPUs and memory share it."""
+    return evidence.once(
+        shown_in, lambda: shown_by(evidence.compared) if any(map(had_less, evidence.jobs)) else []
+    )
+
+
+def slowing_in(evidence: Evidence, most_slowdown: float) -> float:
+    """Return `slowing_cpus` of what jobs show; CPUs and memory share it too."""
+    return evidence.once((slowing_in, most_slowdown), lambda: slowing_cpus(shown_in(evidence), most_slowdown))
+
+
 def slowing_cpus(shown: Sequence[Shown], most_slowdown: float = 0.0) -> float:
     """Return the most CPUs a task to which jobs were cut that slowed them by more than a share; 0 where none did.
 
@@ -109,20 +122,24 @@ def is_drawn(jobs: Sequence[PastJob]) -> bool:
     return bool(jobs) and zlib.crc32(f"{jobs[-1].end_s} {jobs[-1].job_id}".encode()) % DRAWN == 0
 
 
-def unslowed_cpus(jobs: Sequence[PastJob], upper: float, most_slowdown: float = 0.0) -> float:
+def unslowed_cpus(evidence: Evidence, upper: float, most_slowdown: float = 0.0) -> float:
     """Return the fewest CPUs a task with which jobs are not slowed, or it is told; 0 where `upper` will do."""
-    shown, granted = shown_by(jobs), math.ceil(upper)
-    compared = granted if is_drawn(jobs) and lacks_control(shown, granted) else 0
-    return 2 * max(slowing_cpus(shown, most_slowdown), compared)
+    shown, granted = shown_in(evidence), math.ceil(upper)
+    if not shown:
+        return 0.0
+    compared = granted if is_drawn(evidence.jobs) and lacks_control(shown, granted) else 0
+    return 2 * max(slowing_in(evidence, most_slowdown), compared)
 
 
-def doubt_of_memory(jobs: Sequence[PastJob], most_slowdown: float = 0.0) -> Doubt:
+def doubt_of_memory(evidence: Evidence, most_slowdown: float = 0.0) -> Doubt:
     """Return why a family's memory is not to be cut though it is known how much they use; '' where it may be.
 
     Jobs that are slowed for want of CPUs tell nothing of memory, and who keeps all his CPUs busy waits for nothing.
     """
-    shown = shown_by(jobs)
-    enough = slowing_cpus(shown, most_slowdown)
+    shown = shown_in(evidence)
+    if not shown:
+        return ""
+    enough = slowing_in(evidence, most_slowdown)
     told = [job for job in shown if job.had > enough]
     less, whole = ([job for job in told if job.less_memory is is_less] for is_less in (True, False))
     if len(less) >= LEAST_JOBS and are_slowed(
@@ -130,4 +147,6 @@ def doubt_of_memory(jobs: Sequence[PastJob], most_slowdown: float = 0.0) -> Doub
     ):
         return "slowed"
     waiting = sum(job.busy < BUSY_SHARE * job.had for job in less)
-    return "compared" if is_drawn(jobs) and waiting >= A_CONTROL_OF_MEMORY * max(len(whole), 1) else ""
+    return (
+        "compared" if is_drawn(evidence.jobs) and waiting >= A_CONTROL_OF_MEMORY * max(len(whole), 1) else ""
+    )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from models.past.families import Family, describe_family
-from models.past.jobs import Learned, PastJob, had_less, held_by, shows_need, use_of
+from models.past.jobs import Learned, PastJob, held_by, shows_need, use_of
 from models.past.kills import KILLED_BUMP, Kills, told_by_kills
 
 # A past job tells about one with up to this many times its input, where that is known of both; measured
@@ -26,6 +26,10 @@ SURPRISE_LOG = 0.02
 REST_RUNS = 3
 # Of a family at rest so many jobs are enough to go by their median.
 WHOLE_JOBS = 8
+# More than this is not remembered of the same jobs at a time.
+MOST_WORKED_OUT = 64
+
+Result = TypeVar("Result")
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,8 +238,8 @@ class Evidence:
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
         self._gpus: tuple[PastGpus | None] | None = None
-        # What the chains (models/demand/chain.py) have worked out of them, for requests that they cannot tell apart.
-        self.worked_out: dict[object, Any] = {}
+        # What models/demand/ has worked out of them, for requests that it cannot tell apart.
+        self.worked_out: dict[Hashable, Any] = {}
 
     def use(self, dimension: Learned) -> PastUse | None:
         """Return what they used of a dimension; None where it is known of none."""
@@ -243,15 +247,19 @@ class Evidence:
             self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib, at_rest=self.at_rest)
         return self._uses[dimension]
 
+    def once(self, key: Hashable, work_out: Callable[[], Result]) -> Result:
+        """Return what is worked out of them, which is the same for all that ask for it by this key."""
+        if key not in self.worked_out:
+            if len(self.worked_out) >= MOST_WORKED_OUT:
+                self.worked_out.clear()
+            self.worked_out[key] = work_out()
+        found: Result = self.worked_out[key]
+        return found
+
     @property
     def compared(self) -> tuple[PastJob, ...]:
         """They and those beside them, the oldest first."""
         return (*self.beside, *self.jobs)
-
-    @functools.cached_property
-    def any_had_less(self) -> bool:
-        """Whether any of them ran with less than it asked for; without one there is nobody to compare."""
-        return any(map(had_less, self.jobs))
 
     @property
     def gpus(self) -> PastGpus | None:

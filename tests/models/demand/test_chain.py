@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demand.chain import (
-    MOST_WORKED_OUT,
     SETTLED_JOBS,
     Estimator,
     Growth,
@@ -20,7 +19,7 @@ from models.demand.chain import (
 )
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.threads import without_excess
-from models.past.evidence import Evidence, past_use
+from models.past.evidence import MOST_WORKED_OUT, Evidence, past_use
 from models.past.history import Habit, History, past_job, request_of
 from models.past.jobs import Learned, PastJob
 from models.past.kills import KILLED_BUMP

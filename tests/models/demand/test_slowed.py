@@ -1,6 +1,7 @@
 """Jobs that run longer with fewer CPUs than their means foretell: by the cores that they keep busy beside others."""
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from models.demand.slowed import (
     slowing_cpus,
     unslowed_cpus,
 )
+from models.past.evidence import Evidence
 from models.past.history import History, past_job
 from models.past.jobs import PastJob
 from slurm_plugin.cli.why import explained_rows
@@ -43,6 +45,10 @@ def job(**changes: Any) -> PastJob:
         "asked_mem_mib": ASKED_MIB,
     }
     return msgspec.structs.replace(past_job(attempt()), **(told | changes))
+
+
+def evidence_of(past: list[PastJob]) -> Evidence:
+    return Evidence(("user+name", "ann", "fit"), past)
 
 
 @pytest.fixture
@@ -147,12 +153,27 @@ def test_who_is_compared_is_drawn_by_the_last_job_and_the_same_as_long_as_that_i
 @pytest.mark.usefixtures("always_drawn")
 def test_twice_as_many_are_given_for_either_reason_and_none_without_one() -> None:
     whole, cut = [job(given_cpus=8, cores_per_task=1.7)] * 3, [job()] * 20
-    assert unslowed_cpus([*whole, *cut], 1.4) == 4
-    assert unslowed_cpus([*whole, *cut], 1.4, 0.5) == 0
-    assert unslowed_cpus(cut, 1.4) == 4
-    assert unslowed_cpus(cut, 2.1) == 6
-    assert unslowed_cpus(cut[1:], 2.1) == 0
-    assert unslowed_cpus(whole, 1.4) == 0
+    both, alone = evidence_of([*whole, *cut]), evidence_of(cut)
+    assert unslowed_cpus(both, 1.4) == 4
+    assert unslowed_cpus(both, 1.4, 0.5) == 0
+    assert unslowed_cpus(alone, 1.4) == 4
+    assert unslowed_cpus(alone, 2.1) == 6
+    assert unslowed_cpus(evidence_of(cut[1:]), 2.1) == 0
+    assert unslowed_cpus(evidence_of(whole), 1.4) == 0
+
+
+def test_what_cpus_and_memory_compare_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = history_of([job(given_cpus=ASKED_CPUS, cores_per_task=1.7)] * 3 + [job()] * 20)
+    predictor, gathered = Predictor("m", history, {}, ChainSettings()), 0
+
+    def gather(jobs: Iterable[PastJob]) -> list[Shown]:
+        nonlocal gathered
+        gathered += 1
+        return shown_by(jobs)
+
+    monkeypatch.setattr("models.demand.slowed.shown_by", gather)
+    first, second = predictor.predict(ASKED), predictor.predict(ASKED)
+    assert (first, gathered) == (second, 1)
 
 
 # One CPU each, of which those with less memory than they asked for keep a third busy.
@@ -184,7 +205,7 @@ WITH_LESS: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.3, "given_mem_
 def test_memory_slows_who_keeps_fewer_cores_busy_than_those_that_had_all(
     past: list[dict[str, Any]], doubt: str
 ) -> None:
-    assert doubt_of_memory([job(**changes) for changes in past]) == doubt
+    assert doubt_of_memory(evidence_of([job(**changes) for changes in past])) == doubt
 
 
 @pytest.mark.usefixtures("always_drawn")
