@@ -163,6 +163,7 @@ KINDS: dict[str, tuple[Callable[[random.Random, int], list[Work]], int]] = {
     "all threads busy": (all_threads, 1),
     "fewer threads": (changed, 1),
     "busy by turns, arrays": (by_turns, 150),
+    "reads again, arrays": (reads_again, 150),
     "one thread, arrays": (one_thread, 150),
 }
 

@@ -72,7 +72,7 @@ def shown_by(jobs: Iterable[PastJob]) -> list[Shown]:
 def shown_in(evidence: Evidence) -> list[Shown]:
     """Return what jobs show that may be compared: none where nobody had less. CPUs and memory share it."""
     return evidence.once(
-        shown_in, lambda: shown_by(evidence.compared) if any(map(had_less, evidence.jobs)) else []
+        shown_in, lambda: shown_by(evidence.compared) if any(map(had_less, evidence.compared)) else []
     )
 
 
@@ -84,14 +84,53 @@ def slowing_in(evidence: Evidence, most_slowdown: float) -> float:
 def slowing_cpus(shown: Sequence[Shown], most_slowdown: float = 0.0) -> float:
     """Return the most CPUs a task to which jobs were cut that slowed them by more than a share; 0 where none did.
 
+    Who had less memory too, and with twice as many CPUs is no faster, is slowed by that.
+    """
+    slowing = most_slowing(shown, most_slowdown)
+    if slowing:
+        less, whole = by_memory(shown)
+        if are_slowed_by_memory(less, whole, most_slowdown) and is_no_faster(less):
+            return most_slowing(whole, most_slowdown)
+    return slowing
+
+
+def most_slowing(shown: Sequence[Shown], most_slowdown: float) -> float:
+    """Return the most CPUs a task with which those that were cut to them keep fewer busy than those that had more.
+
     Who asked for fewer himself may well keep fewer busy: so his program is made.
     """
     for cpus in sorted({job.had for job in shown if job.cut}, reverse=True):
-        fewer = [job.busy for job in shown if job.cut and cpus / 2 < job.had <= cpus]
-        more = [job.busy for job in shown if had_more(job, cpus)]
+        fewer, more = fewer_and_more(shown, cpus)
         if len(fewer) >= LEAST_JOBS and are_slowed(fewer, more, max(NOTED, most_slowdown)):
             return cpus
     return 0.0
+
+
+def fewer_and_more(shown: Sequence[Shown], cpus: float) -> tuple[list[float], list[float]]:
+    """Return what those keep busy that were cut to so many CPUs a task, or up to half as many, and those with more."""
+    fewer = [job.busy for job in shown if job.cut and cpus / 2 < job.had <= cpus]
+    return fewer, [job.busy for job in shown if had_more(job, cpus)]
+
+
+def is_no_faster(shown: Sequence[Shown]) -> bool:
+    """Whether it is known of jobs that were cut that twice as many CPUs make none faster."""
+    pairs = [fewer_and_more(shown, cpus) for cpus in {job.had for job in shown if job.cut}]
+    told = [pair for pair in pairs if min(map(len, pair)) >= LEAST_JOBS]
+    return bool(told) and not any(are_slowed(fewer, more, NOTED) for fewer, more in told)
+
+
+def by_memory(shown: Sequence[Shown]) -> tuple[list[Shown], list[Shown]]:
+    """Return those that had less memory than they asked for, and the others."""
+    less, whole = ([job for job in shown if job.less_memory is is_less] for is_less in (True, False))
+    return less, whole
+
+
+def are_slowed_by_memory(less: Sequence[Shown], whole: Sequence[Shown], most_slowdown: float) -> bool:
+    """Whether jobs with less memory keep far fewer cores busy than those with all of it."""
+    share = max(NOTED_OF_MEMORY, most_slowdown)
+    return len(less) >= LEAST_JOBS and are_slowed(
+        [job.busy for job in less], [job.busy for job in whole], share
+    )
 
 
 def had_more(job: Shown, cpus: float) -> bool:
@@ -140,11 +179,8 @@ def doubt_of_memory(evidence: Evidence, most_slowdown: float = 0.0) -> Doubt:
     if not shown:
         return ""
     enough = slowing_in(evidence, most_slowdown)
-    told = [job for job in shown if job.had > enough]
-    less, whole = ([job for job in told if job.less_memory is is_less] for is_less in (True, False))
-    if len(less) >= LEAST_JOBS and are_slowed(
-        [job.busy for job in less], [job.busy for job in whole], max(NOTED_OF_MEMORY, most_slowdown)
-    ):
+    less, whole = by_memory([job for job in shown if job.had > enough])
+    if are_slowed_by_memory(less, whole, most_slowdown):
         return "slowed"
     waiting = sum(job.busy < BUSY_SHARE * job.had for job in less)
     return (

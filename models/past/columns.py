@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from accounting.request import JobRequest
+from models.past.beside import BESIDE
 from models.past.families import GENERIC_NAMES, Family
-from models.past.history import BESIDE, COMPLETE, Held, HeldByUsers, History
+from models.past.history import COMPLETE, Held, HeldByUsers, History
 from models.past.job_names import normal_name
 from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.past.texts import Texts, texts_of
@@ -145,11 +146,15 @@ class PastColumns:
         return self.complete if short is None else self.complete & ~short
 
     @property
-    def had_all(self) -> Flags:
-        """Whether each shows what it keeps busy with all that it asked for (`had_all` in jobs.py)."""
-        less_memory = self.given_mem_mib < self.asked_mem_mib
-        all_cpus = self.given_cpus >= np.nan_to_num(self.asked_cpus, nan=0.0)
-        return self.complete & ~np.isnan(self.cores_per_task) & all_cpus & ~less_memory
+    def kinds(self) -> Ints:
+        """With whom each is alike in what it had (`kind_of` in beside.py); -1 where that is not known."""
+        fewer_cpus = self.given_cpus < self.asked_cpus
+        less_memory = np.where(
+            np.isnan(self.asked_mem_mib), fewer_cpus, self.given_mem_mib < self.asked_mem_mib
+        )
+        _, bits = np.frexp(np.ceil(np.nan_to_num(self.given_cpus) / self.num_tasks))
+        told = self.complete & ~np.isnan(self.cores_per_task) & (self.given_cpus > 0)
+        return np.where(told, 2 * fewer_cpus * bits + less_memory, -1)
 
     def metered_by(self, rows: Ints | slice = slice(None)) -> tuple[str, ...]:
         """Return who metered the GPUs of some attempts, or of all."""
@@ -302,7 +307,7 @@ def _held(past: PastColumns, dimension: Learned) -> Floats:
 def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
     """Return the last rows of every group, and what is remembered beside them, in the order a history meets them."""
     found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
-    whole = past.had_all
+    kinds = past.kinds
     for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
         codes = kind.codes[by_end]
         ranks = np.flatnonzero(codes >= 0)
@@ -312,9 +317,16 @@ def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Fam
             first = int(ranks[begin])
             middle = max(begin, end - recent_jobs)
             older = by_end[ranks[begin:middle]] if place < len(past.families) else by_end[:0]
-            kept, beside = by_end[ranks[middle:end]].tolist(), older[whole[older]][-BESIDE:].tolist()
+            kept, beside = by_end[ranks[middle:end]].tolist(), _last_of_each(older, kinds[older])
             found.append(((first, place), kind.names[codes[first]], kept, beside))
     return [(family, rows, beside) for _, family, rows, beside in sorted(found, key=lambda one: one[0])]
+
+
+def _last_of_each(rows: Ints, kinds: Ints) -> list[int]:
+    """Return the last rows of each kind."""
+    # Most families have none, and there may be a million of them.
+    different = np.unique(kinds[kinds >= 0]) if len(rows) else ()
+    return [row for kind in different for row in rows[kinds == kind][-BESIDE:].tolist()]
 
 
 def requests_in(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:

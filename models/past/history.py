@@ -10,9 +10,10 @@ import msgspec
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
+from models.past.beside import Beside, by_end, still_told
 from models.past.evidence import Evidence
 from models.past.families import Family, cohort_key, family_keys, wide_keys
-from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, had_all, held_by
+from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
 # What ran to an end that shows its whole need.
@@ -23,8 +24,6 @@ MOST_LOOKS = 4096
 # million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
 MOST_FAMILIES = 20_000
 NEVER = (0, 0)
-# Of those that had all that they asked for so many are remembered beside a family's recent jobs, to compare them with.
-BESIDE = 10
 # No user counts for more jobs than this in the mean job that risks are relative to, where that makes it larger.
 MOST_OF_A_USER = 100
 
@@ -93,8 +92,8 @@ class History:
     def __init__(self, recent_jobs: int) -> None:
         self.recent_jobs = recent_jobs
         self._jobs: dict[Family, deque[PastJob]] = {}
-        # Of those before them the last that had all.
-        self._beside: dict[Family, deque[PastJob]] = {}
+        # Of those before them the last of each kind.
+        self._beside: dict[Family, Beside] = {}
         # Worked out once and kept until the next job: a history that serves gets none any more.
         self._habits: dict[Family, Habit] = {}
         self._pasts: dict[Family, FamilyPast] = {}
@@ -130,15 +129,15 @@ class History:
         Whoever has loaded all that he will calls `keep_recent`.
         """
         known, older = self._jobs.pop(family, ()), self._beside.pop(family, ())
-        for job in sorted((*older, *beside), key=_by_end):
+        for job in sorted((*older, *beside), key=by_end):
             self._set_beside(family, job)
-        self._append(family, sorted((*known, *jobs), key=_by_end) if known else jobs)
+        self._append(family, sorted((*known, *jobs), key=by_end) if known else jobs)
         self._seen.setdefault(bounded_with(family), OrderedDict())[family] = None
 
     def keep_recent(self) -> None:
         """Forget loaded families that are too many: those whose last jobs ended first."""
         for together, families in self._seen.items():
-            order = sorted(families, key=lambda family: max(map(_by_end, self._jobs[family]), default=NEVER))
+            order = sorted(families, key=lambda family: max(map(by_end, self._jobs[family]), default=NEVER))
             self._seen[together] = OrderedDict.fromkeys(order)
             for family in order[: max(0, len(order) - MOST_FAMILIES)]:
                 self._drop(family)
@@ -163,9 +162,9 @@ class History:
         self._forget(family)
 
     def _set_beside(self, family: Family, job: PastJob) -> None:
-        """Remember a job beside a family's recent ones, if it had all: users and limits are compared with nobody."""
-        if len(family) > 2 and had_all(job):
-            self._beside.setdefault(family, deque(maxlen=BESIDE)).append(job)
+        """Remember a job beside a family's recent ones: users and limits are compared with nobody."""
+        if len(family) > 2:
+            self._beside.setdefault(family, Beside()).add(job)
 
     def join(self, request: JobRequest, job: PastJob) -> bool:
         """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
@@ -240,7 +239,7 @@ class History:
             yield family, tuple(jobs)
 
     def beside(self, family: Family) -> tuple[PastJob, ...]:
-        """Return the last jobs before a family's recent ones that had all that they asked for, the oldest first."""
+        """Return those of each kind that are remembered beside a family's recent jobs, the oldest first."""
         return tuple(self._beside.get(family, ()))
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
@@ -266,9 +265,8 @@ class History:
             if not jobs:
                 return None
             site_held = {dimension: held.mean for dimension, held in self.held.items()}
-            past = self._pasts[family] = FamilyPast(
-                family, jobs, site_held, self._beside.get(family, ()), now_s=self._now_s
-            )
+            beside = still_told(self.beside(family), jobs[-1].end_s)
+            past = self._pasts[family] = FamilyPast(family, jobs, site_held, beside, now_s=self._now_s)
             if not past.at_rest and past.rests_from_s < math.inf:
                 self._rests_from_s[family] = past.rests_from_s
         place = past.place(like)
@@ -303,10 +301,6 @@ class History:
 def bounded_with(family: Family) -> Family:
     """Return what a family shares its bound with: its user's others of its kind; of users and of limits all."""
     return family[:2] if len(family) > 2 else family[:1]
-
-
-def _by_end(job: PastJob) -> tuple[int, int]:
-    return job.end_s, job.job_id
 
 
 def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:

@@ -92,12 +92,6 @@ def had_less(job: PastJob) -> bool:
     )
 
 
-def had_all(job: PastJob) -> bool:
-    """Whether it is known what a past job kept busy to its end with all CPUs and all memory that it asked for."""
-    is_told = job.complete and job.cores_per_task is not None and job.given_cpus is not None
-    return is_told and not had_less(job)
-
-
 def held_by(job: PastJob, dimension: Learned) -> float:
     """Return what a past job asked for of a dimension, or else used, times its seconds."""
     asked: float | None = None

@@ -33,6 +33,8 @@ from tests.builders import T0, attempt
 
 # One core, and eight in a tenth of the work's time: with eight CPUs 1.7 are busy, with two 1.31.
 WHOLE, CUT = Shown(8, 1.7, False), Shown(2, 1.31, True)
+# Less memory for its files makes it wait, whatever its CPUs.
+THRASHING = Shown(2, 0.5, True, True)
 
 
 def job(**changes: Any) -> PastJob:
@@ -83,12 +85,18 @@ def history_of(past: list[PastJob]) -> History:
         # With four they are slowed too, with eight of sixteen no more.
         ([Shown(16, 1.7, False)] * 3 + [CUT] * 9 + [Shown(4, 1.5, True)] * 9, 4),
         ([Shown(16, 1.7, False)] * 3 + [CUT] * 9 + [Shown(4, 1.5, True)] * 9 + [Shown(8, 1.68, True)] * 9, 4),
+        # All have less memory: with twice as many CPUs they are faster, if not as fast as can be; or no faster.
+        ([WHOLE] * 3 + [THRASHING._replace(busy=0.3)] * 5 + [THRASHING._replace(had=4)] * 5, 4),
+        ([WHOLE] * 3 + [THRASHING] * 5 + [THRASHING._replace(had=4)] * 5, 0),
+        ([WHOLE] * 9 + [THRASHING] * 5 + [THRASHING._replace(had=4)] * 4, 2),
+        ([WHOLE] * 3 + [THRASHING] * 5 + [THRASHING._replace(had=4)] * 5 + [CUT] * 5, 2),
         # By chance: of three that had all one kept as few busy.
         ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
     ],
     ids=[
         "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "not_twice_as_many", "all", "twice_as_many",
-        "as_asked", "the_most_that_slow", "and_no_more", "by_chance",
+        "as_asked", "the_most_that_slow", "and_no_more", "faster", "for_want_of_memory", "too_few_to_tell",
+        "and_of_cpus", "by_chance",
     ],
 )  # fmt: skip
 def test_cpus_slow_who_keeps_fewer_busy_than_those_with_twice_as_many(
@@ -260,11 +268,15 @@ def test_a_program_whose_threads_are_busy_by_turns_is_no_longer_slowed() -> None
     assert sum(now) / len(now) < 1.1
 
 
-def test_of_arrays_as_large_as_what_is_remembered_the_first_tells_of_the_next() -> None:
-    family = [Work(540, 480, 8, 0)] * 1500
-    before, now = (run(family, CHAINS[name], 150).times for name in (WITHOUT, WITH))
-    assert sum(before) / len(before) > 1.2
-    assert sum(now) / len(now) < 1 + 0.75 * (sum(before) / len(before) - 1)
+@pytest.mark.parametrize(
+    "work", [Work(540, 480, 8, 0), Work(600, 0, 1, 60, 600)], ids=["by_turns", "reads_again"]
+)
+def test_of_arrays_larger_than_what_is_remembered_all_but_the_first_are_not_slowed(work: Work) -> None:
+    before, now = (run([work] * 1500, CHAINS[name], 150).times for name in (WITHOUT, WITH))
+    assert sum(each > 1.1 for each in before) == 1350
+    # One finds out how CPUs slow it, and one, where they do not, how memory does.
+    assert sum(each > 1.1 for each in now) <= 300
+    assert not any(each > 1.1 for each in now[450:])
 
 
 def test_a_program_that_reads_its_files_again_is_slowed_no_longer_than_it_takes_to_see() -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from models.demand.features import FEATURES, features
+from models.past.beside import HAD_ALL, TELLS_S, kind_of
 from models.past.columns import columns_of_attempts
-from models.past.history import BESIDE, History, past_job, request_of
-from models.past.jobs import LEARNED, PastJob, had_all
+from models.past.history import History, past_job, request_of
+from models.past.jobs import LEARNED, PastJob
 from models.past.kills import KILLED_BUMP
 from models.past.likeness import likeness_of
 from tests.builders import T0, attempt, cancelled_while_it_waited, replay, request
@@ -146,21 +147,23 @@ def test_the_narrowest_family_with_enough_speaks() -> None:
     assert history.evidence(request(user="bob"), enough=1) is None
 
 
-def test_the_last_before_the_recent_ones_that_had_all_are_remembered_beside_them() -> None:
+def test_the_last_of_each_kind_before_the_recent_ones_are_remembered_beside_them() -> None:
     amounts = {"asked_cpus": 8, "given_cpus": 8}
     whole = [job(job_id=n, end_s=n, **amounts) for n in range(1, 31)]
-    cut = [job(job_id=n, end_s=n, **{**amounts, "given_cpus": 2}) for n in range(31, 51)]
-    added, joined, loaded = filled([*whole, *cut], recent_jobs=10), History(10), History(10)
-    for one in (*whole, *cut):
+    two = [job(job_id=n, end_s=n, **{**amounts, "given_cpus": 2}) for n in range(31, 51)]
+    four = [job(job_id=n, end_s=n, **{**amounts, "given_cpus": 4}) for n in range(51, 71)]
+    all_jobs = [*whole, *two, *four]
+    added, joined, loaded = filled(all_jobs, recent_jobs=10), History(10), History(10)
+    for one in all_jobs:
         joined.join(KNOWN, one)
     for family, jobs in added.items():
         loaded.load(family, jobs, added.beside(family))
     for history in (added, joined, loaded):
         found = history.evidence(KNOWN, enough=1)
         assert found is not None
-        assert [one.job_id for one in found.jobs] == [*range(41, 51)]
-        assert [one.job_id for one in found.beside] == [*range(21, 31)][-BESIDE:]
-        assert [one.job_id for one in found.compared] == [*range(21, 31), *range(41, 51)]
+        assert [one.job_id for one in found.jobs] == [*range(61, 71)]
+        assert [one.job_id for one in found.beside] == [*range(21, 31), *range(41, 61)]
+        assert found.compared == (*found.beside, *found.jobs)
         far_more = msgspec.structs.replace(KNOWN, cpus_per_task=17)
         assert history.evidence(far_more, enough=1) is None
         # Of a user, or of a limit, nothing is compared.
@@ -169,23 +172,42 @@ def test_the_last_before_the_recent_ones_that_had_all_are_remembered_beside_them
         assert not vars(history)["_beside"]
 
 
+@pytest.mark.parametrize(("later_s", "beside"), [(TELLS_S - 1, 10), (TELLS_S, 5)])
+def test_who_had_less_tells_for_a_month_of_those_after_him(later_s: int, beside: int) -> None:
+    """A program may change: it is to be tried again."""
+    cut = {"asked_cpus": 8, "given_cpus": 2}
+    past = [*[job(asked_cpus=8, given_cpus=8)] * 5, *[job(**cut)] * 5]
+    found = filled([*past, job(end_s=past[-1].end_s + later_s, **cut)], recent_jobs=1).evidence(
+        KNOWN, enough=1
+    )
+    assert found is not None
+    assert len(found.beside) == beside
+
+
 @pytest.mark.parametrize(
-    ("changes", "whole"),
+    ("changes", "kind"),
     [
-        ({}, True),
-        ({"given_cpus": 9}, True),
-        ({"given_cpus": 7}, False),
-        ({"given_cpus": None}, False),
-        ({"asked_cpus": None}, True),
-        ({"given_mem_mib": 3999}, False),
-        ({"given_mem_mib": None}, True),
-        ({"cores_per_task": None}, False),
-        ({"complete": False}, False),
+        ({}, HAD_ALL),
+        ({"given_cpus": 9}, HAD_ALL),
+        ({"asked_cpus": None}, HAD_ALL),
+        ({"given_mem_mib": None}, HAD_ALL),
+        ({"given_mem_mib": 3999}, 1),
+        ({"given_cpus": 7}, 6),
+        ({"given_cpus": 4}, 6),
+        ({"given_cpus": 3}, 4),
+        ({"given_cpus": 3, "num_tasks": 2}, 4),
+        ({"given_cpus": 2, "num_tasks": 2}, 2),
+        ({"given_cpus": 7, "given_mem_mib": 3999}, 7),
+        ({"given_cpus": 7, "asked_mem_mib": None}, 7),
+        ({"given_cpus": None}, None),
+        ({"given_cpus": 0}, None),
+        ({"cores_per_task": None}, None),
+        ({"complete": False}, None),
     ],
 )
-def test_who_had_all_that_he_asked_for(changes: dict[str, Any], whole: bool) -> None:
+def test_jobs_are_alike_in_what_they_had(changes: dict[str, Any], kind: int | None) -> None:
     amounts = {"asked_cpus": 8, "given_cpus": 8, "asked_mem_mib": 4000, "given_mem_mib": 4000}
-    assert had_all(job(**(amounts | changes))) is whole
+    assert kind_of(job(**(amounts | changes))) == kind
 
 
 def test_a_changed_script_is_new_work_whatever_its_name() -> None:
