@@ -37,7 +37,7 @@ _OTHER_WITH_VALUE = {
     "nodelist": "req_nodes", "w": "req_nodes", "nodefile": "req_nodes", "F": "req_nodes",
     "exclude": "exc_nodes", "x": "exc_nodes",
     "constraint": "features", "C": "features", "prefer": "prefer", "reservation": "reservation",
-    "licenses": "licenses", "L": "licenses", "threads_per_core": "threads_per_core", "hint": "threads_per_core",
+    "licenses": "licenses", "L": "licenses", "threads_per_core": "threads_per_core",
     "ntasks_per_core": "ntasks_per_core", "ntasks_per_socket": "ntasks_per_socket",
     "cores_per_socket": "cores_per_socket", "sockets_per_node": "sockets_per_node",
     "extra_node_info": "cores_per_socket", "B": "cores_per_socket", "core_spec": "core_spec", "S": "core_spec",
@@ -48,6 +48,13 @@ _OTHER_FLAGS = {
     "overcommit": "min_cpus", "O": "min_cpus", "oversubscribe": "oversubscribe", "s": "oversubscribe",
     "contiguous": "contiguous", "spread_job": "spread_job", "use_min_nodes": "use_min_nodes",
 }  # fmt: skip
+# What sbatch sets, and takes back, for each word of a hint (verify_hint in Slurm's proc_args.c, 22.05 to 26.05).
+_HINTS = {
+    "compute_bound": {"cores_per_socket": False, "threads_per_core": True},
+    "memory_bound": {"cores_per_socket": True, "threads_per_core": True},
+    "multithread": {"threads_per_core": False},
+    "nomultithread": {"threads_per_core": True},
+}
 _GPU_COUNT = r"(?:(?!\d+[:=])[\w.-]+[:=])?([1-9]\d{0,5})"
 _GPUS = re.compile(rf"^{_GPU_COUNT}$", re.ASCII)
 _GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT}|:[A-Za-z][\w.-]*)?$", re.ASCII)
@@ -99,6 +106,7 @@ def option_parser() -> OptionParser:
     parser.add_argument(*_HARMLESS_WITH_VALUE, dest="ignored")
     parser.add_argument(*_HARMLESS_WITH_OR_WITHOUT, dest="ignored", nargs="?")
     parser.add_argument(*_HARMLESS_FLAGS, dest="ignored", action="store_true")
+    parser.add_argument("--hint", type=hint_names, default=())
     for option, name in _OTHER_WITH_VALUE.items():
         parser.add_argument(_dashed(option), dest="other", action=_Name, const=name)
     for option, name in _OTHER_FLAGS.items():
@@ -130,6 +138,16 @@ def count(text: str) -> int:
     if not number:
         raise ValueError(text)
     return number
+
+
+def hint_names(text: str) -> tuple[str, ...]:
+    """Return the hook's names for what a hint asks for; ValueError where sbatch knows no such hint."""
+    asked: dict[str, bool] = {}
+    for word in text.lower().split(","):
+        if word not in _HINTS:
+            raise ValueError(text)
+        asked |= _HINTS[word]
+    return tuple(name for name, is_asked in asked.items() if is_asked)
 
 
 def time_limit(text: str) -> str:
@@ -171,7 +189,7 @@ def read_submission(
     except ValueError as error:  # an open quotation mark
         raise RightsizerError(f"the #SBATCH lines of {file_name} cannot be read: {error}") from None
     unread = [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
-    other = {*(known.other or ()), *unread}
+    other = {*(known.other or ()), *known.hint, *unread}
     if known.exclusive is not None:
         other.add("exclusive" if known.exclusive in ("", "exclusive") else "exclusive_user")
     if any(word in ("hetjob", "packjob", ":") for word in unknown):

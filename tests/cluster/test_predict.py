@@ -47,6 +47,12 @@ SITE = (
     form("default-account", "-c 8 --mem=8000", cpu=2, mem=256),
     form("smt-odd", "-p smt -c 3 --mem=8000", cpu=2, mem=256),
     form("maxmem-needed", "-p maxmem -c 16 --mem=16000", cpu=8, used_mib=15500),
+    *(
+        form(hint, f"-p smt --hint={hint} -c 4 --mem=8000", mem=256)
+        for hint in ("compute_bound", "memory_bound")
+    ),
+    form("multithread", "-p smt --hint=multithread -c 4 --mem=8000", cpu=2, mem=256),
+    form("environment-multithread", "-p smt -c 4 --mem=8000", SBATCH_HINT="multithread", cpu=2, mem=256),
     form("odd-unit", "--mem=8000001K", mem=256),
 )
 OF_TABLE = (

@@ -11,6 +11,7 @@ import pytest
 
 from models.past.families import script_signature
 from slurm_plugin.policy.script_floors import read_floors
+from slurm_plugin.sbatch.script import read_submission
 from slurm_plugin.sbatch.wire_text import SCRIPT_BYTES, as_sent, clean
 from slurm_plugin.service.protocol import Request, decode_request
 from tests.builders import submission
@@ -289,6 +290,29 @@ def test_a_script_of_the_sites_own_takes_jobs_without_our_modules(lua: str, fold
     with Slurmctld(lua, own) as ctld:
         result = ctld.submit(ORDINARY)
     assert (result["rc"], result["writes"]) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("hint", "fields"),
+    [
+        ("compute_bound", {"threads_per_core": 1}),
+        ("memory_bound", {"cores_per_socket": 1, "threads_per_core": 1}),
+        # sbatch says INFINITE16: as many tasks of a core as fit.
+        ("multithread", {"ntasks_per_core": 0xFFFF}),
+        ("nomultithread", {"threads_per_core": 1}),
+    ],
+)
+def test_a_hint_keeps_what_predict_says_that_it_keeps(
+    lua: str, folder: Path, hint: str, fields: Fields
+) -> None:
+    """`fields` are what sbatch makes of it, by verify_hint in Slurm's proc_args.c."""
+    with (
+        Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
+        Slurmctld(lua, install(folder)) as ctld,
+    ):
+        ctld.submit(fields)
+    told = json.loads(service.requests[-1])["job"].get("other", [])
+    assert told == list(read_submission("#!/bin/sh\n", "fit.sh", "ann", [f"--hint={hint}"]).other)
 
 
 # --- fuzz and unit specs --------------------------------------------------------------------------------

@@ -103,6 +103,12 @@ def test_every_way_that_can_be_rewritten_has_its_field(option: str, fields: dict
         ("-w n1", "req_nodes"),
         ("-F nodes.txt", "req_nodes"),
         ("--hint=nomultithread", "threads_per_core"),
+        ("--hint=Compute_Bound", "threads_per_core"),
+        ("--hint=memory_bound", "cores_per_socket+threads_per_core"),
+        ("--hint=memory_bound,multithread", "cores_per_socket"),
+        ("--hint=multithread", ""),
+        ("--hint=nomultithread --hint=multithread", ""),
+        ("--hint=multithread --threads-per-core=1", "threads_per_core"),
         ("--gpus-per-socket=2 --sockets-per-node=1", "sockets_per_node+tres_per_socket"),
         ("--cpus-per-gpu=4", "cpus_per_tres"),
         ("-O", "min_cpus"),
@@ -164,6 +170,8 @@ def test_options_that_change_no_need_are_passed_over(option: str) -> None:
         ("#SBATCH --nodes=some", "--nodes=some"),
         ("#SBATCH --time=10:xx", "invalid time_limit value: '10:xx'"),
         ("#SBATCH -t 2h", "invalid time_limit value"),
+        ("#SBATCH --hint=multithread,fast", "invalid hint_names value: 'multithread,fast'"),
+        ("#SBATCH --hint=", "invalid hint_names value"),
     ],
 )
 def test_options_that_sbatch_would_refuse_are_one_line(line: str, said: str) -> None:
