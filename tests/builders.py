@@ -19,8 +19,9 @@ from accounting.labels.attempts import label
 from accounting.records import Attempt, GpuUse, JobRow, Quality
 from accounting.request import JobRequest
 from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
+from models.past.attempts import past_job, request_of
 from models.past.families import script_signature
-from models.past.history import History, past_job, request_of
+from models.past.history import History
 from slurm_plugin.policy.submission import Submission
 
 DAY_S = 86400

@@ -1,6 +1,7 @@
 """Past attempts in columns: all that training and judging need of them, without a Python object for each. Pure.
 
-`history.py` says the same job by job, and is what a service looks things up in; tests hold the two together.
+`attempts.py` and `history.py` say the same job by job, and are what a service looks things up in; tests hold the two
+together.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from accounting.request import JobRequest
+from models.past.attempts import COMPLETE
 from models.past.beside import BESIDE
 from models.past.families import GENERIC_NAMES, Family
-from models.past.history import COMPLETE, Held, HeldByUsers, History
+from models.past.held import Held, HeldByUsers
+from models.past.history import History
 from models.past.job_names import normal_name
 from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
 from models.past.texts import Texts, texts_of

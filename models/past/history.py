@@ -8,24 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.past.beside import Beside, by_end, still_told
 from models.past.evidence import Evidence
 from models.past.families import Family, cohort_key, family_keys, wide_keys
+from models.past.held import Held, HeldByUsers
 from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
-# What ran to an end that shows its whole need.
-COMPLETE = ("completed", "timeout")
 # So often is looked at families' jobs before all that was seen of them is forgotten.
 MOST_LOOKS = 4096
 # Of each kind a user has no more families than this, and the site no more users and limits: whoever names each of ten
 # million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
 MOST_FAMILIES = 20_000
 NEVER = (0, 0)
-# No user counts for more jobs than this in the mean job that risks are relative to, where that makes it larger.
-MOST_OF_A_USER = 100
 
 
 class Habit(msgspec.Struct, frozen=True):
@@ -33,57 +29,6 @@ class Habit(msgspec.Struct, frozen=True):
 
     memory: float
     cores: float
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What so many jobs held of a dimension in all: what they asked for, times their seconds.
-
-    `bounded` is the mean job where nobody counts for more than MOST_OF_A_USER jobs.
-    """
-
-    amount: float = 0.0
-    jobs: int = 0
-    bounded: float = 0.0
-
-    @property
-    def mean(self) -> float:
-        """Of one job; 0 where there were none.
-
-        A family may fail the more, the more its jobs hold beside this. So it is the larger of two: the mean of all
-        jobs, by which all risks together are what the site bears, and the bounded one, which no tiny jobs lower much.
-        """
-        return max(self.amount / self.jobs, self.bounded) if self.jobs else 0.0
-
-
-class HeldByUsers:
-    """What jobs held of a dimension, as they come."""
-
-    def __init__(self) -> None:
-        self._all = Held()
-        self._of: dict[str, Held] = {}
-        self._bounded = Held()
-
-    def add(self, user: str, amount: float, jobs: int = 1) -> None:
-        """Count jobs of a user that held so much in all."""
-        before = self._of.get(user, Held())
-        after = self._of[user] = _more(before, amount, jobs)
-        was, now = _at_most(before), _at_most(after)
-        self._bounded = _more(self._bounded, now.amount - was.amount, now.jobs - was.jobs)
-        self._all = _more(self._all, amount, jobs)
-
-    def held(self) -> Held:
-        """Return what they held until now."""
-        return Held(self._all.amount, self._all.jobs, self._bounded.mean)
-
-
-def _more(held: Held, amount: float, jobs: int) -> Held:
-    return Held(held.amount + amount, held.jobs + jobs)
-
-
-def _at_most(held: Held) -> Held:
-    """Return what a user's jobs count for: at most MOST_OF_A_USER of his mean job."""
-    counted = min(held.jobs, MOST_OF_A_USER)
-    return Held(held.mean * counted, counted)
 
 
 class History:
@@ -334,67 +279,3 @@ def habit_of(jobs: Iterable[PastJob]) -> Habit:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
-
-
-def request_of(attempt: Attempt) -> JobRequest:
-    """Return what the user of a past attempt asked for, memory per node."""
-    row = attempt.row
-    return JobRequest(
-        user=row.user,
-        account=row.account,
-        partition=row.partition,
-        qos=row.qos,
-        job_name=row.job_name,
-        script_signature=attempt.script_signature,
-        num_tasks=attempt.num_tasks,
-        cpus_per_task=None if attempt.asked_cpus is None else max(1, attempt.asked_cpus // attempt.num_tasks),
-        mem_per_node_mib=attempt.asked_mem_mib,
-        gpus_per_node=attempt.asked_gpus,
-        wall_s=row.limit_s,
-        input_mib=attempt.input_mib,
-    )
-
-
-def is_counted_in_part(memory_quality: str, outcome: str, nodes: int) -> bool:
-    """Whether memory is a lower bound because Slurm saw only one of several nodes: nobody was killed for it.
-
-    Such a bound may be any part of the need (`loses_tasks` in accounting/labels/quality.py); what was too little for a
-    job that was killed is near it.
-    """
-    return memory_quality == "censored" and outcome in COMPLETE and nodes > 1
-
-
-def past_job(attempt: Attempt) -> PastJob:
-    """Return an attempt as a past job. One that was cut short shows a lower bound, not its need."""
-    use = attempt.use
-    in_part = is_counted_in_part(use.memory_quality, use.outcome, attempt.row.nodes)
-    return PastJob(
-        end_s=attempt.row.end_s,
-        num_tasks=attempt.num_tasks,
-        asked_cpus=attempt.asked_cpus,
-        asked_mem_mib=attempt.asked_mem_mib,
-        asked_gpus=attempt.asked_gpus,
-        complete=use.outcome in COMPLETE,
-        mem_mib=_finite(use.peak_mem_mib),
-        # What was looked at once may have been looked at before it had grown.
-        mem_short=use.memory_quality == "short" or in_part,
-        mem_at_least=use.memory_quality == "censored" and not in_part,
-        cores_per_task=_finite(use.cores_per_task),
-        wall_s=use.wall_s,
-        wall_at_least=use.outcome == "timeout",
-        gpus=use.gpus,
-        gpu_source=use.gpu_source,
-        script=attempt.script_signature,
-        job_id=attempt.row.job_id,
-        given_cpus=attempt.row.alloc_cpus,
-        given_gpus=attempt.row.alloc_gpus,
-        gpu_mem_mib=_finite(use.gpu_mem_mib),
-        gpu_short=use.gpu_quality in ("short", "censored"),
-        input_mib=attempt.input_mib,
-        given_mem_mib=attempt.row.alloc_mem_mib,
-    )
-
-
-def _finite(amount: float | None) -> float | None:
-    """Return a figure that is none (not a number, or without end) as not known."""
-    return amount if amount is not None and math.isfinite(amount) else None

@@ -7,7 +7,7 @@ import msgspec
 from accounting.damage import UNREADABLE
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.past.history import past_job, request_of
+from models.past.attempts import past_job, request_of
 from models.past.jobs import PastJob
 from models.past.trials import Trial, trial_of
 

@@ -19,7 +19,7 @@ import numpy
 from accounting.errors import ModelError
 from accounting.records import Attempt
 from models.judging.online import OnlineJob
-from models.past.history import past_job, request_of
+from models.past.attempts import past_job, request_of
 from models.scheduling.room import MILLI, Amounts, Floats, Ints
 from models.simulation.workload import Flags, Workload
 

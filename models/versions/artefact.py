@@ -34,7 +34,8 @@ from models.demand.chain import Growth, GrowthModel
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
 from models.past.families import Family, renamed
-from models.past.history import Held, History
+from models.past.held import Held
+from models.past.history import History
 from models.past.jobs import Learned, PastJob
 
 FORMAT = 3

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from accounting.tres import gpu_types, parse_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
-from slurm_plugin.slurm.gpu_fields import gpus_by_type
+from slurm_plugin.slurm.array_tasks import count_tasks
+from slurm_plugin.slurm.asked_besides import asked_else, asked_gpus, constraints, counted_gpus, types_in
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import Dependent, QueuedJob
 
@@ -36,8 +37,6 @@ _FIRST = re.compile(
     r"(?:HetJobId=(?P<het>\d{1,10}) HetJobOffset=\d+ )?JobName=(?P<name>.*)\Z",
     re.ASCII | re.DOTALL,
 )
-# Tasks of an array, one after another or so many apart: 3, 1-9 or 1-9:2.
-_TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?(?::(\d{1,10}))?", re.ASCII)
 _JOB_ID = re.compile(r"JobId=(\d{1,10})\s", re.ASCII)
 _OWNER = re.compile(r"UserId=(.*)\((\d+)\) GroupId=", re.ASCII)
 # The lines that every release prints of every job, by their first word: the same from 22.05 to 26.05.
@@ -63,7 +62,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "Features": ("Features",), "ClusterFeatures": ("ClusterFeatures",), "Reservation": ("Reservation",),
     "OverSubscribe": ("OverSubscribe", "Exclusive", "Contiguous", "Licenses"),
 }  # fmt: skip
-# Whatever is read of a record, here or in requeuing.py and gpu_fields.py, stands in it once at most.
+# Whatever is read of a record, here or in asked_besides.py, requeuing.py and gpu_fields.py, stands in it once at most.
 _AT_MOST_ONCE = (
     *_WORDS, "DerivedExitCode", "AdminComment", "Comment", "StdErr", "StdOut", "TresPerJob", "TresPerNode",
     "TresPerTask", "TresPerSocket", "TresBind", "MemPerTres", "Switches",
@@ -83,19 +82,6 @@ HELD_AGAIN = "job_requeued_in_held_state"
 BEGINS_LATER = "BeginTime"
 # The reason of a job whose dependency has failed.
 GIVEN_UP = "DependencyNeverSatisfied"
-# Constraints of placement that a record has no field for, each with what it says where there is none.
-_OTHER = {
-    "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
-    "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (),
-    "ReqB:S:C:T": ("0:0:*:*", "*:*:*:*"), "NtasksPerN:B:S:C": ("0:0:*:*", "0:0:*:1", "*:*:*:*"),
-    "MinTmpDiskNode": ("0",), "Socks/Node": ("*",),
-    # Nodes that only its own user's jobs share, or those of its MCS label.
-    "OverSubscribe": ("OK", "NO", "YES"), "Exclusive": ("NO", "NODE"),
-}  # fmt: skip
-# What else a job asks for, `gres:gpu:2,gres/shard=1`: of this its CPUs and GPUs are told otherwise.
-_TRES_PER = ("TresPerJob", "TresPerNode", "TresPerSocket", "TresPerTask")
-_TOLD = frozenset({"", "cpu", "mem", "gpu"})
-_GRES_NAME = re.compile(r"(?:gres[:/])?([^:=,]*)", re.ASCII)
 
 
 def is_held_again(job: QueuedJob) -> bool:
@@ -274,7 +260,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
     listed = _tres(words, pending=pending)
     tres = parse_tres(listed)
     tasks, tasks_asked = first["tasks"] or "", whole(words["NumTasks"]) or 1
-    asked_gpus = _asked_gpus(texts, nodes, tasks_asked)
+    gpus = asked_gpus(texts, nodes, tasks_asked)
     memory_mib = round(parse_memory_mib(words.get("MinMemoryNode", words.get("MinMemoryCPU", "0"))) or 0)
     return QueuedJob(
         job_id=int(first["job"]), user=owner[1], uid=int(owner[2]), account=_text(words["Account"]),
@@ -285,8 +271,8 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         deadline_s=_time_s(words["Deadline"]), least_limit_s=_limit_s(words["TimeMin"]),
         priority=int(words["Priority"]), site_factor=0, nice=int(words.get("Nice", "0")),
         cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
-        mem_mib=tres.mem_mib or 0, gpus=_gpus(listed, tres.gpus, asked_gpus),
-        gpu_types=types_in({} if pending else gpu_types(listed), asked_gpus),
+        mem_mib=tres.mem_mib or 0, gpus=counted_gpus(listed, tres.gpus, gpus),
+        gpu_types=types_in({} if pending else gpu_types(listed), gpus),
         array_job_id=int(first["array"] or 0), array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=int(first["het"] or 0), held=pending and (words["Priority"] == "0" or words["JobState"] in HELD),
         dependency=_text(words["Dependency"]), reservation=_text(words.get("Reservation", "")),
@@ -299,7 +285,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         nodes=() if pending else expand_nodes(words["NodeList"]),
         exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
         batch=words["BatchFlag"] == "1",
-        other=(*_constraints(words), *_asked_else(texts)), comment=texts.get("Comment", "").rstrip(" "),
+        other=(*constraints(words), *asked_else(texts)), comment=texts.get("Comment", "").rstrip(" "),
         admin_comment=_admin_comment(lines, heads), restarts=whole(words["Restarts"]) or 0,
         stopped_s=_time_s(words["SuspendTime"]), ran_before_s=whole(words.get("SecsPreSuspend", "")) or 0.0,
     )  # fmt: skip
@@ -324,72 +310,10 @@ def _admin_comment(lines: Sequence[str], heads: Sequence[str]) -> str:
     return lines[at].partition("=")[2].rstrip(" ")
 
 
-def count_tasks(text: str) -> int:
-    """Return how many tasks `1-9:2,12%5` is; 1 where it names none."""
-    return max(1, sum(len(span) for span in _task_spans(text)))
-
-
-def task_within(task: int, text: str) -> bool:
-    """Whether a task is one of `1-9:2,12%5`."""
-    return any(task in span for span in _task_spans(text))
-
-
-def _task_spans(text: str) -> Iterator[range]:
-    """Yield the tasks of each part; none of what Slurm would not write, such as a number that it cannot hold."""
-    for part in text.partition("%")[0].split(","):
-        if span := _TASKS.fullmatch(part):
-            low, high, step = span.groups()
-            yield range(int(low), int(high or low) + 1, max(1, int(step or 1)))
-
-
 def _tres(words: Mapping[str, str], *, pending: bool) -> str:
     """Return the list of what a job asks or, once it runs, has: one line up to 22.05, two since."""
     allocated = "" if pending else _text(words.get("AllocTRES", ""))
     return allocated or words.get("TRES") or words.get("ReqTRES", "")
-
-
-def _asked_gpus(texts: Mapping[str, str], nodes: int, tasks: int) -> Counter[str]:
-    """Return how many GPUs of each type a job asks for, '' for any: in all, of each node, or of each task."""
-    for key, times in (("TresPerJob", 1), ("TresPerNode", nodes), ("TresPerTask", tasks)):
-        if asked := gpus_by_type(texts.get(key, "")):
-            return Counter({name: times * number for name, number in asked.items()})
-    return Counter()
-
-
-def _gpus(listed: str, counted: int | None, asked: Counter[str]) -> int:
-    """Return a job's GPUs: as they are listed; where the site accounts for some types alone, or for none, as asked."""
-    all_count = "gres/gpu=" in listed
-    return counted if counted is not None and all_count else max(counted or 0, asked.total())
-
-
-def _constraints(words: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        f"{key}={words[key]}"
-        for key, none in _OTHER.items()
-        if words.get(key, "(null)") not in (*none, "(null)")
-    )
-
-
-def _asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what stands among the texts of users: GRES other than GPUs, and how few switches it may span."""
-    asked = [part for key in _TRES_PER for part in texts.get(key, "").split(",")]
-    switches = texts.get("Switches")
-    return (*other_gres(asked), *([f"Switches={switches}"] if switches else ()))
-
-
-def types_in(listed: Mapping[str, int], asked: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return how many of each type a job was given or asks for; a list lacks types that are not accounted for.
-
-    What waits is not listed right: 26.05 says `gres/gpu:a100=3` of `--gres=gpu:3` where no other type is accounted for.
-    """
-    names = dict.fromkeys(name for name in (*listed, *asked) if name)
-    return tuple((name, max(listed.get(name, 0), asked.get(name, 0))) for name in names)
-
-
-def other_gres(asked: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds of what is asked (`gres:shard:2`) that are neither CPUs, memory nor GPUs, as one constraint."""
-    kinds = {found[1] for part in asked if (found := _GRES_NAME.match(part))} - _TOLD
-    return (f"GRES={','.join(sorted(kinds))}",) if kinds else ()
 
 
 def _text(value: str) -> str:

@@ -15,8 +15,10 @@ import pyslurm
 
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
+from slurm_plugin.slurm.array_tasks import count_tasks
+from slurm_plugin.slurm.asked_besides import other_gres, types_in
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.job_lines import ALIVE, HELD, count_tasks, other_gres, types_in
+from slurm_plugin.slurm.job_lines import ALIVE, HELD
 from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue
 from slurm_plugin.slurm.targets import target_of
@@ -115,7 +117,7 @@ def _gpus(tres: Loaded) -> int:
 
 
 def _gpu_types(job: Loaded, tres: Loaded, nodes: int, *, pending: bool) -> tuple[tuple[str, int], ...]:
-    """Return what job_lines.py does, but that pyslurm tells only of each node what is asked for."""
+    """Return what asked_besides.py does, but that pyslurm tells only of each node what is asked for."""
     listed = {} if pending or tres is None else {name: one.count for name, one in tres.gres.items()}
     asked = {name: nodes * count for name, count in (job.gres_per_node or {}).items()}
     return types_in(_typed_gpus(listed), _typed_gpus(asked))
@@ -140,7 +142,7 @@ def _dependency(parts: dict[str, Any] | None) -> str:
 
 
 def _constraints(job: Loaded) -> tuple[str, ...]:
-    """Return what job_lines.py returns, in its order and words; of switches not how long it waits for them."""
+    """Return what asked_besides.py returns, in its order and words; of switches not how long it waits for them."""
     shape = [
         job.boards_per_node or 0,
         job.sockets_per_board or 0,

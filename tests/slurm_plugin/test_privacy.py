@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
+from models.past.attempts import past_job, request_of
 from models.past.families import cohort_key, family_keys
-from models.past.history import History, past_job, request_of
+from models.past.history import History
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor import metrics
 from slurm_plugin.service.decide import decide, reply_to

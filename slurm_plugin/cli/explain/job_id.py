@@ -7,7 +7,7 @@ import re
 import click
 import msgspec
 
-from slurm_plugin.slurm.job_lines import task_within
+from slurm_plugin.slurm.array_tasks import task_within
 from slurm_plugin.slurm.queue import QueuedJob
 
 _WRITTEN = re.compile(r"(\d{1,10})(?:_(\d{1,10})|\+(\d{1,10}))?", re.ASCII)

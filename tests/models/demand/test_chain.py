@@ -19,8 +19,9 @@ from models.demand.chain import (
 )
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.threads import without_excess
+from models.past.attempts import past_job, request_of
 from models.past.evidence import MOST_WORKED_OUT, Evidence, past_use
-from models.past.history import Habit, History, past_job, request_of
+from models.past.history import Habit, History
 from models.past.jobs import Learned, PastJob
 from models.past.kills import KILLED_BUMP
 from tests.builders import attempt, request

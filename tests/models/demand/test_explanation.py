@@ -18,7 +18,8 @@ from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.tail import NEXT_RUN_LOG
-from models.past.history import History, past_job, request_of
+from models.past.attempts import past_job, request_of
+from models.past.history import History
 from models.past.jobs import LEARNED
 from models.versions.artefact import load_predictor
 from models.versions.tree_shap import booster_contributions, read_contributions

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.slowdown import expected_slowdown, fewest_cpus, shares_of
-from models.past.history import History, past_job, request_of
+from models.past.attempts import past_job, request_of
+from models.past.history import History
 from models.past.jobs import PastJob
 from tests.builders import attempt
 

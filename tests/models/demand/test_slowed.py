@@ -24,8 +24,9 @@ from models.demand.slowed import (
     slowing_cpus,
     unslowed_cpus,
 )
+from models.past.attempts import past_job
 from models.past.evidence import Evidence
-from models.past.history import History, past_job
+from models.past.history import History
 from models.past.jobs import PastJob
 from slurm_plugin.cli.why import explained_rows
 from slurm_plugin.policy.sizing import UNTOLD, Limits, size

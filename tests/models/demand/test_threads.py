@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from models.demand.threads import had_more, too_few, was_filled
-from models.past.history import past_job
+from models.past.attempts import past_job
 from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP
 from tests.builders import attempt

@@ -15,7 +15,7 @@ from models.judging.card import Card, card_files, card_of, markdown
 from models.judging.health import Calibrated, GrowthHealth, calibration_of, pinball
 from models.judging.outcomes import Tally
 from models.judging.promotion import CURRENT, Comparison, Verdict
-from models.past.history import request_of
+from models.past.attempts import request_of
 from models.past.jobs import LEARNED
 from models.training import training
 from models.training.matrix import Row, matrix_of

@@ -21,8 +21,8 @@ from models.judging.promotion import (
     refused_unread,
     slice_of,
 )
+from models.past.attempts import request_of
 from models.past.columns import columns_of_attempts
-from models.past.history import request_of
 from models.training.training import train
 from tests.builders import T0, attempt
 

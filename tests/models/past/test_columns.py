@@ -8,8 +8,8 @@ import pytest
 
 from accounting.records import Attempt
 from models.past import columns
+from models.past.attempts import past_job, request_of
 from models.past.columns import columns_of_attempts, past_jobs, requests_in
-from models.past.history import past_job, request_of
 from tests.builders import T0, attempt
 
 

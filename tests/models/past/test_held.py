@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from models.past.history import HeldByUsers, past_job
+from models.past.attempts import past_job
+from models.past.held import HeldByUsers
 from models.past.jobs import held_by
 from tests.builders import attempt
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from models.demand.features import FEATURES, features
+from models.past.attempts import past_job, request_of
 from models.past.beside import HAD_ALL, TELLS_S, kind_of
 from models.past.columns import columns_of_attempts
-from models.past.history import History, past_job, request_of
+from models.past.history import History
 from models.past.jobs import LEARNED, PastJob
 from models.past.kills import KILLED_BUMP
 from models.past.likeness import likeness_of

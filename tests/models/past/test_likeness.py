@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
+from models.past.attempts import past_job, request_of
 from models.past.evidence import COMPARABLE_INPUT, Evidence, past_use
-from models.past.history import History, past_job, request_of
+from models.past.history import History
 from models.past.jobs import LEARNED, PastJob
 from models.past.likeness import ENOUGH_NEAR, FamilyPast, comparable, likeness_of, stands_for
 from tests.builders import T0, attempt

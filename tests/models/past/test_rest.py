@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from models.past.history import History, past_job, request_of
+from models.past.attempts import past_job, request_of
+from models.past.history import History
 from models.past.jobs import PastJob
 from models.past.likeness import likeness_of
 from tests.builders import attempt

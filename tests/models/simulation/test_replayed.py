@@ -14,7 +14,7 @@ from accounting.labels.energy import EnergySite, energy_of
 from accounting.records import Attempt
 from models.demand.prediction import ChainSettings
 from models.judging.online import Learner, OnlineJob, follow
-from models.past.history import past_job, request_of
+from models.past.attempts import past_job, request_of
 from models.past.jobs import PastJob
 from models.scheduling.room import MILLI, Amounts, Room
 from models.simulation.fitting import placement_of, unfit, why_unfit, without

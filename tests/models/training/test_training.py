@@ -18,9 +18,10 @@ from accounting.store.batches import read_batches
 from accounting.store.database import open_store
 from accounting.store.records import read_attempt_columns
 from models.demand.features import FEATURES
+from models.past.attempts import past_job
 from models.past.columns import COLUMNS, columns_of, columns_of_attempts
 from models.past.evidence import past_use
-from models.past.history import habit_of, past_job
+from models.past.history import habit_of
 from models.past.kills import KILLED_BUMP
 from models.training import training
 from models.training.calibration import CALIBRATED, offsets_of

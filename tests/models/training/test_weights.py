@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from accounting.records import Attempt
 from models.demand.prediction import ChainSettings, Predictor
+from models.past.attempts import past_job, request_of
 from models.past.columns import columns_of_attempts
-from models.past.history import History, past_job, request_of
+from models.past.history import History
 from models.training.calibration import CALIBRATED, offsets_of
 from models.training.growth_rows import build_matrices
 from models.training.training import MIN_ROWS, train

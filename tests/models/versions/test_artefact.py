@@ -19,7 +19,8 @@ from accounting.records import Attempt
 from models.demand.chain import Estimate
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.history import Held, past_job, request_of
+from models.past.attempts import past_job, request_of
+from models.past.held import Held
 from models.past.jobs import LEARNED
 from models.training import training
 from models.versions import registry

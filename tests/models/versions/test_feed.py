@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.demand.prediction import ChainSettings, Predictor
+from models.past.attempts import past_job, request_of
 from models.past.families import family_keys
-from models.past.history import History, past_job, request_of
+from models.past.history import History
 from models.past.jobs import PastJob
 from models.past.recent import Finished, decode_finished, encode_finished, finished
 from models.versions.feed import (

@@ -17,8 +17,9 @@ from accounting.records import Attempt
 from accounting.request import Grant, JobRequest
 from models.demand.chain import Estimate
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.history import History, past_job
-from models.past.history import request_of as past_request
+from models.past.attempts import past_job
+from models.past.attempts import request_of as past_request
+from models.past.history import History
 from slurm_plugin.advisor.expectation import Expectations
 from slurm_plugin.advisor.run_time import (
     UNLIMITED_S,

@@ -14,7 +14,8 @@ import pytest
 from accounting.decisions.decision import Decision, decode_decision, encode_decision
 from accounting.decisions.token import format_token
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.history import History, past_job, request_of
+from models.past.attempts import past_job, request_of
+from models.past.history import History
 from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
 from slurm_plugin.brakes.pulled import Pulled, pulled_file

@@ -9,7 +9,7 @@ import pytest
 
 from accounting.records import Attempt
 from accounting.request import JobRequest
-from models.past.history import past_job
+from models.past.attempts import past_job
 from models.past.recent import Finished
 from models.past.trials import Trial
 from models.versions.feed import append_jobs

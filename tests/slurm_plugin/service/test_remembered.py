@@ -9,7 +9,8 @@ from accounting.request import JobRequest
 from models.demand.chain import Growth
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
-from models.past.history import History, past_job, request_of
+from models.past.attempts import past_job, request_of
+from models.past.history import History
 from slurm_plugin.config.settings import Brakes, Config, Rule
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.policy.facts import MemoryTerms, SiteFacts

@@ -309,18 +309,6 @@ def test_nothing_is_kept_of_the_nodes_of_jobs_that_have_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tasks"),
-    [
-        ("9-200%5", 192), ("7", 1), ("1,3,5", 3), ("1-9:2,20%1", 6), ("", 1), ("0", 1),
-        # A forged record may name what Slurm would not.
-        ("0-99999999999999999999", 1), ("1" * 5000, 1), (f"0-9:{'1' * 5000}", 1),
-    ],
-)  # fmt: skip
-def test_tasks_of_an_array(text: str, tasks: int) -> None:
-    assert job_lines.count_tasks(text) == tasks
-
-
-@pytest.mark.parametrize(
     ("job", "target"),
     [
         (waiting(7), "7"),

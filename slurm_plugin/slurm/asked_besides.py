@@ -1,0 +1,68 @@
+"""What a job asks for besides CPUs and memory, in Slurm's words: GPUs by type, other GRES, where it may run. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from slurm_plugin.slurm.gpu_fields import gpus_by_type
+
+# Constraints of placement that a record has no field for, each with what it says where there is none.
+_OTHER = {
+    "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
+    "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (),
+    "ReqB:S:C:T": ("0:0:*:*", "*:*:*:*"), "NtasksPerN:B:S:C": ("0:0:*:*", "0:0:*:1", "*:*:*:*"),
+    "MinTmpDiskNode": ("0",), "Socks/Node": ("*",),
+    # Nodes that only its own user's jobs share, or those of its MCS label.
+    "OverSubscribe": ("OK", "NO", "YES"), "Exclusive": ("NO", "NODE"),
+}  # fmt: skip
+# What else a job asks for, `gres:gpu:2,gres/shard=1`: of this its CPUs and GPUs are told otherwise.
+_TRES_PER = ("TresPerJob", "TresPerNode", "TresPerSocket", "TresPerTask")
+_TOLD = frozenset({"", "cpu", "mem", "gpu"})
+_GRES_NAME = re.compile(r"(?:gres[:/])?([^:=,]*)", re.ASCII)
+
+
+def asked_gpus(texts: Mapping[str, str], nodes: int, tasks: int) -> Counter[str]:
+    """Return how many GPUs of each type a job asks for, '' for any: in all, of each node, or of each task."""
+    for key, times in (("TresPerJob", 1), ("TresPerNode", nodes), ("TresPerTask", tasks)):
+        if asked := gpus_by_type(texts.get(key, "")):
+            return Counter({name: times * number for name, number in asked.items()})
+    return Counter()
+
+
+def counted_gpus(listed: str, counted: int | None, asked: Counter[str]) -> int:
+    """Return a job's GPUs: as they are listed; where the site accounts for some types alone, or for none, as asked."""
+    all_count = "gres/gpu=" in listed
+    return counted if counted is not None and all_count else max(counted or 0, asked.total())
+
+
+def constraints(words: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the constraints of placement among a record's words, each as Slurm writes it."""
+    return tuple(
+        f"{key}={words[key]}"
+        for key, none in _OTHER.items()
+        if words.get(key, "(null)") not in (*none, "(null)")
+    )
+
+
+def asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what stands among the texts of users: GRES other than GPUs, and how few switches it may span."""
+    asked = [part for key in _TRES_PER for part in texts.get(key, "").split(",")]
+    switches = texts.get("Switches")
+    return (*other_gres(asked), *([f"Switches={switches}"] if switches else ()))
+
+
+def types_in(listed: Mapping[str, int], asked: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return how many of each type a job was given or asks for; a list lacks types that are not accounted for.
+
+    What waits is not listed right: 26.05 says `gres/gpu:a100=3` of `--gres=gpu:3` where no other type is accounted for.
+    """
+    names = dict.fromkeys(name for name in (*listed, *asked) if name)
+    return tuple((name, max(listed.get(name, 0), asked.get(name, 0))) for name in names)
+
+
+def other_gres(asked: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds of what is asked (`gres:shard:2`) that are neither CPUs, memory nor GPUs, as one constraint."""
+    kinds = {found[1] for part in asked if (found := _GRES_NAME.match(part))} - _TOLD
+    return (f"GRES={','.join(sorted(kinds))}",) if kinds else ()
