@@ -28,10 +28,18 @@ Row = dict[str, object]
 Spreads = Callable[[Sequence[str], Sequence[float]], Percentiles]
 
 
+class Slowed(msgspec.Struct, frozen=True, kw_only=True):
+    """How much jobs need so as not to be slowed: `cores` of a job, or all the `memory` that they ask for."""
+
+    cores: int = 0
+    memory: bool = False
+
+
 class RightSize(msgspec.Struct, frozen=True, kw_only=True):
     """How a right-sized request follows from the most that was used; `least_jobs` is how many must have been seen.
 
-    `alike` tells whether a family's jobs can be taken for the same work.
+    `alike` tells whether a family's jobs can be taken for the same work. `slowed` has, by user and family, those whose
+    jobs ran longer with less than they asked for: what is used are means, which do not show it.
     """
 
     memory_margin: float
@@ -40,10 +48,14 @@ class RightSize(msgspec.Struct, frozen=True, kw_only=True):
     cores_margin: float
     least_jobs: int
     alike: Callable[[str], bool]
+    slowed: Mapping[tuple[str, str], Slowed] = {}
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """What every job of a family could ask for, as totals of the job; None where too little is known."""
+    """What every job of a family could ask for, as totals of the job; None where too little is known.
+
+    So it is of memory where less of it slows: nobody knows how much would be enough.
+    """
 
     cores: int | None = None
     mem_mib: int | None = None
@@ -60,14 +72,16 @@ class Grouped(msgspec.Struct, frozen=True, kw_only=True):
     saved: dict[Measured, float]
 
 
-def right_size(sums: Mapping[str, float | None], family: str, rule: RightSize) -> Right:
+def right_size(sums: Mapping[str, float | None], user: str, family: str, rule: RightSize) -> Right:
     """Return the request that would have held every attempt of a family that was measured, with the site's margins."""
     if family == REST or not rule.alike(family):
         return Right()
     cores, mem_mib, gpus = (_needed(sums, name, rule) for name in MEASURED)
+    slowed = rule.slowed.get((user, family), Slowed())
+    least = max(1, slowed.cores)
     return Right(
-        cores=None if cores is None else max(1, math.ceil(cores * (1 + rule.cores_margin) - 1e-6)),
-        mem_mib=None if mem_mib is None else _memory_size(mem_mib, rule),
+        cores=None if cores is None else max(least, math.ceil(cores * (1 + rule.cores_margin) - 1e-6)),
+        mem_mib=None if mem_mib is None or slowed.memory else _memory_size(mem_mib, rule),
         gpus=None if gpus is None else max(1, math.ceil(gpus)),
     )
 
@@ -100,7 +114,7 @@ def by_family(groups: Groups, rule: RightSize) -> Iterator[Grouped]:
     for sums in sums_of(groups):
         key = str(sums.pop("key"))
         names = tuple(key.split(SEPARATOR))
-        right = right_size(sums, names[-1], rule)
+        right = right_size(sums, names[-2], names[-1], rule)
         yield Grouped(names=names, key=key, sums=sums, right=right, saved=saveable(sums, right))
 
 

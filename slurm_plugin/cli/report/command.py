@@ -15,6 +15,7 @@ from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_op
 from slurm_plugin.cli.report.quality import quality
 from slurm_plugin.cli.report.recoveries import recoveries
 from slurm_plugin.cli.report.slowdown import slowdown
+from slurm_plugin.cli.report.slowed import slowed_by_model
 from slurm_plugin.cli.report.tables import brief_use, brief_waste
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
@@ -131,7 +132,8 @@ def waste(
 
     A right size is the most that a family of five measured attempts or more has used, and 15 % on top; more where the
     site's [policy] margins or models.min_evidence are higher. It exceeds what was asked where jobs used nearly all of
-    it, or were killed for memory: they need more.
+    it, or were killed for memory: they need more. Whom fewer CPUs than that have slowed, by the model in use, needs
+    more too; whom less memory has slowed has none of memory.
 
     \b
     Example:
@@ -209,4 +211,5 @@ def _right_size(config: Config) -> RightSize:
         cores_margin=max(policy.cores_margin, ADVISED_MARGIN),
         least_jobs=max(config.models.min_evidence, ADVISED_JOBS),
         alike=is_alike,
+        slowed=slowed_by_model(config),
     )

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from accounting.report.groups import REST, Gathering, Groups
 from accounting.report.reading import gather, read_percentiles
 from accounting.report.selection import Selection, usage_query
 from accounting.report.spreads import CLASS_WIDTH, Percentiles, Spreading, classes_of
-from accounting.report.usage import Row, View, use_rows, view_families, view_first
+from accounting.report.usage import Row, Slowed, View, use_rows, view_families, view_first
 from accounting.report.waste import NOTHING_HELD, NOTHING_MEASURED, left_out_in_words, waste_of
 from accounting.store.batches import read_batches
 from accounting.store.records import write_gpu_use
@@ -194,6 +195,26 @@ def test_too_few_jobs_or_names_that_say_nothing_have_no_right_size(store: Engine
     }
     assert rows["few"]["core_h_saveable"] == 0
     assert rows["few"]["core_h_wasted"] == 12
+
+
+def test_who_is_slowed_by_less_needs_more_than_he_used(store: Engine) -> None:
+    fill(
+        store,
+        [measured(n, user=user) for user, n in zip(["ann", "bob", "cid"] * 3, range(1, 10), strict=True)],
+    )
+    slowed = {("bob", "fit"): Slowed(cores=4), ("cid", "fit"): Slowed(cores=2, memory=True)}
+    rule = msgspec.structs.replace(RULE, slowed=slowed)
+    rows = {row["user"]: row for row in waste_of(view_families(grouped(store), rule), top=9).rows}
+    assert {user: row["right_cores"] for user, row in rows.items()} == {"ann": 3, "bob": 4, "cid": 3}
+    assert {user: row["core_h_saveable"] for user, row in rows.items()} == {"ann": 15, "bob": 12, "cid": 15}
+    assert {user: row["right_mem_gib"] for user, row in rows.items()} == {
+        "ann": 1.156,
+        "bob": 1.156,
+        "cid": None,
+    }
+    assert rows["cid"]["mem_gib_h_saveable"] == 0
+    of_users = rows_of(store, view_first(grouped(store, "account", "user"), rule, "account"))
+    assert [row["core_h_saveable"] for row in of_users] == [42]
 
 
 def test_waste_comes_in_the_order_of_its_share_of_anything(store: Engine) -> None:

@@ -17,6 +17,9 @@ import pyarrow.parquet
 import pytest
 
 from accounting.store.database import open_store
+from models.training import training
+from models.versions import registry
+from models.versions.artefact import HISTORY
 from slurm_plugin.cli.output import rate_of
 from tests.accounting.report.report_store import fill, measured
 from tests.builders import DAY_S, T0, FakeSacct, job_line, step_line
@@ -315,6 +318,27 @@ def test_a_bar_honours_no_color() -> None:
 def test_rates() -> None:
     assert rate_of(150_000, 1.5) == "100,000 rows/s"
     assert rate_of(None, 1.0) == rate_of(0, 1.0) == rate_of(5, None) == rate_of(5, 0.0) == ""
+
+
+def test_whom_less_slows_is_told_by_the_model_in_use(site: Site, run: Run) -> None:
+    """With two CPUs they keep 1.3 cores busy, and with eight 1.7: two are too few."""
+    cut = [measured(n, cores=1.3, cores_per_task=1.3, alloc_cpus=2) for n in range(4, 12)]
+    past = [*[measured(n, cores=1.7, cores_per_task=1.7) for n in range(1, 4)], *cut]
+    engine = open_store(site.config.store.url, create=True)
+    fill(engine, past)
+    engine.dispose()
+
+    def right_cores() -> int:
+        [row] = json.loads(run("report", "waste", "--format", "json").out)
+        return int(row["right_cores"])
+
+    assert right_cores() == 2
+    version = training.save(training.train(past, 100), site.models, past[-1].row.end_s)
+    registry.promote(site.models, version)
+    assert right_cores() == 4
+    (site.models / version / HISTORY).write_text("{}", encoding="utf-8")
+    assert right_cores() == 2
+    assert "right sizes go by what was used alone: the model file" in run("report", "waste").err
 
 
 def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> None:
