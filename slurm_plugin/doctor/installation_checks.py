@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from accounting.units import whole
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, UnitSeen, is_hook_stopped
-from slurm_plugin.slurm.limits import counts_memory
+from slurm_plugin.slurm.limits import counts_memory, limits_virtual
 
 FRAGMENT = "compare etc/slurm.conf.fragment, which says what to mind, and restart slurmctld"
 # So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
@@ -65,6 +65,10 @@ def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
         return ["SelectType is select/linear: jobs get whole nodes, so that nothing is cut"]
     if not counts_memory(settings.get("selecttypeparameters")):
         return ["SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"]
+    if limits_virtual(settings.get("vsizefactor")):
+        return [
+            "VSizeFactor limits address space by the memory asked for, and nobody measures that: memory is kept"
+        ]
     without = seen.limits.without_default
     if not without:
         return []

@@ -36,6 +36,7 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     `max_per_cpu_mib` is MaxMemPerCPU. The defaults are what a job gets that asks for no memory, per CPU or per node,
     and what each GPU brings it of memory and CPUs (JobDefaults). `is_uncounted`: SelectTypeParameters names no memory,
     so that Slurm gives none out and limits nobody to it; what jobs ask only says which nodes are large enough.
+    `limits_virtual`: VSizeFactor limits each process to so much address space, too.
     """
 
     max_per_cpu_mib: int = 0
@@ -44,6 +45,7 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     default_per_gpu_mib: int = 0
     default_cpus_per_gpu: int = 0
     is_uncounted: bool = False
+    limits_virtual: bool = False
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +182,7 @@ def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
         default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),
         default_cpus_per_gpu=max(one.default_cpus_per_gpu for one in terms),
         is_uncounted=any(one.is_uncounted for one in terms),
+        limits_virtual=any(one.limits_virtual for one in terms),
     )
 
 

@@ -62,6 +62,9 @@ def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> 
     if memory.is_uncounted:
         # Nobody would gain: and with less asked it might start where there is less, with nothing kept for it.
         kept["memory"] = "SelectTypeParameters"
+    if memory.limits_virtual:
+        # A program that maps more than it uses fails under less (Java, Go, CUDA), and what it maps is not measured.
+        kept["memory"] = "VSizeFactor"
     if would_start_more_tasks(request, memory.max_per_cpu_mib, cpus_step):
         kept["memory"] = "MaxMemPerCPU"
     if counts_anew(request, memory.max_per_cpu_mib):

@@ -69,6 +69,11 @@ def counts_memory(parameters: str | None) -> bool:
     return parameters is None or "MEMORY" in parameters.upper()
 
 
+def limits_virtual(factor: str | None) -> bool:
+    """Whether Slurm limits address space by the memory asked for: VSizeFactor, as `110 percent`; 0 does not."""
+    return bool(whole((factor or "").partition(" ")[0]))
+
+
 def parameters_in(own: str | None, cluster: str | None) -> str | None:
     """Return the SelectTypeParameters that hold in a partition: its own, where the cluster's has cores or sockets.
 
@@ -145,7 +150,11 @@ def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
     said = {field: words.get(name, "") for field, name in _TERMS.items()}
     said |= {field: defaults.get(name, "") for field, name in _GPU_TERMS.items()}
     amounts = {field: whole(value) or 0 for field, value in said.items()}
-    return msgspec.convert({**amounts, "is_uncounted": not counts_memory(select)}, MemoryTerms)
+    return MemoryTerms(
+        **amounts,
+        is_uncounted=not counts_memory(select),
+        limits_virtual=limits_virtual(words.get("VSizeFactor")),
+    )
 
 
 def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:

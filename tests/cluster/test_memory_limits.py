@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.matrix.form import Form
-from tests.cluster.matrix.limited import FORMS, SHAPE, UNCOUNTED_FORMS, UNCOUNTED_SHAPE
+from tests.cluster.matrix.limited import (
+    FORMS,
+    SHAPE,
+    UNCOUNTED_FORMS,
+    UNCOUNTED_SHAPE,
+    VIRTUAL_FORMS,
+    VIRTUAL_SHAPE,
+)
 from tests.cluster.matrix.prefixes import releases, why_missing
 from tests.cluster.matrix.release import Release, Trial, run_release, sandbox_run, trained_cluster
 
@@ -44,3 +51,13 @@ def test_memory_that_slurm_gives_to_nobody_stays_as_asked(tmp_path_factory: pyte
     assert [cell.problem for cell in cells] == ["", "", ""]
     assert all("mem" not in ran.allocations[0] for cell in cells for ran in (cell.ours, cell.twin))
     assert asked == ["8000M"] * 6
+
+
+def test_what_a_job_may_map_is_not_cut(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("virtual")
+    if reason := why_missing(None):
+        pytest.skip(reason)
+    with trained_cluster(folder / "site", None, VIRTUAL_FORMS, VIRTUAL_SHAPE) as sandbox:
+        trial = Trial(sandbox, VIRTUAL_FORMS, folder)
+        trial.submit()
+        assert [cell.problem for cell in trial.collect()] == [""] * len(VIRTUAL_FORMS)

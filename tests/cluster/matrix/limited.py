@@ -32,6 +32,16 @@ UNCOUNTED_FORMS = (
     form("uncounted-per-cpu", "-c 8 --mem-per-cpu=1000"),
     form("uncounted-gpus", "-c 4 --mem=8000 --gpus=4", cpu=2, gpu=1),
 )
+# A program may map no more than 110 % of what its job asks for. This one maps 4 GiB, and uses nothing of it.
+VIRTUAL_SHAPE = Shape(nodes=(_NODE,), lines=("VSizeFactor=110",))
+_MAPS = "python3 -c 'import mmap; mmap.mmap(-1, 4 << 30)'\n"
+VIRTUAL_FORMS = (
+    form("virtual-mem", "-c 8 --mem=8000", cpu=2, script=_MAPS),
+    form("virtual-step", "-c 8 --mem=8000", cpu=2, script=f"srun {_MAPS}"),
+    # Fewer CPUs would bring less memory.
+    form("virtual-per-cpu", "-c 8 --mem-per-cpu=1000", script=_MAPS),
+    form("virtual-default", "-c 8", script=_MAPS),
+)
 
 FORMS = (
     form("limit-cpus-mem", "-c 8 --mem=8000", cpu=2, mem=256),

@@ -17,6 +17,7 @@ from tests.slurm_plugin.surroundings import say_settings
         ({"JobAcctGatherType": "jobacct_gather/none"}, "JobAcctGatherType is neither"),
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
         ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
+        ({"VSizeFactor": "110 percent"}, "VSizeFactor limits address space"),
         ({"GresTypes": "gpu,nic", "AccountingStorageTRES": "cpu,mem,gres/gpu:a100"}, "name gres/gpu:"),
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
     ],

@@ -206,9 +206,13 @@ def test_memory_stays_where_less_would_start_more_tasks(
         ("SelectTypeParameters    = CR_CORE", {"memory": "SelectTypeParameters"}),
         ("SelectTypeParameters    = NONE", {"memory": "SelectTypeParameters"}),
         ("SchedulerType           = sched/backfill", {}),
+        ("VSizeFactor             = 0 percent", {}),
+        ("VSizeFactor             = 110 percent", {"memory": "VSizeFactor"}),
     ],
 )
-def test_memory_that_slurm_gives_to_nobody_is_kept(said: str, kept: dict[str, str]) -> None:
+def test_memory_that_is_given_to_nobody_or_limits_address_space_is_kept(
+    said: str, kept: dict[str, str]
+) -> None:
     facts = facts_of(f"{CONFIG}{said}\n")
     for partition in ("main", "node,own", "unknown"):
         terms = facts.memory_for(request(partition=partition))
