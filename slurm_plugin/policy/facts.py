@@ -13,6 +13,8 @@ from slurm_plugin.policy.braked import Brake
 WHOLE_NODE_MIB = 2**40
 # Stands for all CPUs of a socket, which may be any number: more than any has.
 SOCKET_CPUS = 2**16
+# What a core of a node that is not there yet has at least: two threads, as most have that have several.
+UNSEEN_CORE_CPUS = 2
 
 
 class Minimum(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,13 +122,17 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return of how many CPUs Slurm gives a job a multiple, where it may run: those of a core, its threads.
 
         Fewer of them free nothing, and an srun in the job would start as many tasks as fit. Of a socket, which it is
-        given whole, nobody says how many those are.
+        given whole, nobody says how many those are. Nor of a partition whose nodes only come once jobs wait (dynamic
+        ones): it counts as the others, and as two at least.
         """
         if any(partition.whole_sockets for partition in self.partitions_of(request)):
             return SOCKET_CPUS
-        most = max(self.cpus_per_core.values(), default=1)
+        if not self.cpus_per_core:
+            return 1
+        most = max(self.cpus_per_core.values())
+        unseen = max(most, UNSEEN_CORE_CPUS)
         return max(
-            (self.cpus_per_core.get(name, most) for name in self.partition_names(request)), default=most
+            (self.cpus_per_core.get(name, unseen) for name in self.partition_names(request)), default=most
         )
 
     def minimum_for(self, request: JobRequest) -> Minimum:

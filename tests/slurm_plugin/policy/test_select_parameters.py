@@ -40,6 +40,15 @@ def test_fewer_cpus_than_a_core_has_are_not_granted() -> None:
 
 
 @pytest.mark.parametrize(
+    "nodes", ["No nodes in the system\n", "NodeName=a CoresPerSocket=8 CPUTot=8 Sockets=1 Partitions=main"]
+)
+def test_of_nodes_that_are_not_there_yet_a_core_has_two_threads(nodes: str) -> None:
+    """A dynamic partition has none while nothing waits; on 26.05 a `-c 1` then ran its srun twice."""
+    facts = SiteFacts(cpus_per_core=parse_cores(nodes))
+    assert facts.cpus_step_for(request(partition="dynamic")) == 2
+
+
+@pytest.mark.parametrize(
     ("parameters", "main", "sockets", "new"),
     [
         ("CR_CORE_MEMORY", False, True, False),
