@@ -105,8 +105,8 @@ def _no_steps(segment: Segment) -> Iterator[tuple[str, str, str]]:
         "rightsizer ingest",
         (
             f"none of {segment.attempts:,} attempts has a step, and what was measured is in the steps: they come from "
-            "a dump of jobs alone. Ask sacct itself, or dump without -X: sacct --allusers --duplicates --parsable2 "
-            "--noconvert --format=ALL"
+            "a dump of jobs alone, or Slurm keeps none (AccountingStorageEnforce with nosteps or nojobs). Ask sacct "
+            "itself, or dump without -X: sacct --allusers --duplicates --parsable2 --noconvert --format=ALL"
         ),
     )
 

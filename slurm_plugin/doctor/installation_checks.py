@@ -51,6 +51,10 @@ def _learning_lacks(slurm: SlurmSeen) -> list[str]:
         lacking.append(
             "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"
         )
+    if "nosteps" in settings.get("accountingstorageenforce", "").split(","):
+        lacking.append(
+            "AccountingStorageEnforce has nosteps or nojobs: what jobs used is in their steps, which nobody keeps"
+        )
     if not _counts_gpus(settings):
         lacking.append(
             "AccountingStorageTRES does not name gres/gpu: accounting tells nothing of GPUs, or only of the types that "

@@ -80,7 +80,12 @@ REASONS = (
         "its reservation has not begun, has ended or is full; `scontrol show reservation` tells",
         "it has a reservation",
     ),
-    Reason("Licenses", "all licences that it asks for are in use", "it waits for licences", shared=True),
+    Reason(
+        "Licenses",
+        "of a licence that it asks for too few are free: they are in use, or reserved",
+        "it waits for licences",
+        shared=True,
+    ),
     Reason("BurstBuffer*", "its burst buffer is not ready", "it waits for its burst buffer"),
     # Before a maintenance most of what waits, and all of it during one: a plan knows until when.
     Reason(

@@ -18,6 +18,7 @@ from tests.slurm_plugin.surroundings import say_settings
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
         ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
         ({"VSizeFactor": "110 percent"}, "VSizeFactor limits address space"),
+        ({"AccountingStorageEnforce": "associations,nosteps"}, "nobody keeps"),
         ({"GresTypes": "gpu,nic", "AccountingStorageTRES": "cpu,mem,gres/gpu:a100"}, "name gres/gpu:"),
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
     ],
