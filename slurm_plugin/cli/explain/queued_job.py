@@ -15,6 +15,7 @@ from slurm_plugin.cli.explain.decision_words import decided_in_words
 from slurm_plugin.cli.explain.job_id import JobId, queued_records
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config
+from slurm_plugin.slurm.job_lines import BEGINS_LATER
 from slurm_plugin.slurm.queue import QueuedJob, Snapshot
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _show_waiting(
             note(said)
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
         if pending.out:
-            note("when it starts is not foreseen: what holds it up is not a matter of room")
+            note(f"when it starts is not foreseen: {_held_up(job, snapshot.time_s)}")
         elif pending.kept == UNEQUAL:
             note(f"when it starts is not foreseen: {UNEQUAL}")
             pending = msgspec.structs.replace(pending, out=True)
@@ -221,6 +222,12 @@ def _start(problem: Problem, variant: Variant, calibration: Calibration) -> Star
     return calibrated_span(
         expected_starts(msgspec.structs.replace(problem, pending=pending), SAMPLES)[at], calibration
     )
+
+
+def _held_up(job: QueuedJob, now_s: float) -> str:
+    if job.reason == BEGINS_LATER and job.eligible_s > now_s:
+        return f"it begins no earlier than {_moment(job.eligible_s - now_s, now_s)}"
+    return "what holds it up is not a matter of room"
 
 
 def _moment(start_s: float, now_s: float) -> str:

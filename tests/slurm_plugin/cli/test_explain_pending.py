@@ -112,6 +112,19 @@ def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: 
     assert [row["likely start"] for row in json.loads(told.out)] == [None]
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"), [("BeginTime", "it begins no earlier than {}"), ("Licenses", "not a matter of room")]
+)
+def test_of_who_begins_later_the_earliest_time_is_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch, reason: str, said: str
+) -> None:
+    later_s = NOW_S + AHEAD_S
+    queue = FakeQueue(snapshot(waiting(12, reason=reason, eligible_s=later_s)))
+    monkeypatch.setattr(backends, "open_queue", lambda _name: queue)
+    at = time.strftime("%m-%d %H:%M", time.localtime(later_s))
+    assert said.format(at) in run("explain", "12").err
+
+
 def test_what_no_simulation_knows_of_a_job_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, licensed = waiting(12), waiting(13, other=("Licenses=matlab|octave", "Features=fast"))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(plain, licensed)))
