@@ -77,8 +77,10 @@ def seen_once(elapsed_s: Ints, brief_share: Floats, sampled_every_s: int) -> Fla
     Each step is sampled by a clock of its own, first as it starts: the many steps of a long job, or the one after its
     input was copied, may all end before their second sample. `brief_share` is the share of CPU time in steps no longer
     than one interval, NaN where none is known. sacct's seconds are whole: one may have been a tenth of it.
+    An interval of 0 samples nothing, however long they ran: jobacct_gather/linux then tells what a process had as
+    it was started, 1 MiB of 300.
     """
-    flags: Flags = (elapsed_s <= sampled_every_s) | (brief_share > MOST)
+    flags: Flags = (elapsed_s <= sampled_every_s) | (brief_share > MOST) | (sampled_every_s == 0)
     return flags
 
 

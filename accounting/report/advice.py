@@ -139,7 +139,10 @@ def _too_short(segment: Segment) -> Iterator[tuple[str, str, str]]:
             yield (
                 "slurm.conf",
                 FREQUENCY,
-                f"{_percent(share)} of the attempts ended before their {dimension} was sampled (every 30 s by default)",
+                (
+                    f"{_percent(share)} of the attempts ended before their {dimension} was sampled (every 30 s by "
+                    "default; an interval of 0 samples nothing)"
+                ),
             )
 
 

@@ -42,6 +42,10 @@ def test_a_job_was_seen_once_where_more_than_half_of_its_work_was() -> None:
     assert seen_once(elapsed_s, share, 30).tolist() == [True, False, False, True, False]
 
 
+def test_an_interval_of_0_samples_nothing() -> None:
+    assert seen_once(np.array([0, 90_000]), np.array([np.nan, 0.0]), 0).all()
+
+
 def test_a_peak_from_nine_tenths_of_the_limit_on_may_be_cache() -> None:
     peak_mib, limit_mib = np.array([899.0, 900.0, 900.0]), np.array([1000.0, 1000.0, np.nan])
     no, yes = np.zeros(3, bool), np.ones(3, bool)
