@@ -5,6 +5,7 @@ from __future__ import annotations
 from accounting.decisions.token import Token, asked_request, find_token, granted_by, would_grant
 from accounting.request import Grant
 from slurm_plugin.policy.messages import changes_in_words
+from slurm_plugin.slurm.job_lines import is_held_again
 from slurm_plugin.slurm.queue import QueuedJob
 
 
@@ -15,6 +16,9 @@ def decided_in_words(job: QueuedJob) -> str:
         return "no decision of ours stands in its admin comment: it has what it asked for"
     model = f", model {token.model}" if token.model else ""
     by = f"(decision {token.decision_id}, {token.reason}, mode {token.mode}{model})"
+    if token.recovered_at is not None and is_held_again(job):
+        # Until recovery lets it go: a slurm_job_modify of the site's may have let the token pass, and nothing else.
+        return f"it is being given back what it asked for, since a run with less failed {by}"
     if token.recovered_at is not None:
         cpus = granted_by(token).cpus_per_task
         but = " but its CPUs" if cpus is not None and cpus == job.cpus_per_task else ""

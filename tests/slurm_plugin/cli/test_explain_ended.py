@@ -20,6 +20,7 @@ from slurm_plugin.cli.explain.decision_words import decided_in_words
 from slurm_plugin.cli.explain.job_id import JobId, parse_job_id, queued_records
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.slurm import backends
+from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from tests.accounting.report.report_store import fill, measured
 from tests.builders import T0, FakeSacct, executable, job_line, step_line
 from tests.conftest import Site
@@ -252,3 +253,13 @@ def as_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_job_in_the_queue_says_what_was_decided(comment: str, said: str) -> None:
     assert decided_in_words(waiting(7, admin_comment=comment)).startswith(said)
+
+
+def test_a_job_that_recovery_holds_is_not_said_to_have_what_it_asked_for() -> None:
+    """Seen on 22.05: a slurm_job_modify that forbids to change memory lets the token pass."""
+    held = waiting(
+        7, held=True, reason=HELD_AGAIN, admin_comment=f"{format_token(CUT)};recovery=out_of_memory:0"
+    )
+    assert decided_in_words(held).startswith(
+        "it is being given back what it asked for, since a run with less"
+    )
