@@ -14,6 +14,7 @@ SILENT_ROUNDS, LEAST_SILENT_S = 5, 300.0
 AUDIT = "run `rightsizer audit --journal`, keep the files as they are, and see who may write them"
 RESTART = "restart the services that write the journal: they began without the key"
 ENABLE = "enable rightsizer-recover.service (docs/recovery.md), or jobs that fail by us stay failed"
+REFUSED = "see the log of rightsizer-recover for why, as a slurm_job_modify of your own (docs/recovery.md)"
 LOG = "see `systemctl status rightsizer-recover`, and its log for why"
 
 
@@ -46,4 +47,11 @@ def recovery(seen: Seen) -> Judged:
         return "warning", f"no round of `rightsizer recover --apply` is noted in {found.folder}", ENABLE
     most_s = max(LEAST_SILENT_S, SILENT_ROUNDS * found.period_s)
     state, what, fix = by_age("the last round of recovery was", seen.now_s - found.last_round_s, most_s, LOG)
+    stuck = sum(begun_s < seen.now_s - LEAST_SILENT_S for begun_s in found.begun_s)
+    if stuck and state == "ok":
+        return (
+            "warning",
+            f"{stuck:,} jobs are held: Slurm refuses to give them back what they asked for",
+            REFUSED,
+        )
     return (state, what, fix) if found.enforced else ("ok", what, "")

@@ -62,7 +62,7 @@ def look(config: Config, configuration: str, now_s: float, config_file: str | No
         journal=_or_complaint(lambda: _journal(Path(config.service.journal))),
         advisor=_or_complaint(lambda: look_at_advisor(config.advisor)),
         chains=_or_complaint(lambda: look_at_chains(config)),
-        recovery=_or_complaint(lambda: look_at_recovery(config)),
+        recovery=_or_complaint(lambda: look_at_recovery(config, now_s)),
         brakes=_or_complaint(lambda: look_at_brakes(config.brakes)),
         disks=_or_complaint(lambda: look_at_disks(config, now_s)),
         owners=_or_complaint(lambda: look_at_owners(config)),

@@ -11,7 +11,8 @@ from accounting.journal.chains import chains_in, check_chain
 from accounting.key_file import journal_key
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.seen import ChainSeen, RecoverySeen
-from slurm_plugin.recovery.journal import LAST_ROUND
+from slurm_plugin.recovery.journal import LAST_ROUND, Journal
+from slurm_plugin.recovery.mending import LOOKED_BACK_S
 
 # Yesterday's and today's: `rightsizer audit` reads them all.
 LATEST_FILES = 2
@@ -35,14 +36,22 @@ def look_at_chains(config: Config) -> ChainSeen:
     return ChainSeen(lines=lines, broken=tuple(broken), has_key=bool(key), linked_by_key=linked_by_key)
 
 
-def look_at_recovery(config: Config) -> RecoverySeen:
-    """Return when recovery made its last round; OSError where its folder may not be looked into."""
+def look_at_recovery(config: Config, now_s: float) -> RecoverySeen:
+    """Return when recovery made its last round, and what it has not ended.
+
+    OSError or StoreError where its folder may not be looked into.
+    """
     folder = Path(config.recovery.directory)
     enforced = "enforce" in (config.mode, *(rule.mode for rule in config.rules))
     try:
         last_s = (folder / LAST_ROUND).stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
         last_s = None
+    entries = Journal(folder).newest(now_s - LOOKED_BACK_S).values() if last_s is not None else ()
     return RecoverySeen(
-        folder=str(folder), enforced=enforced, period_s=config.recovery.period_s, last_round_s=last_s
+        folder=str(folder),
+        enforced=enforced,
+        period_s=config.recovery.period_s,
+        last_round_s=last_s,
+        begun_s=tuple(entry.time_s for entry in entries if entry.what == "begun"),
     )

@@ -138,12 +138,16 @@ class ChainSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecoverySeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Recovery: its folder, whether any job is cut at all, and when its last round was (unix s; None: never)."""
+    """Recovery: its folder, whether any job is cut at all, and when its last round was (unix s; None: never).
+
+    `begun_s` is since when each job is to be given back what it asked for, and has not got it yet.
+    """
 
     folder: str
     enforced: bool
     period_s: int
     last_round_s: float | None = None
+    begun_s: tuple[float, ...] = ()
 
 
 class BrakesSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from accounting.ingest.ingesting import SACCT
@@ -16,7 +17,7 @@ from accounting.store.database import open_store
 from accounting.store.records import WEEK_S, write_mark, write_rows
 from slurm_plugin.doctor.audit_checks import LEAST_SILENT_S
 from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNREAD_BYTES
-from slurm_plugin.recovery.journal import LAST_ROUND
+from slurm_plugin.recovery.journal import LAST_ROUND, Entry
 from slurm_plugin.recovery.journal import Journal as RecoveryJournal
 from slurm_plugin.service.journal import Journal
 from tests.builders import attempt, decision, without_memory
@@ -177,5 +178,21 @@ def test_recovery_that_does_not_run_is_a_warning_where_jobs_are_cut(whole: Insta
     then_s = time.time() - LEAST_SILENT_S - 60
     os.utime(folder / LAST_ROUND, (then_s, then_s))
     whole.expect("recovery", "warning", "was 6 minutes ago", "systemctl status rightsizer-recover")
+    RecoveryJournal(folder).note_round()
+    begun = Entry(
+        job_id=7,
+        restarts=0,
+        what="begun",
+        time_s=time.time(),
+        cause="out_of_memory",
+        user="ann",
+        decision_id="d",
+    )
+    RecoveryJournal(folder).append(begun)
+    whole.expect("recovery", "ok", "the last round of recovery was 0 s ago")
+    RecoveryJournal(folder).append(msgspec.structs.replace(begun, time_s=then_s))
+    whole.expect("recovery", "warning", "^1 jobs are held", "slurm_job_modify")
+    RecoveryJournal(folder).append(msgspec.structs.replace(begun, what="requeued"))
+    os.utime(folder / LAST_ROUND, (then_s, then_s))
     whole.site.configure(rules=[])
     whole.expect("recovery", "ok", "was 6 minutes ago")
