@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from accounting.labels.quality import knows_peak
 from accounting.units import whole
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, UnitSeen, is_hook_stopped
 from slurm_plugin.slurm.limits import counts_memory, limits_virtual
+from slurm_plugin.slurm.metering import sampled_every_s
 
 FRAGMENT = "compare etc/slurm.conf.fragment, which says what to mind, and restart slurmctld"
 # So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
@@ -51,6 +53,8 @@ def _learning_lacks(slurm: SlurmSeen) -> list[str]:
         lacking.append(
             "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"
         )
+    if _samples_nothing(settings):
+        lacking.append("JobAcctGatherFrequency samples no tasks: what memory jobs used is not known")
     if "nosteps" in settings.get("accountingstorageenforce", "").split(","):
         lacking.append(
             "AccountingStorageEnforce has nosteps or nojobs: what jobs used is in their steps, which nobody keeps"
@@ -61,6 +65,15 @@ def _learning_lacks(slurm: SlurmSeen) -> list[str]:
             "it names, so that no job is given fewer"
         )
     return lacking
+
+
+def _samples_nothing(settings: Mapping[str, str]) -> bool:
+    """Whether no task is sampled, and the kernel keeps no peak that needs none."""
+    gather = " ".join(
+        settings.get(name, "") for name in ("jobacctgathertype", "cgroupplugin", "jobacctgatherparams")
+    )
+    is_sampled = sampled_every_s(settings.get("jobacctgatherfrequency", "")) > 0
+    return not is_sampled and not knows_peak(settings.get("slurm_version", ""), gather)
 
 
 def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:

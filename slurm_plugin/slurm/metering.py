@@ -63,10 +63,15 @@ def parse_metering(release: str, config: str) -> Metering:
     """Read `scontrol show config`; it tells the release where that is ''."""
     values = config_words(config)
     words = [values.get(name, "") for name in ("JobAcctGatherType", "CgroupPlugin", "JobAcctGatherParams")]
-    frequency = _TASK_FREQUENCY.search(values.get("JobAcctGatherFrequency", ""))
     version = _RELEASE.match(values.get("SLURM_VERSION", ""))
     return Metering(
         release=release or (version[0] if version else ""),
         gather=" ".join(word for word in words if word not in NOTHING),
-        sampled_every_s=int(frequency[1]) if frequency else Metering().sampled_every_s,
+        sampled_every_s=sampled_every_s(values.get("JobAcctGatherFrequency", "")),
     )
+
+
+def sampled_every_s(frequency: str) -> int:
+    """Return how often tasks are sampled, by JobAcctGatherFrequency: `task=10,energy=30`, or `10`; 0 is never."""
+    found = _TASK_FREQUENCY.search(frequency)
+    return int(found[1]) if found else Metering().sampled_every_s

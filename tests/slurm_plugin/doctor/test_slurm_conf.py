@@ -18,6 +18,8 @@ from tests.slurm_plugin.surroundings import say_settings
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
         ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
         ({"VSizeFactor": "110 percent"}, "VSizeFactor limits address space"),
+        ({"JobAcctGatherFrequency": "0"}, "samples no tasks"),
+        ({"JobAcctGatherFrequency": "energy=30,task=0", "SLURM_VERSION": "24.05.1"}, "samples no tasks"),
         ({"AccountingStorageEnforce": "associations,nosteps"}, "nobody keeps"),
         ({"GresTypes": "gpu,nic", "AccountingStorageTRES": "cpu,mem,gres/gpu:a100"}, "name gres/gpu:"),
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
@@ -32,6 +34,16 @@ def test_a_line_that_slurm_conf_lacks_is_a_warning(
 
 def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(surrounded: Surrounded) -> None:
     say_settings(surrounded.site, JobAcctGatherType="jobacct_gather/linux")
+    surrounded.expect("slurm.conf", "ok", "all that is needed")
+
+
+def test_the_kernels_own_peak_needs_no_samples(surrounded: Surrounded) -> None:
+    peak = {
+        "SLURM_VERSION": "24.11.5",
+        "JobAcctGatherType": "jobacct_gather/cgroup",
+        "CgroupPlugin": "cgroup/v2",
+    }
+    say_settings(surrounded.site, JobAcctGatherFrequency="0", **peak)
     surrounded.expect("slurm.conf", "ok", "all that is needed")
 
 
