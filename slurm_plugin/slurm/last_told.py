@@ -1,8 +1,10 @@
-"""What slurmdbd told last, for a plan that goes on while it is away."""
+"""What slurmdbd told last, for a plan that goes on while it is away, and need not ask it each minute."""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -11,6 +13,8 @@ from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 Told = TypeVar("Told")
+# 6,000 associations take it a second.
+LASTS_S = 600.0
 
 
 class LastTold(Generic[Told]):
@@ -19,12 +23,16 @@ class LastTold(Generic[Told]):
     def __init__(self, what: str, nothing: Told) -> None:
         """Nothing is told yet."""
         self._what, self._told = what, nothing
+        self._asked_s = -math.inf
         self._failures = SaidOnce()
 
     def now(self, ask: Callable[[], Told]) -> Told:
-        """Ask, and return what is told; where that fails, what was told last, which is said once."""
+        """Return what is told, no older than LASTS_S; where asking fails, what was told last, which is said once."""
+        if time.monotonic() - self._asked_s < LASTS_S:
+            return self._told
         try:
             self._told = ask()
+            self._asked_s = time.monotonic()
             self._failures.over()
         except SlurmError as error:
             if self._failures.is_new(str(error)):

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 # A queue of 100,000 takes scontrol several seconds; slurmctld that is down, its commands' own ten.
 READ_PATIENCE_S = 60.0
 WRITE_PATIENCE_S = 30.0
+# What slurmdbd knows plans can do without.
+SLURMDBD_PATIENCE_S = 20.0
 # With the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
 MULTIFACTOR = "priority/multifactor"
@@ -283,7 +285,8 @@ def has_plain_folder(job_id: int) -> bool:
 
 
 def _managed(what: str, fields: str, *where: str) -> str:
-    return _ask("sacctmgr", "--noheader", "--parsable2", "show", what, f"format={fields}", *where)
+    words = ("sacctmgr", "--noheader", "--parsable2", "show", what, f"format={fields}", *where)
+    return _ask(*words, patience_s=SLURMDBD_PATIENCE_S)
 
 
 def _owners() -> dict[int, int]:
@@ -342,5 +345,5 @@ def _site_kills() -> bool:
     return depending.site_kills(config_words(_ask("scontrol", "show", "config")))
 
 
-def _ask(*command: str) -> str:
-    return run(*command, patience_s=READ_PATIENCE_S, variables=VARIABLES)
+def _ask(*command: str, patience_s: float = READ_PATIENCE_S) -> str:
+    return run(*command, patience_s=patience_s, variables=VARIABLES)

@@ -9,7 +9,7 @@ import pytest
 
 from accounting.errors import SlurmError
 from models.past.job_names import normal_name
-from slurm_plugin.slurm import scontrol_queue
+from slurm_plugin.slurm import last_told, scontrol_queue
 from slurm_plugin.slurm.backends import why_no_pyslurm
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.nodes import read_nodes
@@ -113,13 +113,14 @@ def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
     }
     asked = list[str]()
 
-    def ask(*command: str) -> str:
+    def ask(*command: str, **_: float) -> str:
         asked.append(command[0])
         if command[0] == "sacctmgr" and not said["qos"]:
             raise SlurmError("slurmdbd is away")
         return said.get("qos" if command[0] == "sacctmgr" else command[-1], "")
 
     monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    monkeypatch.setattr(last_told, "LASTS_S", 0.0)
     queue = ScontrolQueue()
     known = {"urgent": QosState(preempts=frozenset({"normal"}))}
     assert queue.read().qos == known

@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm import scontrol_queue
+from slurm_plugin.slurm import last_told, scontrol_queue
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, user_groups
 from slurm_plugin.slurm.queue import PartitionState
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
@@ -41,7 +41,7 @@ def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
     asked = list[tuple[str, ...]]()
     said = {"accounts": "physics|||root|||\nlasers|||physics|||\n", "partition": "PartitionName=batch\n"}
 
-    def ask(*command: str) -> str:
+    def ask(*command: str, **_: float) -> str:
         asked.append(command)
         if command[0] != "sacctmgr":
             return {"config": CONFIG.format("24.11.5"), **said}.get(command[-1], "")
@@ -51,6 +51,7 @@ def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
 
     queue = ScontrolQueue()
     monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    monkeypatch.setattr(last_told, "LASTS_S", 0.0)
     monkeypatch.setattr(queue, "_jobs", lambda: [waiting(1, partitions=("batch", "own"))])
     assert queue.read().account_parents == {}
     assert "sacctmgr" not in {command[0] for command in asked}
