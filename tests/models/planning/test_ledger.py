@@ -15,7 +15,7 @@ from models.planning.forward import AT_ONCE, Until
 from models.planning.futures import likely_future, look_ahead
 from models.planning.ledger import Due, Dues, Elsewhere, Ledger
 from models.planning.planning import plan
-from models.planning.problem import Bounds, Holding, Pending, Problem, Yields
+from models.planning.problem import Bounds, Holding, Machine, Pending, Problem, Yields
 from models.planning.rollout import expected_starts, places_of
 from tests.models.planning.problems import POOL, holding, job, machine
 
@@ -156,15 +156,21 @@ dues_drawn = st.lists(
 
 
 @st.composite
-def limited(draw: st.DrawFn) -> Problem:
+def limited(
+    draw: st.DrawFn,
+    machines: tuple[Machine, ...] = (machine(4, POOL), machine(4, frozenset([0, 1]))),
+    pools: tuple[int, ...] = (0, 1),
+    most_tasks: int = 40,
+) -> Problem:
     pending = tuple(
         job(
             number,
             cpus=draw(st.integers(1, 4)),
             run_s=60.0 * draw(st.integers(1, 9)),
-            tasks=draw(st.sampled_from([1, 1, 2, 40])),
+            limit_s=60.0 * draw(st.integers(9, 20)),
+            tasks=draw(st.sampled_from([1, 1, 2, most_tasks])),
             dues=draw(dues_drawn),
-            pools=frozenset([draw(st.integers(0, 1))]),
+            pools=frozenset([draw(st.sampled_from(pools))]),
             priority=draw(st.integers(1, 9)),
         )
         for number in range(1, draw(st.integers(2, 12)))
@@ -173,9 +179,8 @@ def limited(draw: st.DrawFn) -> Problem:
         counting(
             holding(place, draw(st.integers(1, 2)), 60.0 * draw(st.integers(1, 9))), dues=draw(dues_drawn)
         )
-        for place in range(draw(st.integers(0, 2)))
+        for place in range(draw(st.integers(0, len(machines))))
     )
-    machines = (machine(4, POOL), machine(4, frozenset([0, 1])))
     return Problem(machines=machines, pending=pending, running=running, limits=draw(limits))
 
 
@@ -195,6 +200,65 @@ def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) ->
     nobody = Ledger(found.limits, ())
     expected = [0 if nobody.never(one.dues) else one.tasks for one in found.pending]
     assert (started or [0] * len(expected)) == expected
+
+
+def by_hand(found: Problem) -> list[list[float]]:
+    """Return when the tasks of each record start on the one machine, as a reader of Slurm would work it out.
+
+    In order, whoever is at a limit is passed over; the first that does not fit is promised the moment at which enough
+    has ended by its limit, and the others may go ahead of that.
+    """
+    order = slurm_order(found.pending)
+    cpus = found.machines[0].amounts[1]
+    runs = [(held.likely_left_s, held.limit_left_s, held.parts[0][1][1], held.dues) for held in found.running]
+    left = {at: found.pending[at].tasks for at in order}
+    starts_s: list[list[float]] = [[] for _ in order]
+    now_s = 0.0
+    while True:
+        runs = [run for run in runs if run[0] > now_s]
+        started = True
+        while started:
+            started, promised = False, None
+            free = cpus - sum(needs for _, _, needs, _ in runs)
+            ledger = Ledger(found.limits, [dues for _, _, _, dues in runs])
+            for at in order:
+                one, needs = found.pending[at], found.pending[at].demand[1]
+                if not left[at] or needs > cpus or ledger.barring(one.dues):
+                    continue
+                ahead = promised is None or now_s + one.limit_s <= promised[0] or needs <= promised[1]
+                if needs <= free and ahead:
+                    runs.append((now_s + one.likely_s, now_s + one.limit_s, needs, one.dues))
+                    starts_s[at].append(now_s)
+                    left[at] -= 1
+                    started = True
+                    break
+                if promised is None:
+                    promised = promise(runs, free, needs)
+        ends_s = [run[0] for run in runs]
+        if not ends_s:
+            return starts_s
+        now_s = min(ends_s)
+
+
+def promise(runs: list[tuple[float, float, int, Dues]], free: int, needs: int) -> tuple[float, int]:
+    """Return when so many CPUs are free by limits, and how many more then."""
+    for at_s in sorted(run[1] for run in runs):
+        then = free + sum(gives for _, latest_s, gives, _ in runs if latest_s <= at_s)
+        if then >= needs:
+            return at_s, then - needs
+    raise AssertionError("it never fits")
+
+
+@given(limited(machines=(machine(4),), pools=(0,), most_tasks=7))
+@settings(deadline=None, max_examples=300)
+def test_starts_are_those_that_a_reader_of_slurm_works_out(found: Problem) -> None:
+    (cell,) = cells_of(found)
+    places = places_of(slurm_order(found.pending))
+    (rolled,) = look_ahead([cell], places, likely_future(found, [cell]), [Until()]).rolled
+    starts_s: list[list[float]] = [[] for _ in found.pending]
+    for number, start_s in zip(rolled.numbers, rolled.starts_s, strict=True):
+        starts_s[number].append(start_s)
+    assert starts_s == by_hand(found)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from accounting.errors import SlurmError
@@ -20,7 +22,7 @@ def test_it_is_asked_again_once_it_is_old_or_failed(
             raise SlurmError("slurmdbd is away")
         return len(asked)
 
-    monkeypatch.setattr(last_told.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     told = LastTold("what is told", 0)
     assert [told.now(ask), told.now(ask)] == [0, 0]
     away[0] = False
