@@ -60,6 +60,10 @@ class Ledger:
                 return due.limit
         return None
 
+    def in_use(self, limit: str) -> int:
+        """Return how much of a limit is in use."""
+        return self._used[limit]
+
     def never(self, dues: Dues) -> bool:
         """Whether a job is beyond a limit by itself."""
         most = self._most

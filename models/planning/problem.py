@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from accounting.errors import ModelError
-from models.planning.ledger import Dues, Elsewhere, Limits
+from models.planning.ledger import Dues, Elsewhere, Ledger, Limits
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
 
@@ -150,6 +150,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     bounds: int = 0
     limits: Limits = {}
     elsewhere: tuple[Elsewhere, ...] = ()
+
+    @property
+    def ledger(self) -> Ledger:
+        """How much of each limit is in use now."""
+        return Ledger(
+            self.limits, (*(held.dues for held in self.running), *(one.dues for one in self.elsewhere))
+        )
 
     def shares(self) -> list[float]:
         """Return the largest share of any resource of all machines that a task of each pending record takes."""

@@ -83,7 +83,17 @@ def problem_of(
         for job, names, priority, tier in zip(waiting, open_to, own, tiers, strict=True)
     ]
     running, elsewhere = counted(snapshot, cluster.running, numbers, cores, limits, expect)
-    ledger = Ledger(limits.most, [*(one.dues for one in running), *(one.dues for one in elsewhere)])
+    problem = Problem(
+        machines=cluster.machines,
+        pending=tuple(pending),
+        running=running,
+        coming=tuple(tuple(sample) for sample in coming),
+        windows=cluster.windows,
+        bounds=len(numbers.capped),
+        limits=limits.most,
+        elsewhere=elsewhere,
+    )
+    ledger = problem.ledger
     placed = [
         _at(
             one,
@@ -97,16 +107,7 @@ def problem_of(
         )
         for job, one, names in zip(waiting, pending, open_to, strict=True)
     ]
-    return Problem(
-        machines=cluster.machines,
-        pending=tuple(placed),
-        running=running,
-        coming=tuple(tuple(sample) for sample in coming),
-        windows=cluster.windows,
-        bounds=len(numbers.capped),
-        limits=limits.most,
-        elsewhere=elsewhere,
-    )
+    return msgspec.structs.replace(problem, pending=tuple(placed))
 
 
 def _that_may_wait(job: QueuedJob, one: Pending, ledger: Ledger) -> QueuedJob:

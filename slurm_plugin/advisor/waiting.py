@@ -14,7 +14,7 @@ import msgspec
 
 from accounting.decisions.token import find_token
 from accounting.units import round_up
-from models.planning.problem import Pending
+from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED
 from slurm_plugin.slurm.queue import QueuedJob
@@ -51,6 +51,17 @@ def why_it_waits(job: QueuedJob, ahead: int) -> str:
     if ahead and job.reason == "None":
         words += f"; {first}"
     return f"{words} ({job.reason})"
+
+
+def limit_in_words(job: Pending, problem: Problem) -> str:
+    """Say which limit of what jobs may have at a time a job would go beyond now, and how far it is; '' where none."""
+    ledger = problem.ledger
+    limit = ledger.barring(job.dues)
+    if limit is None:
+        return ""
+    needs = sum(due.amount for due in job.dues if due.limit == limit)
+    used, most = ledger.in_use(limit), problem.limits[limit]
+    return f"it is at a limit, {limit}: {used:,} of {most:,} are in use, and it would take {needs:,}"
 
 
 def why_whole(job: QueuedJob) -> str:

@@ -79,5 +79,7 @@ def test_who_comes_back_waits_for_the_limits_that_what_was_asked_would_have_met(
 def test_who_runs_as_many_jobs_as_he_may_is_not_told_to_ask_for_less(site: Site) -> None:
     first, second = (site.submit("wait", "sleep 600\n", f"--account={LETS_ONE}", asked=()) for _ in range(2))
     wait_reason(site, second, "AssocMaxJobsLimit")
-    assert "its user runs as many jobs as his account lets him at a time" in why(site, second)
+    said = why(site, second)
+    assert "its user runs as many jobs as his account lets him at a time" in said
+    assert f"account {LETS_ONE} {USER}: its user's jobs: 1 of 1 are in use" in said
     site.shell.run("scancel", str(first), str(second))

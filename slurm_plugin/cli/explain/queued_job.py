@@ -110,7 +110,7 @@ def _show_waiting(
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
     from slurm_plugin.advisor.shared_limits import counted_anew
     from slurm_plugin.advisor.size_priority import at_their_size
-    from slurm_plugin.advisor.waiting import ahead_of, variants, why_it_waits, why_whole
+    from slurm_plugin.advisor.waiting import ahead_of, limit_in_words, variants, why_it_waits, why_whole
     from slurm_plugin.advisor.whole_cores import whole_cores_of
 
     snapshot = queued.snapshot
@@ -122,9 +122,12 @@ def _show_waiting(
     out = frozenset(one.job_id for one in problem.pending if one.out)
     for job in (job for job in queued.records if job.waits):
         note(f"job {name_of(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
-        for said in filter(None, (why_whole(job), preemption_in_words(job, snapshot))):
-            note(said)
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
+        for said in filter(
+            None,
+            (why_whole(job), limit_in_words(pending, problem), preemption_in_words(job, snapshot)),
+        ):
+            note(said)
         if pending.out:
             note(f"when it starts is not foreseen: {_held_up(job, snapshot.time_s)}")
         elif pending.kept == UNEQUAL:

@@ -13,7 +13,7 @@ from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import by_limit
 from slurm_plugin.advisor.shared_limits import SharedLimits, counted_anew
-from slurm_plugin.advisor.waiting import Needed, variants
+from slurm_plugin.advisor.waiting import Needed, limit_in_words, variants
 from slurm_plugin.slurm.queue import (
     AssociationState,
     NodeState,
@@ -159,6 +159,14 @@ def test_who_waits_for_a_limit_is_foreseen_by_what_runs_and_may_be_moved() -> No
     found = planned(running(1), waiting(2, reason=AT_LIMIT), waiting(3))
     assert [(one.kept, one.out) for one in found.pending] == [("", False)] * 2
     assert [span.start_s for span in expected_starts(found, samples=0)] == [3000.0, 6600.0]
+
+
+def test_at_which_limit_a_job_is_is_said() -> None:
+    found = planned(running(1), waiting(2, reason=AT_LIMIT), waiting(3, user="bob"))
+    assert [limit_in_words(one, found) for one in found.pending] == [
+        "it is at a limit, qos normal user ann: jobs: 1 of 1 are in use, and it would take 1",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
