@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy
 
+from models.planning.ledger import Dues
 from models.planning.problem import Coming
 from models.scheduling.room import Amounts, Floats
 
@@ -38,6 +39,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit_s: float
     likely_s: float
     tier: int = 1
+    dues: Dues = ()
 
 
 def drawn_arrivals(
@@ -107,4 +109,5 @@ def _coming(one: Arrival, at_s: float, now_s: float, priority: Callable[[float],
         limit_s=one.limit_s,
         likely_s=one.likely_s,
         tier=one.tier,
+        dues=one.dues,
     )

@@ -16,7 +16,7 @@ import numpy
 from models.planning.beginning import Beginning, beginning_of
 from models.planning.cell_windows import Held, lasting, windows_beside
 from models.planning.ledger import Dues, Elsewhere, Ledger, Limits, elsewhere_of, of_limits, relevant
-from models.planning.problem import Holding, Pending, Problem, Yields
+from models.planning.problem import Coming, Holding, Pending, Problem, Yields
 from models.scheduling.availability import Window
 from models.scheduling.placement import part_of
 from models.scheduling.room import Amounts, Floats, Ints, Mask, amounts_of, exceeds
@@ -106,11 +106,11 @@ def cells_of(problem: Problem) -> list[Cell]:
         pools = problem.pending[number].pools
         if pools and home[min(pools)] in machines:
             members.setdefault(home[min(pools)], []).append(number)
-    coming: dict[int, set[frozenset[int]]] = {}
+    coming: dict[int, list[Coming]] = {}
     for one in (one for sample in problem.coming for one in sample if one.pools):
-        coming.setdefault(home[min(one.pools)], set()).add(one.pools)
+        coming.setdefault(home[min(one.pools)], []).append(one)
     return [
-        _cell(problem, machines[root], members[root], coming.get(root, set()))
+        _cell(problem, machines[root], members[root], coming.get(root, []))
         for root in sorted(machines)
         if root in members
     ]
@@ -164,15 +164,16 @@ def _components(problem: Problem) -> dict[int, int]:
     return {pool: root(pool) for pool in parent}
 
 
-def _cell(problem: Problem, machines: list[int], members: list[int], coming: set[frozenset[int]]) -> Cell:
+def _cell(problem: Problem, machines: list[int], members: list[int], coming: list[Coming]) -> Cell:
     place = {machine: column for column, machine in enumerate(machines)}
     capacity = numpy.array(
         [problem.machines[number].amounts for number in machines], dtype=numpy.int64
     ).T.copy()
-    limits = relevant(problem.limits, (problem.pending[number].dues for number in members))
+    may_start: list[Pending | Coming] = [*(problem.pending[number] for number in members), *coming]
+    limits = relevant(problem.limits, (one.dues for one in may_start))
     running = _running(problem.running, place, capacity, limits)
     windows, running = windows_beside(problem.windows, place, capacity, running)
-    groups = _groups({problem.pending[number].pools for number in members} | coming)
+    groups = _groups({one.pools for one in may_start})
     pools = [problem.machines[number].pools for number in machines]
     only_for = tuple(frozenset(group for each, group in groups.items() if each & own) for own in pools)
     everybody = frozenset(groups.values())

@@ -16,6 +16,7 @@ import numpy
 
 from models.planning.cells import Cell, Need, home_of
 from models.planning.forward import DEPTH, Entry, Rolled, Until, roll
+from models.planning.ledger import of_limits
 from models.planning.problem import Coming, Pending, Problem
 from models.scheduling.room import Amounts, Floats
 
@@ -211,7 +212,15 @@ def arrivals_of(problem: Problem, cells: Sequence[Cell], coming: Sequence[Coming
             Arrival(
                 number=len(problem.pending) + number,
                 cell=place[0],
-                need=Need(one.demand, 1, 1, place[1], one.limit_s, tier=one.tier),
+                need=Need(
+                    one.demand,
+                    1,
+                    1,
+                    place[1],
+                    one.limit_s,
+                    tier=one.tier,
+                    dues=of_limits(one.dues, cells[place[0]].limits),
+                ),
                 run_s=max(SHORTEST_S, one.likely_s),
                 at_s=one.at_s,
                 behind=bisect_left(waiting[place[0]], (-one.tier, -one.priority + 1)),

@@ -70,9 +70,9 @@ class Ledger:
         return any(due.binds and due.amount > most.get(due.limit, due.amount) for due in dues)
 
 
-def relevant(most: Limits, waiting: Iterable[Dues]) -> dict[str, int]:
-    """Return the limits that bind anybody who waits."""
-    names = {due.limit for dues in waiting for due in dues if due.binds}
+def relevant(most: Limits, may_start: Iterable[Dues]) -> dict[str, int]:
+    """Return the limits that bind anybody who waits, or comes."""
+    names = {due.limit for dues in may_start for due in dues if due.binds}
     return {name: most[name] for name in most if name in names}
 
 

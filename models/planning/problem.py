@@ -101,6 +101,7 @@ class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     limit_s: float
     likely_s: float
     tier: int = 1
+    dues: Dues = ()
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from slurm_plugin.advisor.cpu_caps import under_caps
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S
+from slurm_plugin.advisor.shared_limits import SharedLimits, Whose
 from slurm_plugin.slurm.queue import Snapshot
 
 READ_EVERY_S = 3600.0
@@ -86,7 +87,7 @@ class Forecast:
         priority = newest_priority(snapshot)
         return drawn_arrivals(
             self._past.at_s,
-            arrivals_in(numbers_of(snapshot), Ranks(snapshot), self._past),
+            arrivals_in(numbers_of(snapshot), Ranks(snapshot), SharedLimits(snapshot), self._past),
             snapshot.time_s,
             self._horizon_s,
             SAMPLES,
@@ -165,14 +166,16 @@ def _places(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
     return numpy.asarray(found.indices, dtype=numpy.int64), found.dictionary.to_pylist()
 
 
-def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, int], list[Arrival]]:
+def arrivals_in(
+    numbers: Numbers, ranks: Ranks, limits: SharedLimits, past: Past
+) -> Callable[[int, int], list[Arrival]]:
     """Return what tells a part of the past in the numbers of a snapshot.
 
     Who does not wait or run in it gets a number of his own. What may go to no partition of its is left out.
     """
     accounts = _renumbered(past.accounts, numbers.accounts)
     users = _renumbered(past.users, numbers.users)
-    listed = [names.split(",") for names in past.partitions]
+    listed = [tuple(names.split(",")) for names in past.partitions]
     pools = [frozenset(numbers.pools[name] for name in names if name in numbers.pools) for names in listed]
 
     # The store does not tell types of GPUs: to a plan those to come take any.
@@ -194,6 +197,10 @@ def arrivals_in(numbers: Numbers, ranks: Ranks, past: Past) -> Callable[[int, in
                 limit_s=limit_s,
                 likely_s=likely_s,
                 tier=ranks.tier(past.all_qos[qos], listed[where]),
+                dues=limits.dues_to_come(
+                    Whose(past.all_qos[qos], past.users[user], past.accounts[account], listed[where]),
+                    tuple(demand),
+                ),
             )
             for at_s, account, user, where, qos, demand, limit_s, likely_s in rows
             if pools[where]

@@ -37,6 +37,15 @@ class _Rule(NamedTuple):
     binds: bool = True
 
 
+class Whose(NamedTuple):
+    """By what a job goes under limits; `partitions` are those where it may start, or runs."""
+
+    qos: str
+    user: str
+    account: str
+    partitions: tuple[str, ...]
+
+
 class SharedLimits:
     """The limits of one snapshot; `most` has those for which anybody was found to count, by name."""
 
@@ -50,7 +59,7 @@ class SharedLimits:
         self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
         self._licences = snapshot.licences
         # Of many jobs few differ in whose they are.
-        self._rules: dict[tuple[str, str, str, tuple[str, ...]], tuple[_Rule, ...]] = {}
+        self._rules: dict[Whose, tuple[_Rule, ...]] = {}
 
     def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts) -> Dues:
         """Return for what a job, or a task of an array, counts while it runs, given what it takes in all.
@@ -59,12 +68,7 @@ class SharedLimits:
         """
         if job.state == "COMPLETING":
             return ()
-        whose = (job.qos, job.user, job.account, tuple(partitions))
-        if whose not in self._rules:
-            self._rules[whose] = tuple(self._rules_of(job, partitions))
-        rules = self._rules[whose]
-        counts = _counts(job, taken) if rules else {}
-        found = [(rule, counts[rule.kind]) for rule in rules if counts.get(rule.kind)]
+        found = self._counted(Whose(job.qos, job.user, job.account, tuple(partitions)), taken, job)
         if job.array_job_id in self._at_once:
             array = f"array {job.array_job_id}"
             found.append((_Rule(_ALL, JOBS, array, self._at_once[job.array_job_id]), 1))
@@ -75,30 +79,39 @@ class SharedLimits:
         ]
         for rule, _ in found:
             self.most[rule.name] = rule.most
-        return tuple(Due(rule.name, amount, rule.binds) for rule, amount in found)
+        return _dues(found)
 
-    def _rules_of(self, job: QueuedJob, partitions: Sequence[str]) -> Iterator[_Rule]:
-        """Yield the limits for which jobs of such a user, account, QOS and partitions count."""
+    def dues_to_come(self, whose: Whose, taken: Amounts) -> Dues:
+        """Return for what a job on one node counts that may come."""
+        return _dues(self._counted(whose, taken))
+
+    def _counted(self, whose: Whose, taken: Amounts, job: QueuedJob | None = None) -> list[tuple[_Rule, int]]:
+        """Return what limits whose jobs, each with how much such a job counts for."""
+        if whose not in self._rules:
+            self._rules[whose] = tuple(self._rules_of(whose))
+        rules = self._rules[whose]
+        counts = _counts(taken, job) if rules else {}
+        return [(rule, counts[rule.kind]) for rule in rules if counts.get(rule.kind)]
+
+    def _rules_of(self, whose: Whose) -> Iterator[_Rule]:
         bound: set[tuple[str, str]] = set()
-        for name in self._both_qos(job, partitions):
-            rules = list(_rules_of_qos(name, self._qos[name], job))
+        for name in self._both_qos(whose):
+            rules = list(_rules_of_qos(name, self._qos[name], whose))
             yield from _after(rules, bound)
             bound |= {(rule.whom, rule.kind) for rule in rules}
-        yield from _after(self._rules_of_account(job, partitions, bound), bound)
+        yield from _after(self._rules_of_account(whose, bound), bound)
 
-    def _both_qos(self, job: QueuedJob, partitions: Sequence[str]) -> list[str]:
+    def _both_qos(self, whose: Whose) -> list[str]:
         """Return the QOS by whose limits a job goes, the one first that counts before the other."""
-        of_partitions = {self._partition_qos.get(name, "") for name in partitions}
-        found = [of_partitions.pop() if len(of_partitions) == 1 else "", job.qos]
-        if job.qos in self._qos and self._qos[job.qos].over_partition:
+        of_partitions = {self._partition_qos.get(name, "") for name in whose.partitions}
+        found = [of_partitions.pop() if len(of_partitions) == 1 else "", whose.qos]
+        if whose.qos in self._qos and self._qos[whose.qos].over_partition:
             found.reverse()
         return [name for name in dict.fromkeys(found) if name in self._qos]
 
-    def _rules_of_account(
-        self, job: QueuedJob, partitions: Sequence[str], bound: set[tuple[str, str]]
-    ) -> Iterator[_Rule]:
-        own = ((job.account, job.user, name) for name in (*partitions, ""))
-        first = next((key for key in own if key in self._associations), (job.account, "", ""))
+    def _rules_of_account(self, whose: Whose, bound: set[tuple[str, str]]) -> Iterator[_Rule]:
+        own = ((whose.account, whose.user, name) for name in (*whose.partitions, ""))
+        first = next((key for key in own if key in self._associations), (whose.account, "", ""))
         for one in self._upwards(first):
             name = " ".join(filter(None, ("account", one.account, one.user, one.partition)))
             yield from (_Rule(_ALL, kind, f"{name}: {kind}", most) for kind, most in one.together.items())
@@ -165,11 +178,11 @@ def at_once_of(job: QueuedJob) -> int:
     return int(at_once) if at_once.isdecimal() else 0
 
 
-def _rules_of_qos(name: str, qos: QosState, job: QueuedJob) -> Iterator[_Rule]:
+def _rules_of_qos(name: str, qos: QosState, whose: Whose) -> Iterator[_Rule]:
     for whom, who, limits in (
         (_ALL, "", qos.together),
-        (_USER, f" user {job.user}", qos.of_user),
-        (_ACCOUNT, f" account {job.account}", qos.of_account),
+        (_USER, f" user {whose.user}", qos.of_user),
+        (_ACCOUNT, f" account {whose.account}", qos.of_account),
     ):
         yield from (_Rule(whom, kind, f"qos {name}{who}: {kind}", most) for kind, most in limits.items())
 
@@ -178,13 +191,14 @@ def _after(rules: Iterable[_Rule], bound: Collection[tuple[str, str]]) -> Iterat
     yield from (rule._replace(binds=(rule.whom, rule.kind) not in bound) for rule in rules)
 
 
-def _counts(job: QueuedJob, taken: Amounts) -> dict[str, int]:
+def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:
     cpu_milli, mem_mib, gpu_milli = taken[:3]
-    return {
-        JOBS: 1,
-        "cpu": -(-cpu_milli // MILLI),
-        "mem": mem_mib,
-        "node": job.num_nodes if job.exclusive else 0,
-        "gres/gpu": gpu_milli // MILLI,
-        **{f"gres/gpu:{name}": count for name, count in job.gpu_types},
-    }
+    counts = {JOBS: 1, "cpu": -(-cpu_milli // MILLI), "mem": mem_mib, "gres/gpu": gpu_milli // MILLI}
+    if job is not None:
+        counts["node"] = job.num_nodes if job.exclusive else 0
+        counts |= {f"gres/gpu:{name}": count for name, count in job.gpu_types}
+    return counts
+
+
+def _dues(found: Iterable[tuple[_Rule, int]]) -> Dues:
+    return tuple(Due(rule.name, amount, rule.binds) for rule, amount in found)

@@ -15,7 +15,7 @@ from models.planning.forward import AT_ONCE, Until
 from models.planning.futures import likely_future, look_ahead
 from models.planning.ledger import Due, Dues, Elsewhere, Ledger
 from models.planning.planning import plan
-from models.planning.problem import Bounds, Holding, Machine, Pending, Problem, Yields
+from models.planning.problem import Bounds, Coming, Holding, Machine, Pending, Problem, Yields
 from models.planning.rollout import expected_starts, places_of
 from tests.models.planning.problems import POOL, holding, job, machine
 
@@ -126,6 +126,29 @@ def test_as_many_start_as_a_large_one_leaves_room_for() -> None:
     held = counting(holding(0, 1, left_s=50.0), dues=due(cpus))
     many = [job(number, run_s=10.0, dues=due()) for number in range(1, cpus + 1)]
     assert starts(problem(*many, running=(held,), cpus=cpus, limits={JOBS: cpus})) == [50.0] * cpus
+
+
+def test_who_comes_and_is_at_a_limit_takes_no_room() -> None:
+    comes = Coming(
+        at_s=10.0,
+        account=0,
+        user=0,
+        pools=POOL,
+        priority=20_000,
+        demand=(8000, 8, 0),
+        limit_s=500.0,
+        likely_s=500.0,
+    )
+    waits = job(1, cpus=8, run_s=30.0)
+    held = counting(holding(0, 1, left_s=100.0), due(2))
+    for dues, start_s in (((), 600.0), (due(), 600.0), (due(9), 100.0)):
+        coming = ((msgspec.structs.replace(comes, dues=dues),),)
+        assert starts(problem(waits, running=(held,), coming=coming)) == [start_s]
+    # Who comes first and is at a limit is passed over.
+    others = (holding(0, 7, left_s=100.0), counting(holding(0, 1, left_s=900.0), due(2)))
+    for dues, start_s in (((), 600.0), (due(), 100.0)):
+        coming = ((msgspec.structs.replace(comes, demand=(7000, 7, 0), dues=dues),),)
+        assert starts(problem(job(1, cpus=7, run_s=30.0), running=others, coming=coming)) == [start_s]
 
 
 def test_who_is_preempted_counts_no_longer() -> None:

@@ -13,15 +13,17 @@ from msgspec.structs import replace
 from accounting.errors import StoreError
 from accounting.store.database import open_store
 from models.planning.checks import check
+from models.planning.ledger import Due
 from slurm_plugin.advisor import forecast as forecast_module
 from slurm_plugin.advisor.forecast import Forecast, arrivals_in, past_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S, by_limit
-from slurm_plugin.slurm.queue import PartitionState
+from slurm_plugin.advisor.shared_limits import SharedLimits
+from slurm_plugin.slurm.queue import PartitionState, QosState
 from tests.accounting.report.report_store import fill, measured
-from tests.slurm_plugin.slurm.queued import NOW_S, snapshot, waiting
+from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, snapshot, waiting
 
 DAY_S = 86_400
 
@@ -103,7 +105,14 @@ def test_what_is_not_known_of_a_submission_is_what_it_got_or_the_least() -> None
     assert past.at_s.tolist() == [200.0, 300.0, 400.0]
     numbers = Numbers({"a": 0, "b": 1}, {"physics": 5}, {"user300": 3})
     tiers = (PartitionState(name="a"), PartitionState(name="b", tier=4))
-    first, second = arrivals_in(numbers, Ranks(snapshot(partitions=tiers)), past)(0, 3)
+    limited = snapshot(
+        terms=replace(TERMS, limits_hold=True), qos={"normal": QosState(of_user={"cpu": 16, "gres/gpu": 1})}
+    )
+    told = arrivals_in(numbers, Ranks(snapshot(partitions=tiers)), SharedLimits(limited), past)
+    first, second = told(0, 3)
+    assert (first.dues, second.dues) == (
+        (Due("qos normal user user200: cpu", 1),), (Due("qos normal user user300: cpu", 8),),
+    )  # fmt: skip
     assert (first.tier, second.tier) == (1, 4)
     assert (first.pools, first.account, first.user) == (frozenset({0}), 5, 1)
     assert (first.demand, first.limit_s, first.likely_s) == ((1000, 0, 0), UNLIMITED_S, SHORTEST_S)
