@@ -7,7 +7,8 @@ node». A machine on which more runs than it has is full.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ import numpy
 
 from models.planning.beginning import Beginning, beginning_of
 from models.planning.cell_windows import Held, lasting, windows_beside
-from models.planning.ledger import Dues, Elsewhere, Ledger, Limits, elsewhere_of, of_limits, relevant
+from models.planning.ledger import Dues, Elsewhere, Ledger, Limits, elsewhere_of, of_limits
 from models.planning.problem import Coming, Holding, Pending, Problem, Yields
 from models.scheduling.availability import Window
 from models.scheduling.placement import part_of
@@ -60,7 +61,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others, `queue` has
     them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
     are known only so well, and Slurm may start it. `preempts` says that some that wait, or come, may preempt some.
-    `bounds` is as of a Problem. `limits` are those that bind who waits here; what is `elsewhere` counts for them, too.
+    `bounds` is as of a Problem. `limits` are those that bind anybody who waits, here or in other cells, and what is
+    `elsewhere` counts for them; jobs here count for some of them (`counts_for`).
     """
 
     capacity: Ints
@@ -79,6 +81,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     preempts: bool = False
     bounds: int = 0
     limits: Limits = {}
+    counts_for: frozenset[str] = frozenset()
     elsewhere: tuple[Elsewhere, ...] = ()
 
     @property
@@ -109,11 +112,33 @@ def cells_of(problem: Problem) -> list[Cell]:
     coming: dict[int, list[Coming]] = {}
     for one in (one for sample in problem.coming for one in sample if one.pools):
         coming.setdefault(home[min(one.pools)], []).append(one)
+    limits = _limits(problem)
+    elsewhere = _elsewhere(problem, {at for root in members for at in machines[root]}, limits)
     return [
-        _cell(problem, machines[root], members[root], coming.get(root, []))
+        _cell(problem, machines[root], members[root], coming.get(root, []), limits, elsewhere)
         for root in sorted(machines)
         if root in members
     ]
+
+
+def _limits(problem: Problem) -> dict[str, int]:
+    """Return the limits that bind anybody who waits, or comes."""
+    waiting = (one.dues for one in problem.pending)
+    coming = (one.dues for sample in problem.coming for one in sample)
+    names = {due.limit for dues in chain(waiting, coming) for due in dues if due.binds}
+    return {name: most for name, most in problem.limits.items() if name in names}
+
+
+def _elsewhere(problem: Problem, machines: Container[int], limits: Limits) -> tuple[Elsewhere, ...]:
+    """Return what counts for limits and runs on no machine for which anybody waits."""
+    if not limits:
+        return ()
+    others = [
+        Elsewhere(dues=one.dues, left_s=max(SHORTEST_S, one.likely_left_s))
+        for one in problem.running
+        if one.dues and not any(machine in machines for machine, _ in one.parts)
+    ]
+    return elsewhere_of(limits, [*problem.elsewhere, *others])
 
 
 def total_of(capacity: Ints, bounds: int) -> Amounts:
@@ -122,16 +147,17 @@ def total_of(capacity: Ints, bounds: int) -> Amounts:
     return (*resources, *([0] * bounds))
 
 
-def ledger_of(cell: Cell) -> Ledger:
-    """Return what counts for the limits of a cell now."""
-    return Ledger(cell.limits, (*(held.dues for held in cell.running), *(one.dues for one in cell.elsewhere)))
+def ledger_of(cells: Sequence[Cell]) -> Ledger:
+    """Return how much is in use now of the limits of cells that share some, or of all."""
+    in_use = [held.dues for cell in cells for held in cell.running]
+    return Ledger(cells[0].limits, [*in_use, *(one.dues for one in cells[0].elsewhere)])
 
 
 def at_limits(cells: Sequence[Cell], records: int) -> Mask:
     """Return which of the records could not start now whatever is free."""
     found: Mask = numpy.zeros(records, dtype=numpy.bool_)
-    for cell in (cell for cell in cells if cell.limits):
-        ledger = ledger_of(cell)
+    ledger = ledger_of(cells)
+    for cell in (cell for cell in cells if cell.counts_for):
         found[[at for at in cell.active if ledger.barring(cell.needs[at].dues)]] = True
     return found
 
@@ -164,13 +190,19 @@ def _components(problem: Problem) -> dict[int, int]:
     return {pool: root(pool) for pool in parent}
 
 
-def _cell(problem: Problem, machines: list[int], members: list[int], coming: list[Coming]) -> Cell:
+def _cell(
+    problem: Problem,
+    machines: list[int],
+    members: list[int],
+    coming: list[Coming],
+    limits: Limits,
+    elsewhere: tuple[Elsewhere, ...],
+) -> Cell:
     place = {machine: column for column, machine in enumerate(machines)}
     capacity = numpy.array(
         [problem.machines[number].amounts for number in machines], dtype=numpy.int64
     ).T.copy()
     may_start: list[Pending | Coming] = [*(problem.pending[number] for number in members), *coming]
-    limits = relevant(problem.limits, (one.dues for one in may_start))
     running = _running(problem.running, place, capacity, limits)
     windows, running = windows_beside(problem.windows, place, capacity, running)
     groups = _groups({one.pools for one in may_start})
@@ -218,20 +250,11 @@ def _cell(problem: Problem, machines: list[int], members: list[int], coming: lis
         preempts=_may_preempt(problem, members, running),
         bounds=problem.bounds,
         limits=limits,
-        elsewhere=_elsewhere(problem, place, limits),
+        counts_for=frozenset(
+            due.limit for one in (*may_start, *running) for due in one.dues if due.limit in limits
+        ),
+        elsewhere=elsewhere,
     )
-
-
-def _elsewhere(problem: Problem, place: Mapping[int, int], limits: Limits) -> tuple[Elsewhere, ...]:
-    """Return what counts for limits and runs on no machine of a cell."""
-    if not limits:
-        return ()
-    others = [
-        Elsewhere(dues=one.dues, left_s=max(SHORTEST_S, one.likely_left_s))
-        for one in problem.running
-        if one.dues and not any(machine in place for machine, _ in one.parts)
-    ]
-    return elsewhere_of(limits, [*problem.elsewhere, *others])
 
 
 def _may_preempt(problem: Problem, members: Sequence[int], running: Sequence[Held]) -> bool:

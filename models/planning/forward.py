@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy
 
-from models.planning.cells import Cell, Need, ledger_of
-from models.planning.ledger import Dues
+from models.planning.cells import Cell, Need
+from models.planning.ledger import Dues, Elsewhere, Ledger
 from models.planning.preempting import Yielding
 from models.scheduling.ordering import FIFO, Waiting
 from models.scheduling.placement import WHOLE
@@ -61,28 +61,38 @@ class Rolled(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float
 
 
-class Rollout:
-    """One run of the loop; `roll` is what others call."""
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell that is to be rolled forward: what may start, and how far.
 
-    def __init__(
-        self,
-        cell: Cell,
-        entries: Sequence[Entry],
-        ends_s: Floats,
-        first_from_s: Mapping[int, float],
-        grid_s: float,
-    ) -> None:
+    `ends_s` are those of what runs, in the cell's order. From `first_from_s` on (seconds) a record comes first, among
+    such in the order of `entries`. What happens is seen at multiples of `grid_s` (seconds; 0: at once).
+    """
+
+    cell: Cell
+    entries: Sequence[Entry]
+    ends_s: Floats
+    until: Until
+    first_from_s: Mapping[int, float] = {}
+    grid_s: float = 0.0
+
+
+class Rollout:
+    """The loop of one cell; `roll_all` (side_by_side.py) is what others call. `next_s` is when it has to look again."""
+
+    def __init__(self, course: Course, ledger: Ledger, elsewhere: Sequence[Elsewhere]) -> None:
+        cell, entries, first_from_s = course.cell, course.entries, course.first_from_s
         self.total = cell.total
-        self.grid_s = grid_s
+        self.grid_s = course.grid_s
+        self.until = course.until
         beginning = cell.beginning
         windows = beginning.windows.copy() if beginning.windows else None
         room = Room(cell.free.copy(), self.total)
-        passed_over = self._passed_over if cell.limits else None
+        passed_over = self._passed_over if cell.counts_for else None
         self.state = State(room, FIFO, WHOLE, self._started, windows, passed_over)
         self.state.begin(beginning.running, beginning.endings)
         self.state.pass_to(0.0)
         self.now_s = 0.0
-        ends_s = numpy.minimum(ends_s, beginning.limits_s)
+        ends_s = numpy.minimum(course.ends_s, beginning.limits_s)
         in_order = numpy.argsort(ends_s, kind="stable")
         # Sorted, which is a heap.
         self.ends = list(zip(ends_s[in_order].tolist(), in_order.tolist(), strict=True))
@@ -102,52 +112,77 @@ class Rollout:
         self.numbers: list[int] = []
         self.starts_s: list[float] = []
         self.parts: list[Parts] = []
-        self.awaited: set[int] = set()
+        self.awaited = set(course.until.must)
         self.yielding = yielding_of(cell) if cell.preempts else None
-        self.ledger = ledger_of(cell)
+        self.ledger = ledger
         # What each task that runs counts for limits, what runs elsewhere in the order of its ends (the next one last),
         # and the records that wait for a limit, by their places.
         self.dues = {task: held.dues for task, held in enumerate(cell.running) if held.dues}
-        self.elsewhere = [*reversed(cell.elsewhere)]
+        self.elsewhere = [*reversed(elsewhere)]
         self.parked: dict[str, list[tuple[float, int]]] = {}
-
-    def run(self, until: Until) -> Rolled:
-        """Run until then."""
-        self.awaited = set(until.must)
+        # Those with whom it shares limits, itself too, and whether what ended there may let somebody here start.
+        self.peers: Sequence[Rollout] = (self,)
+        self.woken = False
+        self.next_s = self.seen_s = 0.0
+        self.over = False
         self._promote()
-        while True:
-            self._rounds()
-            now_s = self._next_s()
-            worked = len(self.starts_s) >= until.most_starts
-            if worked or now_s == math.inf or now_s > until.until_s:
-                break
-            if now_s > until.enough_s and not self.awaited:
-                break
-            self._pass_to(now_s)
-        seen_s = self.now_s if worked else min(now_s, until.until_s)
+
+    @property
+    def rolled(self) -> Rolled:
+        """What has started."""
         return Rolled(
             numbers=tuple(self.numbers),
             starts_s=tuple(self.starts_s),
             parts=tuple(self.parts),
-            until_s=seen_s,
+            until_s=self.seen_s,
         )
+
+    @property
+    def foremost(self) -> float:
+        """The first place of who might start."""
+        own = float(self.state.queue.keys[0]) if len(self.state.queue) else math.inf
+        return min(own, self.ahead[0][0]) if self.ahead else own
+
+    def look(self) -> None:
+        """Start what may start now, unless it is over, and find out when something happens next."""
+        self.woken = False
+        until = self.until
+        if not self.over and self.now_s <= until.until_s:
+            self._rounds()
+            self.next_s = self._next_s()
+            worked = len(self.starts_s) >= until.most_starts
+            self.seen_s = self.now_s if worked else min(self.next_s, until.until_s)
+            # Who waits for a limit that others use may be let go on when what they run ends.
+            idle = self.next_s == math.inf and bool(self.parked) and len(self.peers) > 1
+            enough = self.next_s > min(until.until_s, math.inf if self.awaited else until.enough_s)
+            self.over = worked or (not idle and (enough or self.next_s == math.inf))
+        else:
+            self.over = True
+        if self.over:
+            # What ends here may still let others elsewhere start.
+            self.next_s = self._on_grid_s(self._end_s()) if len(self.peers) > 1 else math.inf
+
+    def _end_s(self) -> float:
+        while self.ends and self.ends[0][1] not in self.state.running:
+            heapq.heappop(self.ends)  # It was preempted.
+        end_s = self.ends[0][0] if self.ends else math.inf
+        return min(end_s, self.elsewhere[-1].left_s) if self.elsewhere else end_s
+
+    def _on_grid_s(self, at_s: float) -> float:
+        if not self.grid_s or at_s == math.inf:
+            return at_s
+        return math.ceil(at_s / self.grid_s) * self.grid_s
 
     def _next_s(self) -> float:
         if not (self.state.waiting or self.ahead or self.arrivals or self.parked):
             return math.inf
         arrival_s = -self.arrivals[-1][0] if self.arrivals else math.inf
         promotion_s = -self.promotions[-1][0] if self.promotions else math.inf
-        while self.ends and self.ends[0][1] not in self.state.running:
-            heapq.heappop(self.ends)  # It was preempted.
-        end_s = self.ends[0][0] if self.ends else math.inf
-        elsewhere_s = self.elsewhere[-1].left_s if self.elsewhere else math.inf
         exempt_s = self.yielding.changes_at_s if self.yielding else math.inf
-        next_s = min(arrival_s, promotion_s, end_s, elsewhere_s, exempt_s, self.state.changes_at_s)
-        if not self.grid_s or next_s == math.inf:
-            return next_s
-        return math.ceil(next_s / self.grid_s) * self.grid_s
+        return self._on_grid_s(min(arrival_s, promotion_s, self._end_s(), exempt_s, self.state.changes_at_s))
 
-    def _pass_to(self, now_s: float) -> None:
+    def pass_to(self, now_s: float) -> None:
+        """Let happen what does until a moment."""
         self.now_s = now_s
         while self.ends and self.ends[0][0] <= now_s:
             task = heapq.heappop(self.ends)[1]
@@ -172,14 +207,16 @@ class Rollout:
 
     def _give_back(self, dues: Dues) -> None:
         self.ledger.give(dues)
-        self._wake(dues, AT_ONCE)
+        for peer in self.peers if dues else ():
+            peer.wake(dues, AT_ONCE)
 
-    def _wake(self, dues: Dues, most: int) -> None:
+    def wake(self, dues: Dues, most: int) -> None:
         """Let the first of those that wait for these limits be looked at again."""
         for due in dues:
             parked = self.parked.get(due.limit, [])
             for _ in range(min(most, len(parked))):
                 heapq.heappush(self.ahead, heapq.heappop(parked))
+                self.woken = True
             if not parked:
                 self.parked.pop(due.limit, None)
 
@@ -291,7 +328,7 @@ class Rollout:
             self.dues[task] = dues
             self.ledger.take(dues)
             if self.parked and self.ledger.barring(dues) is None:
-                self._wake(dues, 1)
+                self.wake(dues, 1)
         self.numbers.append(number)
         self.starts_s.append(now_s)
         self.parts.append(parts)
@@ -329,20 +366,3 @@ def yielding_of(cell: Cell) -> Yielding:
     for task, held in enumerate(cell.running):
         found.started(task, held.yields, held.parts, -held.ran_s, 0.0)
     return found
-
-
-def roll(
-    cell: Cell,
-    entries: Sequence[Entry],
-    ends_s: Floats,
-    until: Until,
-    first_from_s: Mapping[int, float] | None = None,
-    grid_s: float = 0.0,
-) -> Rolled:
-    """Return when the tasks of what waits would start.
-
-    `ends_s` are those of what runs, in the cell's order. From `first_from_s` on (seconds) a record comes first,
-    among such in the order of `entries`. What
-    happens is seen at multiples of `grid_s` (seconds; 0: at once).
-    """
-    return Rollout(cell, entries, ends_s, first_from_s or {}, grid_s).run(until)

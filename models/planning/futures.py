@@ -15,9 +15,10 @@ import msgspec
 import numpy
 
 from models.planning.cells import Cell, Need, home_of
-from models.planning.forward import DEPTH, Entry, Rolled, Until, roll
+from models.planning.forward import DEPTH, Course, Entry, Rolled, Until
 from models.planning.ledger import of_limits
 from models.planning.problem import Coming, Pending, Problem
+from models.planning.side_by_side import roll_all
 from models.scheduling.room import Amounts, Floats
 
 # Of a long queue what happens is seen every so often, as Slurm's backfill does by default (bf_interval): a plan sees
@@ -140,17 +141,26 @@ def look_ahead(
 
     From `first_from_s` on a record comes first (seconds; infinite: never).
     """
-    first_s = [math.inf] * len(places)
-    rolled = []
+    courses = []
     for number, (cell, until) in enumerate(zip(cells, untils, strict=True)):
         turns_s = _soon(cell, first_from_s, until)
-        entries = _entries(cell, places, future, until, turns_s)
         coming = _coming(cell, places, [one for one in future.arrivals if one.cell == number])
-        found = roll(cell, entries + coming, future.ends_s[number], until, turns_s, future.grid_s)
+        courses.append(
+            Course(
+                cell=cell,
+                entries=_entries(cell, places, future, until, turns_s) + coming,
+                ends_s=future.ends_s[number],
+                until=until,
+                first_from_s=turns_s,
+                grid_s=future.grid_s,
+            )
+        )
+    rolled = roll_all(courses)
+    first_s = [math.inf] * len(places)
+    for found in rolled:
         for member, start_s in zip(found.numbers, found.starts_s, strict=True):
             if member < len(first_s) and start_s < first_s[member]:
                 first_s[member] = start_s
-        rolled.append(found)
     return Outlook(first_s=numpy.array(first_s), rolled=tuple(rolled))
 
 

@@ -7,7 +7,7 @@ by its name, which stands for the same from plan to plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -70,20 +70,26 @@ class Ledger:
         return any(due.binds and due.amount > most.get(due.limit, due.amount) for due in dues)
 
 
-def relevant(most: Limits, may_start: Iterable[Dues]) -> dict[str, int]:
-    """Return the limits that bind anybody who waits, or comes."""
-    names = {due.limit for dues in may_start for due in dues if due.binds}
-    return {name: most[name] for name in most if name in names}
-
-
-def of_limits(dues: Dues, limits: Limits) -> Dues:
+def of_limits(dues: Dues, limits: Container[str]) -> Dues:
     """Return what counts for some of these limits."""
     return tuple(due for due in dues if due.limit in limits) if dues else ()
 
 
-def elsewhere_of(limits: Limits, found: Sequence[Elsewhere]) -> tuple[Elsewhere, ...]:
+def elsewhere_of(limits: Container[str], found: Iterable[Elsewhere]) -> tuple[Elsewhere, ...]:
     """Return what runs elsewhere and counts for some of these limits, what ends first first."""
     counted = (
         msgspec.structs.replace(one, dues=dues) for one in found if (dues := of_limits(one.dues, limits))
     )
     return tuple(sorted(counted, key=lambda one: one.left_s))
+
+
+def sharing(names: Sequence[Collection[str]]) -> list[list[int]]:
+    """Return the places of those that have some limit in common, directly or by others, together."""
+    found: list[tuple[set[str], list[int]]] = []
+    for place, own in enumerate(names):
+        known, places = set(own), [place]
+        for other in [one for one in found if not known.isdisjoint(one[0])]:
+            found.remove(other)
+            known, places = known | other[0], [*other[1], *places]
+        found.append((known, sorted(places)))
+    return [places for _, places in found]

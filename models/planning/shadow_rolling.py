@@ -15,11 +15,12 @@ import msgspec
 import numpy
 
 from models.planning.cells import cells_of, slurm_order
-from models.planning.forward import Entry, Until, roll
+from models.planning.forward import Course, Entry, Until
 from models.planning.futures import likely_future, look_ahead
 from models.planning.problem import Holding, Pending, Problem
 from models.planning.rollout import places_of
 from models.planning.shadow import Begun, Seen, Shadow, Site, Task, learned, on_nodes
+from models.planning.side_by_side import roll_all
 from models.scheduling.room import Parts
 
 # Of so many days it is kept how long who waited longest did.
@@ -181,18 +182,25 @@ def _starts(shadow: Shadow, records: Sequence[Seen], site: Site, to_s: float) ->
     from_s = shadow.time_s
     problem = _problem(shadow, records, site, to_s)
     places = places_of(slurm_order(problem.pending)).tolist()
-    found: list[Start] = []
-    for cell in cells_of(problem):
-        entries = [
-            Entry(at, cell.needs[at], places[at], records[at].run_s, max(0.0, records[at].came_s - from_s))
-            for at in cell.active
-        ]
-        ends_s = numpy.array([held.likely_left_s for held in cell.running])
-        rolled = roll(cell, entries, ends_s, Until(until_s=to_s - from_s))
-        found += [
-            Start(records[number], from_s + at_s, parts)
-            for number, at_s, parts in zip(rolled.numbers, rolled.starts_s, rolled.parts, strict=True)
-        ]
+    courses = [
+        Course(
+            cell=cell,
+            entries=[
+                Entry(
+                    at, cell.needs[at], places[at], records[at].run_s, max(0.0, records[at].came_s - from_s)
+                )
+                for at in cell.active
+            ],
+            ends_s=numpy.array([held.likely_left_s for held in cell.running]),
+            until=Until(until_s=to_s - from_s),
+        )
+        for cell in cells_of(problem)
+    ]
+    found = [
+        Start(records[number], from_s + at_s, parts)
+        for rolled in roll_all(courses)
+        for number, at_s, parts in zip(rolled.numbers, rolled.starts_s, rolled.parts, strict=True)
+    ]
     return sorted(found, key=lambda start: start.at_s)
 
 

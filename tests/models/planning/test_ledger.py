@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import msgspec
-import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,6 +174,7 @@ limits = st.dictionaries(st.sampled_from("abc"), st.integers(1, 6), min_size=1)
 dues_drawn = st.lists(
     st.builds(Due, st.sampled_from("abc"), st.integers(1, 4), st.sampled_from([True, True, False])),
     max_size=3,
+    unique_by=lambda one: one.limit,
 ).map(tuple)
 
 
@@ -207,33 +207,19 @@ def limited(
     return Problem(machines=machines, pending=pending, running=running, limits=draw(limits))
 
 
-@given(limited())
-@settings(deadline=None)
-def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) -> None:
-    (cell,) = cells_of(found)
-    places = places_of(slurm_order(found.pending))
-    (rolled,) = look_ahead([cell], places, likely_future(found, [cell]), [Until()]).rolled
-    spans = [(0.0, held.likely_left_s, held.dues) for held in found.running]
-    for number, start_s in zip(rolled.numbers, rolled.starts_s, strict=True):
-        one = found.pending[number]
-        ledger = Ledger(found.limits, [dues for begin_s, end_s, dues in spans if begin_s <= start_s < end_s])
-        assert ledger.barring(one.dues) is None
-        spans.append((start_s, start_s + one.likely_s, one.dues))
-    started = numpy.bincount(rolled.numbers, minlength=len(found.pending)).tolist() if rolled.numbers else []
-    nobody = Ledger(found.limits, ())
-    expected = [0 if nobody.never(one.dues) else one.tasks for one in found.pending]
-    assert (started or [0] * len(expected)) == expected
-
-
 def by_hand(found: Problem) -> list[list[float]]:
-    """Return when the tasks of each record start on the one machine, as a reader of Slurm would work it out.
+    """Return when the tasks of each record start, as a reader of Slurm would work it out; each pool is one machine.
 
     In order, whoever is at a limit is passed over; the first that does not fit is promised the moment at which enough
     has ended by its limit, and the others may go ahead of that.
     """
     order = slurm_order(found.pending)
-    cpus = found.machines[0].amounts[1]
-    runs = [(held.likely_left_s, held.limit_left_s, held.parts[0][1][1], held.dues) for held in found.running]
+    pools = [min(one.pools) for one in found.machines]
+    cpus = {pool: one.amounts[1] for pool, one in zip(pools, found.machines, strict=True)}
+    runs = [
+        (held.likely_left_s, held.limit_left_s, held.parts[0][1][1], held.dues, pools[held.parts[0][0]])
+        for held in found.running
+    ]
     left = {at: found.pending[at].tasks for at in order}
     starts_s: list[list[float]] = [[] for _ in order]
     now_s = 0.0
@@ -241,47 +227,106 @@ def by_hand(found: Problem) -> list[list[float]]:
         runs = [run for run in runs if run[0] > now_s]
         started = True
         while started:
-            started, promised = False, None
-            free = cpus - sum(needs for _, _, needs, _ in runs)
-            ledger = Ledger(found.limits, [dues for _, _, _, dues in runs])
+            started = False
+            promised = dict[int, tuple[float, int]]()
+            ledger = Ledger(found.limits, [run[3] for run in runs])
             for at in order:
-                one, needs = found.pending[at], found.pending[at].demand[1]
-                if not left[at] or needs > cpus or ledger.barring(one.dues):
+                one, needs, pool = (
+                    found.pending[at],
+                    found.pending[at].demand[1],
+                    min(found.pending[at].pools),
+                )
+                here = [run for run in runs if run[4] == pool]
+                free = cpus[pool] - sum(run[2] for run in here)
+                if not left[at] or needs > cpus[pool] or ledger.barring(one.dues):
                     continue
-                ahead = promised is None or now_s + one.limit_s <= promised[0] or needs <= promised[1]
-                if needs <= free and ahead:
-                    runs.append((now_s + one.likely_s, now_s + one.limit_s, needs, one.dues))
+                at_s, beside = promised.get(pool, (math.inf, 0))
+                if needs <= free and (now_s + one.limit_s <= at_s or needs <= beside):
+                    runs.append((now_s + one.likely_s, now_s + one.limit_s, needs, one.dues, pool))
                     starts_s[at].append(now_s)
                     left[at] -= 1
                     started = True
                     break
-                if promised is None:
-                    promised = promise(runs, free, needs)
-        ends_s = [run[0] for run in runs]
-        if not ends_s:
+                if pool not in promised:
+                    promised[pool] = promise(here, free, needs)
+        if not runs:
             return starts_s
-        now_s = min(ends_s)
+        now_s = min(run[0] for run in runs)
 
 
-def promise(runs: list[tuple[float, float, int, Dues]], free: int, needs: int) -> tuple[float, int]:
+def promise(runs: list[tuple[float, float, int, Dues, int]], free: int, needs: int) -> tuple[float, int]:
     """Return when so many CPUs are free by limits, and how many more then."""
     for at_s in sorted(run[1] for run in runs):
-        then = free + sum(gives for _, latest_s, gives, _ in runs if latest_s <= at_s)
+        then = free + sum(run[2] for run in runs if run[1] <= at_s)
         if then >= needs:
             return at_s, then - needs
     raise AssertionError("it never fits")
 
 
-@given(limited(machines=(machine(4),), pools=(0,), most_tasks=7))
+ONE = limited(machines=(machine(4),), pools=(0,), most_tasks=7)
+
+
+def rolled_starts(found: Problem) -> list[list[float]]:
+    cells = cells_of(found)
+    places = places_of(slurm_order(found.pending))
+    outlook = look_ahead(cells, places, likely_future(found, cells), [Until()] * len(cells))
+    starts_s: list[list[float]] = [[] for _ in found.pending]
+    for rolled in outlook.rolled:
+        for number, start_s in zip(rolled.numbers, rolled.starts_s, strict=True):
+            starts_s[number].append(start_s)
+    return starts_s
+
+
+@given(st.one_of(limited(), limited(machines=(machine(4), machine(4, frozenset([1]))))))
+@settings(deadline=None)
+def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) -> None:
+    starts_s = rolled_starts(found)
+    nobody = Ledger(found.limits, ())
+    expected = [0 if nobody.never(one.dues) else one.tasks for one in found.pending]
+    assert [len(each) for each in starts_s] == expected
+    runs = [(-1.0, held.likely_left_s, due) for held in found.running for due in held.dues]
+    runs += [
+        (start_s, start_s + one.likely_s, due)
+        for one, each in zip(found.pending, starts_s, strict=True)
+        for start_s in each
+        for due in one.dues
+    ]
+    for at_s, _, own in (
+        run for run in runs if run[0] >= 0 and run[2].binds and run[2].limit in found.limits
+    ):
+        # Of those that start at the same moment whom it does not bind may do so behind.
+        used = [
+            due.amount
+            for begin_s, end_s, due in runs
+            if due.limit == own.limit and (begin_s < at_s < end_s or (begin_s == at_s and due.binds))
+        ]
+        assert sum(used) <= found.limits[own.limit]
+
+
+@given(ONE)
 @settings(deadline=None, max_examples=300)
 def test_starts_are_those_that_a_reader_of_slurm_works_out(found: Problem) -> None:
-    (cell,) = cells_of(found)
-    places = places_of(slurm_order(found.pending))
-    (rolled,) = look_ahead([cell], places, likely_future(found, [cell]), [Until()]).rolled
-    starts_s: list[list[float]] = [[] for _ in found.pending]
-    for number, start_s in zip(rolled.numbers, rolled.starts_s, strict=True):
-        starts_s[number].append(start_s)
-    assert starts_s == by_hand(found)
+    assert rolled_starts(found) == by_hand(found)
+
+
+def test_who_waits_for_other_machines_uses_up_the_same_limit() -> None:
+    other = frozenset([1])
+    found = Problem(
+        machines=(machine(), machine(pools=other)),
+        pending=(
+            job(1, run_s=100.0, pools=other, dues=due()),
+            job(2, run_s=30.0, dues=due()),
+            job(3, run_s=40.0, pools=other, dues=due()),
+        ),
+        running=(counting(holding(0, 1, left_s=60.0), due()),),
+        limits={JOBS: 1},
+    )
+    assert len(cells_of(found)) == 2
+    assert starts(found) == by_place(by_hand(found)) == [60.0, 160.0, 190.0]
+
+
+def by_place(starts_s: list[list[float]]) -> list[float]:
+    return [first_s for (first_s,) in starts_s]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
