@@ -42,7 +42,11 @@ _MEMORY_OPTION_UNREAD = re.compile(rf"{_SAYS_MEMORY}[$`]")
 # Slurm's own, which an srun in the script asks by.
 _CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
 # What is left over must not be none: with one CPU «all but one» would be no thread at all.
-_CPUS_LEFT = re.compile(r"SLURM_CPUS_(?:PER_TASK|ON_NODE)\}?\s*([-/])\s*(\d{1,3})\b")
+_CPUS_LEFT = (
+    # As Python has it, too: `int(os.environ["SLURM_CPUS_PER_TASK"]) // 4`.
+    re.compile(r"SLURM_(?:CPUS_(?:PER_TASK|ON_NODE)|JOB_CPUS_PER_NODE)[\]\"')}]*\s*(-|//?)\s*(\d{1,3})\b"),
+    re.compile(r"nproc[)`]\s*(-|/)\s*(\d{1,3})\b"),
+)
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
@@ -59,13 +63,27 @@ _ASKING = ("srun", *_LAUNCHERS, "-Xmx", "mem", "((")
 _COMMAND_END = re.compile(r"[\n;|&]")
 _SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
 _RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
-_RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}(?:\d|({_UNREAD}))")
+# What stands behind a launcher's first number of ranks is its program's own.
+_RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}({_UNREAD})?")
+# As many ranks as the job has CPUs: with fewer it would not fail, but be another computation.
+_BY_CPUS = r"(?:\$\{?|\$\(\([^)\n]{0,80}?)SLURM_(?:JOB_)?CPUS_"
+_RANKS_BY_CPUS = re.compile(rf"{_SAYS_RANKS}({_BY_CPUS})?")
 # How many CPUs Open MPI binds each rank to.
-_RANK_CPUS = re.compile(rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}(\d{{1,4}})\b")
+_SAYS_RANK_CPUS = rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}{_QUOTE}"
+_RANK_CPUS = re.compile(rf"{_SAYS_RANK_CPUS}(\d{{1,4}})\b")
+_RANK_CPUS_UNREAD = re.compile(rf"{_SAYS_RANK_CPUS}{_UNREAD}")
+# Where its ranks are by anything smaller than a node: fewer CPUs may be on fewer sockets.
+_RANKS_PER_SOCKET = re.compile(r"\bppr:[^:\s]+:(?!node)|\s--?npersocket[= \t]")
+# Ranks' CPUs by number: a file of them, or a list.
+_RANKS_BY_NUMBER = re.compile(r"\s--?(?:rf|rankfile|cpu-list)[= \t]|\srankfile:")
 # With fewer CPUs one of these numbers is none of the job's, and the program is not started.
 _CPUS_BY_NUMBER = re.compile(
-    r"taskset(?<!\wtaskset)\s+(?:-c|--cpu-list)[ \t]+[^\s-]|numactl\b[^\n;|&]{0,80}\s(?:-C|--physcpubind)"
+    r"taskset(?<!\wtaskset)\s+(?:(?:-a?c|--cpu-list)[ \t]+[^\s-]|\dx)"
+    # Nodes of memory, too: all CPUs that are left may be of another.
+    r"|numactl\b[^\n;|&]{0,80}\s(?:-[CN]|--(?:physcpu|cpunode|cpu)bind)"
     r"|--cpu-?set(?:-cpus)?[= \t]|SLURM_CPU_BIND=\S{0,80}?ma(?:p|sk)_"
+    # GNU's OpenMP («Thread creation failed») and Charm++ end there, where others only warn.
+    r"|GOMP_CPU_AFFINITY[= \t]|\+(?:pe|com)map[ \t]"
 )
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
 _INNER_TASKS_PER_NODE = re.compile(rf"\s--n?tasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
@@ -75,6 +93,7 @@ _INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
 # Open MPI's and Hydra's ways of saying how many ranks are on each node.
 _RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
+_INNER_TASKS_BY_CPUS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}{_BY_CPUS}")
 _INNER_CPUS_UNREAD = re.compile(
     rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|tasks-per-node|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
 )
@@ -99,6 +118,7 @@ _INNER_CORES = re.compile(
     rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
+RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
 NEXTFLOW = "Nextflow shares out what its job has"
 # Started here, it refuses whatever of its workflow asks for more CPUs or memory than it sees (nf-core/sarek#1165).
 _NEXTFLOW = re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b")
@@ -172,8 +192,9 @@ def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterat
     for threads in _THREADS:
         yield from map(int, threads.findall(body))
     yield from map(int, _CPUS_EXPORTED.findall(said))
-    for sign, number in _CPUS_LEFT.findall(said):
-        yield int(number) + (sign == "-")
+    for left in _CPUS_LEFT:
+        for sign, number in left.findall(said):
+            yield int(number) + (sign == "-")
     for command in _launched(said):
         yield _launcher_cpus(command, num_tasks)
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
@@ -273,12 +294,25 @@ def _kept_by_steps(steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[D
         yield "cores", "an srun in the script fixes its CPUs"
     elif any(map(_INNER_CPUS_UNREAD.search, own)):
         yield "cores", "an srun in the script asks for a number that cannot be read"
+    elif any(map(_INNER_TASKS_BY_CPUS.search, own)):
+        yield "cores", RANKS_BY_CPUS
+
+
+def _any_first(says_ranks: re.Pattern[str], launched: Sequence[str]) -> bool:
+    """Whether the first number of ranks of any launcher is of a kind."""
+    return any(first[1] for first in map(says_ranks.search, launched) if first)
 
 
 def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
-    if any(first[1] for first in map(_RANKS_UNREAD.search, launched) if first):
+    if _any_first(_RANKS_UNREAD, launched):
         yield "cores", "the script's number of ranks cannot be read"
-    if _CPUS_BY_NUMBER.search(body):
+    elif _any_first(_RANKS_BY_CPUS, launched):
+        yield "cores", RANKS_BY_CPUS
+    elif any(map(_RANK_CPUS_UNREAD.search, launched)):
+        yield "cores", "the CPUs of the script's ranks cannot be read"
+    elif any(map(_RANKS_PER_SOCKET.search, launched)):
+        yield "cores", "the script says how many ranks are on each socket"
+    if _CPUS_BY_NUMBER.search(body) or any(map(_RANKS_BY_NUMBER.search, launched)):
         yield "cores", "the script takes CPUs by their numbers"
     if _NEXTFLOW.search(body):
         yield "memory", NEXTFLOW

@@ -36,6 +36,11 @@ from tests.builders import submission
         ("(( threads = SLURM_CPUS_PER_TASK - 1 ))", ScriptFloors(cpus_per_task=2)),
         ("./a -w $((${SLURM_CPUS_ON_NODE}/4))", ScriptFloors(cpus_per_task=4)),
         ("N=$SLURM_CPUS_PER_TASK\n./a $(($N - 2))", ScriptFloors(cpus_per_task=3)),
+        ("make -j$((SLURM_JOB_CPUS_PER_NODE/4))", ScriptFloors(cpus_per_task=4)),
+        ("make -j$(($(nproc) / 4))", ScriptFloors(cpus_per_task=4)),
+        ("N=`expr `nproc` - 1`", ScriptFloors(cpus_per_task=2)),
+        ("Pool(int(os.environ['SLURM_CPUS_PER_TASK'])-2)", ScriptFloors(cpus_per_task=3)),
+        ('LocalCluster(int(os.environ["SLURM_CPUS_ON_NODE"]) // 4)', ScriptFloors(cpus_per_task=4)),
         ("make -j8", ScriptFloors(cpus_per_task=8)),
         ("tool --threads 12 x", ScriptFloors(cpus_per_task=12)),
         ("mpirun -np 8 ./a", ScriptFloors(cpus_per_task=4)),
@@ -116,7 +121,6 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("NP=$SLURM_NTASKS\nsrun -n $NP ./a", (0, 0)),
         ("C=${SLURM_CPUS_PER_TASK:-4}\nsrun -n 1 -c $C ./a", (0, 1)),
         ("srun -n $((SLURM_NTASKS/2)) ./a", (0, 0)),
-        ("srun -n $((SLURM_CPUS_PER_TASK-1)) ./a", (0, 2)),
         ("P=$(( SLURM_NTASKS_PER_NODE * $SLURM_NNODES ))\nmpirun -np $P ./a", (0, 0)),
         # Not set here, or not for this.
         ("tool --np=8\nNP=7 # NP=9", (0, 0)),
@@ -160,11 +164,57 @@ def test_a_variable_stands_for_the_number_that_the_script_sets_it_to(
         ("srun $OPTIONS -n $N ./a", ["cores"]),
         ('srun -n"$((N * 2))" ./a', ["cores"]),
         ("mpirun -np 4 ./a -n $EPOCHS", []),
+        ("mpirun -np $SLURM_NTASKS ./a -n $EPOCHS", []),
+        ("mpirun --map-by slot:PE=$PE ./a", ["cores"]),
+        ("PE=$(nproc)\nmpirun --map-by ppr:1:node:PE=$PE ./a", ["cores"]),
+        ("mpirun --cpus-per-rank $1 ./a", ["cores"]),
+        ("OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nmpirun --map-by node:PE=$OMP_NUM_THREADS ./a", []),
     ],
 )
 def test_a_number_that_cannot_be_read_keeps_what_it_is_about(body: str, kept: list[str]) -> None:
     """A step that asks for more than its job was left fails."""
     assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
+
+
+@pytest.mark.parametrize(
+    ("body", "keeps"),
+    [
+        ("mpirun -np $SLURM_CPUS_PER_TASK ./a", True),
+        ("NP=$SLURM_CPUS_ON_NODE\nmpiexec -n $NP ./a", True),
+        ("mpirun -np ${SLURM_JOB_CPUS_PER_NODE} ./a", True),
+        ("mpirun -np $((SLURM_NNODES * SLURM_CPUS_ON_NODE)) ./a", True),
+        ("srun -n $((SLURM_CPUS_PER_TASK-1)) ./a", True),
+        ("srun --ntasks=$SLURM_CPUS_PER_TASK ./a", True),
+        # Those of its tasks stay as they are, and what threads they have is no other computation.
+        ("mpirun -np $SLURM_NTASKS ./a", False),
+        ("mpirun -np $SLURM_NTASKS ./a -n $SLURM_CPUS_PER_TASK", False),
+        ("mpirun ./a --threads $SLURM_CPUS_PER_TASK", False),
+        ("srun -c $SLURM_CPUS_PER_TASK ./a -n $SLURM_CPUS_PER_TASK", False),
+    ],
+)
+def test_as_many_ranks_as_cpus_keep_them(body: str, keeps: bool) -> None:
+    """What was divided into eight parts is not computed by two ranks."""
+    assert ("cores" in dict(read_floors(f"#!/bin/sh\n{body}\n", 1).kept)) is keeps
+
+
+@pytest.mark.parametrize(
+    ("launcher", "keeps"),
+    [
+        ("mpirun --map-by ppr:1:socket:PE=$SLURM_CPUS_PER_TASK", True),
+        ("mpirun -np $SLURM_NTASKS --map-by ppr:2:numa", True),
+        ("mpirun -npersocket 2", True),
+        ("mpirun --map-by ppr:2:node:PE=$SLURM_CPUS_PER_TASK", False),
+        ("mpirun --map-by socket:PE=$SLURM_CPUS_PER_TASK", False),
+    ],
+)
+def test_ranks_by_socket_keep_cpus_also_where_the_job_says_its_tasks_per_node(
+    launcher: str, keeps: bool
+) -> None:
+    """Slurm took 4 of 16 CPUs from one of two sockets: Open MPI 4.1 started two ranks, not four, or refused."""
+    asked = submission(
+        cpus_per_task=8, ntasks_per_node=2, nodes_min=2, nodes_max=2, script=f"#!/bin/sh\n{launcher} ./a\n"
+    )
+    assert ("cores" in dict(fixed_by(asked, job_request(asked)).kept)) is keeps
 
 
 @pytest.mark.parametrize(
@@ -254,6 +304,17 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("for i in 0 1 2 3; do taskset --cpu-list $i ./a & done", ["cores"]),
         ("numactl -l --physcpubind=0-7 ./a", ["cores"]),
         ("mpirun --cpu-set 0-7 ./a", ["cores"]),
+        ("mpirun --cpu-list 0,4,8,12 ./a", ["cores"]),
+        ("mpirun -np 1 -rf ranks.txt ./a", ["cores"]),
+        ("mpirun --rankfile ranks.txt ./a", ["cores"]),
+        ("mpirun --map-by rankfile:file=ranks.txt ./a", ["cores"]),
+        ("taskset 0xff ./a", ["cores"]),
+        ("taskset -ac 0-7 ./a", ["cores"]),
+        ("numactl --cpunodebind=1 --membind=1 ./a", ["cores"]),
+        ("numactl -N 0 ./a & numactl -N 1 ./b & wait", ["cores"]),
+        ("export GOMP_CPU_AFFINITY=0-7\n./a", ["cores"]),
+        ('setenv GOMP_CPU_AFFINITY "0-7"', ["cores"]),
+        ("namd2 +p8 +pemap 0-7 in.conf", ["cores"]),
         ("export SLURM_CPU_BIND=verbose,map_cpu:0,4\nsrun ./a", ["cores"]),
         ("export SLURM_CPU_BIND=cores\nsrun ./a", []),
         ("podman run --cpuset-cpus=0-3 image", ["cores"]),
