@@ -34,9 +34,15 @@ _HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
 # Without any of these a heap is a quarter of what the job was given, where Java sees that.
 _JAVA = re.compile(r"java(?<!\wjava)[ \t]+-(?!-?version)")
-_SAYS_MEMORY = rf"--(?:max[-_]?mem(?:ory)?|(?:driver-|executor-)?memory|mem-limit|memory-limit){_IS}{_QUOTE}"
-_MEMORY_OPTION = re.compile(rf"{_SAYS_MEMORY}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b")
-_MEMORY_OPTION_UNREAD = re.compile(rf"{_SAYS_MEMORY}[$`]")
+_SAY_MEMORY = tuple(
+    f"{option}{_IS}{_QUOTE}"
+    for option in (
+        "--(?:max[-_]?mem(?:ory)?|(?:driver-|executor-)?memory|mem-limit|memory-limit)",
+        r"spark\.(?:driver|executor)\.memory",
+    )
+)
+_MEMORY_OPTIONS = [re.compile(rf"{says}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b") for says in _SAY_MEMORY]
+_MEMORY_OPTIONS_UNREAD = [re.compile(rf"{says}[$`]") for says in _SAY_MEMORY]
 # These begin with plain letters, which are ten times as fast to search for as a boundary: a submission waits. What may
 # not stand before them is looked at behind them.
 # Slurm's own, which an srun in the script asks by.
@@ -55,6 +61,8 @@ _THREADS = (
         rf"{_QUOTE}(\d{{1,4}})\b"
     ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
+    # Spark waits for ever for an executor that has more than its workers.
+    re.compile(rf"executor(?<!total-executor)[-.]cores{_IS}{_QUOTE}(\d{{1,4}})\b"),
 )
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
@@ -122,6 +130,9 @@ RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
 NEXTFLOW = "Nextflow shares out what its job has"
 # Started here, it refuses whatever of its workflow asks for more CPUs or memory than it sees (nf-core/sarek#1165).
 _NEXTFLOW = re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b")
+RAY = "Ray shares out what its job has"
+# What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
+_RAY = re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()")
 # Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
 # Arithmetic of the shell needs no sign before a variable, other languages have its name in quotes.
@@ -168,7 +179,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     steps, launched = read_steps(said), _launched(said)
     options, own = [step.options for step in steps], [step.own for step in steps]
     memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(said)]
-    memory += [_mib(text, "M") for text in _MEMORY_OPTION.findall(said)]
+    memory += [_mib(text, "M") for option in _MEMORY_OPTIONS for text in option.findall(said)]
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
@@ -281,7 +292,7 @@ def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterato
         yield "memory", "the script fixes its memory"
     elif (
         _HEAP_UNREAD.search(body)
-        or _MEMORY_OPTION_UNREAD.search(body)
+        or any(option.search(body) for option in _MEMORY_OPTIONS_UNREAD)
         or any(map(_INNER_MEMORY_UNREAD.search, own))
     ):
         yield "memory", "the script fixes its memory by a number that cannot be read"
@@ -317,6 +328,10 @@ def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dime
     if _NEXTFLOW.search(body):
         yield "memory", NEXTFLOW
         yield "cores", NEXTFLOW
+    if _RAY.search(body):
+        yield "memory", RAY
+        yield "cores", RAY
+        yield "gpus", RAY
 
 
 def _kept_by_farms(farm: Sequence[Step]) -> Iterator[tuple[Dimension, str]]:

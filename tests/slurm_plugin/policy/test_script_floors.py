@@ -32,6 +32,12 @@ from tests.builders import submission
         # A task that asks a scheduler of its own for more than there is waits for ever.
         ("ray start --head --num-cpus 4", ScriptFloors(cpus_per_task=4)),
         ("spark-submit --executor-memory 4G pi.py", ScriptFloors(memory_mib=4096)),
+        ("spark-submit --executor-cores 4 pi.py", ScriptFloors(cpus_per_task=4)),
+        ("spark-submit --total-executor-cores 24 pi.py", ScriptFloors()),
+        (
+            "spark-submit --conf spark.executor.cores=4 --conf spark.executor.memory=4g pi.py",
+            ScriptFloors(memory_mib=4096, cpus_per_task=4),
+        ),
         # Its threads, or workers, are at least one.
         ("(( threads = SLURM_CPUS_PER_TASK - 1 ))", ScriptFloors(cpus_per_task=2)),
         ("./a -w $((${SLURM_CPUS_ON_NODE}/4))", ScriptFloors(cpus_per_task=4)),
@@ -321,6 +327,9 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("nextflow run nf-core/sarek -profile singularity", ["memory", "cores"]),
         ("./nextflow -c my.config run main.nf", ["memory", "cores"]),
         ("module load nextflow\n./run", []),
+        ("ray start --head --num-cpus $SLURM_CPUS_PER_TASK --block &", ["memory", "cores", "gpus"]),
+        ("python3 - <<X\nimport ray; ray.init(address='auto')\nX", ["memory", "cores", "gpus"]),
+        ("xray start; ray stop; python3 train_ray.py", []),
         # It only shows them.
         ("taskset -cp $$; taskset -c -p $$; numactl --show", []),
         ("numactl --interleave=all ./a", []),
