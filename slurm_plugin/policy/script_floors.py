@@ -133,6 +133,8 @@ _NEXTFLOW = re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b")
 RAY = "Ray shares out what its job has"
 # What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
 _RAY = re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()")
+# A worker that has more than its share of what the job was given is ended, whatever the others have.
+_DASK = (re.compile(r"dask(?<!\wdask)[ -]worker\b"), re.compile(r"LocalCluster\("))
 # Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
 # Arithmetic of the shell needs no sign before a variable, other languages have its name in quotes.
@@ -328,6 +330,8 @@ def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dime
     if _NEXTFLOW.search(body):
         yield "memory", NEXTFLOW
         yield "cores", NEXTFLOW
+    if any(starts.search(body) for starts in _DASK):
+        yield "memory", "Dask shares out the memory of its job"
     if _RAY.search(body):
         yield "memory", RAY
         yield "cores", RAY

@@ -27,13 +27,16 @@ PATIENCE_S = 1.0
 # By then what reads has ended by itself, if it can: not where its file system is away, or its user stopped it.
 GRACE_S = 0.5
 
-# What Python, NumPy, C++, Java, the C library, and Slurm's own step daemon write; bash of a child that was killed.
+# What Python, NumPy, C++, Java, the C library, and Slurm's own step daemon write; bash of a child that was killed;
+# Dask, which shares the job's memory out among its workers and ends one that has more than its share, and Ray.
 _MEMORY = re.compile(
     rb"\b_?(?:Array)?MemoryError\b"
     rb"|std::bad_alloc"
     rb"|java\.lang\.OutOfMemoryError"
     rb"|Cannot allocate memory"
     rb"|\boom[-_]kill"
+    rb"|exceeded \d+% memory budget"
+    rb"|\bray\.exceptions\.OutOfMemoryError"
     rb"|^(?:\S+: line \d+: *\d+ )?Killed\b",
     re.MULTILINE,
 )
