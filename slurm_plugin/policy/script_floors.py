@@ -127,9 +127,14 @@ _INNER_CORES = re.compile(
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
 RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
-NEXTFLOW = "Nextflow shares out what its job has"
-# Started here, it refuses whatever of its workflow asks for more CPUs or memory than it sees (nf-core/sarek#1165).
-_NEXTFLOW = re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b")
+ENGINE = "a workflow engine shares out what its job has"
+# Started here they refuse whatever of a workflow asks for more CPUs or memory than they see: Nextflow
+# (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources).
+_ENGINES = (
+    re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b"),
+    re.compile(r"cwltool(?<!\wcwltool)[ \t]+[^\n;|&]{0,200}?--parallel\b"),
+    re.compile(r"toil-(?:cwl|wdl)-runner\b(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"),
+)
 RAY = "Ray shares out what its job has"
 # What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
 _RAY = re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()")
@@ -327,9 +332,9 @@ def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dime
         yield "cores", "the script says how many ranks are on each socket"
     if _CPUS_BY_NUMBER.search(body) or any(map(_RANKS_BY_NUMBER.search, launched)):
         yield "cores", "the script takes CPUs by their numbers"
-    if _NEXTFLOW.search(body):
-        yield "memory", NEXTFLOW
-        yield "cores", NEXTFLOW
+    if any(runs.search(body) for runs in _ENGINES):
+        yield "memory", ENGINE
+        yield "cores", ENGINE
     if any(starts.search(body) for starts in _DASK):
         yield "memory", "Dask shares out the memory of its job"
     if _RAY.search(body):
