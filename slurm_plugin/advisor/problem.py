@@ -30,9 +30,9 @@ from slurm_plugin.slurm.reasons import reason_of
 MOST_PRIORITY = (1 << 32) - 1
 # What factors may bridge, where nobody says.
 REACH = 10_000
-# Why a job keeps its place that is in no simulation.
 # Slurm's reason of who only waits his turn.
 TURN = "Priority"
+# Why a job keeps its place that is in no simulation.
 UNEQUAL = "equal parts of it fit no nodes that are there"
 
 Expect = Callable[[QueuedJob], RunTime]
@@ -112,7 +112,8 @@ def problem_of(
 
 def _that_may_wait(job: QueuedJob, one: Pending, ledger: Ledger) -> QueuedJob:
     """Return a job as one that waits its turn where it waits for a limit whose end a plan foresees."""
-    is_known = reason_of(job.reason).shared and ledger.barring(one.dues) and not ledger.never(one.dues)
+    # To understand a reason takes longer than to look into the ledger, where most wait for nothing.
+    is_known = ledger.barring(one.dues) and not ledger.never(one.dues) and reason_of(job.reason).shared
     return msgspec.structs.replace(job, reason=TURN) if is_known else job
 
 

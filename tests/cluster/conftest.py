@@ -96,9 +96,9 @@ class Shell:
             assert time.monotonic() < deadline, f"job {job} is {found or 'gone'}, not {state}"
             time.sleep(0.1)
 
-    def empty(self) -> None:
-        """End all jobs of the partition, and wait until none is left."""
-        self.run("scancel", "--partition=main")
+    def empty(self, whose: str = "--partition=main") -> None:
+        """End all jobs of the partition, or those that another option of scancel names, and wait until none is left."""
+        self.run("scancel", whose)
         until_s = time.monotonic() + PATIENCE_S
         while self.run("squeue", "--noheader"):
             assert time.monotonic() < until_s

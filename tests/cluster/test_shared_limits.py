@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from models.planning.rollout import expected_starts
-from slurm_plugin.advisor.problem import problem_of
-from slurm_plugin.advisor.run_time import by_limit
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+from tests.cluster.foreseen import foreseen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -60,8 +57,7 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
 @pytest.fixture(autouse=True)
 def _empty(shell: Shell) -> Iterator[None]:
     yield
-    shell.run("scancel", "--user=root")
-    wait_for(lambda: not shell.run("squeue", "--noheader"))
+    shell.empty("--user=root")
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -74,14 +70,6 @@ def wait_for(what: Callable[[], bool]) -> None:
 def submit(shell: Shell, *options: str) -> int:
     asked = ("--account=below-free", "-c4", "--mem=100", "--gres=gpu:1", f"--time={LIMIT_S // 60}")
     return shell.submit(*asked, *options, script=f"sleep {LIMIT_S}")
-
-
-def foreseen() -> dict[int, float]:
-    """Return in how many seconds each job that waits would start if all run as long as they may."""
-    now = ScontrolQueue().read()
-    spans = expected_starts(problem_of(now, lambda job: by_limit(job, "this is a test")), samples=0)
-    waiting = [job for job in now.jobs if job.waits]
-    return {job.job_id: span.start_s for job, span in zip(waiting, spans, strict=True)}
 
 
 def wait_held(shell: Shell, job: int) -> None:
@@ -114,7 +102,7 @@ def test_who_is_at_a_limit_starts_as_foreseen(shell: Shell, options: tuple[str, 
     second, third = submit(shell, *options), submit(shell, *options)
     for job in (second, third):
         wait_held(shell, job)
-    found = foreseen()
+    _, found = foreseen()
     assert LIMIT_S / 2 < found[second] <= LIMIT_S < 3 * LIMIT_S / 2 < found[third] <= 2 * LIMIT_S
     # It holds nobody up.
     shell.wait_state(submit(shell), "RUNNING")
@@ -122,7 +110,7 @@ def test_who_is_at_a_limit_starts_as_foreseen(shell: Shell, options: tuple[str, 
     # Slurm may be just looking at the second when the limit falls free, and start the third.
     wait_for(lambda: bool(states(shell, second, third) & {"RUNNING"}))
     assert states(shell, second, third) == {"RUNNING", "PENDING"}
-    (left,) = (at_s for job, at_s in foreseen().items() if job in (second, third))
+    (left,) = (at_s for job, at_s in foreseen()[1].items() if job in (second, third))
     assert LIMIT_S / 2 < left <= LIMIT_S
 
 
@@ -132,11 +120,11 @@ def test_a_qos_that_goes_over_its_partitions_lets_two_run(shell: Shell) -> None:
     for job in jobs[:2]:
         shell.wait_state(job, "RUNNING")
     wait_held(shell, jobs[2])
-    assert LIMIT_S / 2 < foreseen()[jobs[2]] <= LIMIT_S
+    assert LIMIT_S / 2 < foreseen()[1][jobs[2]] <= LIMIT_S
 
 
 def test_an_array_runs_as_many_tasks_as_it_may(shell: Shell) -> None:
     job = submit(shell, "--array=1-3%1")
     wait_for(lambda: bool(shell.run("squeue", "--noheader", "--states=RUNNING", f"--jobs={job}")))
     wait_held(shell, job)
-    assert LIMIT_S / 2 < foreseen()[job] <= LIMIT_S
+    assert LIMIT_S / 2 < foreseen()[1][job] <= LIMIT_S

@@ -1,0 +1,15 @@
+"""What is foreseen of the queue of a real Slurm, for tests that hold it against what Slurm then does."""
+
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.slurm.queue import Snapshot
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+
+
+def foreseen() -> tuple[Snapshot, dict[int, float]]:
+    """Return the queue, and in how many seconds each job that waits would start if all run as long as they may."""
+    now = ScontrolQueue().read()
+    spans = expected_starts(problem_of(now, lambda job: by_limit(job, "this is a test")), samples=0)
+    waiting = [job for job in now.jobs if job.waits]
+    return now, {job.job_id: span.start_s for job, span in zip(waiting, spans, strict=True)}
