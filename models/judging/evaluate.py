@@ -17,8 +17,9 @@ from accounting.frames import Ints
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.judging.outcomes import DIMENSIONS, Follow, Outcome, Sizing, judge, to_judge, whole
-from models.past.columns import PastColumns, history_of
+from models.past.columns import PastColumns
 from models.past.history import History
+from models.past.loading import history_of
 from models.training.training import train_columns
 
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"

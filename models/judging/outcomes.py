@@ -22,9 +22,10 @@ import numpy as np
 from accounting.frames import Floats, Ints
 from accounting.request import JobRequest
 from models.judging.health import judged_by
-from models.past.columns import Flags, PastColumns, past_jobs, requests_in
+from models.past.columns import Flags, PastColumns
 from models.past.families import Family
 from models.past.jobs import PastJob
+from models.past.rows import past_jobs, requests_in
 
 SECONDS_AN_HOUR = 3600.0
 DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}

@@ -6,8 +6,7 @@ together.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,14 +16,10 @@ from numpy.typing import NDArray
 
 from accounting.frames import Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
-from accounting.request import JobRequest
 from models.past.attempts import COMPLETE
-from models.past.beside import BESIDE
 from models.past.families import GENERIC_NAMES, Family
-from models.past.held import Held, HeldByUsers
-from models.past.history import History
 from models.past.job_names import normal_name
-from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned, PastJob
+from models.past.jobs import LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned
 from models.past.texts import Texts, texts_of
 
 Flags = NDArray[np.bool_]
@@ -36,9 +31,6 @@ COLUMNS = (
     "memory_quality", "nodes", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus",
     "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib",
 )  # fmt: skip
-# Of so many attempts at a time there are Python objects, where somebody asks for them one by one.
-OBJECTS_AT_ONCE = 10_000
-
 
 KINDS = ("families", "cohorts", "limits")
 
@@ -267,143 +259,4 @@ def _families(user: Texts, job_name: Texts, script: Texts) -> tuple[Kind, ...]:
     return (
         Kind(np.where(script.codes > 0, triple, -1), narrow),
         Kind(np.where(told, pair, -1), wide),
-    )
-
-
-def history_of(past: PastColumns, recent_jobs: int) -> History:
-    """Return the history that all of `past` leaves, as if it had been added job by job."""
-    history, by_end = History(recent_jobs), past.by_end()
-    for dimension in LEARNED:
-        counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
-        history.held[dimension] = _site_held(past.user.codes[counted], _held(past, dimension)[counted])
-    jobs: dict[int, PastJob] = {}
-    for family, rows, beside in _groups(past, by_end, recent_jobs):
-        fresh = [row for row in (*beside, *rows) if row not in jobs]
-        jobs.update(zip(fresh, past_jobs(past, np.array(fresh, np.int64)), strict=True))
-        history.load(family, [jobs[row] for row in rows], [jobs[row] for row in beside])
-    history.keep_recent()
-    return history
-
-
-def _site_held(user: Ints, held: Floats) -> Held:
-    """Return what jobs held in all, whose users are told by a number; summed in the order of a replay."""
-    users = HeldByUsers()
-    jobs, amounts = np.bincount(user), np.bincount(user, weights=held)
-    for number in np.flatnonzero(jobs).tolist():
-        users.add(str(number), float(amounts[number]), int(jobs[number]))
-    total = float(np.cumsum(held)[-1]) if len(held) else 0.0
-    return Held(total, len(held), users.held().bounded)
-
-
-def _held(past: PastColumns, dimension: Learned) -> Floats:
-    """Return `held_by` of each."""
-    asked = {
-        "memory": past.asked_mem_mib,
-        "cores": past.asked_cpus,
-        "wall": np.ones(len(past)),
-        "gpu_mem": np.full(len(past), np.nan),
-    }[dimension]
-    used = np.nan_to_num(past.use(dimension), nan=0.0)
-    return np.where(np.isnan(asked), used, asked) * past.use("wall")
-
-
-def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
-    """Return the last rows of every group, and what is remembered beside them, in the order a history meets them."""
-    found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
-    kinds = past.kinds
-    for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
-        codes = kind.codes[by_end]
-        ranks = np.flatnonzero(codes >= 0)
-        ranks = ranks[np.argsort(codes[ranks], kind="stable")]
-        bounds = [*np.flatnonzero(np.diff(codes[ranks], prepend=-1)).tolist(), len(ranks)]
-        for begin, end in itertools.pairwise(bounds):
-            first = int(ranks[begin])
-            middle = max(begin, end - recent_jobs)
-            older = by_end[ranks[begin:middle]] if place < len(past.families) else by_end[:0]
-            kept, beside = by_end[ranks[middle:end]].tolist(), _last_of_each(older, kinds[older])
-            found.append(((first, place), kind.names[codes[first]], kept, beside))
-    return [(family, rows, beside) for _, family, rows, beside in sorted(found, key=lambda one: one[0])]
-
-
-def _last_of_each(rows: Ints, kinds: Ints) -> list[int]:
-    """Return the last rows of each kind."""
-    # Most families have none, and there may be a million of them.
-    different = np.unique(kinds[kinds >= 0]) if len(rows) else ()
-    return [row for kind in different for row in rows[kinds == kind][-BESIDE:].tolist()]
-
-
-def requests_in(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
-    """Yield `request_of` of some attempts; of a few thousand at a time there are objects."""
-    for begin in range(0, len(rows), OBJECTS_AT_ONCE):
-        yield from _requests(past, rows[begin : begin + OBJECTS_AT_ONCE])
-
-
-def _requests(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
-    columns: dict[str, Sequence[Any]] = {
-        "user": past.user.at(rows),
-        "account": past.account.at(rows),
-        "partition": past.partition.at(rows),
-        "qos": past.qos.at(rows),
-        "job_name": past.job_name.at(rows),
-        "script_signature": past.script.at(rows),
-        "num_tasks": past.num_tasks[rows].tolist(),
-        "cpus_per_task": _whole(past.cpus_per_task[rows]),
-        "mem_per_node_mib": _whole(past.asked_mem_mib[rows]),
-        "gpus_per_node": _whole(past.asked_gpus[rows]),
-        "wall_s": _whole(past.limit_s[rows]),
-        "input_mib": _known(past.input_mib[rows]),
-    }
-    return (
-        JobRequest(**dict(zip(columns, values, strict=True)))
-        for values in zip(*columns.values(), strict=True)
-    )
-
-
-def _known(values: NDArray[Any]) -> list[Any]:
-    return [None if value != value else value for value in values.tolist()]
-
-
-def _whole(values: Floats) -> list[int | None]:
-    return [None if value is None else int(value) for value in _known(values)]
-
-
-def past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
-    """Yield `past_job` of some attempts; of a few thousand at a time there are objects."""
-    for begin in range(0, len(rows), OBJECTS_AT_ONCE):
-        yield from _past_jobs(past, rows[begin : begin + OBJECTS_AT_ONCE])
-
-
-def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
-    def each(values: NDArray[Any]) -> list[Any]:
-        return _known(values[rows])
-
-    def whole(values: Floats) -> list[int | None]:
-        return _whole(values[rows])
-
-    columns = {
-        "end_s": each(past.end_s),
-        "num_tasks": each(past.num_tasks),
-        "asked_cpus": whole(past.asked_cpus),
-        "asked_mem_mib": whole(past.asked_mem_mib),
-        "asked_gpus": whole(past.asked_gpus),
-        "complete": each(past.complete),
-        "mem_mib": each(past.mem_mib),
-        "mem_at_least": each(past.mem_at_least),
-        "mem_short": each(past.mem_short),
-        "cores_per_task": each(past.cores_per_task),
-        "wall_s": each(past.wall_s),
-        "wall_at_least": each(past.wall_at_least),
-        "gpus": whole(past.gpus),
-        "gpu_source": past.gpu_source.at(rows),
-        "script": past.script.at(rows),
-        "job_id": each(past.job_id),
-        "given_cpus": whole(past.given_cpus),
-        "given_gpus": whole(past.given_gpus),
-        "given_mem_mib": whole(past.given_mem_mib),
-        "gpu_mem_mib": each(past.gpu_mem_mib),
-        "gpu_short": each(past.gpu_short),
-        "input_mib": each(past.input_mib),
-    }
-    return (
-        PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)
     )

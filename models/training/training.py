@@ -25,9 +25,10 @@ from accounting.frames import Floats
 from accounting.records import Attempt
 from models.demand.chain import Growth
 from models.demand.features import FEATURES
-from models.past.columns import PastColumns, columns_of_attempts, history_of
+from models.past.columns import PastColumns, columns_of_attempts
 from models.past.history import History
 from models.past.jobs import Learned
+from models.past.loading import history_of
 from models.training.calibration import offsets_of
 from models.training.growth_rows import build_matrices
 from models.training.matrix import Matrix

@@ -25,10 +25,11 @@ from models.judging.outcomes import (
     to_judge,
     whole,
 )
-from models.past import columns
-from models.past.columns import PastColumns, columns_of_attempts, past_jobs, requests_in
+from models.past import rows as as_objects
+from models.past.columns import PastColumns, columns_of_attempts
 from models.past.families import Family, family_keys
 from models.past.jobs import PastJob, shows_need
+from models.past.rows import past_jobs, requests_in
 from tests.builders import T0, attempt
 
 
@@ -181,7 +182,7 @@ METHODS: dict[str, Sizing] = {"as asked": as_asked, "half": half}
 
 @pytest.mark.parametrize("at_once", [1, 7, 10_000])
 def test_columns_say_what_is_said_job_by_job(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(columns, "OBJECTS_AT_ONCE", at_once)
+    monkeypatch.setattr(as_objects, "OBJECTS_AT_ONCE", at_once)
     past = mixed_past(500)
     rows = to_judge(past, T0 + 700)
     expected, found = one_by_one(past, rows, METHODS), list(judge(past, rows, METHODS))
@@ -278,7 +279,7 @@ def test_before_each_job_all_have_joined_that_ended_before_it(
     unseen = np.flatnonzero([is_unseen for *_, is_unseen in jobs])
     order = np.argsort(past.submit_s, kind="stable")
     joined: list[int] = []
-    with patch.object(columns, "OBJECTS_AT_ONCE", at_once):
+    with patch.object(as_objects, "OBJECTS_AT_ONCE", at_once):
         follow = Follow(unseen, lambda request, _job: joined.append(int(request.account)))
         for row, request in zip(order.tolist(), as_they_came(past, order, follow), strict=True):
             assert request.account == str(row)

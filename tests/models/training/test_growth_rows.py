@@ -13,9 +13,10 @@ from accounting.records import Attempt
 from models.demand.chain import is_settled
 from models.demand.features import FEATURES, features
 from models.past.attempts import past_job
-from models.past.columns import columns_of_attempts, history_of
+from models.past.columns import columns_of_attempts
 from models.past.history import History
 from models.past.jobs import LEARNED, Learned
+from models.past.loading import history_of
 from models.training.growth_rows import build_matrices
 from models.training.matrix import Matrix, Row, matrix_of, need_of
 from models.training.windows import SUBMISSIONS_A_PART

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from accounting.records import Attempt
-from models.past import columns
+from models.past import rows
 from models.past.attempts import past_job, request_of
-from models.past.columns import columns_of_attempts, past_jobs, requests_in
+from models.past.columns import columns_of_attempts
+from models.past.rows import past_jobs, requests_in
 from tests.builders import T0, attempt
 
 
@@ -35,7 +36,7 @@ ATTEMPTS = [
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
 def test_attempts_in_columns_ask_and_use_as_they_did(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(columns, "OBJECTS_AT_ONCE", at_once)
+    monkeypatch.setattr(rows, "OBJECTS_AT_ONCE", at_once)
     past = columns_of_attempts(ATTEMPTS)
     every = np.arange(len(past))
     assert list(requests_in(past, every)) == [request_of(one) for one in ATTEMPTS]

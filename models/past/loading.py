@@ -1,0 +1,78 @@
+"""A history of all that columns hold, as if it had been added job by job; what nobody looks up is never made. Pure."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from accounting.frames import Floats, Ints
+from models.past.beside import BESIDE
+from models.past.columns import PastColumns
+from models.past.families import Family
+from models.past.held import Held, HeldByUsers
+from models.past.history import History
+from models.past.jobs import LEARNED, Learned, PastJob
+from models.past.rows import past_jobs
+
+
+def history_of(past: PastColumns, recent_jobs: int) -> History:
+    """Return the history that all of `past` leaves, as if it had been added job by job."""
+    history, by_end = History(recent_jobs), past.by_end()
+    for dimension in LEARNED:
+        counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
+        history.held[dimension] = _site_held(past.user.codes[counted], _held(past, dimension)[counted])
+    jobs: dict[int, PastJob] = {}
+    for family, rows, beside in _groups(past, by_end, recent_jobs):
+        fresh = [row for row in (*beside, *rows) if row not in jobs]
+        jobs.update(zip(fresh, past_jobs(past, np.array(fresh, np.int64)), strict=True))
+        history.load(family, [jobs[row] for row in rows], [jobs[row] for row in beside])
+    history.keep_recent()
+    return history
+
+
+def _site_held(user: Ints, held: Floats) -> Held:
+    """Return what jobs held in all, whose users are told by a number; summed in the order of a replay."""
+    users = HeldByUsers()
+    jobs, amounts = np.bincount(user), np.bincount(user, weights=held)
+    for number in np.flatnonzero(jobs).tolist():
+        users.add(str(number), float(amounts[number]), int(jobs[number]))
+    total = float(np.cumsum(held)[-1]) if len(held) else 0.0
+    return Held(total, len(held), users.held().bounded)
+
+
+def _held(past: PastColumns, dimension: Learned) -> Floats:
+    """Return `held_by` of each."""
+    asked = {
+        "memory": past.asked_mem_mib,
+        "cores": past.asked_cpus,
+        "wall": np.ones(len(past)),
+        "gpu_mem": np.full(len(past), np.nan),
+    }[dimension]
+    used = np.nan_to_num(past.use(dimension), nan=0.0)
+    return np.where(np.isnan(asked), used, asked) * past.use("wall")
+
+
+def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
+    """Return the last rows of every group, and what is remembered beside them, in the order a history meets them."""
+    found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
+    kinds = past.kinds
+    for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
+        codes = kind.codes[by_end]
+        ranks = np.flatnonzero(codes >= 0)
+        ranks = ranks[np.argsort(codes[ranks], kind="stable")]
+        bounds = [*np.flatnonzero(np.diff(codes[ranks], prepend=-1)).tolist(), len(ranks)]
+        for begin, end in itertools.pairwise(bounds):
+            first = int(ranks[begin])
+            middle = max(begin, end - recent_jobs)
+            older = by_end[ranks[begin:middle]] if place < len(past.families) else by_end[:0]
+            kept, beside = by_end[ranks[middle:end]].tolist(), _last_of_each(older, kinds[older])
+            found.append(((first, place), kind.names[codes[first]], kept, beside))
+    return [(family, rows, beside) for _, family, rows, beside in sorted(found, key=lambda one: one[0])]
+
+
+def _last_of_each(rows: Ints, kinds: Ints) -> list[int]:
+    """Return the last rows of each kind."""
+    # Most families have none, and there may be a million of them.
+    different = np.unique(kinds[kinds >= 0]) if len(rows) else ()
+    return [row for kind in different for row in rows[kinds == kind][-BESIDE:].tolist()]
