@@ -28,6 +28,7 @@ import msgspec
 import numpy
 import pandas
 
+from bench.measured import Point
 from bench.memory_peers import moments
 from bench.memory_sizing import check_plots, folder_of
 from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
@@ -66,23 +67,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     decided_s: float
     end_s: float
     true_tail: NormalDist | None = None
-
-
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One bound at one nominal share: how many jobs it was held against, and how many exceeded it."""
-
-    trace: str
-    bound: str
-    size: str
-    nominal: float
-    jobs: int
-    exceeded: int
-    expected: float | None = None
-
-    @property
-    def observed(self) -> float:
-        """The share that exceeded it; NaN of no jobs."""
-        return self.exceeded / self.jobs if self.jobs else math.nan
 
 
 def main() -> None:

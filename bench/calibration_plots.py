@@ -15,7 +15,7 @@ from bench.panels import finish_panel, panels, save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bench.calibration import Point
+    from bench.measured import Point
 
 WORDS = {
     "spread": "spread bound",

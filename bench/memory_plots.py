@@ -15,7 +15,7 @@ from bench.panels import FAINT, finish_panel, panels, save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from bench.memory_sizing import Sizing
+    from bench.measured import Sizing
 
 OURS_NAME, COLD = "rightsizer", "nothing"
 OURS, PEER, FLOOR = "#0b6e99", "#d1711f", "#9a9a9a"

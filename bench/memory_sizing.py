@@ -33,6 +33,7 @@ import numpy
 import numpy.typing
 import pandas
 
+from bench.measured import Sizing
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
 from bench.memory_traces import TRACES, Trace, read_trace
 from models.judging.online import DecideAt
@@ -53,23 +54,6 @@ SHOWN = ("sizes", "goals", "cores")
 # What CSV files round away is no failure.
 ROUNDING = 1e-6
 GIB_HOURS = 1 / 1024 / 3600
-
-
-class Sizing(msgspec.Struct, frozen=True, kw_only=True):
-    """One method on one trace: waste against the request (1 = as much), share of jobs failed, GiB·h lost by them.
-
-    `caused` is the share that failed although what was asked would have done.
-    """
-
-    trace: str
-    known: str
-    method: str
-    jobs: int
-    sized: float
-    waste: float
-    failed: float
-    caused: float
-    failed_gib_h: float
 
 
 class Cores(msgspec.Struct, frozen=True, kw_only=True):
