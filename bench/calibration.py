@@ -5,11 +5,13 @@
 Each job is held against what had ended before it was submitted. `spread` is the spread bound of models/demand/tail.py
 with its risk at the nominal share, `tail` the lower of it and the streak bound, `mapped` the spread bound with the risk
 that the nominal share of earlier jobs exceeded, by size of family; `growth` are the trained models of settled families
-with their offsets, fitted on what came before each tenth of the trace. `generated` are families of jobs that are
-normal in the logarithm, which nothing ties to time: there `expected` is the share that their true tails give.
-`shuffled` is each trace with the peaks of jobs of the same name and request dealt out anew: what holds there and not
-in the trace itself is due to the order in which jobs end. A need counts up to the request, since more than that is no
-question of sizing.
+with their offsets, fitted on what came before each tenth of the trace. `granted` is what all of them come to: of the
+jobs that `rightsizer evaluate --online` cuts with `policy.most_failures` at the nominal share, those that needed more
+than they got. That share is of all jobs, and what costs more than it saves is not granted: it may be far below.
+`generated` are families of jobs that are normal in the logarithm, which nothing ties to time: there `expected` is the
+share that their true tails give. `shuffled` is each trace with the peaks of jobs of the same name and request dealt out
+anew: what holds there and not in the trace itself is due to the order in which jobs end. A need counts up to the
+request, since more than that is no question of sizing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import fnmatch
 import math
 import os
 from bisect import insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import NormalDist
@@ -35,13 +37,16 @@ from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
 from models.demand.chain import is_settled
 from models.demand.features import asked_of, features
 from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, rise_log, spread_bound
+from models.judging.online import Learner, size_online
 from models.past.evidence import PastUse
 from models.past.history import History
 from models.training.matrix import Matrix, Row, matrix_of
 from models.training.quantile import booster_growth
 from models.training.training import fit_growth
+from slurm_plugin.cli.models.sizing import online_grant
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config
+from slurm_plugin.service.decide import chain_settings_of
 
 NOMINAL = (0.005, 0.01, 0.02, 0.05)
 SIZES = {"1-4": 4, "5-19": 19, "20+": math.inf}
@@ -50,7 +55,7 @@ FAMILIES, FAMILY_JOBS, SEED = 400, 60, 20260101
 FOLDS = 10
 # Fewer than this many earlier jobs map no share.
 LEAST_MAPPED = 100
-SPREAD, TAIL, MAPPED, GROWTH = "spread", "tail", "mapped", "growth"
+SPREAD, TAIL, MAPPED, GROWTH, GRANTED = "spread", "tail", "mapped", "growth", "granted"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +64,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     `true_tail` is the distribution of that excess, where it is known.
     """
 
+    job_id: str
     size: str
     past: PastUse
     room: float
@@ -88,6 +94,8 @@ def main() -> None:
         for variant in variants:
             seen = list(replayed(variant, truth))
             points += [*tail_points(variant.name, seen), *growth_points(variant.name, seen)]
+            if variant is trace:
+                points += granted_points(trace, seen)
             note(f"{variant.name}: {len(seen)} of {len(variant.jobs)} jobs had a past")
     print_rows([point_row(point) for point in points if point.jobs], arguments.format, "Exceeded, in %")
     if arguments.plots:
@@ -153,6 +161,7 @@ def replayed(trace: Trace, truth: dict[str, NormalDist]) -> Iterator[Seen]:
             continue
         tail = truth.get(job.request.job_name)
         yield Seen(
+            job_id=job.job_id,
             size=next(name for name, most in SIZES.items() if past.count <= most),
             past=past,
             room=room,
@@ -243,6 +252,37 @@ def growth_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
                 held[nominal] += zip(asked, rises, strict=True)
     for nominal in NOMINAL:
         yield counted(trace, GROWTH, "20+", nominal, held[nominal])
+
+
+def granted_points(trace: Trace, seen: Sequence[Seen]) -> Iterator[Point]:
+    """Yield how many of the jobs that are cut get less than they need, by size of family."""
+    sizes, jobs = {one.job_id: one.size for one in seen}, online_jobs(trace)
+    for nominal in NOMINAL:
+        config = _config_for(nominal)
+        learner = Learner(chain_settings_of(config), config.models.recent_jobs)
+        cut, failed = Counter[str](), Counter[str]()
+        for job, granted, _ in size_online(jobs, learner, online_grant(config)):
+            asked_mib, got_mib = job.request.mem_mib, granted.mem_mib
+            if asked_mib and got_mib and got_mib < asked_mib and job.job_id in sizes:
+                need_mib = min(job.past.mem_mib or 0.0, asked_mib)
+                cut[sizes[job.job_id]] += 1
+                failed[sizes[job.job_id]] += need_mib > got_mib
+        for size in SIZES:
+            yield Point(
+                trace=trace.name,
+                bound=GRANTED,
+                size=size,
+                nominal=nominal,
+                jobs=cut[size],
+                exceeded=failed[size],
+            )
+
+
+def _config_for(most_failures: float) -> Config:
+    config = Config()
+    return msgspec.structs.replace(
+        config, policy=msgspec.structs.replace(config.policy, most_failures=most_failures)
+    )
 
 
 def rows_of(seen: Iterable[Seen]) -> Matrix:

@@ -22,6 +22,7 @@ WORDS = {
     "tail": "spread and streak",
     "mapped": "spread, risk mapped",
     "growth": "growth model",
+    "granted": "jobs that were cut",
 }
 COLOURS = {"1-4": "#d1711f", "5-19": "#0b6e99", "20+": "#3b3b3b"}
 SHUFFLED = " shuffled"

@@ -15,7 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import calibration, memory_sizing
-from bench.calibration import generated, growth_points, implied_risk, replayed, shuffled, tail_points
+from bench.calibration import (
+    generated,
+    granted_points,
+    growth_points,
+    implied_risk,
+    replayed,
+    shuffled,
+    tail_points,
+)
 from bench.memory_peers import PEERS, Autoscaler, FirstAllocation, Highest, Job, Oracle, Percentile, sized_by
 from bench.memory_sizing import (
     BLIND,
@@ -195,6 +203,16 @@ def test_generated_tails_are_known() -> None:
         found = NormalDist.from_samples(numpy.log(group["peak_mem_mib"].to_numpy()).tolist())
         assert found.mean == pytest.approx(truth[str(name)].mean, abs=0.15)
         assert found.stdev == pytest.approx(truth[str(name)].stdev, rel=0.2)
+
+
+def test_of_jobs_that_are_cut_those_that_needed_more_than_they_got_are_counted() -> None:
+    many = trace(*[100.0] * 30, 900.0, 1200.0)
+    points = {(point.size, point.nominal): point for point in granted_points(many, list(replayed(many, {})))}
+    few, settled = points["1-4", 0.01], points["20+", 0.01]
+    assert few.exceeded == 0
+    assert 0 < few.jobs <= 4
+    # The 31st job, cut as those before it; once it has ended, the request is hardly more than was used.
+    assert (settled.jobs, settled.exceeded) == (11, 1)
 
 
 @pytest.mark.parametrize("bench", [memory_sizing, calibration])
