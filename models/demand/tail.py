@@ -2,8 +2,9 @@
 
 Two bounds, of which the lower counts, and a least one, all on the logarithm of next need over the highest so far:
 
-    streak   room · exp(-streak / STREAK_SCALE): the longer no job has surprised, the further below its request a
-             family may go. The jobs of a burst that end first are its small ones; they surprise one after the other.
+    streak   room · min(exp(-streak / STREAK_SCALE), MOST_OF_ROOM): the longer no job has surprised, the further below
+             its request a family may go. The jobs of a burst that end first are its small ones; they surprise one
+             after the other. Even so a fifth of the room is hardly ever needed by those that come next.
              Of a family at rest that a later run surprised, runs count (PastUse.quiet).
     spread   s · √(df · (risk^(-2/df) - 1)): a Student-like tail, df = PRIOR_JOBS + jobs - 1. s² is the mean square by
              which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
@@ -25,7 +26,7 @@ import math
 
 from models.past.evidence import PastUse
 
-STREAK_SCALE = 10.0
+STREAK_SCALE, MOST_OF_ROOM = 10.0, 0.8
 PRIOR_JOBS, PRIOR_SPREAD = 2.0, 0.03
 # Of the failures that a site bears, the rule plans for this share: it errs now and then.
 PLANNED_SHARE = 0.2
@@ -56,7 +57,7 @@ def rise_log(past: PastUse, room: float, risk: float) -> float:
 
 def streak_bound(streak: int, room: float) -> float:
     """Return the part of the room that the family's surprises still ask for."""
-    return max(room, 0.0) * math.exp(-streak / STREAK_SCALE)
+    return max(room, 0.0) * min(math.exp(-streak / STREAK_SCALE), MOST_OF_ROOM)
 
 
 def spread_bound(past: PastUse, risk: float) -> float:

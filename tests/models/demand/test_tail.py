@@ -53,7 +53,14 @@ def test_the_rise_is_neither_negative_nor_more_than_the_room(
 
 @given(st.floats(0.01, 10), st.integers(1, 200))
 def test_every_job_that_surprises_nobody_lowers_what_the_room_asks_for(room: float, streak: int) -> None:
-    assert streak_bound(streak + 1, room) < streak_bound(streak, room) < room
+    assert streak_bound(streak + 1, room) <= streak_bound(streak, room) < room
+    if streak > 2:
+        assert streak_bound(streak + 1, room) < streak_bound(streak, room)
+
+
+def test_of_a_family_that_surprised_just_now_a_fifth_of_the_room_is_taken() -> None:
+    assert streak_bound(1, 3.0) == streak_bound(2, 3.0) == pytest.approx(2.4)
+    assert streak_bound(3, 3.0) == pytest.approx(3.0 * math.exp(-0.3))
 
 
 def test_after_ten_quiet_jobs_a_third_of_the_room_is_left() -> None:
